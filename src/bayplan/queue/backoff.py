@@ -59,12 +59,12 @@ class BackoffQueue:
             failures = info.consecutive_errors_count or info.unschedulable_count
             if not failures or not self._max_nanos:
                 return NEVER_BACKS_OFF
-            info.backoff_expiration = self._cut(info.timestamp + self.duration(failures))
+            info.backoff_expiration = self._round_down(info.timestamp + self.duration(failures))
         return info.backoff_expiration
 
     def is_backing_off(self, info: QueuedPod, now: float) -> bool:
         # In the window in which its backoff ends the pod still backs off.
-        return self.expiration(info) >= self._cut(now)
+        return self.expiration(info) >= self._round_down(now)
 
     def push(self, info: QueuedPod) -> None:
         expiration = self.expiration(info)
@@ -95,5 +95,5 @@ class BackoffQueue:
             return self.expiration(rejected)
         return min(self.expiration(rejected), self.expiration(errored))
 
-    def _cut(self, moment: float) -> float:
+    def _round_down(self, moment: float) -> float:
         return floor(moment) if self._windows else moment

@@ -21,7 +21,7 @@ from bayplan.queue.queued import QueuedPod
 _Entry = tuple[SortKey, int, int, QueuedPod]
 """Rank, the pod's sequence, ticket, pod."""
 
-_LEFTOVERS_ALLOWED: Final = 64
+_MAX_OUTDATED: Final = 64
 
 
 class PodHeap:
@@ -85,7 +85,7 @@ class PodHeap:
     def remove(self, info: QueuedPod) -> None:
         info.sub_queue = None
         self._count -= 1
-        if len(self._run) + len(self._heap) > 2 * self._count + _LEFTOVERS_ALLOWED:
+        if len(self._run) + len(self._heap) > 2 * self._count + _MAX_OUTDATED:
             self._run = deque(filter(self._is_current, self._run))
             self._heap = list(filter(self._is_current, self._heap))
             heapify(self._heap)

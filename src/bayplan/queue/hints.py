@@ -34,7 +34,7 @@ from bayplan.framework.points import Point
 from bayplan.queue.in_flight import Recorded
 from bayplan.queue.observer import QueueObserver
 from bayplan.queue.queued import QueuedPod
-from bayplan.queue.unschedulable import Filing, Rejector
+from bayplan.queue.unschedulable import IndexKey, Rejector
 from bayplan.releases import DEFAULT_RELEASE, QueueRules
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.profile import Profile, points_of
@@ -50,7 +50,7 @@ CONTRIBUTING_POINTS: Final = frozenset(
 """The points at which a pod can be rejected. A plugin counts if it has their methods, even where it is
 disabled."""
 
-ANYTHING: Final = tuple(
+ALL_EVENTS: Final = tuple(
     event_with_hint(resource, Action.ALL)
     for resource in (
         Resource.POD,
@@ -94,25 +94,25 @@ class Listeners:
     plugins: frozenset[str]
     """The plugins of all profiles."""
     keys: Mapping[Rejector, tuple[EventKeys, ...]]
-    """For those that may narrow the event down to some of their pods."""
+    """The functions of rejectors that narrow the event down to some of their pods."""
     failures: Mapping[str, FailureLog]
     """By profile."""
 
-    def filings(self, old: Any, new: Any) -> Iterable[Filing]:
-        """Under which the pods are filed that the event may help."""
+    def index_keys(self, old: Any, new: Any) -> Iterable[IndexKey]:
+        """The index keys of the pods that the event may make schedulable."""
         if not self.keys:
             return self.rejectors
-        found: list[Filing] = []
+        found: list[IndexKey] = []
         for rejector in self.rejectors:
-            narrowing = [self._narrowed(rejector, keys, old, new) for keys in self.keys.get(rejector, ())]
-            if not narrowing or None in narrowing:
+            narrowed = [self._event_keys(rejector, keys, old, new) for keys in self.keys.get(rejector, ())]
+            if not narrowed or None in narrowed:
                 found.append(rejector)
             else:
-                found += [(*rejector, key) for keys in narrowing for key in keys or ()]
+                found += [(*rejector, key) for keys in narrowed for key in keys or ()]
         return found
 
-    def _narrowed(self, rejector: Rejector, keys: EventKeys, old: Any, new: Any) -> Collection[str] | None:
-        """The keys of an event; None, all pods, if the function fails."""
+    def _event_keys(self, rejector: Rejector, keys: EventKeys, old: Any, new: Any) -> Collection[str] | None:
+        """The keys of an event; None, for all pods, if the function fails."""
         try:
             return keys(old, new)
         except Exception as error:
@@ -149,11 +149,11 @@ class QueueingHints:
                 if points_of(type(plugin)) & CONTRIBUTING_POINTS
             }
             if extenders:
-                found[EXTENDER] = ANYTHING
+                found[EXTENDER] = ALL_EVENTS
             self._registered[profile.scheduler_name] = found
 
     def keys_of(self, rejector: Rejector, pod: Pod) -> Iterable[str]:
-        """What a pod waits for that this plugin rejected, as keys of events."""
+        """The event keys that a pod waits for which this plugin rejected."""
         plugin = self._keyed.get(rejector)
         if plugin is None:
             return ()
@@ -185,9 +185,9 @@ class QueueingHints:
                 matching = [each for each in registered_events if each.event.matches(event)]
                 if matching:
                     hints.setdefault(profile, {})[plugin] = tuple(each.hint for each in matching)
-                    narrowing = tuple(each.keys for each in matching if each.keys is not None)
-                    if len(narrowing) == len(matching) and (profile, plugin) in self._keyed:
-                        keys[profile, plugin] = narrowing
+                    narrowed = tuple(each.keys for each in matching if each.keys is not None)
+                    if len(narrowed) == len(matching) and (profile, plugin) in self._keyed:
+                        keys[profile, plugin] = narrowed
         if not hints and not event.is_wildcard:
             return None
         rejectors = tuple((profile, plugin) for profile in hints for plugin in hints[profile])
@@ -222,7 +222,7 @@ class QueueingHints:
         return strategy
 
     def strategy_after(self, info: QueuedPod, missed: Iterable[Recorded]) -> Strategy:
-        """The same for all events since the pod was popped."""
+        """Whether and when the events since the pod was popped requeue it."""
         strategy = _SKIP
         for event, old, new in missed:
             if event.resource == Resource.TARGET_POD and self._shares_own_updates:
@@ -264,11 +264,11 @@ class QueueingHints:
 def registrations(plugin: Plugin, rules: QueueRules) -> tuple[ClusterEventWithHint, ...]:
     """The registrations of a plugin, its own or the default, as the release has them.
 
-    Before v1.37 own updates of the waiting pod were no events of their own: hints were also called for those
-    of other pods. And plugins that register new nodes also got taint updates.
+    Before v1.37, updates of the waiting pod itself had no resource of their own, so hints were also called
+    for updates of other pods; and plugins that register new nodes also got taint updates.
     """
     registered_events = plugin.events_to_register()
-    found = ANYTHING if registered_events is None else tuple(registered_events)
+    found = ALL_EVENTS if registered_events is None else tuple(registered_events)
     if rules.own_update != Resource.TARGET_POD:
         found = tuple(_for_all_pods(each) for each in found)
     return _with_node_taints(found) if rules.node_add_implies_taints else found

@@ -1,9 +1,9 @@
-"""Nominations: on which node each pending pod is expected, from the decision to the pod's status.
+"""Nominations: the node that each pending pod is expected on, from the decision to the pod's status.
 
 A pod that preempts others is nominated to their node and scheduled again when they are gone; meanwhile no pod
 of lower priority may use that room. Three things have to agree, and this module owns all of them:
 
-    expected node   by uid and by node; every change is passed on to the columns (`NominatedPods`)
+    expected node   by uid and by node; every change is applied to the columns (`NominatedPods`)
 
     status write    status.nominatedNodeName in the API server follows later (`NominationWrite`):
 
@@ -15,11 +15,11 @@ of lower priority may use that room. Three things have to agree, and this module
                     └───── the preemptor is pinned ────────┘
                     (pinned: its PreEnqueue plugin is not called again at every event)
 
-Nothing here talks to the API server. Events are method calls; the instructions that follow from them are the
-calls of `NominatedPods` and `Pins`, and return values (what to write).
+This module sends no requests. Events are method calls; their consequences are calls of `NominatedPods` and
+`Pins`, and return values (what to write).
 
-A nominated pod counts with its requests only while it is in the queue. One that was popped and did not come
-back (because it is being deleted, say) counts as a pod without requests, until it is deleted or nominated
+A nominated pod counts with its requests only while it is in the queue. One that was popped and not requeued
+(for example because it is being deleted) counts as a pod without requests until it is deleted or nominated
 again.
 """
 
@@ -66,14 +66,14 @@ class Nominations:
     """The nominations of all pending pods.
 
     Args:
-        columns: the node columns, which every change is passed on to.
+        columns: the columns that every change is applied to.
         pod_lister: returns the latest known version of the pod with this namespace and name, or None.
         pins: pins the preemptors that wait for their victims.
     """
 
-    def __init__(self, columns: NominatedPods, latest: Callable[[Pod], Pod | None], pins: Pins) -> None:
+    def __init__(self, columns: NominatedPods, pod_lister: Callable[[Pod], Pod | None], pins: Pins) -> None:
         self._columns = columns
-        self._pod_lister = latest
+        self._pod_lister = pod_lister
         self._pins = pins
         self._nodes: dict[str, str] = {}
         self._pods: dict[str, dict[str, Pod]] = {}
@@ -227,8 +227,8 @@ class Nominations:
         self.pod_terminating(last)
 
     def pod_terminating(self, pod: Pod) -> None:
-        """A pod is being deleted. Call this before the queue handles the event: preemptors may wait for
-        it."""
+        """A pod is being deleted. Call this before the queue handles the event: preemptors may be pinned
+        until then."""
         for preemptor in self.last_victims.pop(pod.uid, ()):
             self._pins.unpin(preemptor)
 

@@ -25,7 +25,7 @@ NODE_DELETE: Final = ClusterEvent(Resource.NODE, Action.DELETE)
 FORCE_ACTIVATE: Final = ClusterEvent(Resource.ANY, Action.ALL, "ForceActivate")
 """The pod was activated explicitly."""
 UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent(Resource.ANY, Action.ALL, "UnschedulableTimeout")
-"""The pod has been unschedulable for this time that it is requeued in case an event was missed."""
+"""The pod has been unschedulable for so long that it is requeued in case an event was missed."""
 
 BACKOFF_COMPLETE: Final = "BackoffComplete"
 POP_FROM_BACKOFF: Final = "PopFromBackoffQ"
@@ -45,7 +45,7 @@ _UPDATES: Final = {
 
 
 class PodEvents:
-    """The events of pods as a release names and tells them apart."""
+    """The events of pods, as a release names and distinguishes them."""
 
     def __init__(self, release: Release) -> None:
         self._has_scale_up = release.queue.has_scale_up
@@ -63,11 +63,11 @@ class PodEvents:
         changes = []
         if old.labels != new.labels:
             changes.append(events[Action.UPDATE_POD_LABEL])
-        if not _asks_the_same(old, new):
+        if not _has_same_requests(old, new):
             before, now = self._accounting.assigned_requests(old), self._accounting.assigned_requests(new)
-            if _is_more(before, now):
+            if _exceeds(before, now):
                 changes.append(events[Action.UPDATE_POD_SCALE_DOWN])
-            if self._has_scale_up and _is_more(now, before):
+            if self._has_scale_up and _exceeds(now, before):
                 changes.append(events[Action.UPDATE_POD_SCALE_UP])
         if old.spec.scheduling_gates and not new.spec.scheduling_gates:
             changes.append(events[Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED])
@@ -104,12 +104,12 @@ def node_update_events(old: Node, new: Node) -> tuple[ClusterEvent, ...]:
     return tuple(changes)
 
 
-def _is_more(some: dict[str, int], others: dict[str, int]) -> bool:
-    """Whether there is more of some resource than in the others."""
-    return any(name not in others or amount > others[name] for name, amount in some.items())
+def _exceeds(amounts: dict[str, int], limits: dict[str, int]) -> bool:
+    """Whether the amount of any resource exceeds its limit; a resource without a limit does."""
+    return any(name not in limits or amount > limits[name] for name, amount in amounts.items())
 
 
-def _asks_the_same(old: Pod, new: Pod) -> bool:
+def _has_same_requests(old: Pod, new: Pod) -> bool:
     """A quick check for the common case: nothing changed that requests depend on."""
     spec, status = old.spec, old.status
     return (
@@ -134,5 +134,5 @@ def _same_amounts(old: ResourceList, new: ResourceList) -> bool:
 
 
 def _conditions(node: Node) -> dict[str, str]:
-    """Only these matter: heartbeats change the times in them every few minutes."""
+    """The status of each condition, without the times, which heartbeats change every few minutes."""
     return {condition.type: condition.status for condition in node.status.conditions}

@@ -55,7 +55,10 @@ class PreEnqueue:
         """The same, once with each plugin first."""
 
     def run(self, info: QueuedPod) -> bool:
-        """Runs the plugins, first the one that gated the pod before; the result goes into the record."""
+        """Runs the plugins, first the one that gated the pod before. True if none rejects the pod.
+
+        The plugin that does is stored in the record.
+        """
         observer = self._observer
         if observer is None:
             plugin = self._rejected_by(info, None)
@@ -97,14 +100,14 @@ class PreEnqueue:
         if info.gating_plugin:
             gates = self._with_first.get((profile, info.gating_plugin), gates)
         for gate in gates:
-            status = run_gate(gate, pod) if timed_by is None else _ask_timed(gate, pod, timed_by)
+            status = run_gate(gate, pod) if timed_by is None else _run_gate_timed(gate, pod, timed_by)
             if status is not None and status.code is not _SUCCESS:
                 return gate.plugin
         return ""
 
 
 def run_gate(gate: Gate, pod: Pod) -> Status | None:
-    """One plugin's answer about a pod. A plugin that fails gates the pod."""
+    """The status that one plugin returns for a pod. A plugin that fails gates the pod."""
     try:
         answer: object = gate.check(pod)
         if answer is None or isinstance(answer, Status):
@@ -116,7 +119,7 @@ def run_gate(gate: Gate, pod: Pod) -> Status | None:
         return failure(text)
 
 
-def _ask_timed(gate: Gate, pod: Pod, observer: QueueObserver) -> Status | None:
+def _run_gate_timed(gate: Gate, pod: Pod, observer: QueueObserver) -> Status | None:
     started = observer.clock()
     status = run_gate(gate, pod)
     code = _SUCCESS if status is None else status.code

@@ -1,8 +1,8 @@
 """The scheduling queue: events in, the next pod out.
 
 A pending pod is in one of three sub-queues (`sub_queues.py`) or *in flight*: popped and being scheduled.
-Nothing runs here by itself. Time comes from a function that is passed in, the caller asks for timers
-(`next_timer`) and serves them (`flush`), and the effects of an event are complete when the call returns.
+It has no tasks and no timers. Time comes from a function that is passed in, the caller reads the next timer
+(`next_timer`) and calls `flush` when it expires, and each event is fully handled when the call returns.
 
     add, update, delete               a pod of our profiles without a node was added, changed, deleted
     pop                               the next pod
@@ -58,7 +58,7 @@ class SchedulingQueue:
     Args:
         profiles: their PreEnqueue plugins, queueing hints and QueueSort plugin.
         now: seconds since the epoch.
-        columns: nominations are passed on to them.
+        columns: the columns that nominations are applied to.
         pod_lister: returns the latest known version of the pod with this namespace and name, or None.
         extenders: whether there are any, so that they can reject pods.
         release: the release of Kubernetes whose rules apply.
@@ -148,7 +148,7 @@ class SchedulingQueue:
             return
         if info.sub_queue is self._sub_queues.unschedulable or self._rules.counts_every_deletion:
             self._count_rejections(info, -1)
-        self._sub_queues.take_out(info)
+        self._sub_queues.remove(info)
 
     # Attempts
 
@@ -164,7 +164,7 @@ class SchedulingQueue:
 
     def pop(self) -> QueuedPod | None:
         """The next pod, which is in flight from now on; None if none is ready."""
-        while (info := self._sub_queues.take_first()) is not None:
+        while (info := self._sub_queues.pop_first()) is not None:
             info.attempts += 1
             if not self._in_flight.begin(info.pod.metadata.uid):
                 _log.error(_IN_FLIGHT_ALREADY, info.key)
@@ -205,7 +205,7 @@ class SchedulingQueue:
         info.pending_plugins = frozenset(pending_plugins)
         known = self._sub_queues.pods.get(info.key)
         if known is None:
-            self._put_back(info)
+            self._requeue_failed(info)
         else:
             assert known.sub_queue is not None
             article = "" if known.sub_queue is self._sub_queues.unschedulable else "the "
@@ -213,7 +213,7 @@ class SchedulingQueue:
         self.done(pod.uid)
         return known is None
 
-    def _put_back(self, info: QueuedPod) -> None:
+    def _requeue_failed(self, info: QueuedPod) -> None:
         if info.rejectors:
             info.unschedulable_count += 1
             info.consecutive_errors_count = 0
@@ -246,7 +246,7 @@ class SchedulingQueue:
         waiting = self._sub_queues.unschedulable
         if waiting:
             wildcard = listeners.is_wildcard
-            for info in list(waiting) if wildcard else waiting.rejected_by(listeners.filings(old, new)):
+            for info in list(waiting) if wildcard else waiting.rejected_by(listeners.index_keys(old, new)):
                 if precheck is not None and not precheck(info.pod):
                     continue
                 gate = info.gating_plugin
@@ -254,7 +254,7 @@ class SchedulingQueue:
                     continue
                 self._move(info, event, old, new)
                 if listeners.keys and info.sub_queue is waiting:
-                    waiting.refile(info)
+                    waiting.reindex(info)
         self._in_flight.record(event, old, new)
 
     def _move(self, info: QueuedPod, event: ClusterEvent, old: Any, new: Any) -> None:
@@ -264,7 +264,7 @@ class SchedulingQueue:
             return
         strategy = self.hints.worth_requeuing(info, event, old, new)
         if strategy is not Strategy.SKIP and not queues.stays_gated(info, event.label):
-            queues.take_out(info)
+            queues.remove(info)
             queues.requeue(info, strategy, event.label)
 
     def activate(self, pods: Iterable[Pod]) -> None:
@@ -275,7 +275,7 @@ class SchedulingQueue:
             if info is not None and info.sub_queue is queues.unschedulable:
                 queues.to_active(info, _ACTIVATED)
             elif info is not None and info.sub_queue is not queues.active:
-                queues.take_out(info)
+                queues.remove(info)
                 queues.to_active(info, _ACTIVATED, from_backoff=True)
             elif pod.uid in self._in_flight:
                 self._in_flight.record(FORCE_ACTIVATE, None, pod)

@@ -76,8 +76,8 @@ class QueuedPod:
     """Its sub-queue; None while it is in flight, and after it has left the queue."""
     ticket: int = field(default=0, init=False)
     """Identifies its current entry in a heap."""
-    filed_under: tuple[tuple[str, ...], ...] = field(default=(), init=False)
-    """The unschedulable pods are indexed by these: profile, rejecting plugin, perhaps a key it waits for."""
+    index_keys: tuple[tuple[str, ...], ...] = field(default=(), init=False)
+    """Its keys in the index of unschedulable pods: profile, rejecting plugin, and perhaps an object key."""
 
     @property
     def profile(self) -> str:

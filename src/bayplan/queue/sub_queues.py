@@ -101,7 +101,7 @@ class SubQueues:
     def set_pod(self, info: QueuedPod, pod: Pod) -> None:
         """The object of a pending pod has changed. It stays in its sub-queue; its position may change."""
         info.pod = pod
-        if info.sub_queue is self.unschedulable and info.filed_under:
+        if info.sub_queue is self.unschedulable and info.index_keys:
             self.unschedulable.put(info)
         sort_key = self._sort_key(pod, info.timestamp)
         if sort_key == info.sort_key:
@@ -113,7 +113,7 @@ class SubQueues:
         else:
             self.backoff.reorder(info)
 
-    def take_first(self) -> QueuedPod | None:
+    def pop_first(self) -> QueuedPod | None:
         """Removes the next pod: the first active one, else one that backs off after a rejection."""
         info = self.active.pop()
         if info is None:
@@ -129,10 +129,10 @@ class SubQueues:
 
     @property
     def has_ready(self) -> bool:
-        """Whether `take_first` would find a pod."""
+        """Whether `pop_first` would find a pod."""
         return bool(self.active) or (self._pre_enqueue_before_backoff and bool(self.backoff.rejected))
 
-    def take_out(self, info: QueuedPod) -> None:
+    def remove(self, info: QueuedPod) -> None:
         """Removes a pending pod from its sub-queue."""
         assert info.sub_queue is not None
         info.sub_queue.remove(info)

@@ -10,10 +10,10 @@ WINDOW: Final = 1.0
 """Seconds between two checks for completed backoffs; ends of backoffs are rounded down to such windows."""
 
 LEFTOVER_PERIOD: Final = 30.0
-"""Seconds between two looks for pods that have waited too long."""
+"""Seconds between two checks for pods that have been unschedulable for too long."""
 
 MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
-"""After this time a pod is tried again though nothing has happened that could help it."""
+"""After this time a pod is retried even without an event that may make it schedulable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +28,17 @@ class QueueSettings:
 
 
 class Ticker:
-    """Moments at equal distances, of which some are behind us."""
+    """Ticks at a fixed interval."""
 
     def __init__(self, first: float, period: float) -> None:
         self._next = first
         self._period = period
 
     def latest(self, now: float) -> float | None:
-        """The last tick up to now, unless it was given out before. Earlier ones that were missed are lost.
+        """The latest tick up to now; None if it was returned before. Earlier missed ticks are skipped.
 
-        Who acts on it should go by the tick and not by the clock: whether somebody looked at the clock
-        between two ticks must make no difference.
+        Callers should use the tick instead of the current time, so that results do not depend on how often
+        they check the clock.
         """
         if now < self._next:
             return None
@@ -46,7 +46,7 @@ class Ticker:
         return self._next - self._period
 
     def first_after(self, moment: float) -> float:
-        """The first tick to come that lies after a moment."""
+        """The first future tick after the given time."""
         if moment < self._next:
             return self._next
         return self._next + self._period * (floor((moment - self._next) / self._period) + 1)

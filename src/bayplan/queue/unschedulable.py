@@ -15,8 +15,8 @@ from bayplan.queue.queued import QueuedPod
 Rejector = tuple[str, str]
 """A profile and the name of one of its plugins."""
 
-Filing = tuple[str, ...]
-"""A rejector, perhaps with a key that its pods wait for."""
+IndexKey = tuple[str, ...]
+"""A rejector, or a rejector and the key of an object that its pods wait for."""
 
 KeysOf = Callable[[Rejector, Pod], Iterable[str]]
 
@@ -28,7 +28,7 @@ def _no_keys(rejector: Rejector, pod: Pod) -> Iterable[str]:
 class UnschedulablePods:
     """Waiting pods by key and by rejector.
 
-    `keys_of` says for which keys a pod waits that a plugin rejected (`WaitingKeysPlugin`).
+    `keys_of` returns the keys that a pod waits for which a plugin rejected (`WaitingKeysPlugin`).
     """
 
     label = "unschedulable"
@@ -36,9 +36,9 @@ class UnschedulablePods:
     def __init__(self, keys_of: KeysOf = _no_keys) -> None:
         self._keys_of = keys_of
         self._pods: dict[str, QueuedPod] = {}
-        self._by_filing: dict[Filing, dict[str, QueuedPod]] = {}
+        self._index: dict[IndexKey, dict[str, QueuedPod]] = {}
         self._oldest = inf
-        """No pod here has waited since before this time."""
+        """No pod has been here since before this time."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -52,41 +52,37 @@ class UnschedulablePods:
 
     def put(self, info: QueuedPod) -> None:
         """Adds the pod, or updates its index entries if it is already here."""
-        self._unfile(info)
+        self.unindex(info)
         profile, key = info.profile, info.key
         info.sub_queue = self
-        info.filed_under = tuple(self._filings(profile, info))
+        info.index_keys = tuple(self._index_keys(profile, info))
         self._pods[key] = info
-        for filing in info.filed_under:
-            self._by_filing.setdefault(filing, {})[key] = info
+        for index_key in info.index_keys:
+            self._index.setdefault(index_key, {})[key] = info
         self._oldest = min(self._oldest, info.waits_since)
 
-    def _filings(self, profile: str, info: QueuedPod) -> Iterator[Filing]:
+    def _index_keys(self, profile: str, info: QueuedPod) -> Iterator[IndexKey]:
         for plugin in info.rejectors:
             rejector = (profile, plugin)
             yield rejector
             for key in dict.fromkeys(self._keys_of(rejector, info.pod)):
                 yield (profile, plugin, key)
 
-    def refile(self, info: QueuedPod) -> None:
-        """What a pod here waits for may have changed. Pods that are not in the index stay out of it."""
-        if info.filed_under and info.filed_under != tuple(self._filings(info.profile, info)):
+    def reindex(self, info: QueuedPod) -> None:
+        """Updates the index after a change of what the pod waits for, unless the pod is not in the index."""
+        if info.index_keys and info.index_keys != tuple(self._index_keys(info.profile, info)):
             self.put(info)
 
-    def unindex(self, info: QueuedPod) -> None:
-        """Removes a pod that is here from the index, until it is put in again: events do not reach it."""
-        self._unfile(info)
-
     def remove(self, info: QueuedPod) -> None:
-        self._unfile(info)
+        self.unindex(info)
         info.sub_queue = None
         del self._pods[info.key]
         if not self._pods:
             self._oldest = inf
 
-    def rejected_by(self, filings: Iterable[Filing]) -> list[QueuedPod]:
+    def rejected_by(self, index_keys: Iterable[IndexKey]) -> list[QueuedPod]:
         """The pods that at least one of these plugins rejected, each once."""
-        groups = [group for filing in filings if (group := self._by_filing.get(filing))]
+        groups = [group for index_key in index_keys if (group := self._index.get(index_key))]
         if len(groups) == 1:
             return list(groups[0].values())
         found: dict[str, QueuedPod] = {}
@@ -105,10 +101,11 @@ class UnschedulablePods:
         self._oldest = min(info.waits_since for info in self._pods.values())
         return [info for info in self._pods.values() if now - info.waits_since > max_stay]
 
-    def _unfile(self, info: QueuedPod) -> None:
-        for filing in info.filed_under:
-            group = self._by_filing[filing]
+    def unindex(self, info: QueuedPod) -> None:
+        """Removes a pod from the index, so that events do not reach it until it is put in again."""
+        for index_key in info.index_keys:
+            group = self._index[index_key]
             del group[info.key]
             if not group:
-                del self._by_filing[filing]
-        info.filed_under = ()
+                del self._index[index_key]
+        info.index_keys = ()

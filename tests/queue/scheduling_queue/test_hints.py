@@ -21,7 +21,7 @@ from bayplan.framework.events import (
 )
 from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.queue.hints import ANYTHING, EXTENDER, QueueingHints, Strategy, registrations
+from bayplan.queue.hints import ALL_EVENTS, EXTENDER, QueueingHints, Strategy, registrations
 from bayplan.queue.in_flight import Recorded
 from bayplan.queue.object_events import (
     ASSIGNED_POD_ADD,
@@ -135,8 +135,8 @@ def test_hints_for_own_updates_are_not_called_for_other_pods_from_v1_37_on(name:
 
 
 def test_a_plugin_that_does_not_say_waits_for_nearly_anything() -> None:
-    assert registrations(make_filter("F", None), V1_36.queue) == ANYTHING
-    assert {each.event.resource for each in ANYTHING} == {
+    assert registrations(make_filter("F", None), V1_36.queue) == ALL_EVENTS
+    assert {each.event.resource for each in ALL_EVENTS} == {
         "Pod",
         "Node",
         "PersistentVolume",
@@ -148,7 +148,7 @@ def test_a_plugin_that_does_not_say_waits_for_nearly_anything() -> None:
         "resource.k8s.io/ResourceClaim",
         "resource.k8s.io/DeviceClass",
     }
-    assert {(each.event.action, each.hint) for each in ANYTHING} == {(Action.ALL, None)}
+    assert {(each.event.action, each.hint) for each in ALL_EVENTS} == {(Action.ALL, None)}
 
 
 class Scorer(Plugin):
@@ -205,7 +205,7 @@ def test_methods_count_even_where_their_point_is_disabled() -> None:
     ("extenders", "expected"),
     [
         pytest.param(False, (), id="not without extenders"),
-        pytest.param(True, tuple(each.event for each in ANYTHING), id="for anything where there are some"),
+        pytest.param(True, tuple(each.event for each in ALL_EVENTS), id="for anything where there are some"),
     ],
 )
 def test_extenders_are_registered(extenders: bool, expected: tuple[ClusterEvent, ...]) -> None:

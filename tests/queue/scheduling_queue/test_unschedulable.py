@@ -45,7 +45,7 @@ def test_rejected_by(rejectors: list[tuple[str, str]], expected: set[str]) -> No
     assert (set(found), len(found)) == (expected, len(expected))
 
 
-def test_a_pod_is_filed_again_when_it_gains_a_rejector() -> None:
+def test_a_pod_is_indexed_again_when_it_gains_a_rejector() -> None:
     info = rejected("p", "Fit")
     pods = waiting(info)
     info.unschedulable_plugins |= {"Gate"}

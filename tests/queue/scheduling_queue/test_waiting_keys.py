@@ -54,7 +54,7 @@ def waiting(hints: QueueingHints, *names: str) -> UnschedulablePods:
 def visited(hints: QueueingHints, pods: UnschedulablePods, new: str | None) -> list[str]:
     listeners = hints.listeners(CLAIM_ADD)
     assert listeners is not None
-    return sorted(info.pod.name for info in pods.rejected_by(listeners.filings(None, new)))
+    return sorted(info.pod.name for info in pods.rejected_by(listeners.index_keys(None, new)))
 
 
 def test_only_pods_with_the_key_are_visited() -> None:
@@ -101,10 +101,10 @@ def test_keys_that_changed_with_an_event_count_for_the_next() -> None:
     assert queue.has_ready
 
 
-def test_a_pod_that_is_not_in_the_index_is_not_filed_again() -> None:
+def test_a_pod_that_is_not_in_the_index_is_not_indexed_again() -> None:
     hints = QueueingHints([Profile(PROFILE, {Point.PRE_ENQUEUE: [Keyed()]}, {})])
     pods = waiting(hints, "a")
     info = next(iter(pods))
     pods.unindex(info)
-    pods.refile(info)
+    pods.reindex(info)
     assert visited(hints, pods, "a") == []
