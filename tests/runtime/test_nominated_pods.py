@@ -13,12 +13,12 @@ from bayplan.plugin.preemption import Hypothesis
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.runtime.framework import Framework
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.one_node import OneSupposed
+from bayplan.snapshot.one_node import HypotheticalNode
 from bayplan.testing.builders import make_node, make_pod
 
 from .profiles import found, make_framework, statuses
 
-SUPPOSED = (Hypothesis, OneSupposed)
+SUPPOSED = (Hypothesis, HypotheticalNode)
 """Nodes with other pods there, in columns or in plain numbers."""
 
 FIRST = 10

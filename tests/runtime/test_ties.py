@@ -15,7 +15,7 @@ from bayplan.runtime.ties import heap_rank, pick
 
 def picked(totals: list[int]) -> int:
     """What `pick` takes, whether or not total and rank fit into one integer."""
-    found = {pick(np.array(totals, dtype=np.int64), most) for most in (max(1, *totals) + 1, 2**62)}
+    found = {pick(np.array(totals, dtype=np.int64), bound) for bound in (max(1, *totals) + 1, 2**62)}
     (one,) = found
     return one
 

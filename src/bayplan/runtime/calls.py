@@ -35,7 +35,7 @@ class AttemptError(BayplanError):
 
     @property
     def traceback(self) -> str:
-        """That of the plugin's exception; empty if there is none."""
+        """The traceback of the plugin's exception; empty if there is none."""
         return traceback_of(self.__cause__)
 
 
@@ -68,7 +68,7 @@ def _pre_filter_error(plugin: str, text: str) -> AttemptError:
 
 
 def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
-    """The id of a plugin's reasons against a single row; 0 if it has none."""
+    """The id of the reasons for which a plugin rejects a single row; 0 if it does not reject it."""
     reason_id = 0
     try:
         for reject in rejects(step.filter(state, pod, node)):
@@ -82,7 +82,7 @@ def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reaso
 def filter_rows(
     step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
 ) -> Rejections | None:
-    """What a plugin rejects, or None if it rejects nothing."""
+    """The rows that a plugin rejects; None if it rejects none."""
     try:
         return collect(rejects(step.filter(state, pod, nodes)), reasons, len(nodes))
     except Exception as error:
@@ -112,8 +112,7 @@ def row_score(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Ca
 
 
 def by_row(step: Step, point: Point, shortcut: Callable[[int], int], row: int) -> int:
-    """What the plugin's shortcut says of one row. Exceptions are handled by the caller, for many rows at
-    once."""
+    """The result of the plugin's shortcut for one row. The caller handles exceptions, once for many rows."""
     return shortcut(row)
 
 
@@ -239,7 +238,7 @@ class DomainScores(NamedTuple):
 
 
 def scores_by_domain(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> DomainScores | None:
-    """The scores of a plugin that knows them by domain; None if it has to be called for rows."""
+    """The scores of a plugin that scores domains instead of rows; None if this one does not."""
     try:
         found = None if step.domain_scores is None else step.domain_scores(state, pod, nodes)
         if found is None:

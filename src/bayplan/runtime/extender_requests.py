@@ -2,7 +2,7 @@
 
 The cycle is a generator (`Steps`). With extenders it yields one of these requests and is resumed with the
 response, which the caller gets from `ExtenderChain.answer`; without extenders it never yields. An extender's
-error is text in the response: the cycle treats it like any other answer.
+error is text in the response, which the cycle handles like any other response.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PrioritizeRequest:
 
 @dataclass(frozen=True, slots=True)
 class PrioritizeResponse:
-    """What to add to each node's total, weights included.
+    """The scores to add to each node's total, weights included.
 
     A node is in `scores` if any extender had an entry for it, even of 0: upstream breaks ties among such
     nodes at random.
@@ -93,8 +93,8 @@ Steps: TypeAlias = Generator[Request, Response, ResultT]
 def run_through(steps: Steps[ResultT]) -> ResultT:
     """The result of steps without extenders."""
     try:
-        question = next(steps)
+        request = next(steps)
     except StopIteration as end:
         result: ResultT = end.value
         return result
-    raise RuntimeError(f"there are no extenders to answer {question!r}")
+    raise RuntimeError(f"there are no extenders to answer {request!r}")

@@ -1,7 +1,7 @@
 """Logs the tracebacks of failing plugins: each distinct one at most once a minute.
 
-A plugin that fails for one pod usually fails for all of them, thousands of times. What is suppressed is
-counted, and the number is in the next line.
+A plugin that fails for one pod usually fails for all of them, thousands of times. The next line contains the
+number of those that were suppressed.
 
 Commands that answer questions report failures with the result instead (`FailureLog.collected`).
 """
@@ -16,18 +16,18 @@ from typing import Final, NamedTuple
 
 MIN_SECONDS: Final = 60.0
 MAX_TRACEBACKS: Final = 1000
-"""Distinct tracebacks that are remembered; beyond, all are forgotten."""
+"""The maximum number of distinct tracebacks that are remembered. Beyond it, all are dropped."""
 
 
 class PluginFailure(NamedTuple):
-    """What a plugin did wrong."""
+    """A failure of a plugin: an exception, or a wrong result."""
 
     message: str
     traceback: str = ""
 
 
 class FailureLog:
-    """What the plugins of one scheduler did wrong: which tracebacks were logged, and when."""
+    """The failures of the plugins of one scheduler: which tracebacks were logged, and when."""
 
     def __init__(self) -> None:
         self._logged: dict[str, tuple[float, int]] = {}
@@ -56,7 +56,7 @@ class FailureLog:
 
     @contextmanager
     def collected(self) -> Iterator[dict[str, PluginFailure]]:
-        """Collects what plugins do wrong meanwhile, each traceback once, instead of logging it."""
+        """Collects failures instead of logging them, each traceback once."""
         before, found = self._collected, dict[str, PluginFailure]()
         self._collected = found
         try:
@@ -66,7 +66,7 @@ class FailureLog:
 
 
 def _now() -> float:
-    # Imported here: commands that only read files do without it, and it takes as long to import as NumPy.
+    # Imported here: commands that only read files do not need it, and importing it takes as long as NumPy.
     import asyncio
 
     try:

@@ -58,7 +58,7 @@ class SearchOrder:
 
     @property
     def place_cell(self) -> Any:
-        """The same, for reading one place at a time."""
+        """`place_of` for reading one position at a time."""
         if self._place_cell is None:
             self._place_cell = cells(self.place_of)
         return self._place_cell
@@ -70,7 +70,7 @@ class Feasible:
     Args:
         order: the rows evaluated, in order; the search stops once `wanted` of them pass.
         passing: for each row of the table whether it passes.
-        masks: what uncached plugins reject; None if nominated pods or errors are mixed in.
+        masks: the rows that uncached plugins reject; None if nominated pods or errors reject others.
         max_total: a bound for total scores.
         tie_break: which of several rows with the same total is the best.
     """
@@ -104,11 +104,11 @@ class Feasible:
         self.evaluated = rows if self._complete else rows[: fitting[wanted]]
         """The rows that were evaluated until enough were found."""
         self._count = count = min(len(fitting), wanted)
-        self._fitting, self._fitting_cell = _room(len(rows))
+        self._fitting, self._fitting_cell = _empty_column(len(rows))
         self._fitting[:count] = fitting[:count]
         self._view: NodeColumns | None = None
-        self._totals, self._total_cell = _room(len(rows))
-        self._keys, self._key_cell = _room(len(rows))
+        self._totals, self._total_cell = _empty_column(len(rows))
+        self._keys, self._key_cell = _empty_column(len(rows))
         self._normalized: IntColumn | None = None
         self._has_keys = False
         self._maximum: Maximum | None = None
@@ -149,7 +149,7 @@ class Feasible:
         return True
 
     def update_passing(self) -> bool:
-        """The same if no uncached plugin rejects any row, now and before."""
+        """Like `update`, if no uncached plugin rejects any row, now or before."""
         stale = self._rows_freshness.stale_rows()
         if not stale:
             return stale is not None
@@ -273,7 +273,7 @@ class Feasible:
         return at if at < count and fitting[at] == place else None
 
     def _read_rows(self, rows: Sequence[int]) -> None:
-        """The same for several rows, with arrays."""
+        """Like `_read_one` for several rows, with arrays."""
         changed = np.array(rows, dtype=np.intp)
         places = self._order.place_of.take(changed)
         if self._count == len(self._fitting):
@@ -308,7 +308,7 @@ def _same(masks: Masks | None, known: Masks | None) -> bool:
     return all(map(operator.is_, known, masks))
 
 
-def _room(size: int) -> tuple[NDArray[np.int64], Any]:
+def _empty_column(size: int) -> tuple[NDArray[np.int64], Any]:
     """A column that may be filled up to this size, and its cells."""
     column = np.empty(size, dtype=np.int64)
     return column, cells(column)

@@ -34,12 +34,12 @@ from bayplan.runtime.timing import ADJUST, Caller, timed
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.node_info import NodeInfo
-from bayplan.snapshot.one_node import OneSupposed
+from bayplan.snapshot.one_node import HypotheticalNode
 from bayplan.snapshot.view import NodeColumns
 from bayplan.snapshot.what_if import FEW_ROWS, Changes, Hypothesis
 
 MAX_REASONS: Final = 1000
-"""The maximum number of combinations of reasons that are remembered of one plugin for one signature."""
+"""The maximum number of combinations of reasons that are stored for one plugin and one signature."""
 
 Adjust = Callable[[CycleState, Pod, Pod, NodeInfo], Status | None]
 """A plugin's AddPod or RemovePod."""
@@ -55,7 +55,7 @@ class Filtering:
         self._nodes = NodeColumns(cluster)
         self._uncached = tuple(step for step in profile.filters if not step.cached)
         self._reading_pods = tuple(step for step in profile.filters if step.usage or not step.cached)
-        """The plugins whose answer may be different in a hypothesis."""
+        """The plugins whose result may be different in a hypothesis."""
 
     def uncached_steps(self, search: Search) -> list[Step]:
         """The uncached plugins whose Filter runs for this pod."""
@@ -63,20 +63,20 @@ class Filtering:
 
     def node_statuses(self, search: Search) -> NodeStatuses:
         """The filter results of every row, with and without nominated pods."""
-        results, asked = search.results, self.uncached_steps(search)
-        for step in asked:
+        results, uncached = search.results, self.uncached_steps(search)
+        for step in uncached:
             if len(results.reasons[step.index]) > MAX_REASONS:
-                # A plugin whose reasons are always different would be remembered forever.
+                # Otherwise a plugin whose reasons always differ would use more and more memory.
                 results.reasons[step.index] = Reasons(step.name)
         node_statuses = NodeStatuses(results.rejecting_plugin, results.reason_id, results.reasons)
-        if asked:
-            self._ask(search, asked, self._nodes, node_statuses)
+        if uncached:
+            self._add_results(search, uncached, self._nodes, node_statuses)
         if self._cluster.nominated:
-            self._filter_with_nominated(search, node_statuses, is_local=not asked)
+            self._filter_with_nominated(search, node_statuses, is_local=not uncached)
         return node_statuses
 
     def _filter_with_nominated(self, search: Search, node_statuses: NodeStatuses, *, is_local: bool) -> None:
-        """Nominated pods of higher or equal priority count as if they were on their node."""
+        """Rejects the rows on which the pod does not fit together with the nominated pods."""
 
         def filter_hypothesis(supposed: Hypothesis) -> NodeStatuses:
             return self.filter_as_given(search, supposed)
@@ -97,11 +97,11 @@ class Filtering:
         """Whether one row passes, pods nominated there included. The SignatureResults must be up to date."""
         if search.results.rejecting_plugin[row] != PASS:
             return False
-        asked = self.uncached_steps(search)
-        if asked:
+        uncached = self.uncached_steps(search)
+        if uncached:
             view = NodeColumns(self._cluster, np.array([row], dtype=np.intp))
             node_statuses = self._all_passing(search, view)
-            self._ask(search, asked, view, node_statuses)
+            self._add_results(search, uncached, view, node_statuses)
             if node_statuses.rejecting_plugin[0] != PASS:
                 return False
         nominated = nominated_on(self._cluster, search.pod, row) if self._cluster.nominated else ()
@@ -120,12 +120,12 @@ class Filtering:
         filter_row = self._row_filter(search, cached_only) if len(hypothesis) <= FEW_ROWS else None
         if filter_row is not None:
             return self._filter_few(search, hypothesis, filter_row)
-        together = add_nominated(hypothesis, search.pod) if self._cluster.nominated else None
-        if together is None:
+        extended = add_nominated(hypothesis, search.pod) if self._cluster.nominated else None
+        if extended is None:
             return self.filter_as_given(search, hypothesis, cached_only=cached_only)
-        at, with_them = together
+        at, with_nominated_pods = extended
         node_statuses = self._all_passing(search, hypothesis)
-        node_statuses.overrule(at, self.filter_as_given(search, with_them, cached_only=cached_only))
+        node_statuses.overrule(at, self.filter_as_given(search, with_nominated_pods, cached_only=cached_only))
         left = node_statuses.passing.nonzero()[0]
         if len(left):
             without = hypothesis.subset(left)
@@ -138,10 +138,10 @@ class Filtering:
         """The results of the filters for these rows with exactly these pods."""
         results = search.results
         node_statuses = NodeStatuses(*results.by_nodes_alone(supposed.rows), results.reasons)
-        self._ask(search, self._supposed_steps(search, cached_only), supposed, node_statuses)
+        self._add_results(search, self._hypothesis_steps(search, cached_only), supposed, node_statuses)
         return node_statuses
 
-    def _supposed_steps(self, search: Search, cached_only: bool) -> list[Step]:
+    def _hypothesis_steps(self, search: Search, cached_only: bool) -> list[Step]:
         """The plugins that run on hypotheses for this pod."""
         skips_filter, skipped = search.results.skips_filter, search.skipped_filters
         return [
@@ -153,13 +153,13 @@ class Filtering:
     # Single rows in plain numbers
 
     def _row_filter(self, search: Search, cached_only: bool = False) -> RowFilter | None:
-        """The result for one row with exactly these pods; None if a plugin needs arrays."""
+        """A function that filters one row with exactly these pods; None if a plugin needs arrays."""
         if cached_only not in search.row_filters:
             search.row_filters[cached_only] = self._make_row_filter(search, cached_only)
         return search.row_filters[cached_only]
 
     def _make_row_filter(self, search: Search, cached_only: bool) -> RowFilter | None:
-        steps = self._supposed_steps(search, cached_only)
+        steps = self._hypothesis_steps(search, cached_only)
         if not all(step.elementwise for step in steps):
             return None
         results, pod, cluster = search.results, search.pod, self._cluster
@@ -169,7 +169,7 @@ class Filtering:
 
         def filter_row(row: int, changes: Changes) -> tuple[int, int]:
             by_node = results.by_node_alone(row)
-            one = OneSupposed(cluster, row, changes)
+            one = HypotheticalNode(cluster, row, changes)
             for step, state, reasons in called:
                 if step.index > by_node[0]:
                     break
@@ -193,40 +193,40 @@ class Filtering:
         return node_statuses
 
     def locally_decided(self, search: Search) -> NDArray[np.bool_]:
-        """The rows on which the uncached filters pass, whichever pods are removed from them.
+        """The rows that pass the uncached filters, whichever pods are removed from them.
 
-        They pass the pod with and without nominated pods, and do not depend on the pods there.
+        They pass with and without nominated pods, and the result does not depend on the pods there.
         """
-        asked, pod = self.uncached_steps(search), search.pod
+        uncached, pod = self.uncached_steps(search), search.pod
         node_statuses = self._all_passing(search, self._nodes)
-        self._ask(search, asked, self._nodes, node_statuses)
+        self._add_results(search, uncached, self._nodes, node_statuses)
         locally_decided = node_statuses.passing
-        for step in asked:
+        for step in uncached:
             locally_decided &= ~calls.nodes_affected_by_pods(step, search.state, pod, self._nodes)
         supposed = with_nominated(self._cluster, pod, None) if self._cluster.nominated else None
         if supposed is not None:
             expected = self._all_passing(search, supposed)
-            self._ask(search, asked, supposed, expected)
+            self._add_results(search, uncached, supposed, expected)
             locally_decided[supposed.rows] &= expected.passing
         return locally_decided
 
     def alone(self, search: Search, step: Step) -> NodeStatuses:
-        """The result of one plugin for every row, independent of the others."""
+        """The result of one plugin for every row, whether other plugins reject the row or not."""
         node_statuses = self._all_passing(search, self._nodes)
-        self._ask(search, [step], self._nodes, node_statuses)
+        self._add_results(search, [step], self._nodes, node_statuses)
         supposed = with_nominated(self._cluster, search.pod, None)
         if supposed is not None:
-            there = self._all_passing(search, supposed)
-            self._ask(search, [step], supposed, there)
-            node_statuses.overrule(supposed.rows, there)
+            with_nominated_pods = self._all_passing(search, supposed)
+            self._add_results(search, [step], supposed, with_nominated_pods)
+            node_statuses.overrule(supposed.rows, with_nominated_pods)
         return node_statuses
 
     @staticmethod
     def _all_passing(search: Search, view: NodeColumns) -> NodeStatuses:
-        who = np.full(len(view), PASS, dtype=np.int8)
-        return NodeStatuses(who, np.zeros(len(view), dtype=np.int64), search.results.reasons)
+        rejecting_plugin = np.full(len(view), PASS, dtype=np.int8)
+        return NodeStatuses(rejecting_plugin, np.zeros(len(view), dtype=np.int64), search.results.reasons)
 
-    def _ask(
+    def _add_results(
         self, search: Search, steps: Sequence[Step], view: NodeColumns, node_statuses: NodeStatuses
     ) -> None:
         """Adds the results of these plugins."""
@@ -248,7 +248,7 @@ class Filtering:
         if isinstance(view, Hypothesis):
             view = view if left is None else view.subset(left)
             if step.adjusts is not None:
-                return self._ask_each_row(search, step, step.adjusts, view)
+                return self._filter_adjusted(search, step, step.adjusts, view)
         elif left is not None:
             view = NodeColumns(self._cluster, view.rows.take(left))
         return self._caller.calls.filter_rows(step, state, search.pod, view, reasons)
@@ -257,12 +257,12 @@ class Filtering:
     def _state(search: Search, step: Step) -> CycleState:
         return search.results.state_of(step) if step.cached else search.state
 
-    def _ask_each_row(
+    def _filter_adjusted(
         self, search: Search, step: Step, adjusts: AddRemovePodPlugin, view: Hypothesis
     ) -> Rejections | None:
-        """For plugins with AddPod and RemovePod: each row has its own state."""
+        """Filters row by row, for plugins with AddPod and RemovePod: each row has its own state."""
         reasons = search.results.reasons[step.index]
-        why = np.zeros(len(view), dtype=np.int64)
+        reason_ids = np.zeros(len(view), dtype=np.int64)
         for position in range(len(view)):
             state = self._state(search, step).clone()
             gone, added = view.changed_pods(position)
@@ -274,8 +274,8 @@ class Filtering:
                 for other in pods:
                     self._adjust(verb, method, step, state, search.pod, other, node)
             row = view.subset(np.array([position], dtype=np.intp))
-            why[position] = self._caller.calls.filter_one(step, state, search.pod, row, reasons)
-        return Rejections.from_numbers(why, reasons) if why.any() else None
+            reason_ids[position] = self._caller.calls.filter_one(step, state, search.pod, row, reasons)
+        return Rejections.from_numbers(reason_ids, reasons) if reason_ids.any() else None
 
     def _adjust(
         self, verb: str, method: Adjust, step: Step, state: CycleState, pod: Pod, other: Pod, node: NodeInfo

@@ -123,10 +123,10 @@ class Framework:
             )
         return found
 
-    # One more identical pod
+    # Repeated searches
 
     def _repeated(self, search: Search) -> Found | None:
-        """The result if the search is like that for the last identical pod."""
+        """The result if the search for the last identical pod can be repeated."""
         last = search.signature.repeated
         if last is None or self.extenders is not None or self.caller.timer is not None:
             return None
@@ -211,9 +211,8 @@ class Framework:
         return Found(search, row, self.cluster.nodes.name[row], count, len(filtered.evaluated))
 
     def filtered(self, search: Search, node_statuses: NodeStatuses) -> Filtered:
-        """Which nodes are evaluated, and which of them are feasible. Advances the start of the next
-        search."""
-        candidates, absent, by = self.candidates(search)
+        """The evaluated and the feasible nodes. Advances the start of the next search."""
+        candidates, absent, plugins = self.candidates(search)
         feasible = self._feasible(search, candidates, node_statuses)
         evaluated = feasible.evaluated
         failed = self.first_error(node_statuses, evaluated) if node_statuses.may_have_errors else None
@@ -227,7 +226,7 @@ class Framework:
             raise failed[1]
         if self.caller.timer is not None:
             self.caller.timer.passed(Point.FILTER)
-        return Filtered(evaluated, feasible, node_statuses, absent, tuple(by))
+        return Filtered(evaluated, feasible, node_statuses, absent, tuple(plugins))
 
     def not_found(self, search: Search, filtered: Filtered) -> NotFound:
         diagnosis = Diagnosis(
@@ -305,8 +304,8 @@ class Framework:
     ) -> tuple[int, calls.AttemptError] | None:
         """The first error of a filter, and how many nodes were evaluated before it.
 
-        It ends the search there, as in kube-scheduler with parallelism 1; with more threads, how many more
-        nodes are evaluated depends on them.
+        It ends the search there, as in kube-scheduler with parallelism 1. With more threads kube-scheduler
+        evaluates a few more nodes.
         """
         for position, row in enumerate(evaluated):
             status = node_statuses.status(int(row))
@@ -322,12 +321,12 @@ class Framework:
             return feasible.row_at(pick(np.ones(len(feasible), dtype=np.int64), 1, self.tie_break))
         timer = self.caller.timer
         search.results.prepare_scores()
-        asked = self.scoring.uncached_steps(search, lambda: feasible.view)
+        uncached = self.scoring.uncached_steps(search, lambda: feasible.view)
         if timer is not None:
             timer.passed(Point.PRE_SCORE)
-        asked = self.scoring.varying(search, asked)
-        search.scored_uncached = bool(asked)
-        added = self.scoring.added(search, feasible.view, asked, feasible.unit) if asked else None
+        uncached = self.scoring.varying(search, uncached)
+        search.scored_uncached = bool(uncached)
+        added = self.scoring.added(search, feasible.view, uncached, feasible.unit) if uncached else None
         row = feasible.best(search.pod, added)
         if timer is not None:
             timer.passed(Point.SCORE)
@@ -338,9 +337,9 @@ class Framework:
         if not self.profile.scores:
             return np.ones(len(view), dtype=np.int64)
         search.results.prepare_scores()
-        asked = self.scoring.uncached_steps(search, lambda: view)
+        uncached = self.scoring.uncached_steps(search, lambda: view)
         self.caller.passed(Point.PRE_SCORE)
-        totals = self.scoring.totals(search, view, self.scoring.varying(search, asked))
+        totals = self.scoring.totals(search, view, self.scoring.varying(search, uncached))
         self.caller.passed(Point.SCORE)
         return totals
 

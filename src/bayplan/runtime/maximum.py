@@ -9,14 +9,14 @@ import numpy as np
 from bayplan.snapshot.view import IntColumn
 
 BLOCK: Final = 1024
-"""Keys that are compared again when one of them changed."""
+"""The number of keys that are compared again when one of them has changed."""
 
 
 class Maximum:
     """`keys.argmax()` for keys that are changed in place, one at a time.
 
-    The largest key of each block is remembered: a change compares one block again, and the largest of all is
-    found among the blocks. With 50,000 keys that is a tenth of the work.
+    The largest key of each block is stored. After a change one block is compared again, and then the largest
+    keys of all blocks. With 50,000 keys that is a tenth of the work.
     """
 
     __slots__ = ("_keys", "_largest", "_size")
@@ -33,6 +33,6 @@ class Maximum:
         self._largest[block] = keys[keys.argmax()]
 
     def position(self) -> int:
-        """Where the largest key is; the first of equal ones."""
+        """The position of the largest key; the first of equal ones."""
         begin = int(self._largest.argmax()) * self._size
         return begin + int(self._keys[begin : begin + self._size].argmax())

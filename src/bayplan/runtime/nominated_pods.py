@@ -129,15 +129,15 @@ def add_nominated(base: Hypothesis, pod: Pod) -> tuple[IdColumn, Hypothesis] | N
 
 def _nominated_slots(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> IdColumn:
     """Slots of the pods nominated to these rows with higher or equal priority."""
-    pods, meant = cluster.pods, cluster.nodes.exists.read
+    pods, wanted_rows = cluster.pods, cluster.nodes.exists.read
     if rows is not None:
-        among = np.zeros(len(meant), dtype=np.bool_)
+        among = np.zeros(len(wanted_rows), dtype=np.bool_)
         among[rows] = True
-        meant = meant & among
+        wanted_rows = wanted_rows & among
     slots = pods.nominated.read.nonzero()[0]
     slots = slots[pods.priority.array.take(slots) >= pod.priority]
     slots = slots[slots != cluster.nominated_slot(pod.uid)]
-    found: IdColumn = slots[meant.take(pods.row.array.take(slots))]
+    found: IdColumn = slots[wanted_rows.take(pods.row.array.take(slots))]
     return found
 
 

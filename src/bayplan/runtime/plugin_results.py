@@ -1,4 +1,4 @@
-"""The results of one plugin for pods that it cannot tell apart, row by row.
+"""The results of one plugin for pods that it cannot distinguish, row by row.
 
 A plugin that declares its `Dependencies` runs once for all pods with equal values of those fields. Pods with
 different signatures often share: fifty applications of five sizes have five columns of NodeResourcesFit, not
@@ -52,9 +52,9 @@ class PluginColumn:
         compute: computes rows with arrays.
         compute_one: computes one row with plain numbers, if the plugin is elementwise.
         make_shortcut: the plugin's function for single rows, if it has one (`RowFilterPlugin`,
-            `RowScorePlugin`). True means that `compute_one` has to be asked.
+            `RowScorePlugin`). If it returns True, `compute_one` is called.
         point: Filter or Score.
-        error: what an exception in the shortcut is reported as.
+        error: creates the error for an exception in the shortcut.
     """
 
     __slots__ = (
@@ -117,7 +117,7 @@ class PluginColumn:
         self._freshness.mark_current()
 
     def update_row(self, since: int, row: int) -> None:
-        """The same where a pod came to this row or left it, and nothing else has happened since that time."""
+        """Like `update`, if one pod was added to this row or removed, and nothing else changed since then."""
         freshness, shortcut = self._freshness, self._shortcut
         if freshness.time != since:
             self.update()
@@ -161,7 +161,7 @@ class PluginColumn:
 
 
 class PluginResults:
-    """One plugin's results for all pods that it cannot tell apart. `pod` is any of them."""
+    """One plugin's results for all pods that it cannot distinguish. `pod` is any of them."""
 
     def __init__(
         self, plugin: Plugin, depends_on: Dependencies, pod: Pod, cluster: Cluster, caller: Caller
@@ -198,7 +198,7 @@ class PluginResults:
             Point.FILTER,
             calls.filter_error,
         )
-        """The id of the reasons against each row; 0 if there are none."""
+        """The id of the reasons for which each row is rejected; 0 if it is not."""
         self.score_column = PluginColumn(
             self,
             changes.freshness(topics, logs),
@@ -221,16 +221,16 @@ class PluginResults:
         self._freshness.mark_current()
         self.skips_filter = isinstance(answer, Status) and answer.code is Code.SKIP
         if before is None or not self.skips_filter or before != answer or self._may_score(nodes):
-            self._outdated()
+            self._mark_changed()
         return answer
 
     def check_objects(self) -> None:
         """For a plugin without PreFilter: everything is stale once objects it depends on have changed."""
         if not self._freshness.is_current:
             self._freshness.mark_current()
-            self._outdated()
+            self._mark_changed()
 
-    def _outdated(self) -> None:
+    def _mark_changed(self) -> None:
         self.changed.change()
         self._has_score = None
 
@@ -257,8 +257,7 @@ class PluginResults:
         return found.reason_ids() if existing is None else found.among(existing, len(view)).reason_ids()
 
     def _shown(self, view: NodeColumns) -> tuple[IdColumn | None, NodeColumns]:
-        """The rows that a plugin is called with: one that evaluates single nodes never gets a row without a
-        node."""
+        """The rows that a plugin is called with. Rows without a node are not passed to a `NodePlugin`."""
         if not self.step.one_node_at_a_time or view.exists.all():
             return None, view
         existing = view.exists.nonzero()[0]
@@ -266,7 +265,7 @@ class PluginResults:
 
     def _filter_one(self, one: OneNode) -> int:
         if self.caller.timer is None:
-            # The function itself: this and the score below are frequent calls.
+            # The function itself, because this is a frequent call, as is the one in `_score_one`.
             return calls.filter_one(self.step, self.state, self._pod, one, self.reasons)
         return self.caller.calls.filter_one(self.step, self.state, self._pod, one, self.reasons)
 
@@ -303,7 +302,7 @@ class ResultCache:
         """Whether pods with one signature may differ in what these plugins depend on."""
 
     def signature(self, pod: Pod, like: Signature | None = None) -> Signature:
-        """The fragments of all plugins: equal for pods that none of them can tell apart.
+        """The fragments of all plugins: equal for pods that none of them can distinguish.
 
         `like` are those of a pod of the same template: only fragments that may differ are then computed.
         """

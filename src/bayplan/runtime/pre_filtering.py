@@ -1,7 +1,7 @@
 """Runs the PreFilter plugins, which may restrict the search to some nodes, or end it.
 
-Answers of cached plugins hold until objects that they depend on have changed
-(`SignatureResults.is_pre_filtered`); plugins that answered SKIP_FOR_SIGNATURE do not run again before objects
+The results of cached plugins are valid until objects that they depend on change
+(`SignatureResults.is_pre_filtered`); plugins that returned SKIP_FOR_SIGNATURE do not run again before objects
 or (anti-)affinity terms change (`SkippedPlugins`).
 """
 

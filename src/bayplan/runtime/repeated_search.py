@@ -1,8 +1,8 @@
-"""The search for one more identical pod, while nothing has changed but the pods on the nodes.
+"""Repeats a search for an identical pod, while nothing but the pods on the nodes has changed.
 
-Every PreFilter would answer as before, the same plugins are skipped and the same nodes are evaluated. What is
-left of the search is to bring the rows up to date where pods came or went, and to take the best row. That is
-so if every uncached plugin answered SKIP_FOR_SIGNATURE, or scores all nodes alike.
+Every PreFilter would return the same, the same plugins are skipped and the same nodes are evaluated. So it is
+enough to bring the rows up to date whose pods have changed, and to take the best row. This requires that
+every uncached plugin returned SKIP_FOR_SIGNATURE, or has the same score for all nodes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bayplan.snapshot.cluster import Cluster
 
 
 class RepeatedSearch:
-    """What the last search for a pod of one signature found out, for the next one.
+    """The last search for a pod of one signature.
 
     Args:
         search: the last search. It evaluated all nodes, and no uncached plugin took part in it.
         feasible: the rows that passed.
-        start: where in the node list it began, and the next one has to begin.
-        uniform: uncached plugins that gave all nodes the same score. They are asked again whether they do.
+        start: where in the node list it began. The next search must begin there, too.
+        uniform: uncached plugins that gave all nodes the same score, which is checked for every pod.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class RepeatedSearch:
         self._freshness.mark_current()
 
     def found(self, search: Search, start: int) -> Found | None:
-        """The result for an identical pod; None if it has to be searched for step by step."""
+        """The result for an identical pod; None if a complete search is needed."""
         results, feasible = self._results, self._feasible
         if search.results is not results or results.feasible is not feasible or start != self._start:
             return None

@@ -1,6 +1,6 @@
-"""Runs the uncached Score plugins and adds up.
+"""Runs the uncached Score plugins and computes totals.
 
-Totals are only compared among feasible nodes: what is equal for all of them may be omitted.
+Totals are only compared among feasible nodes, so scores that are equal for all of them may be omitted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Scoring:
         return [step for step in self._scores if step.name not in skipped]
 
     def varying(self, search: Search, steps: list[Step]) -> list[Step]:
-        """Those of the steps whose scores may tell nodes apart."""
+        """The steps whose scores may differ between nodes."""
         return [
             step
             for step in steps
@@ -48,25 +48,25 @@ class Scoring:
         ]
 
     def uniform(self, search: Search) -> tuple[Step, ...]:
-        """The uncached plugins that are not skipped, if none of them tells nodes apart for this pod."""
+        """The uncached plugins that are not skipped, if each scores all nodes equally for this pod."""
         return tuple(step for step in self._scores if step.name not in search.signature.skipped.scores)
 
-    def totals(self, search: Search, view: NodeColumns, asked: list[Step]) -> IntColumn:
+    def totals(self, search: Search, view: NodeColumns, steps: list[Step]) -> IntColumn:
         """Total scores of these (feasible) rows."""
         results = search.results
         totals = results.totals(view.rows)
-        for part in (results.normalized(search.pod, view.rows), self.added(search, view, asked, 1)):
+        for part in (results.normalized(search.pod, view.rows), self.added(search, view, steps, 1)):
             if part is not None:
                 totals += part
         return totals
 
-    def added(self, search: Search, view: NodeColumns, asked: list[Step], unit: int) -> IntColumn | None:
+    def added(self, search: Search, view: NodeColumns, steps: list[Step], unit: int) -> IntColumn | None:
         """What uncached plugins add: the weighted sum of their scores, in units.
 
         Scores that are equal for all rows change nothing, and are omitted where that is known.
         """
         added: IntColumn | None = None
-        for step in asked:
+        for step in steps:
             factor = step.weight * unit
             by_domain = (
                 self._caller.calls.scores_by_domain(step, search.state, search.pod, view)

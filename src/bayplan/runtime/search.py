@@ -49,7 +49,7 @@ class Search(msgspec.Struct):
     row_filters: dict[bool, RowFilter | None] = msgspec.field(default_factory=dict)
     """The filters on single hypothetical rows, once they are needed: all of them, or the cached ones."""
     scored_uncached: bool = False
-    """Whether the scores of uncached plugins told nodes apart."""
+    """Whether the scores of uncached plugins differed between nodes."""
 
 
 class Found(msgspec.Struct, frozen=True):

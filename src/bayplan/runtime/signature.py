@@ -106,7 +106,7 @@ class PodSigner:
             raise TypeError(self._wrong_value(own)) from None
 
     def _wrong_value(self, values: Sequence[object]) -> str:
-        """What to do about the value that cannot be encoded."""
+        """The message for a value that cannot be encoded."""
         for function, value in zip(self._functions, values, strict=True):
             try:
                 _encoder.encode(value)

@@ -1,6 +1,6 @@
 """What is cached for each pod signature, and for how many signatures.
 
-Two pods have the same signature if scheduling cannot tell them apart (`snapshot.pod_info.pod_signature`).
+Two pods have the same signature if scheduling cannot distinguish them (`snapshot.pod_info.pod_signature`).
 Cached plugins depend on fewer fields, so several signatures may share a `SignatureResults`. All of it is
 columns over the nodes: at 5,000 nodes a signature costs more than half a megabyte. So the limit is a number
 of rows, not of signatures, and the least recently used ones are dropped first.
@@ -31,7 +31,7 @@ MIN_SIGNATURES: Final = 64
 
 
 class SkippedPlugins:
-    """The plugins that answered SKIP_FOR_SIGNATURE: they do not run again before objects or terms change."""
+    """The plugins that returned SKIP_FOR_SIGNATURE: they do not run again before objects or terms change."""
 
     __slots__ = ("_freshness", "filters", "scores")
 
@@ -109,7 +109,7 @@ class SignatureCache:
         return found, results
 
     def uncached(self, pod: Pod) -> tuple[CachedSignature, SignatureResults]:
-        """The same without caching."""
+        """New, empty values for the pod, which are not cached."""
         plugins = self._plugins.uncached(pod)
         results = SignatureResults(self._profile, self._cluster, plugins, self._caller)
         return CachedSignature(self._cluster), results

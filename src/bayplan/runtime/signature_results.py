@@ -69,11 +69,11 @@ class SignatureResults:
         self.last_used = 0
         """When it was last used, as `SignatureCache` counts."""
         self.evaluation_counters: dict[EvaluatedPlugins, EvaluationCounter] = {}
-        """For the metrics; emptied when other plugins take part."""
+        """For the metrics; cleared when the set of active plugins changes."""
         self.feasible: Feasible | None = None
         """The rows that pass, if no other plugin rejects any."""
         self.memory = SignatureMemory()
-        """What depends on these results, for pods of one priority: nominated pods and dry runs."""
+        """Values that depend on these results, for pods of one priority: nominated pods and dry runs."""
         changes = cluster.changes
         dependencies = [results.depends_on for results in plugins.values()]
         self.topics: tuple[Topic, ...] = (
@@ -92,7 +92,7 @@ class SignatureResults:
         self.passing_rows: Log[int] = Log(changes.clock)
         """Rows that began to pass, or no longer do."""
         self.scores_changed = Topic(changes.clock)
-        """Scores changed otherwise than by pods that came or went."""
+        """Scores have changed for another reason than pods that were added or removed."""
         self._scored = False
         self._usage_columns: list[PluginColumn] = []
         self._filters: Filters = []
@@ -118,7 +118,7 @@ class SignatureResults:
 
     @property
     def may_have_errors(self) -> bool:
-        """Whether a cached plugin has ever answered with an error for some row."""
+        """Whether a cached plugin has ever returned an error for some row."""
         return any(results.reasons.has_errors for _, results in self._filters)
 
     @property

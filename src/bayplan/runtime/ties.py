@@ -39,17 +39,17 @@ def tie_rank(tie_break: TieBreak, length: int) -> NDArray[np.int64]:
     return heap_rank(length)
 
 
-def pick(totals: NDArray[np.int64], most: int, tie_break: TieBreak = TieBreak.KUBE_SCHEDULER) -> int:
+def pick(totals: NDArray[np.int64], max_total: int, tie_break: TieBreak = TieBreak.KUBE_SCHEDULER) -> int:
     """The position of the winner among feasible nodes, given in the order in which they were found.
 
-    `most` is a bound for the totals. Usually total and rank fit into one integer, so that one argmax is
+    `max_total` is a bound for the totals. Usually total and rank fit into one integer, so that one argmax is
     enough.
     """
     if tie_break is TieBreak.FIRST_NODE:
         return int(totals.argmax())
     rank = heap_rank(len(totals))
     shift = len(rank).bit_length()
-    if most < 1 << (62 - shift):
+    if max_total < 1 << (62 - shift):
         key = totals << shift
         key -= rank[: len(totals)]
         return int(key.argmax())

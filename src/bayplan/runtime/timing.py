@@ -39,7 +39,7 @@ class AttemptTimer(Protocol):
     def clock(self) -> float: ...
 
     def start(self) -> None:
-        """The next extension point begins now: the time since the last one belongs to none."""
+        """The next extension point begins now: the time since the last one is not counted."""
 
     def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
         """The plugins of a point have run, with this result; the next point begins."""
@@ -99,7 +99,7 @@ class Calls(Protocol):
 
 
 class TimedCalls:
-    """`calls.py` with a clock."""
+    """The functions of `calls.py`, timed."""
 
     def __init__(self, timer: AttemptTimer) -> None:
         self._timer = timer
@@ -117,7 +117,7 @@ class TimedCalls:
         return call(step, state, pod, nodes, reasons)
 
     def by_row(self, step: Step, point: Point, shortcut: Callable[[int], int], row: int) -> int:
-        """Not observed if the shortcut does not know: `filter_one` is called and observed instead."""
+        """Not observed if the shortcut returns True: `filter_one` is then called and observed instead."""
         started = self._timer.clock()
         answer = calls.by_row(step, point, shortcut, row)
         if answer is not True:
@@ -143,7 +143,7 @@ class TimedCalls:
     def scores_by_domain(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
     ) -> calls.DomainScores | None:
-        """Not observed without an answer: `score_rows` is called and observed instead."""
+        """Not observed if it returns None: `score_rows` is then called and observed instead."""
         code, started = Code.ERROR, self._timer.clock()
         try:
             answer = calls.scores_by_domain(step, state, pod, nodes)
@@ -155,7 +155,7 @@ class TimedCalls:
 
 
 class Caller:
-    """How the plugins of one framework are called in this cycle; shared by all callers."""
+    """Calls the plugins of one framework in this cycle, timed or not; shared by all parts of the runtime."""
 
     __slots__ = ("calls", "timer")
 
@@ -195,7 +195,7 @@ def timed(timer: AttemptTimer | None, plugin: str, point: str, call: Callable[P,
 def timed_wait(
     timer: AttemptTimer | None, plugin: str, point: str, call: Callable[P, Awaitable[T]]
 ) -> Callable[P, Awaitable[T]]:
-    """The same for an awaitable call."""
+    """Like `timed`, for an awaitable call."""
     if timer is None:
         return call
 

@@ -25,7 +25,7 @@ from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.derived import changed_rows, derived
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.node_info import NodeInfo
-from bayplan.snapshot.one_node import OneSupposed
+from bayplan.snapshot.one_node import HypotheticalNode
 from bayplan.snapshot.view import NodeColumns
 from bayplan.snapshot.what_if import Hypothesis
 
@@ -88,7 +88,7 @@ class NodeAmounts(Generic[RequestT]):
         free = self._free.take(nodes.rows, axis=0)
         if isinstance(nodes, Hypothesis):
             self._suppose(nodes, free)
-        elif isinstance(nodes, OneSupposed):
+        elif isinstance(nodes, HypotheticalNode):
             free[0] = self._supposed(free[0], nodes.changes, nodes.cluster)
         free.setflags(write=False)
         return free

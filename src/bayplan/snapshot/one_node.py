@@ -65,7 +65,7 @@ class OneNode(NodeColumns):
         return bool(condition)
 
 
-class OneSupposed(OneNode):
+class HypotheticalNode(OneNode):
     """A single hypothetical row: `changes` are slots of pods with their signs, removed (-1) or added (+1)."""
 
     __slots__ = ("changes",)

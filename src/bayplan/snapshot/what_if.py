@@ -20,7 +20,7 @@ from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.label_sets import PodQuery
 from bayplan.snapshot.node_info import NodeInfo
-from bayplan.snapshot.one_node import OneSupposed
+from bayplan.snapshot.one_node import HypotheticalNode
 from bayplan.snapshot.pod_info import PodInfo
 from bayplan.snapshot.terms import CarriedTerm
 from bayplan.snapshot.view import IntColumn, NodeColumns
@@ -72,9 +72,9 @@ class Hypothesis(NodeColumns):
         here = slice(self.starts[position], self.starts[position + 1])
         return list(zip(self.slots[here].tolist(), self.signs[here].tolist(), strict=True))
 
-    def one(self, position: int) -> OneSupposed:
+    def one(self, position: int) -> HypotheticalNode:
         """One of the rows, in plain numbers."""
-        return OneSupposed(self.cluster, int(self.rows[position]), self.changes(position))
+        return HypotheticalNode(self.cluster, int(self.rows[position]), self.changes(position))
 
     def change(self, amounts: NDArray[Any]) -> IntColumn:
         """Sum of sign times amount over the pods of each row; `amounts` has an entry for each of `slots`."""
@@ -125,7 +125,7 @@ class Hypothesis(NodeColumns):
         total = super().nonzero_memory_bytes + self._change_of(lambda info: info.nonzero_memory_bytes)
         return self._exact(total, lambda one: one.nonzero_memory_bytes)
 
-    def _exact(self, total: IntColumn, of: Callable[[OneSupposed], int]) -> IntColumn:
+    def _exact(self, total: IntColumn, of: Callable[[HypotheticalNode], int]) -> IntColumn:
         """Sums over columns, with those that could have overflowed computed again in plain numbers."""
         large, recounted = self.cluster.pods.large, self.cluster.recounted_rows
         if large or recounted:
