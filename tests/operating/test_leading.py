@@ -50,7 +50,7 @@ def test_a_standby_takes_over_from_a_leader_that_was_stopped(tmp_path: Path) -> 
             leading = holder(store)
             config = kubeconfig(tmp_path, server.access.server)
             async with started(f"--kubeconfig={config}", *QUICK) as standby:
-                await standby.says(f"standing by, {leading} leads")
+                await standby.says(f"standing by: {leading} is the leader")
                 leader.signal()
                 first = await leader.end()
                 await until(lambda: holder(store) not in (leading, ""), standby)

@@ -191,7 +191,7 @@ def test_a_custom_kind_that_is_not_installed_does_not_delay_others(tmp_path: Pat
         plugin = "--plugin=bayplan.plugins.coscheduling:Coscheduling"
         async with scheduling(ApiServer(store, served=served), tmp_path, *ALONE, plugin) as run:
             await until(lambda: "p0" in bound(store), run)
-            return await run.says("there is no PodGroup here, going on without")
+            return await run.says("the API server does not serve PodGroup, continuing without it")
 
     assert "does not serve podgroups of scheduling.x-k8s.io/v1alpha1" in play(main())
 

@@ -68,7 +68,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The API's own form of an error."""
+    """An error in the form of the Kubernetes API."""
 
     kind: str | None = None
     code: int | None = None
@@ -84,13 +84,13 @@ class NotServedError(APIError):
 
 
 class TooLargeError(ServerError):
-    """The requested resourceVersion is in the future of this server."""
+    """The requested resourceVersion is newer than any that this server knows."""
 
 
 _STATUS: Final = msgspec.json.Decoder(Status)
 
 
-def refusal(code: int, body: bytes, what: str) -> APIError:
+def response_error(code: int, body: bytes, what: str) -> APIError:
     """The error of a response; `what` describes the request (`get pods`)."""
     try:
         status = _STATUS.decode(body)

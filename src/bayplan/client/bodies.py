@@ -28,7 +28,7 @@ _encode: Final = msgspec.json.Encoder().encode
 _WHOLE_SECOND: Final = re.compile(
     rb'"(eventTime|lastObservedTime|acquireTime|renewTime)":"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z"'
 )
-_OURS_NOT: Final = frozenset(
+_SERVER_METADATA: Final = frozenset(
     ("resourceVersion", "uid", "generation", "creationTimestamp", "deletionTimestamp", "name", "namespace")
 )
 """Metadata that the server sets, or that identifies the object."""
@@ -142,7 +142,7 @@ def released_claim(claim: ResourceClaim, uid: str) -> bytes:
 # Patches of objects that others own
 
 
-def written_by_us(item: Object, paths: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+def parts_patch(item: Object, paths: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     """A merge patch with these parts of an object, valid only for its resourceVersion."""
     raw = msgspec.to_builtins(item)
     patch: dict[str, Any] = {}
@@ -157,7 +157,7 @@ def changes(old: Object, new: Object) -> dict[str, Any]:
     A list that differs is replaced, so that unknown fields of its entries are lost. The status is not
     included: it is written separately.
     """
-    before, after = _ours(old), _ours(new)
+    before, after = _writable_fields(old), _writable_fields(new)
     patch: dict[str, Any] = difference(before, after)
     return _for_version(patch, old) if patch else {}
 
@@ -167,11 +167,11 @@ def encode(patch: Mapping[str, Any]) -> bytes:
     return _with_micros(_encode(patch))
 
 
-def _ours(item: Object) -> dict[str, Any]:
+def _writable_fields(item: Object) -> dict[str, Any]:
     raw: dict[str, Any] = msgspec.to_builtins(item)
     raw.pop("status", None)
     raw["metadata"] = {
-        name: value for name, value in raw.get("metadata", {}).items() if name not in _OURS_NOT
+        name: value for name, value in raw.get("metadata", {}).items() if name not in _SERVER_METADATA
     }
     return raw
 

@@ -1,8 +1,8 @@
-"""Opens connections, and does TLS on them with few steps for each read and write.
+"""Opens connections, with TLS that takes few steps for each read and write.
 
-asyncio's own TLS passes every read through a dozen methods, asks OpenSSL until it raises, and works on two
+asyncio's own TLS passes every read through a dozen methods, calls OpenSSL until it raises, and has two
 buffers of its own. In a process that wakes up for a few hundred bytes, with cold caches, that costs as much
-as the request itself. Here OpenSSL works on memory between a plain transport and a protocol, and is asked
+as the request itself. Here OpenSSL works in memory between a plain transport and a protocol, and is called
 only while there is something to decrypt.
 """
 
@@ -16,13 +16,13 @@ from typing import Any, Final, Protocol, cast
 from bayplan.client.tls import ServerTLS
 
 SECOND_ADDRESS_SECONDS: Final = 0.25
-"""Where a name has several addresses, the next one is tried after this time without an answer."""
+"""If a name has several addresses, the next one is tried after this time without a response."""
 READ_BYTES: Final = 1 << 16
 """More than a TLS record holds, so that one read empties it."""
 
 
 class Link(Protocol):
-    """What a protocol needs of its connection, with TLS or without."""
+    """The connection of a protocol, with or without TLS."""
 
     def write(self, data: bytes) -> None: ...
     def close(self) -> None: ...
@@ -32,7 +32,7 @@ class Link(Protocol):
     def get_extra_info(self, name: str) -> Any: ...
 
 
-class Upper(Protocol):
+class UpperProtocol(Protocol):
     """A protocol on a connection. `made` is called when requests can be sent."""
 
     def made(self, link: Link) -> None: ...
@@ -43,7 +43,7 @@ class Upper(Protocol):
 class _Plain(asyncio.Protocol):
     """Passes everything on."""
 
-    def __init__(self, upper: Upper) -> None:
+    def __init__(self, upper: UpperProtocol) -> None:
         self._upper = upper
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -59,9 +59,9 @@ class _Plain(asyncio.Protocol):
 class TLSLayer(asyncio.Protocol):
     """TLS between a plain transport, whose protocol it is, and an upper protocol, whose link it is."""
 
-    def __init__(self, context: ssl.SSLContext, server_name: str, upper: Upper) -> None:
-        self.shaken = asyncio.get_running_loop().create_future()
-        """Done when the handshake is; `ssl.SSLError` or `OSError` where it failed."""
+    def __init__(self, context: ssl.SSLContext, server_name: str, upper: UpperProtocol) -> None:
+        self.handshake_done = asyncio.get_running_loop().create_future()
+        """Done when the handshake is; `ssl.SSLError` or `OSError` if it failed."""
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
         self._read = self._tls.read
@@ -69,23 +69,23 @@ class TLSLayer(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._is_open = False
 
-    # Of the plain transport
+    # Called by the plain transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's are not of this class, but do the same.
+        # uvloop's transports are not of this class, but have the same methods.
         self._transport = cast(asyncio.Transport, transport)
-        self._shake_hands()
+        self._continue_handshake()
 
     def data_received(self, data: bytes) -> None:
         incoming = self._incoming
         incoming.write(data)
-        if not self._is_open and not self._shake_hands():
+        if not self._is_open and not self._continue_handshake():
             return
         try:
             while incoming.pending:
                 text = self._read(READ_BYTES)
                 if not text:
-                    self._transport.close()  # the server said goodbye
+                    self._transport.close()  # the server sent close_notify
                     break
                 self._upper.data_received(text)
         except ssl.SSLWantReadError:
@@ -97,20 +97,20 @@ class TLSLayer(asyncio.Protocol):
             self._transport.write(self._outgoing.read())
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self.shaken.done():
+        if not self.handshake_done.done():
             self._fail(error or ConnectionResetError())
         if self._is_open:
             self._upper.connection_lost(error)
 
-    # Of the upper protocol
+    # Called by the upper protocol
 
     def write(self, data: bytes) -> None:
         self._tls.write(data)
         self._transport.write(self._outgoing.read())
 
     def close(self) -> None:
-        """Says goodbye, and does not wait for an answer."""
-        with suppress(ssl.SSLError):  # it would wait for the answer
+        """Sends close_notify, without waiting for the server's."""
+        with suppress(ssl.SSLError):  # it would wait for the server's
             self._tls.unwrap()
         self._transport.write(self._outgoing.read())
         self._transport.close()
@@ -127,8 +127,8 @@ class TLSLayer(asyncio.Protocol):
     def get_extra_info(self, name: str) -> Any:
         return self._transport.get_extra_info(name)
 
-    def _shake_hands(self) -> bool:
-        """Goes on with the handshake. False if it is not complete."""
+    def _continue_handshake(self) -> bool:
+        """Continues the handshake. False if it is not complete."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -141,26 +141,26 @@ class TLSLayer(asyncio.Protocol):
             return False
         self._transport.write(self._outgoing.read())
         self._is_open = True
-        if not self.shaken.done():
+        if not self.handshake_done.done():
             self._upper.made(self)
-            self.shaken.set_result(None)
+            self.handshake_done.set_result(None)
         return True
 
     def _fail(self, error: Exception) -> None:
-        if not self.shaken.done():
-            self.shaken.set_exception(error)
-            self.shaken.exception()  # marks it as retrieved: there may be no waiter left
+        if not self.handshake_done.done():
+            self.handshake_done.set_exception(error)
+            self.handshake_done.exception()  # marks it as retrieved: there may be no waiter left
 
 
-async def connect(upper: Upper, host: str, port: int, tls: ServerTLS | None, seconds: float) -> None:
+async def connect(upper: UpperProtocol, host: str, port: int, tls: ServerTLS | None, seconds: float) -> None:
     """Opens a connection for a protocol, handshake included.
 
     Raises:
         OSError: it cannot be opened, or not within the time (TimeoutError).
-        ssl.SSLError: the two sides do not agree, or the server is not who it should be.
+        ssl.SSLError: the handshake failed, or the server's certificate is not valid.
     """
     loop = asyncio.get_running_loop()
-    # uvloop tries the addresses of a name one after the other, and knows no such option.
+    # uvloop has no such option and tries the addresses of a name one after the other.
     options: dict[str, Any] = {}
     if isinstance(loop, asyncio.BaseEventLoop):
         options["happy_eyeballs_delay"] = SECOND_ADDRESS_SECONDS
@@ -171,7 +171,7 @@ async def connect(upper: Upper, host: str, port: int, tls: ServerTLS | None, sec
         context, name = tls.context(), tls.server_name or host
         _, layer = await loop.create_connection(lambda: TLSLayer(context, name, upper), host, port, **options)
         try:
-            await layer.shaken
+            await layer.handshake_done
         except BaseException:
             layer.abort()
             raise

@@ -1,7 +1,7 @@
-"""Connections to one server that are opened, kept between requests, and renewed.
+"""A pool of connections to one server: opened, reused and renewed.
 
-What `short_requests.py` and `streams.py` have in common. On a connection there is one request at a time:
-HTTP/1.1 without pipelining.
+`short_requests.py` and `streams.py` are based on it. A connection has one request at a time (HTTP/1.1 without
+pipelining).
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from bayplan.client.transport import (
     Request,
     end_openings,
     keep_alive,
-    transports_to_close,
+    wait_for_transports,
     was_ended,
     why_not_connected,
 )
 from bayplan.errors import ConfigError
 
 IDLE_SECONDS: Final = 60.0
-"""A connection that was not used for this time is not used again: the server may be about to close it."""
+"""A connection that was idle for this time is not reused: the server may be about to close it."""
 LIFETIME_SECONDS: Final = 600.0
-"""Connections are renewed now and then: certificates are rotated, and servers join behind load balancers."""
+"""Connections are renewed after this time: certificates are rotated, and load balancers get new servers."""
 
 
-class SilenceError(LostError):
-    """The connection ended without a single byte of an answer."""
+class NoResponseError(LostError):
+    """The connection ended before the first byte of a response."""
 
 
 class HTTPConnection:
-    """One connection. When `is_open` is false it is not to be used any more."""
+    """One connection. If `is_open` is false it must not be used any more."""
 
     def __init__(self) -> None:
         self.is_open = False
@@ -60,7 +60,7 @@ class HTTPConnection:
 
     def data_received(self, data: bytes) -> None:
         if not self.is_awaiting:
-            self.abort()  # it speaks without having been asked, or after its answer
+            self.abort()  # data without a request, or after its response
             return
         reader = self._reader
         try:
@@ -83,7 +83,7 @@ class HTTPConnection:
                 self.fail(LostError("unexpected EOF"))
             else:
                 reason = getattr(error, "strerror", None) or "EOF"
-                self.fail(SilenceError(reason.replace("Conn", "conn")))
+                self.fail(NoResponseError(reason.replace("Conn", "conn")))
         self.ended()
 
     # For the kinds of requests
@@ -127,7 +127,7 @@ ConnectionT = TypeVar("ConnectionT", bound=HTTPConnection)
 
 
 class ConnectionPool(Generic[ConnectionT]):
-    """Kept connections to one server. `tls` is None for plain HTTP."""
+    """Connections to one server. `tls` is None for plain HTTP."""
 
     def __init__(self, server: SplitResult, tls: ServerTLS | None, make: Callable[[], ConnectionT]) -> None:
         self._host = server.hostname or ""
@@ -143,7 +143,7 @@ class ConnectionPool(Generic[ConnectionT]):
         self._is_closed = False
 
     def forget(self) -> None:
-        """Uses no connection any more that is open now; those in progress get their answers."""
+        """Does not reuse connections that are open now. Requests in progress get their responses."""
         self._renewed_at = asyncio.get_running_loop().time()
         idle, self._idle = self._idle, []
         for connection in idle:
@@ -155,7 +155,7 @@ class ConnectionPool(Generic[ConnectionT]):
         for connection in tuple(self._connections):
             connection.abort()
         self._idle.clear()
-        await transports_to_close()
+        await wait_for_transports()
 
     def _encoded(self, request: Request, headers: Headers) -> bytes:
         """The request as it is sent."""
@@ -164,7 +164,7 @@ class ConnectionPool(Generic[ConnectionT]):
             head = f"{head}Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
         return b"".join((head.encode("ascii"), headers.block, b"\r\n", request.body))
 
-    def _kept(self) -> ConnectionT | None:
+    def _take_idle(self) -> ConnectionT | None:
         now = asyncio.get_running_loop().time()
         while self._idle:
             connection = self._idle.pop()
@@ -174,7 +174,7 @@ class ConnectionPool(Generic[ConnectionT]):
             connection.close()
         return None
 
-    def _keep(self, connection: ConnectionT) -> None:
+    def _return_to_pool(self, connection: ConnectionT) -> None:
         now, opened_at = asyncio.get_running_loop().time(), connection.opened_at
         if connection.is_open and opened_at > self._renewed_at and now - opened_at < LIFETIME_SECONDS:
             connection.used_at = now
@@ -183,10 +183,9 @@ class ConnectionPool(Generic[ConnectionT]):
             connection.close()
 
     async def _connect(self, seconds: float) -> ConnectionT:
-        """A new connection.
+        """Opens a new connection.
 
-        Whoever waits for it may be cancelled, the opening itself is not. Such a connection is kept for
-        whoever comes next.
+        If the caller is cancelled, the connection is still opened, and kept for the next request.
         """
         if self._is_closed:
             raise NotSentError(CLOSED)
@@ -198,7 +197,7 @@ class ConnectionPool(Generic[ConnectionT]):
         except asyncio.CancelledError:
             if was_ended(opening):
                 raise NotSentError(CLOSED) from None
-            opening.add_done_callback(self._opened_for_nobody)
+            opening.add_done_callback(self._opened_after_cancel)
             raise
         except (OSError, ConfigError) as error:
             raise NotSentError(why_not_connected(error, self._host, self._port)) from error
@@ -211,6 +210,6 @@ class ConnectionPool(Generic[ConnectionT]):
             self._connections.add(connection)
         return connection
 
-    def _opened_for_nobody(self, opening: asyncio.Task[ConnectionT]) -> None:
+    def _opened_after_cancel(self, opening: asyncio.Task[ConnectionT]) -> None:
         if not opening.cancelled() and opening.exception() is None:
-            self._keep(opening.result())
+            self._return_to_pool(opening.result())

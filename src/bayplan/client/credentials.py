@@ -1,8 +1,8 @@
 """Credentials of each request: headers that may change at run time.
 
-A token file is read again every 50 seconds (upstream's minute less ten seconds of leeway), a program is run
-again when its credentials expire; and both at once after a 401. A request that was rejected with old
-credentials is then sent again with the new ones, once.
+A token file is read again every 50 seconds (upstream's minute minus ten seconds of leeway), and a program is
+run again when its credentials expire. After a 401 both are renewed at once, and the request is sent once
+more.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Credentials:
 
     Args:
         access: the configuration.
-        tls: where a client certificate from a program is set.
+        tls: gets the client certificate that a program returns.
         now: seconds since the epoch, in which expiries are given.
-        when_shown: called when another certificate is used from now on.
+        certificate_changed: called when the client certificate has changed.
     """
 
     def __init__(
@@ -43,23 +43,23 @@ class Credentials:
         tls: ServerTLS | None,
         *,
         now: Callable[[], float],
-        when_shown: Callable[[], None] = lambda: None,
+        certificate_changed: Callable[[], None] = lambda: None,
     ) -> None:
         self._access = access
         self._tls = tls
         self._now = now
-        self._when_shown = when_shown
+        self._certificate_changed = certificate_changed
         self._identity = Headers()
         self._fresh_until = float("-inf")
         self._renewing: asyncio.Task[None] | None = None
         self._token = ""
         has_certificate = bool(access.tls.cert_file or access.tls.cert_data)
         has_other = bool(access.token or access.token_file or access.username or has_certificate)
-        # As upstream: credentials that are configured directly make the program superfluous.
+        # As upstream, the program is not run if other credentials are configured.
         self._plugin = None if has_other or tls is None else access.exec_plugin
         self._token_file = access.token_file if tls is not None else ""
         if self._plugin is None and not self._token_file:
-            self._identify(access.token)
+            self._set_identity(access.token)
             self._fresh_until = _FOREVER
 
     async def identity(self) -> Headers:
@@ -72,8 +72,8 @@ class Credentials:
             await self._renew()
         return self._identity
 
-    async def refused(self, identity: Headers) -> bool:
-        """The server rejected these. True if there are others now, so that a retry may help."""
+    async def renew_after_401(self, identity: Headers) -> bool:
+        """Renews credentials that the server rejected. True if they changed, so that a retry may help."""
         if self._plugin is None and not self._token_file:
             return False
         if identity is self._identity:
@@ -104,9 +104,9 @@ class Credentials:
             token = self._token or self._access.token
             if not token:
                 raise APIError(problem)
-            _log.error("cannot renew the token, going on with the old one: %s", problem)
+            _log.error("cannot renew the token, continuing with the old one: %s", problem)
         if token != self._token:
-            self._identify(token)
+            self._set_identity(token)
         self._fresh_until = self._now() + TOKEN_FILE_SECONDS
 
     async def _run(self, plugin: ExecPlugin) -> None:
@@ -117,12 +117,12 @@ class Credentials:
                 self._tls.show(status.client_certificate_data.encode(), status.client_key_data.encode())
             except ConfigError as error:
                 raise APIError(f"getting credentials: exec plugin {plugin.command}: {error}") from error
-            self._when_shown()
-        self._identify(status.token or "")
+            self._certificate_changed()
+        self._set_identity(status.token or "")
         expires = status.expiration_timestamp
         self._fresh_until = _FOREVER if expires is None else expires.timestamp()
 
-    def _identify(self, token: str) -> None:
+    def _set_identity(self, token: str) -> None:
         access = self._access
         headers: list[tuple[str, str]] = []
         if self._tls is not None:

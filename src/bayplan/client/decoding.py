@@ -52,7 +52,7 @@ class Page(NamedTuple, Generic[ObjectT]):
     """Where the list continues; empty at its end."""
 
 
-BROKEN: Final = (msgspec.DecodeError, RecursionError)
+DECODE_ERRORS: Final = (msgspec.DecodeError, RecursionError)
 """What decoders raise for a response that is not JSON, or nested too deeply."""
 
 
@@ -80,12 +80,12 @@ def decode_page(kind: type[ObjectT], data: bytes | bytearray) -> Page[ObjectT]:
             return Page(page.items or [], page.metadata.resource_version, page.metadata.continue_)
     except msgspec.ValidationError:
         pass
-    except BROKEN as error:
+    except DECODE_ERRORS as error:
         raise _not_json(error) from error
     try:
         raw = _decoder(_List[msgspec.Raw]).decode(data)
     except msgspec.ValidationError as error:
-        raise APIError(f"the answer is no list of {kind.__name__}: {error}") from error
+        raise APIError(f"the response is not a list of {kind.__name__}: {error}") from error
     except msgspec.DecodeError as error:
         # The first decoder stops at the first value that does not fit; invalid JSON may follow it.
         raise _not_json(error) from error
@@ -102,11 +102,11 @@ def decode_object(kind: type[ObjectT], data: bytes) -> ObjectT:
     try:
         item = read_object(kind, data)
     except msgspec.ValidationError as error:
-        raise APIError(f"the answer is no {kind.__name__}: {error}") from error
-    except BROKEN as error:
+        raise APIError(f"the response is not a {kind.__name__}: {error}") from error
+    except DECODE_ERRORS as error:
         raise _not_json(error) from error
     if isinstance(item, Unreadable):
-        raise APIError(f"the answer is no {kind.__name__}: {item.fields[0]}: {item.problem}")
+        raise APIError(f"the response is not a {kind.__name__}: {item.fields[0]}: {item.problem}")
     return item
 
 
@@ -114,7 +114,7 @@ def decode_frames(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
     """Whole lines of a watch. Nothing follows an error; the events before it are valid."""
     try:
         frames = _decoder(cast(Any, _Frame)[kind]).decode_lines(lines)
-    except BROKEN:
+    except DECODE_ERRORS:
         return _one_by_one(kind, lines)
     events: list[WatchEvent[ObjectT]] = []
     for frame in frames:
@@ -140,23 +140,25 @@ def _one_by_one(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
                 return Frames(events, error_of(_decoder(Status).decode(frame.object)))
             change = _CHANGES.get(frame.type)
             if change is None:
-                _log.warning("watch of %s: unknown event %r is left out", kind.__name__, frame.type)
+                _log.warning("watch of %s: ignoring unknown event %r", kind.__name__, frame.type)
                 continue
             event = _event(kind, change, frame.object)
             if event is None:
                 continue
             if not event.resource_version:
-                # Continuing from there would be wrong.
-                _log.error("watch of %s: %s without resourceVersion is left out", kind.__name__, frame.type)
+                # The next watch could not continue from it.
+                _log.error(
+                    "watch of %s: ignoring %s event without resourceVersion", kind.__name__, frame.type
+                )
                 continue
             events.append(event)
-        except BROKEN as error:
+        except DECODE_ERRORS as error:
             return Frames(events, _not_json(error))
     return Frames(events, None)
 
 
 def _event(kind: type[ObjectT], change: Change, raw: msgspec.Raw) -> WatchEvent[ObjectT] | None:
-    """None for what is omitted."""
+    """None if it is ignored."""
     item = _read(kind, raw, is_named=change is not Change.BOOKMARK)
     if item is None:
         return None
@@ -170,15 +172,15 @@ def _read(kind: type[ObjectT], raw: msgspec.Raw, *, is_named: bool = True) -> Ob
     """
     try:
         item = read_object(kind, raw)
-    except BROKEN as error:
-        _log.error("something that is no %s is left out: %s", kind.__name__, error)
+    except DECODE_ERRORS as error:
+        _log.error("ignoring something that is not a %s: %s", kind.__name__, error)
         return None
     if is_named and not item.name:
         why = f": {item.fields[0]}: {item.problem}" if isinstance(item, Unreadable) else ""
-        _log.error("a %s without a name is left out%s", kind.__name__, why)
+        _log.error("ignoring a %s without a name%s", kind.__name__, why)
         return None
     return cast(ObjectT, item)
 
 
 def _not_json(error: Exception) -> APIError:
-    return APIError(f"the answer is no JSON: {error}")
+    return APIError(f"the response is not JSON: {error}")

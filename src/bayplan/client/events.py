@@ -30,11 +30,11 @@ class EventWriter:
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
-        self._asking: asyncio.Task[bool] | None = None
+        self._discovery: asyncio.Task[bool] | None = None
 
     async def create_event(self, event: Event) -> None:
         if await self._is_served():
-            # Repeating it is safe: the name exists then.
+            # Repeating it is safe: the second time the name already exists.
             await self._requests.send(
                 "POST", KINDS.of(Event).collection(event.namespace), bodies.whole(event)
             )
@@ -61,18 +61,18 @@ class EventWriter:
         await self._requests.send("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
 
     async def _is_served(self) -> bool:
-        """Whether the newer version is supported. Requested once; all first writers share the response."""
-        if self._asking is None:
-            self._asking = asyncio.ensure_future(self._ask())
-        if self._asking.done():
-            return self._asking.result()
-        return await asyncio.shield(self._asking)
+        """Whether events.k8s.io/v1 is served. Requested once; concurrent writers share the response."""
+        if self._discovery is None:
+            self._discovery = asyncio.ensure_future(self._discover())
+        if self._discovery.done():
+            return self._discovery.result()
+        return await asyncio.shield(self._discovery)
 
-    async def _ask(self) -> bool:
+    async def _discover(self) -> bool:
         try:
             await self._requests.send("GET", KINDS.of(Event).root)
         except APIError as error:
-            _log.info("writing events of core/v1, events.k8s.io/v1 is not to be had: %s", error)
+            _log.info("writing core/v1 events because events.k8s.io/v1 is not available: %s", error)
             return False
         return True
 

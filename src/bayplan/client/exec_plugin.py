@@ -39,7 +39,7 @@ async def run_plugin(plugin: ExecPlugin) -> ExecStatus:
     """Runs the program once.
 
     Raises:
-        APIError: it cannot be run, fails, takes too long, or prints something else than credentials.
+        APIError: it cannot be run, fails, takes too long, or prints something other than credentials.
     """
     if plugin.needs_terminal:
         raise _error("exec plugin cannot support interactive mode: standard input is not a terminal")

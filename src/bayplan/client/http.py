@@ -1,7 +1,7 @@
 """The cluster behind a Kubernetes API server, as the scheduler sees it.
 
-This file only says which request each verb is. `listing.py` and `watching.py` read, `bodies.py` makes what
-is written, `requests.py` sends it and knows what answers mean.
+This file only translates verbs to requests. `listing.py` and `watching.py` read, `bodies.py` creates request
+bodies, `requests.py` sends requests and interprets responses.
 """
 
 from __future__ import annotations
@@ -36,29 +36,28 @@ from bayplan.errors import ConflictError
 DEFAULT_QPS: Final = 50.0
 DEFAULT_BURST: Final = 100
 EVENT_RESPONSE_SECONDS: Final = 0.02
-"""After this time responses to written events are read, all of a batch at once: nothing waits for them."""
+"""Responses to events are read after this time, a whole batch at once: nothing waits for them."""
 
 _ANNOTATIONS: Final = ("metadata", "annotations")
 _WRITTEN: Final[dict[type[Object], tuple[tuple[str, str], ...]]] = {
     PersistentVolume: (_ANNOTATIONS, ("spec", "claimRef")),
     PersistentVolumeClaim: (_ANNOTATIONS,),
 }
-"""What a scheduler changes in objects of others. Updates send just that, in one request."""
+"""The parts of objects that a scheduler changes. Updates send only these, in one request."""
 
 
 class KubernetesCluster(ClusterAPI):
     """A cluster over HTTP.
 
     Args:
-        access: where it is and as whom to speak to it (`kubeconfig.load_access`), or connections that
-            another client has.
-        qps, burst: how fast requests are sent; negative qps: no limit.
+        access: address and credentials (`kubeconfig.load_access`), or the connections of another client.
+        qps, burst: the rate limit of requests; negative qps: no limit.
         component: what the client is for, as part of the User-Agent.
-        request_seconds: for the answer to a short request.
-        idle_seconds: after this time without a word a watch counts as lost.
-        may_write: looked at when the turn of a write has come; where it says no there is a NotLeadingError.
+        request_seconds: timeout of a short request.
+        idle_seconds: a watch that receives nothing for this time counts as lost.
+        may_write: called right before each write; if it returns False, the write raises NotLeadingError.
         now: seconds since the epoch.
-        rng: for how long to watch, and to wait before trying again.
+        rng: for timeouts of watches and for backoff.
     """
 
     def __init__(
@@ -87,9 +86,9 @@ class KubernetesCluster(ClusterAPI):
         self._now = now
         self._rng = rng or random.Random()
         self._versions: dict[type[Object], str] = {}
-        """The last that was heard of each kind."""
+        """The last resourceVersion received of each kind."""
         self._open: dict[type[Object], tuple[str, WatchStream[Any]]] = {}
-        """Watches that came with a list and are not used yet, with their start."""
+        """Watches that were opened by a list and are not used yet, with their first resourceVersion."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -141,7 +140,7 @@ class KubernetesCluster(ClusterAPI):
     # Writing
 
     async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
-        # Not to be sent twice: the second time the pod would be bound already, which looks like a conflict.
+        # Must not be sent twice: if the first one took effect, the second one gets a conflict.
         await self.requests.send(
             "POST", f"{_path(pod)}/binding", bodies.binding(pod, node_name, annotations), repeatable=False
         )
@@ -162,7 +161,7 @@ class KubernetesCluster(ClusterAPI):
         return decode_object(type(item), answer)
 
     async def update(self, item: Object) -> Object:
-        """Writes what has changed in an object; fields that our records do not know stay as they are.
+        """Writes the changes of an object; fields that our records do not have stay unchanged.
 
         The status is not written. ConflictError if the object has changed since it was read.
         """
@@ -175,7 +174,7 @@ class KubernetesCluster(ClusterAPI):
             current = await self.get(kind, item.name, item.namespace)
             _check_unchanged(item, current)
         else:
-            current = await self._patch(kind, item, bodies.written_by_us(item, written))
+            current = await self._patch(kind, item, bodies.parts_patch(item, written))
         rest = bodies.changes(current, item)
         return await self._patch(kind, item, rest) if rest else current
 
@@ -198,7 +197,7 @@ class KubernetesCluster(ClusterAPI):
         return decode_object(kind, answer)
 
     def events(self, *, qps: float = DEFAULT_QPS, burst: int = DEFAULT_BURST) -> EventWriter:
-        """Where a recorder writes its events: over the same connections, with a limit of its own."""
+        """The event sink of a recorder: uses the same connections, with a separate rate limit."""
         bucket = make_bucket(qps, burst)
         return EventWriter(
             Requests(

@@ -1,7 +1,7 @@
 """Keeps a copy of all objects of a kind, and calls a handler for every change.
 
-It lists, then watches from there. A watch that ends is resumed; after one that is too old, or that fails,
-there is a new list, whose differences to the copy are reported as if they had been watched. So whatever is
+It lists, then watches from there. A watch that ends is resumed. After a watch that is too old or fails, it
+lists again, and reports the differences from the copy as if they had been watched. So whatever events are
 lost, the copy becomes correct, and nothing is reported twice.
 
 An object that cannot be read is quarantined: it is logged once and counted, and its last readable version
@@ -50,8 +50,8 @@ class Handler(Protocol[ObjectT_contra]):
 class Informer(Generic[ObjectT]):
     """One kind of objects. `run` continues until it is cancelled.
 
-    With `optional`, if the server does not know the kind there are no objects of it, as long as that lasts;
-    otherwise `synced` waits for it.
+    With `optional`, a kind that the server does not serve counts as synced, without objects; otherwise
+    `synced` waits for it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Informer(Generic[ObjectT]):
         self.resource_version = ""
         """Everything up to this resourceVersion has been handled."""
         self.observe: Callable[[float], None] | None = None
-        """Called with the time that each list and each batch of changes took to handle; None: nothing is."""
+        """Called with the seconds that it took to handle each list and each batch of changes."""
         self._api = api
         self._handler = handler
         self._rng = rng or random.Random(0)
@@ -119,12 +119,12 @@ class Informer(Generic[ObjectT]):
                     self.observe(perf_counter() - started)
                 self.problem = ""
                 self.synced.set()
-                await self._follow()
+                await self._watch()
             except GoneError as error:
                 _log.info("watch of %s is too old, listing again: %s", self.kind.__name__, error)
             except APIError as error:
                 self._failed(error)
-                await self._wait()
+                await self._back_off()
 
     def _failed(self, error: APIError) -> None:
         known, self.problem = self.problem, explained(error)
@@ -132,27 +132,29 @@ class Informer(Generic[ObjectT]):
             self.replace((), "")
             self.synced.set()
             if known != self.problem:
-                _log.info("there is no %s here, going on without: %s", self.kind.__name__, error)
+                _log.info(
+                    "the API server does not serve %s, continuing without it: %s", self.kind.__name__, error
+                )
         else:
             self._problems.log(f"cannot list or watch {self.kind.__name__}, trying again: {self.problem}")
 
-    async def _follow(self) -> None:
+    async def _watch(self) -> None:
         """Watches, and resumes the watch as long as it ends without an error."""
         while True:
             started = asyncio.get_running_loop().time()
-            heard = False
+            has_events = False
             async for batch in self._api.watch(self.kind, self.resource_version):
-                if not heard:
-                    heard = True
+                if not has_events:
+                    has_events = True
                     self._problems.resolved(f"{self.kind.__name__} can be watched again")
                 started = perf_counter()
                 self.apply(batch)
                 if self.observe is not None:
                     self.observe(perf_counter() - started)
-            if not heard and asyncio.get_running_loop().time() - started < 1.0:
+            if not has_events and asyncio.get_running_loop().time() - started < 1.0:
                 raise APIError(f"watch of {self.kind.__name__} ended at once")
 
-    async def _wait(self) -> None:
+    async def _back_off(self) -> None:
         now = asyncio.get_running_loop().time()
         if now - self._failed_at > BACKOFF_RESET_SECONDS:
             self._backoff = FIRST_BACKOFF_SECONDS
@@ -167,25 +169,25 @@ class Informer(Generic[ObjectT]):
         The handler is called when the copy is complete: handlers that read several objects see a consistent
         state.
         """
-        gone = dict(self._objects)
+        deleted = dict(self._objects)
         read = []
-        for told in items:
-            known = self._objects.get((told.namespace, told.name))
-            if (item := self._read(told, known)) is not None:
-                gone.pop((item.namespace, item.name), None)
+        for received in items:
+            known = self._objects.get((received.namespace, received.name))
+            if (item := self._read(received, known)) is not None:
+                deleted.pop((item.namespace, item.name), None)
                 read.append(item)
         listed = {(item.namespace, item.name) for item in items} if self.unreadable else set()
         for key in self.unreadable.keys() - listed:
             del self.unreadable[key]
-        for item in gone.values():
+        for item in deleted.values():
             self._remove(item)
         replaced = []
         for item in read:
             old = self._objects.get((item.namespace, item.name))
-            self._take_in(old, item)
+            self._store(old, item)
             replaced.append((old, item))
         for old, item in replaced:
-            self._tell(old, item)
+            self._notify(old, item)
         self.resource_version = version
 
     def apply(self, batch: Sequence[WatchEvent[ObjectT]]) -> None:
@@ -197,30 +199,30 @@ class Informer(Generic[ObjectT]):
                 if known is not None and is_older_version(
                     item.metadata.resource_version, known.metadata.resource_version
                 ):
-                    pass  # Or about an earlier object of the same name.
+                    pass  # The event is outdated, or about an earlier object of the same name.
                 elif event.change is _DELETED:
                     self._remove(item)
                 elif event.change is not _BOOKMARK:
                     self._change(known, item)
             self.resource_version = event.resource_version
 
-    def _change(self, known: ObjectT | None, told: ObjectT) -> None:
-        item = self._read(told, known)
+    def _change(self, known: ObjectT | None, received: ObjectT) -> None:
+        item = self._read(received, known)
         if item is not None:
-            self._take_in(known, item)
-            self._tell(known, item)
+            self._store(known, item)
+            self._notify(known, item)
         elif known is not None:
             self._remove(known)
 
-    def _read(self, told: ObjectT, known: ObjectT | None) -> ObjectT | None:
-        """The object that is added to the copy: itself, or its substitute. None: nothing is."""
-        if type(told) is not Unreadable and not self.unreadable:
+    def _read(self, received: ObjectT, known: ObjectT | None) -> ObjectT | None:
+        """The object to store in the copy: the received one, or a substitute. None to store nothing."""
+        if type(received) is not Unreadable and not self.unreadable:
             # Nothing is unreadable, so all quantities of the known version can be read.
-            if known is not None and same_quantities(told, known):
-                return told
-            if not quantity_problems(told):
-                return told
-        item = with_readable_quantities(told)
+            if known is not None and same_quantities(received, known):
+                return received
+            if not quantity_problems(received):
+                return received
+        item = with_readable_quantities(received)
         key = (item.metadata.namespace, item.metadata.name)
         if type(item) is not Unreadable:
             if self.unreadable and self.unreadable.pop(key, None) is not None:
@@ -242,53 +244,53 @@ class Informer(Generic[ObjectT]):
             return last
         return cast(ObjectT | None, stand_in(item))
 
-    def _take_in(self, old: ObjectT | None, item: ObjectT) -> None:
+    def _store(self, old: ObjectT | None, item: ObjectT) -> None:
         """Adds an object to the copy, or replaces it."""
         self._objects[item.metadata.namespace, item.metadata.name] = item
         if self._indexes:
             if old is not None:
-                self._unfile(old)
-            self._file(item)
+                self._unindex(old)
+            self._index(item)
 
-    def _tell(self, old: ObjectT | None, item: ObjectT) -> None:
+    def _notify(self, old: ObjectT | None, item: ObjectT) -> None:
         if old is None:
             self._handler.added(item)
             return
         was, now = old.metadata, item.metadata
         if was.uid != now.uid:
-            # Deleted and created again under the same name, and only the end was seen.
+            # Deleted and created again with the same name, without an event for the deletion.
             self._handler.deleted(old)
             self._handler.added(item)
         elif was.resource_version != now.resource_version or not now.uid:
             self._handler.updated(old, item)
 
     def _remove(self, item: ObjectT) -> None:
-        # The copy is what the handler knows; the event's object may be newer.
+        # The handler knows the object in the copy; the object of the event may be newer.
         key = (item.metadata.namespace, item.metadata.name)
         was_unreadable = self.unreadable.pop(key, None) is not None
         known = self._objects.pop(key, None)
         if known is not None:
             if self._indexes:
-                self._unfile(known)
+                self._unindex(known)
             if was_unreadable or item.uid != known.uid or type(with_readable_quantities(item)) is Unreadable:
                 item = known
             self._handler.deleted(item)
 
-    def _file(self, item: ObjectT) -> None:
-        for index, place in self._places(item):
-            index.setdefault(place, {})[item.name] = item
+    def _index(self, item: ObjectT) -> None:
+        for index, entry in self._index_entries(item):
+            index.setdefault(entry, {})[item.name] = item
 
-    def _unfile(self, item: ObjectT) -> None:
-        for index, place in self._places(item):
-            here = index[place]
+    def _unindex(self, item: ObjectT) -> None:
+        for index, entry in self._index_entries(item):
+            here = index[entry]
             del here[item.name]
             if not here:
-                del index[place]
+                del index[entry]
 
-    def _places(
+    def _index_entries(
         self, item: ObjectT
     ) -> Iterator[tuple[dict[tuple[str, str], dict[str, ObjectT]], tuple[str, str]]]:
-        """The indexes that contain an object, with its key there."""
+        """The indexes that contain an object, with its key in each."""
         labels = item.labels
         for key, index in self._indexes.items():
             if key in labels:
@@ -302,4 +304,4 @@ def _consequence(item: Unreadable, *, is_known: bool) -> str:
         return "the last version that could be read is used"
     if fills_node(item):
         return "its node takes no other pods"
-    return "it is left out" if stand_in(item) is None else "the rest of it is used"
+    return "it is ignored" if stand_in(item) is None else "the rest of it is used"

@@ -1,4 +1,4 @@
-"""What one candidate knows about the lease: its holder, and when it last changed.
+"""The lease as one candidate knows it: its holder, and when it last changed.
 
 The times in a lease are by its holder's clock and are ignored. A lease that changes has a live holder; one
 that has not changed for its duration is free.

@@ -1,10 +1,10 @@
 """Reads the address of the API server and the credentials from a kubeconfig file, or from the pod's service
 account.
 
-This is a small loader of our own. kubernetes-asyncio has one, but it reads token files once, ignores the
-expiry of certificates from programs, passes programs nothing about the cluster, leaves keys in files of
-`/tmp`, has other messages than upstream if something is missing, and brings 48 MB of generated classes, which
-take half a second to import: as long as listing a large cluster.
+The loader of kubernetes-asyncio is not used: it reads token files once, ignores the expiry of certificates
+from programs, passes programs no cluster information, leaves keys in files in `/tmp`, has other messages than
+upstream, and comes with 48 MB of generated classes, which take half a second to import: as long as listing a
+large cluster.
 
 As kube-scheduler does, this reads only the given file: neither `$KUBECONFIG` nor `~/.kube/config`.
 """
@@ -166,9 +166,9 @@ def _exec_plugin(
 ) -> ExecPlugin | None:
     if plugin is None:
         return None
-    told: dict[str, Any] | None = None
+    cluster_info: dict[str, Any] | None = None
     if plugin.provide_cluster_info:
-        told = {
+        cluster_info = {
             "server": server,
             "tls-server-name": cluster.tls_server_name,
             "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
@@ -176,7 +176,7 @@ def _exec_plugin(
             "proxy-url": cluster.proxy_url,
             "config": next((e.extension for e in cluster.extensions if e.name == _EXEC_EXTENSION), None),
         }
-        told = {key: value for key, value in told.items() if value}
+        cluster_info = {key: value for key, value in cluster_info.items() if value}
     command = plugin.command
     if os.sep in command and not os.path.isabs(command):
         command = str(base / command)
@@ -187,7 +187,7 @@ def _exec_plugin(
         env=tuple((variable.name, variable.value) for variable in plugin.env),
         install_hint=plugin.install_hint,
         needs_terminal=plugin.interactive_mode == "Always",
-        cluster=told,
+        cluster=cluster_info,
     )
 
 

@@ -22,16 +22,16 @@ EXEC_API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentic
 NO_SERVER: Final = "cluster has no server defined"
 
 
-class _Wire(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Base class of the parts of a kubeconfig."""
 
 
-class _Named(_Wire, frozen=True):
+class _Named(_Entry, frozen=True):
     name: str = ""
     extension: dict[str, Any] = {}
 
 
-class ClusterEntry(_Wire, frozen=True):
+class ClusterEntry(_Entry, frozen=True):
     server: str = ""
     tls_server_name: str = ""
     insecure_skip_tls_verify: bool = False
@@ -41,12 +41,12 @@ class ClusterEntry(_Wire, frozen=True):
     extensions: tuple[_Named, ...] = ()
 
 
-class _EnvVar(_Wire, frozen=True):
+class _EnvVar(_Entry, frozen=True):
     name: str = ""
     value: str = ""
 
 
-class ExecEntry(_Wire, frozen=True, rename="camel"):
+class ExecEntry(_Entry, frozen=True, rename="camel"):
     command: str = ""
     args: tuple[str, ...] = ()
     env: tuple[_EnvVar, ...] = ()
@@ -56,11 +56,11 @@ class ExecEntry(_Wire, frozen=True, rename="camel"):
     interactive_mode: str = ""
 
 
-class _AuthProvider(_Wire, frozen=True):
+class _AuthProvider(_Entry, frozen=True):
     name: str = ""
 
 
-class UserEntry(_Wire, frozen=True):
+class UserEntry(_Entry, frozen=True):
     client_certificate: str = ""
     client_certificate_data: str = ""
     client_key: str = ""
@@ -77,28 +77,28 @@ class UserEntry(_Wire, frozen=True):
     exec_plugin: ExecEntry | None = msgspec.field(default=None, name="exec")
 
 
-class ContextEntry(_Wire, frozen=True):
+class ContextEntry(_Entry, frozen=True):
     cluster: str = ""
     user: str = ""
     namespace: str = ""
 
 
-class _NamedCluster(_Wire, frozen=True):
+class _NamedCluster(_Entry, frozen=True):
     name: str = ""
     cluster: ClusterEntry = ClusterEntry()
 
 
-class _NamedUser(_Wire, frozen=True):
+class _NamedUser(_Entry, frozen=True):
     name: str = ""
     user: UserEntry = UserEntry()
 
 
-class _NamedContext(_Wire, frozen=True):
+class _NamedContext(_Entry, frozen=True):
     name: str = ""
     context: ContextEntry = ContextEntry()
 
 
-class Config(_Wire, frozen=True):
+class Config(_Entry, frozen=True):
     current_context: str = ""
     clusters: tuple[_NamedCluster, ...] = ()
     users: tuple[_NamedUser, ...] = ()

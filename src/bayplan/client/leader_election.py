@@ -4,7 +4,7 @@
                   ▲ └─────────────────────────────────┘        1. PUT what we wrote last (its version guards)
                   │ works                                      or that failed:
     hold ────► attempt, at once and then every 2 s             2. GET; none there: POST
-                  │ fails: again every 2 s, for 10 s           3. another holds it and it is valid: no
+                  │ fails: again every 2 s, for 10 s           3. held by another and valid: fails
                   ▼                                            4. PUT
     lost: released if it can be, LeadershipLostError
 
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeadershipLostError(BayplanError):
-    """We led and could not renew the lease: another may lead now, so this process has to end."""
+    """The lease could not be renewed: another candidate may be the leader now, so this process must end."""
 
 
 class Leases(Protocol):
@@ -124,13 +124,12 @@ class LeaderElection:
         settings: `leaderElection` of the configuration.
         identity: of this candidate (`make_identity`).
         component: the reporting component of events; the first profile's name.
-        events: where to report that we became leader; None: nowhere.
+        events: gets an event when we become leader, unless it is None.
         status: set to 1 while we lead (leader_election_master_status).
         now: seconds since the epoch, for the times in the lease.
-        clock: monotonic seconds, for durations. Not the loop's own: with some loops that one stands still
-        during a step, and a
-            pause may come in the middle of it.
-        rng: for how long a standby waits.
+        clock: monotonic seconds, for durations. Not the loop's clock: in some loops it does not advance
+            during a step, in the middle of which the process may be paused.
+        rng: for the time that a standby waits.
     """
 
     def __init__(
@@ -161,7 +160,7 @@ class LeaderElection:
         self._known = KnownLease(settings.name, settings.namespace, clock)
         self._written_at = (float("-inf"), float("-inf"))
         """When we began to write the currently valid lease, by both clocks."""
-        self._telling: set[asyncio.Task[None]] = set()
+        self._event_tasks: set[asyncio.Task[None]] = set()
         self._status.set(0)
 
     # The leader
@@ -173,13 +172,13 @@ class LeaderElection:
 
     @property
     def is_leader(self) -> bool:
-        """Whether the lease is ours, as far as we know. Whether it is still valid: `may_write`."""
+        """Whether the lease was ours when we last saw it. `may_write` tells whether it is still valid."""
         return self.leader == self.identity
 
     def may_write(self) -> bool:
         """Whether no other candidate can have become leader meanwhile.
 
-        By both clocks: while a machine is suspended the monotonic one may stand still.
+        Both clocks are checked, because the monotonic one may not advance while a machine is suspended.
         """
         clock, wall = self._written_at
         seconds = self._seconds
@@ -197,15 +196,15 @@ class LeaderElection:
     async def acquire(self) -> None:
         """Waits until we lead. Cancelling does not change the lease."""
         _log.info("attempting to acquire leader lease %s...", self._name)
-        told = ""
+        logged_leader = ""
         while not await self._attempt():
-            if self.leader not in ("", told):
-                told = self.leader
-                _log.info("standing by, %s leads", told)
+            if self.leader not in ("", logged_leader):
+                logged_leader = self.leader
+                _log.info("standing by: %s is the leader", logged_leader)
             await asyncio.sleep(self.settings.retry_period * (1 + JITTER * self._rng.random()))
         _log.info("successfully acquired lease %s", self._name)
         self._status.set(1)
-        self._tell("became leader")
+        self._write_event("became leader")
 
     async def hold(self) -> None:
         """Renews the lease until it is lost. Cancel it when the work is done, and then call `release`.
@@ -231,18 +230,18 @@ class LeaderElection:
             return True
         try:
             async with asyncio.timeout(self.settings.renew_deadline):
-                while not await self._give_back():
+                while not await self._try_release():
                     await asyncio.sleep(RELEASE_RETRY_SECONDS)
         except (APIError, TimeoutError) as error:
-            _log.warning("cannot release lease %s: %s", self._name, error or "no answer in time")
+            _log.warning("cannot release lease %s: %s", self._name, error or "no response in time")
             return False
         return True
 
-    async def _give_back(self) -> bool:
+    async def _try_release(self) -> bool:
         """False if the lease was changed meanwhile, perhaps by an abandoned renewal of our own."""
         lease = await self._get()
         if lease.spec.holder_identity != self.identity:
-            # Upstream uses what it saw last, and may thereby remove the new leader.
+            # Upstream uses the lease as it last saw it, and may so remove a new leader.
             self._known.was_read(lease)
             return True
         moment = self._moment()
@@ -307,7 +306,7 @@ class LeaderElection:
                 record = replace(record, lease_transitions=(self._known.record.lease_transitions or 0) + 1)
             await self._put(record, lease)
         except APIError as error:
-            self._problems.log(f"cannot get hold of lease {self._name}: {explained(error)}")
+            self._problems.log(f"cannot acquire or renew lease {self._name}: {explained(error)}")
             return False
         return self._succeeded(began)
 
@@ -345,12 +344,12 @@ class LeaderElection:
         assert isinstance(answer, Lease)
         self._known.was_written(record, answer)
 
-    def _tell(self, what: str) -> None:
-        """An event about the lease, in the background. As upstream, stopping is not reported: the process
-        would have ended before it is written."""
+    def _write_event(self, what: str) -> None:
+        """Writes an event about the lease in the background. As upstream, there is none when we stop leading,
+        because the process would end before it is written."""
         if self._events is None:
             return
         event = lease_event(self._known.lease, f"{self.identity} {what}", self._component, self._now())
         task = asyncio.ensure_future(write_event(self._events, event))
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._event_tasks.add(task)
+        task.add_done_callback(self._event_tasks.discard)

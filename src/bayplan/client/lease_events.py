@@ -1,4 +1,4 @@
-"""Events about leases: who became leader."""
+"""Events about leases: a candidate became leader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeaseEvents(Protocol):
-    """Where it is written (`EventWriter`)."""
+    """The sink of these events (`EventWriter`)."""
 
     async def create_core_event(self, event: Event) -> None: ...
 
@@ -40,7 +40,7 @@ def lease_event(lease: Lease, note: str, component: str, now: float) -> Event:
 
 
 async def write_event(events: LeaseEvents, event: Event) -> None:
-    """Nothing waits for it, so errors are only logged."""
+    """Writes the event. Errors are only logged, because nothing waits for it."""
     try:
         await events.create_core_event(event)
     except APIError as error:

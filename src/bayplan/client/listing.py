@@ -1,13 +1,13 @@
 """Lists: all objects of a kind, and the resourceVersion to watch from.
 
-First as a stream: a watch that begins with all objects, then has a bookmark and continues. It is the cheapest
-for the server. A server that does not support it rejects it; then it is a plain list, in pages.
+It first tries a streaming list: a watch that begins with all objects and a bookmark, and then continues. That
+is the cheapest for the server. If the server does not support it, a plain list is requested in pages.
 
-    stream ── bookmark ──► done, and the stream is the watch that follows
-      ├─ 410, or a version of the future: once more, without a version
-      ├─ unreachable, 429: an error, the caller tries again later
-      └─ anything else ──► plain list ── 410 on a later page: all in one
-                             └─ 410, or a version of the future: without a version
+    stream ── bookmark ──► done; the stream continues as the watch
+      ├─ 410, or a version in the future: again without a version
+      ├─ unreachable, 429: an error, the caller retries later
+      └─ any other error ──► plain list ── 410 on a later page: again without pages
+                               └─ 410, or a version in the future: again without a version
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bayplan.errors import APIError, ForbiddenError, GoneError, NotFoundError, S
 
 PAGE_SIZE: Final = 500
 STREAM_TRIES: Final = 3
-"""How often a stream that breaks before its bookmark is started again."""
+"""How often a stream is tried that ends before its bookmark."""
 LIST_SECONDS: Final = 70.0
 """Timeout for the first chunk of a list, and between two chunks. A busy server gives up after 60."""
 
@@ -57,11 +57,11 @@ class _ResourceList(msgspec.Struct):
     resources: list[_Resource] = []
 
 
-class _BrokenOffError(APIError):
+class _StreamEndedError(APIError):
     """A stream ended before its bookmark."""
 
     def __init__(self, *, was_empty: bool) -> None:
-        super().__init__("the stream ended before all was there")
+        super().__init__("the stream ended before its bookmark")
         self.was_empty = was_empty
 
 
@@ -110,7 +110,7 @@ async def _stream(
         watch = WatchStream(kind, await requests.open(target, LIST_SECONDS), idle_seconds)
         try:
             return await _collect(watch)
-        except _BrokenOffError as error:
+        except _StreamEndedError as error:
             watch.close()
             at_once = asyncio.get_running_loop().time() - started < 1.0
             if not tries_left or (at_once and error.was_empty):
@@ -122,7 +122,7 @@ async def _stream(
 
 
 async def _collect(watch: WatchStream[ObjectT]) -> Listed[ObjectT]:
-    """Everything up to the bookmark. The rest of its chunk belongs to the watch."""
+    """Reads everything up to the bookmark. What follows in the same chunk belongs to the watch."""
     items: dict[tuple[str, str], ObjectT] = {}
     while events := await watch.next():
         for index, event in enumerate(events):
@@ -138,14 +138,14 @@ async def _collect(watch: WatchStream[ObjectT]) -> Listed[ObjectT]:
                 items.pop((meta.namespace, meta.name), None)
             else:
                 items[meta.namespace, meta.name] = item
-    raise _BrokenOffError(was_empty=not items)
+    raise _StreamEndedError(was_empty=not items)
 
 
 # In pages
 
 
 async def list_pages(requests: Requests, kind: type[ObjectT], known_version: str = "") -> Listed[ObjectT]:
-    """The same as a plain list, which needs no permission to watch."""
+    """Like `list_all`, without a stream: this needs no permission to watch."""
     resource = KINDS.of(kind)
     try:
         if known_version:
@@ -164,7 +164,9 @@ async def _pages(requests: Requests, kind: type[ObjectT], options: dict[str, str
             following = {"limit": str(PAGE_SIZE), "continue": page.continue_}
             page = await _page(requests, kind, following)
         except GoneError as error:
-            _log.info("%s changed while listed, listing all in one: %s", KINDS.of(kind), error)
+            _log.info(
+                "the list of %s expired between pages, listing without pages: %s", KINDS.of(kind), error
+            )
             whole = {name: value for name, value in options.items() if name != "limit"}
             page = await _page(requests, kind, whole)
             return Listed(page.items, page.resource_version)
@@ -183,7 +185,7 @@ async def _page(requests: Requests, kind: type[ObjectT], options: dict[str, str]
     except NotFoundError as error:
         raise _not_served(resource, error) from error
     except ForbiddenError as error:
-        # Permissions are checked first: roles of an older release do not name a kind that it does not serve.
+        # The server checks permissions first, and roles of an older release do not contain newer kinds.
         if resource.watch is not Watch.REQUIRED and not await _is_served(requests, resource):
             raise _not_served(resource, error) from error
         raise
@@ -207,7 +209,7 @@ async def _is_served(requests: Requests, resource: Kind) -> bool:
         raise ServerError(f"reading which resources {resource.api_version} has: {error}", 0) from error
     finally:
         stream.close()
-    return any(one.name == resource.plural for one in listed.resources)
+    return any(each.name == resource.plural for each in listed.resources)
 
 
 def _not_served(resource: Kind, error: APIError) -> NotServedError:

@@ -1,6 +1,6 @@
-"""Everything that goes through a proxy, by aiohttp.
+"""Requests through a proxy, with aiohttp.
 
-Nothing of aiohttp is seen above this file.
+No other file of the client uses aiohttp.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bayplan.client.transport import (
     Request,
     end_openings,
     keep_alive,
-    transports_to_close,
+    wait_for_transports,
     was_ended,
     why_not_connected,
 )
@@ -38,23 +38,23 @@ _IDENTITY: Final = ("Accept-Encoding", "identity")
 
 
 class _Response(aiohttp.ClientResponse):
-    """Cuts its connection where it ends early. To close it, as aiohttp would, takes a server that answers:
-    TLS has both sides say goodbye."""
+    """Aborts its connection if it ends early. aiohttp would close it, which waits for the server's part of
+    the TLS shutdown."""
 
     async def start(self, connection: Connection) -> aiohttp.ClientResponse:
         try:
             return await super().start(connection)
         except BaseException:
-            _cut(connection)
+            _abort(connection)
             raise
 
     def close(self) -> None:
-        if self.connection is not None:  # it has not come to its end
-            _cut(self.connection)
+        if self.connection is not None:  # the response is not complete
+            _abort(self.connection)
         super().close()
 
 
-def _cut(connection: Connection) -> None:
+def _abort(connection: Connection) -> None:
     if connection.transport is not None:
         connection.transport.abort()
 
@@ -75,7 +75,7 @@ class ProxiedStream(Stream):
             async with asyncio.timeout(seconds):
                 return await self._response.content.readany()
         except TimeoutError as error:
-            raise LostError(f"nothing was heard for {seconds:g} seconds") from error
+            raise LostError(f"nothing was received for {seconds:g} seconds") from error
         except aiohttp.ClientPayloadError as error:
             raise LostError("unexpected EOF") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -101,7 +101,7 @@ class ProxiedStreamPool(Streams):
     async def open(self, request: Request, headers: Headers, seconds: float) -> Stream:
         try:
             async with asyncio.timeout(seconds):
-                stream = ProxiedStream(await self._begun(request, headers), self._open.discard)
+                stream = ProxiedStream(await self._response(request, headers), self._open.discard)
                 self._open.add(stream)
                 return stream
         except aiohttp.ClientConnectorError as error:
@@ -116,7 +116,7 @@ class ProxiedStreamPool(Streams):
             raise LostError(getattr(error, "strerror", None) or str(error) or "connection lost") from error
 
     def forget(self) -> None:
-        """Nothing to do: aiohttp opens new connections by itself where the certificate is another one."""
+        """Nothing to do: aiohttp itself opens new connections if the certificate has changed."""
 
     async def close(self) -> None:
         self._is_closed = True
@@ -126,11 +126,14 @@ class ProxiedStreamPool(Streams):
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
-        await transports_to_close()
+        await wait_for_transports()
 
-    async def _begun(self, request: Request, headers: Headers) -> aiohttp.ClientResponse:
-        """The head of the answer. Who gives up meanwhile leaves it to end a little later: asyncio forgets
-        sockets that are given up in the first steps of TLS."""
+    async def _response(self, request: Request, headers: Headers) -> aiohttp.ClientResponse:
+        """The response, as soon as its head has arrived.
+
+        If the caller is cancelled, the request is cancelled a little later: asyncio leaks sockets that are
+        cancelled at the beginning of a TLS handshake.
+        """
         if self._is_closed:
             raise NotSentError(CLOSED)
         opening = asyncio.ensure_future(self._request(request, headers))
@@ -141,7 +144,7 @@ class ProxiedStreamPool(Streams):
         except asyncio.CancelledError:
             if was_ended(opening):
                 raise LostError(CLOSED) from None
-            opening.add_done_callback(_opened_for_nobody)
+            opening.add_done_callback(_opened_after_cancel)
             asyncio.get_running_loop().call_later(CLOSE_SECONDS, opening.cancel)
             raise
 
@@ -172,7 +175,7 @@ class ProxiedStreamPool(Streams):
         )
 
 
-def _opened_for_nobody(opening: asyncio.Task[aiohttp.ClientResponse]) -> None:
+def _opened_after_cancel(opening: asyncio.Task[aiohttp.ClientResponse]) -> None:
     if not opening.cancelled() and opening.exception() is None:
         opening.result().close()
 

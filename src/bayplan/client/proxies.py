@@ -1,8 +1,8 @@
-"""Proxies from the environment, by the rules of Go's HTTP client, which clusters' settings are written for.
+"""Proxies from the environment, by the rules of Go's HTTP client, as other Kubernetes programs.
 
 `HTTPS_PROXY` or `HTTP_PROXY` by the scheme of the server, upper case first. `NO_PROXY` is a list of `*`, host
-names (which cover what is below them; with a dot in front only that), addresses, networks, each with or
-without a port. This machine itself is never asked for through a proxy.
+names (with their subdomains; with a leading dot only the subdomains), addresses and networks, each with or
+without a port. Connections to this machine never use a proxy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The client's own limit on how fast it asks (`clientConnection.qps` and `burst`), as upstream.
+"""Client-side rate limiting (`clientConnection.qps` and `burst`), as upstream.
 
-A token bucket: `burst` requests at once, then `qps` a second, first come first served. It protects the API
-server from us; priority and fairness on its side (429) is the other half.
+A token bucket: `burst` requests at once, then `qps` per second, first come, first served. It protects the API
+server, in addition to the server's own priority and fairness (429).
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from bayplan.errors import ConfigError
 
 DEFAULT_QPS: Final = 5.0
 DEFAULT_BURST: Final = 10
-"""What a client has that says nothing. The scheduler's configuration says 50 and 100."""
+"""Used if nothing is configured. The scheduler's default configuration has 50 and 100."""
 
 LONG_WAIT_SECONDS: Final = 1.0
-TELL_AGAIN_SECONDS: Final = 10.0
-"""Many wait when one does: a line for each would say the same a thousand times."""
+LOG_AGAIN_SECONDS: Final = 10.0
+"""Usually many requests wait at once, so only one of them is logged in this time."""
 
 _log = logging.getLogger(__name__)
 
 
 class TokenBucket:
-    """Hands out permission to send. Time is the running loop's."""
+    """A token bucket; time is that of the running loop."""
 
     def __init__(self, qps: float, burst: int) -> None:
         self._qps = qps
         self._burst = float(burst)
         self._tokens = float(burst)
         self._last = float("-inf")
-        self._told_at = float("-inf")
+        self._logged_at = float("-inf")
 
     def reserve(self, now: float) -> float:
-        """Takes a token, one of the future if need be. Returns the seconds until it may be used."""
+        """Takes a token, if necessary a future one. Returns the seconds until it may be used."""
         tokens = min(self._burst, self._tokens + max(now - self._last, 0.0) * self._qps)
         self._last = now
         self._tokens = tokens = tokens - 1.0
@@ -45,15 +45,15 @@ class TokenBucket:
         self._tokens += 1.0
 
     async def wait(self) -> float:
-        """Waits for permission. Returns the seconds that it took."""
+        """Waits for a token. Returns the seconds that it took."""
         now = asyncio.get_running_loop().time()
         seconds = self.reserve(now)
         if not seconds:
             return 0.0
-        if seconds > LONG_WAIT_SECONDS and now - self._told_at >= TELL_AGAIN_SECONDS:
-            self._told_at = now
+        if seconds > LONG_WAIT_SECONDS and now - self._logged_at >= LOG_AGAIN_SECONDS:
+            self._logged_at = now
             _log.info(
-                "requests wait for %.1f s by client-side throttling (clientConnection.qps and burst), "
+                "requests wait for %.1f s due to client-side throttling (clientConnection.qps and burst), "
                 "not priority and fairness",
                 seconds,
             )
@@ -66,10 +66,10 @@ class TokenBucket:
 
 
 def make_bucket(qps: float, burst: int) -> TokenBucket | None:
-    """The limit that a configuration asks for; None for none (negative qps).
+    """The limit of a configuration; None if it has none (negative qps).
 
     Raises:
-        ConfigError: it asks for a rate but allows no request.
+        ConfigError: the rate is positive, but no request is allowed.
     """
     if qps < 0:
         return None

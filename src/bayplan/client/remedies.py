@@ -1,7 +1,6 @@
-"""What to do about an error: a sentence for the reader of the log.
+"""Remedies: a sentence for the log that says what to do about an error.
 
-What the API server says is precise and seldom helpful: `Unauthorized`. Here stands what people then find out
-by searching.
+The messages of the API server are precise but seldom helpful: `Unauthorized`.
 """
 
 from __future__ import annotations
@@ -12,30 +11,29 @@ from bayplan.client.api_errors import NotServedError
 from bayplan.errors import APIError, ForbiddenError, UnauthorizedError
 
 UNAUTHORIZED: Final = (
-    "The API server does not accept our credentials: see whether the token or certificate has expired, "
-    "and whether the kubeconfig is of this cluster"
+    "The API server does not accept the credentials: check whether the token or certificate has expired, "
+    "and whether the kubeconfig is for this cluster"
 )
 ANONYMOUS: Final = (
-    "We have shown no credentials: the kubeconfig's user has none, "
-    "or they were not sent because the server's address is not https"
+    "No credentials were sent: the kubeconfig's user has none, or the server's address is not https"
 )
 FORBIDDEN: Final = (
     "Bind this user to the ClusterRoles system:kube-scheduler and system:volume-scheduler, "
-    "or to a role that allows what was refused"
+    "or to a role that allows this request"
 )
 NOT_SERVED: Final = (
     "Install the definition of this kind, upgrade the API server, or disable the plugin that needs it"
 )
 NOT_TRUSTED: Final = (
-    "The certificate authority in the kubeconfig has to be the one of the API server's certificate, "
-    "and the server's address (or tls-server-name) one of the names in it"
+    "The certificate authority in the kubeconfig must be the one that signed the API server's certificate, "
+    "and the server's address (or tls-server-name) must be one of the names in it"
 )
-NOT_PLAIN: Final = "The address of the API server has to begin with https://"
-NOT_THERE: Final = "See whether the API server runs, and whether its address is right"
+NOT_PLAIN: Final = "The address of the API server must begin with https://"
+NOT_THERE: Final = "Check whether the API server is running, and whether its address is correct"
 
 
-def what_to_do(error: APIError) -> str:
-    """Empty where trying again is all there is to do."""
+def remedy(error: APIError) -> str:
+    """What to do about an error; empty if it is enough to retry."""
     text = str(error)
     match error:
         case UnauthorizedError():
@@ -54,6 +52,6 @@ def what_to_do(error: APIError) -> str:
 
 
 def explained(error: APIError) -> str:
-    """An error with what to do about it."""
-    advice = what_to_do(error)
-    return f"{str(error).rstrip('.')}. {advice}" if advice else str(error)
+    """The text of an error, with its remedy."""
+    text = remedy(error)
+    return f"{str(error).rstrip('.')}. {text}" if text else str(error)

@@ -1,7 +1,7 @@
-"""What is counted about requests to one API server (`rest_client_*`), as client-go counts it.
+"""Metrics of requests to one API server (`rest_client_*`), counted as in client-go.
 
-Each try has its code, `<error>` where there was no answer. How long it took and how large it was is of the
-whole request, tries and waiting included; of watches, which last for minutes, neither is asked.
+Each try is counted with its code, or `<error>` if there was no response. Duration and size are those of the
+whole request, with all tries and waits. Watches, which last for minutes, have neither.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bayplan.metrics.process_families import (
     REST_RESPONSE_BYTES,
 )
 
-NO_ANSWER: Final = "<error>"
+NO_RESPONSE: Final = "<error>"
 
 
 class RequestMetrics:
@@ -27,22 +27,22 @@ class RequestMetrics:
         self._host = host
         self._requests = families[REST_REQUESTS]
         self._seconds = families[REST_REQUEST_SECONDS]
-        self._held_back = families[REST_RATE_LIMIT_SECONDS]
+        self._throttled = families[REST_RATE_LIMIT_SECONDS]
         self._sent = families[REST_REQUEST_BYTES]
         self._received = families[REST_RESPONSE_BYTES]
 
     def tried(self, method: str, code: int | None) -> None:
-        """One try is over: with this status, or without an answer."""
-        self._requests[NO_ANSWER if code is None else str(code), method, self._host].inc()
+        """One try ended with this status, or without a response (None)."""
+        self._requests[NO_RESPONSE if code is None else str(code), method, self._host].inc()
 
-    def held_back(self, method: str, seconds: float) -> None:
-        """The rate limit let it pass after this time."""
-        self._held_back[method, self._host].observe(seconds)
+    def throttled(self, method: str, seconds: float) -> None:
+        """The rate limit delayed a request by this time."""
+        self._throttled[method, self._host].observe(seconds)
 
     def took(self, method: str, seconds: float) -> None:
         self._seconds[method, self._host].observe(seconds)
 
     def carried(self, method: str, sent: int, received: int) -> None:
-        """So many bytes of body each way."""
+        """The sizes of the bodies of request and response, in bytes."""
         self._sent[method, self._host].observe(sent)
         self._received[method, self._host].observe(received)

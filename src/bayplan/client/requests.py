@@ -1,13 +1,13 @@
-"""Sending requests to the API server: as whom, how fast, how often, and what its answers mean.
+"""Sends requests to the API server: rate limit, credentials, retries, and the meaning of responses.
 
-    limit ─► credentials ─► transport ─► answer ── 401, and there are newer credentials ──► again, once
-                               │           ├────── 429, or 5xx of what does no harm twice,
-                               │           │       with Retry-After ─────────────────────► again, 10 times
-                               │           └────── any other refusal ──► NotFound, Conflict, Gone, Server, API
+    limit ─► credentials ─► transport ─► response ── 401, and the credentials changed ──► again, once
+                               │           ├──────── 429 with Retry-After, or 5xx with it
+                               │           │         if the request is repeatable ──────► again, 10 times
+                               │           └──────── any other error ──► NotFound, Conflict, Gone, Server, API
                                ├─ could not be sent ──────────────────► UnreachableError (a ServerError)
-                               └─ no answer ──────────────────────────► UnknownOutcomeError for a write
+                               └─ no response ────────────────────────► UnknownOutcomeError for a write
 
-So an error always says whether something may have happened.
+So an error always tells whether the request may have taken effect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from bayplan import __version__
 from bayplan.client.access import Access
-from bayplan.client.api_errors import TooLargeError, refusal
+from bayplan.client.api_errors import TooLargeError, response_error
 from bayplan.client.credentials import Credentials
 from bayplan.client.rate_limit import TokenBucket
 from bayplan.client.request_metrics import RequestMetrics
@@ -34,7 +34,7 @@ from bayplan.errors import APIError, ServerError, UnknownOutcomeError
 from bayplan.metrics.instruments import Families
 
 REQUEST_SECONDS: Final = 30.0
-"""For the answer to a short request; the server itself gives up after a minute."""
+"""Timeout of a short request; the server itself gives up after a minute."""
 MAX_RETRIES: Final = 10
 
 JSON: Final = "application/json"
@@ -53,19 +53,19 @@ class UnreachableError(ServerError):
 
 
 class NotLeadingError(APIError):
-    """Nothing was written: our lease has lapsed, so another may lead by now."""
+    """Nothing was written: our lease has expired, so there may be another leader."""
 
     def __init__(self) -> None:
-        super().__init__("nothing was written: the lease has lapsed, so another scheduler may lead by now")
+        super().__init__("nothing was written: the lease has expired, so another scheduler may be the leader")
 
 
 class Connections:
-    """What all clients of one API server share: credentials, long connections, and how to open short ones.
+    """Credentials and connections that all clients of one API server share.
 
     Args:
-        access: where the server is and as whom to speak to it.
+        access: the address of the server, and the credentials.
         now: seconds since the epoch.
-        metrics: where requests are counted; None for nowhere.
+        metrics: counts the requests, unless it is None.
     """
 
     def __init__(
@@ -79,40 +79,40 @@ class Connections:
         self.streams: Streams = (
             _proxied_streams(server, tls, access.proxy) if access.proxy else StreamPool(server, tls)
         )
-        self.credentials = Credentials(access, tls, now=now, when_shown=self._forget)
+        self.credentials = Credentials(access, tls, now=now, certificate_changed=self._forget)
         self._url = server
         self._tls = tls
-        self._wires: list[ShortRequestPool] | None = None if access.proxy else []
+        self._short_pools: list[ShortRequestPool] | None = None if access.proxy else []
 
     def short(self, response_delay: float = 0.0) -> Transport:
         """A dedicated pool for short requests, which do not wait for those of others."""
-        if self._wires is None:
+        if self._short_pools is None:
             return self.streams
-        wire = ShortRequestPool(self._url, self._tls, response_delay)
-        self._wires.append(wire)
-        return wire
+        pool = ShortRequestPool(self._url, self._tls, response_delay)
+        self._short_pools.append(pool)
+        return pool
 
     async def close(self) -> None:
-        await asyncio.gather(*(wire.close() for wire in self._wires or ()), self.streams.close())
+        await asyncio.gather(*(pool.close() for pool in self._short_pools or ()), self.streams.close())
 
     def _forget(self) -> None:
-        for wire in (*(self._wires or ()), self.streams):
-            wire.forget()
+        for pool in (*(self._short_pools or ()), self.streams):
+            pool.forget()
 
 
 class Requests:
-    """One client of an API server, with a rate limit and a name of its own.
+    """One client of an API server, with its own rate limit and User-Agent.
 
     Args:
         connections: to the server.
         bucket: the rate limit; None for none.
         component: what the client is for, as part of the User-Agent.
-        seconds: for the answer to a short request.
+        seconds: timeout of a short request.
         response_delay: seconds after which responses to short requests are read (`short_requests.py`).
-        may_write: asked right before a write is sent; where it says no there is a NotLeadingError. A process
-            that was paused wakes up believing that it leads, but can tell by its clock that its lease may
-            have lapsed: then it starts no write, and one that was in progress can only lose against the new
-            leader's (409).
+        may_write: called right before a write is sent; if it returns False, the write raises NotLeadingError.
+            A process that was paused still assumes that it leads, but its clock shows that its lease may have
+            expired: it then starts no write, and one in progress gets a conflict (409) after the new
+            leader's.
     """
 
     def __init__(
@@ -128,9 +128,9 @@ class Requests:
         self.connections = connections
         self.seconds = seconds
         self._short = connections.short(response_delay)
-        self._permit = None if may_write is None else _refuse_unless(may_write)
+        self._permit = None if may_write is None else _check_permission(may_write)
         self._bucket = bucket
-        self._about_us = (("Accept", JSON), ("User-Agent", user_agent(component)))
+        self._own_headers = (("Accept", JSON), ("User-Agent", user_agent(component)))
         self._identity: Headers | None = None
         self._headers = Headers()
 
@@ -144,15 +144,15 @@ class Requests:
         repeatable: bool = True,
         seconds: float | None = None,
     ) -> bytes:
-        """The body of the answer to a short request.
+        """Sends a short request and returns the body of the response.
 
         Args:
             method: GET, POST, PUT, PATCH, DELETE.
             target: path and query.
-            repeatable: carrying it out twice does no harm.
+            repeatable: whether sending it twice does no harm.
 
         Raises:
-            APIError: what went wrong; see the picture above.
+            APIError: see the module's docstring.
         """
         permit = None if method == "GET" else self._permit
         request = Request(method, target, body, content_type, repeatable, permit)
@@ -171,13 +171,13 @@ class Requests:
         return answer.body
 
     async def open(self, target: str, seconds: float | None = None) -> Stream:
-        """A long answer, to be read (and closed) by the caller. `seconds` is for its beginning."""
+        """A long response, which the caller reads and closes. `seconds` is the timeout for its beginning."""
         request = Request("GET", target)
         streams, limit = self.connections.streams, self.seconds if seconds is None else seconds
         return await self._until_accepted(request, lambda headers: streams.open(request, headers, limit))
 
     async def _until_accepted(
-        self, request: Request, act: Callable[[Headers], Awaitable[ResultT]]
+        self, request: Request, send: Callable[[Headers], Awaitable[ResultT]]
     ) -> ResultT:
         retries, renewed = 0, False
         credentials, metrics = self.connections.credentials, self.connections.metrics
@@ -185,13 +185,13 @@ class Requests:
             if self._bucket is not None:
                 waited = await self._bucket.wait()
                 if metrics is not None:
-                    metrics.held_back(request.method, waited)
+                    metrics.throttled(request.method, waited)
             identity: Headers = await credentials.identity()
             if identity is not self._identity:
-                self._headers = Headers((*self._about_us, *identity.pairs))
+                self._headers = Headers((*self._own_headers, *identity.pairs))
                 self._identity = identity
             try:
-                result = await act(self._headers)
+                result = await send(self._headers)
                 if metrics is not None:
                     metrics.tried(request.method, result.status)
                 if result.status < 300:
@@ -207,14 +207,14 @@ class Requests:
                 if request.method == "GET":
                     raise ServerError(self._failed(request, error), 0) from error
                 raise UnknownOutcomeError(self._failed(request, error)) from error
-            if result.status == 401 and not renewed and await credentials.refused(identity):
+            if result.status == 401 and not renewed and await credentials.renew_after_401(identity):
                 renewed = True
                 continue
             wait = _retry_seconds(request, result.status, result.retry_after)
-            refused = refusal(result.status, body, f"{request.method.lower()} {request.target}")
-            # A version of the future is no nearer in a second; the caller can request without it.
-            if wait is None or retries >= MAX_RETRIES or isinstance(refused, TooLargeError):
-                raise refused
+            failure = response_error(result.status, body, f"{request.method.lower()} {request.target}")
+            # Waiting does not help if the resourceVersion is in the future; the caller can omit it.
+            if wait is None or retries >= MAX_RETRIES or isinstance(failure, TooLargeError):
+                raise failure
             retries += 1
             _log.debug("%s %s: %d, again in %d s", request.method, request.target, result.status, wait)
             await asyncio.sleep(wait)
@@ -236,7 +236,7 @@ def _proxied_streams(server: SplitResult, tls: ServerTLS | None, proxy: str) -> 
     return ProxiedStreamPool(server, tls, proxy)
 
 
-def _refuse_unless(may_write: Callable[[], bool]) -> Callable[[], None]:
+def _check_permission(may_write: Callable[[], bool]) -> Callable[[], None]:
     def permit() -> None:
         if not may_write():
             raise NotLeadingError
@@ -245,15 +245,15 @@ def _refuse_unless(may_write: Callable[[], bool]) -> Callable[[], None]:
 
 
 def user_agent(component: str) -> str:
-    """Who we say we are, in the form that Kubernetes' own programs use."""
+    """The User-Agent, in the form of Kubernetes' own programs."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return f"bayplan/v{__version__} ({platform.system().lower()}/{machine})/{component}"
 
 
 def _retry_seconds(request: Request, status: int, retry_after: str) -> int | None:
-    """How long the server asks us to wait before another try; None if there is to be none.
+    """How long the server asks us to wait before a retry; None if there must be none.
 
-    429 comes before a request is looked at. Other trouble may have come after it was carried out.
+    The server sends a 429 before it handles a request. Other errors may follow after it has taken effect.
     """
     if status != 429 and not (status >= 500 and request.repeatable):
         return None

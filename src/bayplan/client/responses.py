@@ -21,8 +21,8 @@ class MalformedError(ValueError):
 class ResponseReader:
     """Parses a response from pieces of any size.
 
-    `status` is set when its head is complete, `response` when all of it is. Who reads a long response piece
-    by piece calls `take` in between; the body of `response` is then what was not taken.
+    `status` is set when its head is complete, `response` when all of it is. To read a long response piece by
+    piece, call `take` in between; the body of `response` is then the rest.
     """
 
     __slots__ = (
@@ -44,7 +44,7 @@ class ResponseReader:
         self._body: list[bytes] = []
         self._is_chunked = False
         self._left = 0
-        """Bytes that are still to come of the body, or of a chunk with the line break after it."""
+        """Missing bytes of the body, or of a chunk with the line break after it."""
         self.until_close = False
         self.will_close = False
         self.response: ApiResponse | None = None
@@ -74,7 +74,7 @@ class ResponseReader:
             self._sized()
 
     def take(self) -> bytes:
-        """What has arrived of the body since the last call."""
+        """The part of the body that has arrived since the last call."""
         body, self._body = self._body, []
         if self.response is not None and self.response.body:
             body, self.response = [self.response.body], self.response._replace(body=b"")
@@ -110,7 +110,7 @@ class ResponseReader:
     def _sized(self) -> None:
         data = self._buffer
         if len(data) > self._left:
-            raise MalformedError("more than was announced")
+            raise MalformedError("body longer than Content-Length")
         self._body.append(data)
         self._left -= len(data)
         self._buffer = b""
@@ -138,7 +138,7 @@ class ResponseReader:
                 self._left = size + 2
             arrived = len(data) - position
             if arrived < self._left:
-                # What is there of a chunk is taken at once: some are as large as a list.
+                # Take the part of a chunk that has arrived: a chunk may be as large as a whole list.
                 part = min(arrived, self._left - 2)
                 if part > 0:
                     body.append(data[position : position + part])

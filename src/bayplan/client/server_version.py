@@ -14,7 +14,7 @@ VERSION_PATH: Final = "/version"
 
 
 class ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
-    """What the server says about itself."""
+    """The response to GET /version."""
 
     major: str = ""
     minor: str = ""
@@ -27,10 +27,10 @@ class ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def read_version(requests: Requests) -> ServerVersion:
-    """Asks the server.
+    """Requests the version.
 
     Raises:
-        APIError: it does not answer, or not with a version.
+        APIError: there is no response, or it is not a version.
     """
     answer = await requests.send("GET", VERSION_PATH)
     try:

@@ -1,10 +1,10 @@
-"""HTTP/1.1 for short requests: write one, read its answer, keep the connection.
+"""HTTP/1.1 for short requests: write one, read its response, keep the connection.
 
-A binding is some hundred bytes each way. aiohttp takes 170 to 330 µs of CPU for that (the latter with TLS and
-one request at a time), this takes 40 to 70; with two or three requests for each pod that is more than all the
-rest of scheduling it. It knows only what an API server's short answers need: no redirects, no cookies, no
-compression, no pipelining. Lists and watches are read by `streams.py`, and everything that goes through a
-proxy by aiohttp (`proxied_streams.py`).
+A binding is a few hundred bytes each way. aiohttp takes 170 to 330 µs of CPU for that (the latter with TLS
+and one request at a time), this takes 40 to 70 µs. With two or three requests for each pod, the difference is
+more than the rest of scheduling it. It supports only what an API server's short responses need: no redirects,
+no cookies, no compression, no pipelining. Lists and watches are read by `streams.py`, and everything that
+goes through a proxy by aiohttp (`proxied_streams.py`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from math import inf
 from typing import Final
 from urllib.parse import SplitResult
 
-from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, SilenceError
+from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, NoResponseError
 from bayplan.client.responses import ResponseReader
 from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import LATE, ApiResponse, Headers, LostError, Request
 
 MAX_CONNECTIONS: Final = 64
-"""Requests in progress at once; others wait for their turn."""
+"""The maximum number of concurrent requests; others wait."""
 
 
 class _Connection(HTTPConnection):
@@ -30,11 +30,11 @@ class _Connection(HTTPConnection):
     def __init__(self) -> None:
         super().__init__()
         self.due = inf
-        """When the response must be there."""
+        """When the request times out."""
         self._waiter: asyncio.Future[ApiResponse] | None = None
 
     def start(self, data: bytes) -> asyncio.Future[ApiResponse]:
-        """Sends a request. The future brings its answer, or `LostError`."""
+        """Sends a request. The result of the future is its response, or `LostError`."""
         assert self._link is not None
         self._reader = ResponseReader()
         self._waiter = asyncio.get_running_loop().create_future()
@@ -59,10 +59,10 @@ class _Connection(HTTPConnection):
 
 
 class ShortRequestPool(ConnectionPool[_Connection]):
-    """Kept connections to one server, for short requests. `tls` is None for plain HTTP.
+    """Connections to one server for short requests. `tls` is None for plain HTTP.
 
-    With `response_delay`, responses are read so many seconds after the first request without one. Many that
-    nobody waits for are then read in one wake-up, not in one each.
+    With `response_delay`, responses are read this many seconds after the first request without one: if
+    nothing waits for them, many are read in one wake-up of the process.
     """
 
     def __init__(self, server: SplitResult, tls: ServerTLS | None, response_delay: float = 0.0) -> None:
@@ -79,11 +79,11 @@ class ShortRequestPool(ConnectionPool[_Connection]):
         data = self._encoded(request, headers)
         await self._enter()
         try:
-            connection = self._kept() or await self._connect(seconds)
+            connection = self._take_idle() or await self._connect(seconds)
             try:
                 return await self._exchange(connection, request, data, seconds)
-            except SilenceError:
-                # The server may have closed a kept connection the moment before.
+            except NoResponseError:
+                # The server may have closed an idle connection just before.
                 if not (connection.is_reused and request.repeatable):
                     raise
             return await self._exchange(await self._connect(seconds), request, data, seconds)
@@ -106,7 +106,7 @@ class ShortRequestPool(ConnectionPool[_Connection]):
             raise
         finally:
             self._awaiting.discard(connection)
-            self._keep(connection)
+            self._return_to_pool(connection)
 
     async def close(self) -> None:
         await super().close()
@@ -116,7 +116,7 @@ class ShortRequestPool(ConnectionPool[_Connection]):
     # Time-outs
 
     def _await(self, connection: _Connection, seconds: float) -> None:
-        """One alarm serves all requests. Hardly any is late, so it is not cancelled when a response comes."""
+        """Sets the timeout. One timer serves all requests; it is not cancelled when a response arrives."""
         connection.due = asyncio.get_running_loop().time() + seconds
         self._awaiting.add(connection)
         if self._alarm is None or connection.due < self._alarm.when():
@@ -125,10 +125,10 @@ class ShortRequestPool(ConnectionPool[_Connection]):
     def _set_alarm(self, due: float) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm = asyncio.get_running_loop().call_at(due, self._look)
+        self._alarm = asyncio.get_running_loop().call_at(due, self._check_timeouts)
 
-    def _look(self) -> None:
-        """Gives up the requests that are late."""
+    def _check_timeouts(self) -> None:
+        """Fails the requests that have timed out."""
         self._alarm = None
         now = asyncio.get_running_loop().time()
         late = [connection for connection in self._awaiting if connection.due <= now]
@@ -138,7 +138,7 @@ class ShortRequestPool(ConnectionPool[_Connection]):
         if left:
             self._set_alarm(min(connection.due for connection in left))
 
-    # Reading later
+    # Delayed responses
 
     def _read_later(self, connection: _Connection) -> None:
         connection.pause()
@@ -151,7 +151,7 @@ class ShortRequestPool(ConnectionPool[_Connection]):
         for connection in unread:
             connection.resume()
 
-    # Taking turns
+    # Limit of concurrent requests
 
     async def _enter(self) -> None:
         if self._busy < MAX_CONNECTIONS:

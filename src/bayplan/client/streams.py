@@ -1,8 +1,8 @@
-"""Answers that are long or never end: lists and watches, read piece by piece.
+"""Responses that are long or never end: lists and watches, read piece by piece.
 
-A watch brings a few hundred bytes now and then, and for each of them the process wakes up. So there are few
-steps between socket and reader: no time-out is set up and taken down for a piece, and a piece that is there
-is handed over without waiting for anything.
+A watch delivers a few hundred bytes now and then, and each time the process wakes up. So there are few steps
+between socket and reader: no timer is created for each piece, and a piece that has arrived is returned
+without waiting.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from typing import Final
 from urllib.parse import SplitResult
 
-from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, SilenceError
+from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, NoResponseError
 from bayplan.client.responses import ResponseReader
 from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import LATE, ApiResponse, Headers, LostError, Request
@@ -22,31 +22,31 @@ READ_AHEAD_BYTES: Final = 1 << 20
 
 
 class Stream(ABC):
-    """An answer that is read piece by piece."""
+    """A response that is read piece by piece."""
 
     status: int
     retry_after: str
 
     @abstractmethod
     async def read(self, seconds: float) -> bytes:
-        """What has arrived since, as soon as there is something; empty at the end.
+        """Waits for the next piece; empty at the end.
 
         Raises:
-            LostError: the connection is lost, or nothing came for this time.
+            LostError: the connection is lost, or nothing was received for this time.
         """
 
     async def read_all(self, seconds: float) -> bytes | bytearray:
-        """The whole answer. `seconds` is how long to wait for each piece of it."""
+        """The whole response. `seconds` is the timeout for each piece."""
         whole: bytes | bytearray = await self.read(seconds)
         while piece := await self.read(seconds):
-            # In place: a list may have hundreds of megabytes, and pieces to be joined would double them.
+            # In place: a list may have hundreds of megabytes, and joining pieces would double them.
             whole = bytearray(whole) if isinstance(whole, bytes) else whole
             whole += piece
         return whole
 
     @abstractmethod
     def close(self) -> None:
-        """Ends it, wherever it is; the connection is kept only if it had come to its end."""
+        """Ends the response. The connection is reused only if the response was complete."""
 
 
 class Streams(ABC):
@@ -54,11 +54,11 @@ class Streams(ABC):
 
     @abstractmethod
     async def open(self, request: Request, headers: Headers, seconds: float) -> Stream:
-        """Sends a request and waits for the head of its answer.
+        """Sends a request and waits for the head of its response.
 
         Raises:
             NotSentError: the server cannot be reached.
-            LostError: no answer, within the time or at all.
+            LostError: there is no response, or not in time.
         """
 
     async def send(self, request: Request, headers: Headers, seconds: float) -> ApiResponse:
@@ -72,7 +72,7 @@ class Streams(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """Uses no connection any more that is open now."""
+        """Does not reuse connections that are open now."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -152,7 +152,7 @@ class _DirectStream(Stream):
             await self._wait(seconds, "")
 
     def close(self) -> None:
-        if self._connection is not None:  # it has not come to its end
+        if self._connection is not None:  # the response is not complete
             self.fail(LostError("the stream was closed"))
             self._connection.abort()
             self._leave()
@@ -180,9 +180,9 @@ class _DirectStream(Stream):
     # Waiting
 
     async def _wait(self, seconds: float, message: str) -> None:
-        """Until something arrives.
+        """Waits until something arrives.
 
-        One alarm serves many waits: it looks how long the present one has lasted, and is set again.
+        One timer serves many waits: when it expires it checks how long the current wait has lasted.
         """
         self._waiter = self._loop.create_future()
         self._waits_since, self._waits_for = self._loop.time(), seconds
@@ -191,16 +191,16 @@ class _DirectStream(Stream):
         try:
             await self._waiter
         except TimeoutError:
-            raise LostError(message or f"nothing was heard for {seconds:g} seconds") from None
+            raise LostError(message or f"nothing was received for {seconds:g} seconds") from None
         finally:
             self._waiter = None
 
     def _set_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm = self._loop.call_at(self._waits_since + self._waits_for, self._look)
+        self._alarm = self._loop.call_at(self._waits_since + self._waits_for, self._check_timeouts)
 
-    def _look(self) -> None:
+    def _check_timeouts(self) -> None:
         self._alarm = None
         if self._waiter is None or self._waiter.done():
             return
@@ -214,7 +214,7 @@ class _DirectStream(Stream):
             self._waiter.set_result(None)
 
     def _leave(self) -> None:
-        """The connection is no longer ours."""
+        """Gives up the connection."""
         self._connection = None
         if self._alarm is not None:
             self._alarm.cancel()
@@ -229,19 +229,19 @@ class StreamPool(ConnectionPool[_Connection], Streams):
 
     async def open(self, request: Request, headers: Headers, seconds: float) -> Stream:
         data = self._encoded(request, headers)
-        connection = self._kept()
+        connection = self._take_idle()
         if connection is not None:
             try:
                 return await self._begin(connection, data, seconds)
-            except SilenceError:
-                # The server may have closed a kept connection the moment before.
+            except NoResponseError:
+                # The server may have closed an idle connection just before.
                 if not request.repeatable:
                     raise
         return await self._begin(await self._connect(seconds), data, seconds)
 
     def keep(self, connection: _Connection) -> None:
-        """A response on it is complete."""
-        self._keep(connection)
+        """Keeps a connection whose response is complete."""
+        self._return_to_pool(connection)
 
     async def _begin(self, connection: _Connection, data: bytes, seconds: float) -> Stream:
         stream = connection.start(data, self)

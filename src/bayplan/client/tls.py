@@ -1,9 +1,9 @@
-"""TLS towards the API server: whom to trust, which name to expect, what to show.
+"""TLS to the API server: trusted CAs, the expected server name, and the client certificate.
 
-Given authorities replace the system's, as in Go. Files are looked at again for each new connection, so that
-rotated certificates are used without a restart; connections that are open stay as they are, but none lives
-longer than some minutes (`short_requests.py`, `watching.py`). Files that do not match (a certificate was
-replaced and its key not yet) are read again when they change, and until then the old ones are used.
+Configured CAs replace the system's, as in Go. Files are checked for changes at each new connection, so that
+rotated certificates are used without a restart. Open connections are not affected, but none lives longer than
+some minutes (`short_requests.py`, `watching.py`). If the files do not match (a certificate was replaced, but
+its key was not yet), the old ones are used until the files change again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ServerTLS:
             if path and not data
         ]
         self._stamps = [stamp(path) for path in self._files]
-        # What is wrong with the configuration is said at the start, not at the first request.
+        # Errors of the configuration are reported at the start, not at the first request.
         self._context = _make(settings)
 
     def context(self) -> ssl.SSLContext:
@@ -50,11 +50,11 @@ class ServerTLS:
                 try:
                     self._context = _make(self._settings)
                 except ConfigError as error:
-                    _log.warning("cannot use the new certificates, going on with the old ones: %s", error)
+                    _log.warning("cannot use the new certificates, continuing with the old ones: %s", error)
         return self._context
 
     def show(self, certificate: bytes, key: bytes) -> None:
-        """Shows this certificate from now on, in place of what was configured."""
+        """Uses this client certificate from now on, instead of the configured one."""
         settings = replace(self._settings, cert_data=certificate, key_data=key, cert_file="", key_file="")
         self._context = _make(settings)
         self._settings = settings

@@ -1,7 +1,7 @@
-"""How requests travel: what `connection_pool.py` and `proxied_streams.py` have in common.
+"""The transport of requests: what `connection_pool.py` and `proxied_streams.py` have in common.
 
-Whether a request may have been carried out is the one thing that everything above has to know about a
-failure, so that is what the two errors say.
+After a failure callers have to know whether the request may have taken effect. The two errors distinguish
+that.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from typing import Any, Final, NamedTuple, Protocol
 from bayplan.errors import APIError, BayplanError
 
 CONNECT_SECONDS: Final = 30.0
-"""To open a connection, TLS included; client-go's value."""
+"""Timeout for opening a connection, TLS included; client-go's value."""
 
 KEEP_ALIVE_SECONDS: Final = 30
-"""Between two signs of life that the kernel exchanges on a quiet connection."""
+"""Idle time before the kernel sends TCP keep-alive probes."""
 
 CLOSE_SECONDS: Final = 0.2
-"""For connections that are being opened to come about, so that they can be closed."""
+"""Time for connections that are being opened to complete, so that they can be closed."""
 
 ROUNDS_TO_CLOSE: Final = 5
-"""Of the loop, until the last transport has heard that it is to close: TLS stands on a plain one, and each
-tells the next in the next round."""
+"""Rounds of the loop until the last transport is closed: a TLS transport closes the plain one below it in the
+next round."""
 
 CLOSED: Final = "the client was closed"
 LATE: Final = "net/http: request canceled (Client.Timeout exceeded while awaiting headers)"
 
 
 class Headers:
-    """Headers of a request. Those that say who we are: another object is another identity."""
+    """Headers of a request. Credentials are compared by identity: another object is another identity."""
 
     __slots__ = ("block", "pairs")
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         self.pairs = tuple(pairs)
         if any("\r" in text or "\n" in text for pair in self.pairs for text in pair):
-            raise APIError("getting credentials: there is a line break in the middle of them")
+            raise APIError("getting credentials: they contain a line break")
         self.block = "".join(f"{name}: {value}\r\n" for name, value in self.pairs).encode()
-        """The same as they are sent."""
+        """The headers as they are sent."""
 
 
 class ApiResponse(NamedTuple):
@@ -60,9 +60,9 @@ class Request:
     body: bytes = b""
     content_type: str = ""
     repeatable: bool = True
-    """Carrying it out twice does no harm, so that it may be sent again where the first was lost."""
+    """Whether sending it twice does no harm, so that it may be sent again if there is no response."""
     permit: Callable[[], None] | None = None
-    """Asked when its turn has come and nothing was sent yet; raises where it is not to be sent any more."""
+    """Called right before it is sent; raises if it must not be sent any more."""
 
 
 class NotSentError(BayplanError):
@@ -70,28 +70,28 @@ class NotSentError(BayplanError):
 
 
 class LostError(BayplanError):
-    """The request was sent, or part of it, and no answer came."""
+    """The request, or part of it, was sent, and there was no response."""
 
 
 class Transport(Protocol):
-    """Sends a request and brings the whole answer."""
+    """Sends a request and returns the whole response."""
 
     async def send(self, request: Request, headers: Headers, seconds: float) -> ApiResponse:
         """Raises:
         NotSentError: the server cannot be reached.
-        LostError: no answer, within the time or at all.
+        LostError: there is no response, or not in time.
         """
 
     def forget(self) -> None:
-        """Uses no connection any more that is open now."""
+        """Does not reuse connections that are open now."""
 
     async def close(self) -> None:
         """Closes everything that is open or being opened; waiters get an error."""
 
 
 async def end_openings(openings: Collection[asyncio.Task[Any]]) -> None:
-    """Ends what is being opened. It gets a little time to come about: asyncio forgets sockets that are given
-    up in the first steps of TLS."""
+    """Cancels connections that are being opened, after a little time to complete: asyncio leaks sockets that
+    are cancelled at the beginning of a TLS handshake."""
     if openings:
         await asyncio.wait(openings, timeout=CLOSE_SECONDS)
     late = tuple(openings)
@@ -102,19 +102,19 @@ async def end_openings(openings: Collection[asyncio.Task[Any]]) -> None:
 
 
 def was_ended(opening: asyncio.Task[Any]) -> bool:
-    """Whether what we waited for was cancelled, and not we ourselves."""
+    """Whether the opening was cancelled, and not the task that waits for it."""
     task = asyncio.current_task()
     return opening.cancelled() and (task is None or not task.cancelling())
 
 
-async def transports_to_close() -> None:
-    """Returns when transports that are closing have closed."""
+async def wait_for_transports() -> None:
+    """Waits until transports that are closing have closed."""
     for _ in range(ROUNDS_TO_CLOSE):
         await asyncio.sleep(0)
 
 
 def keep_alive(raw: socket.socket) -> None:
-    """Has the kernel find out about peers that vanished without a word."""
+    """Enables TCP keep-alive, to detect peers that disappeared."""
     if raw.family not in (socket.AF_INET, socket.AF_INET6):
         return
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -125,7 +125,7 @@ def keep_alive(raw: socket.socket) -> None:
 
 
 def why_not_connected(error: BaseException, host: str, port: int) -> str:
-    """What went wrong before anything was sent, in Go's words as far as they are known."""
+    """Why a connection could not be opened, in Go's words where they are known."""
     match error:
         case ssl.SSLCertVerificationError():
             return f"tls: failed to verify certificate: {error.verify_message.rstrip('.')}"
@@ -140,7 +140,7 @@ def why_not_connected(error: BaseException, host: str, port: int) -> str:
         case OSError(errno=int(number)):
             return f"dial tcp {host}:{port}: connect: {os.strerror(number).lower()}"
         case OSError():
-            # Several addresses that all fail come as one error without a number.
+            # If all addresses of a name fail, there is one error without a number.
             known = "[Errno 111]" in str(error)
             return f"dial tcp {host}:{port}: connect: {'connection refused' if known else error}"
         case _:

@@ -1,9 +1,9 @@
-"""Watches: a stream of frames, one line of JSON for each change, cut anywhere on its way to us.
+"""Watches: a stream of frames, one line of JSON for each change, in chunks that may end anywhere.
 
-A watch ends with its connection, when the server says so (each is asked for some minutes only) or when
-nothing was heard for too long. A server sends bookmarks every minute or so, though with an old etcd not for
-kinds that never change; it costs little to ask such a server again, and may be that nobody is there. Whatever
-the end, nothing is lost: the next watch goes on from the last event that came whole.
+A watch ends with its connection, when its timeout (some minutes) has expired, or when nothing was received
+for too long. A server sends bookmarks about every minute; with an old etcd it does not for kinds that never
+change, but opening such a watch again costs little, and the server may be unreachable. Nothing is lost in any
+case: the next watch continues from the last complete event.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from bayplan.client.transport import LostError
 from bayplan.cluster_api import ObjectT, WatchEvent
 from bayplan.errors import APIError, ServerError
 
-SHORTEST_SECONDS: Final = 300
-"""A watch is asked for this long at least, and up to twice as long: not all end at once."""
+MIN_TIMEOUT_SECONDS: Final = 300
+"""The timeout of a watch is this long to twice as long, at random, so that not all end at the same time."""
 IDLE_SECONDS: Final = 180.0
-"""Three bookmarks have been missed by then."""
+"""A watch that receives nothing for this time has missed three bookmarks and counts as lost."""
 
 FIRST_BACKOFF_SECONDS: Final = 0.8
 MAX_BACKOFF_SECONDS: Final = 30.0
@@ -36,8 +36,8 @@ MAX_BACKOFF_SECONDS: Final = 30.0
 _log = logging.getLogger(__name__)
 
 
-class LineCutter:
-    """Whole lines out of pieces that end anywhere."""
+class LineSplitter:
+    """Joins pieces that may end anywhere to complete lines."""
 
     __slots__ = ("_pieces",)
 
@@ -45,7 +45,7 @@ class LineCutter:
         self._pieces: list[bytes] = []
 
     def feed(self, piece: bytes) -> bytes:
-        """All lines that are complete by now; empty if there is none."""
+        """Adds a piece. Returns the lines that are now complete; empty if there are none."""
         end = piece.rfind(b"\n") + 1
         if not end:
             self._pieces.append(piece)
@@ -68,10 +68,10 @@ class WatchStream(Generic[ObjectT]):
         self._kind = kind
         self._stream = stream
         self._idle_seconds = idle_seconds
-        self._lines = LineCutter()
+        self._lines = LineSplitter()
         self._error: APIError | None = None
         self.unread: Sequence[WatchEvent[ObjectT]] = ()
-        """Events that were read but not yet asked for."""
+        """Events that were read with the list, for the next call of `next`."""
 
     async def next(self) -> Sequence[WatchEvent[ObjectT]]:
         """The next events, at least one; none at the end.
@@ -86,7 +86,7 @@ class WatchStream(Generic[ObjectT]):
             try:
                 piece = await self._stream.read(self._idle_seconds)
             except LostError as error:
-                _log.debug("watch of %s ends: %s", self._kind.__name__, error)
+                _log.debug("watch of %s ended: %s", self._kind.__name__, error)
                 return ()
             if not piece:
                 return ()
@@ -104,7 +104,7 @@ class WatchStream(Generic[ObjectT]):
 def watch_target(resource: Kind, rng: random.Random, **options: str) -> str:
     """Path and query of a watch."""
     query = {"watch": "true", "allowWatchBookmarks": "true"}
-    query["timeoutSeconds"] = str(SHORTEST_SECONDS + rng.randrange(SHORTEST_SECONDS + 1))
+    query["timeoutSeconds"] = str(MIN_TIMEOUT_SECONDS + rng.randrange(MIN_TIMEOUT_SECONDS + 1))
     if resource.field_selector:
         query["fieldSelector"] = resource.field_selector
     query.update((name, value) for name, value in options.items() if value)
@@ -118,7 +118,7 @@ async def open_watch(
     rng: random.Random,
     idle_seconds: float = IDLE_SECONDS,
 ) -> WatchStream[ObjectT]:
-    """A watch from a resourceVersion on. Waits for a server that is away or has too much to do.
+    """Opens a watch from a resourceVersion on. Retries while the server is unreachable or overloaded.
 
     Raises:
         APIError: the server rejects it (GoneError: list again).

@@ -236,12 +236,12 @@ def test_what_changes_between_two_versions(new: PersistentVolume, expected: dict
 
 def test_the_parts_that_a_scheduler_writes() -> None:
     paths = (("metadata", "annotations"), ("spec", "claimRef"))
-    assert bodies.written_by_us(VOLUME, paths) == {
+    assert bodies.parts_patch(VOLUME, paths) == {
         "metadata": {**PRECONDITION, "annotations": {"a": "1"}},
         "spec": {"claimRef": {"name": "c", "namespace": "x"}},
     }
     claim = PersistentVolumeClaim(metadata=ObjectMeta(name="c"))
-    assert bodies.written_by_us(claim, paths[:1]) == {"metadata": {"annotations": None}}
+    assert bodies.parts_patch(claim, paths[:1]) == {"metadata": {"annotations": None}}
 
 
 def test_the_claim_for_extended_resources() -> None:

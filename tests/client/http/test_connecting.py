@@ -82,7 +82,7 @@ def test_both_sides_understand_each_other(size: int) -> None:
     def story() -> None:
         wire = Wire(size)
         wire.shake_hands()
-        assert wire.layer.shaken.done()
+        assert wire.layer.handshake_done.done()
         assert wire.reader.link is wire.layer
         wire.layer.write(b"a request")
         assert wire.server.read(100) == b"a request"
@@ -145,7 +145,7 @@ def test_a_server_that_nobody_trusts_is_reported() -> None:
         wire = Wire(1 << 20, trusted="another")
         with pytest.raises(ssl.SSLError):
             wire.shake_hands()
-        error = wire.layer.shaken.exception()
+        error = wire.layer.handshake_done.exception()
         assert isinstance(error, ssl.SSLCertVerificationError)
         assert wire.reader.link is None
         assert wire.is_closed
@@ -158,7 +158,7 @@ def test_a_connection_that_is_lost_in_the_handshake() -> None:
         wire = Wire(1 << 20)
         wire.layer.connection_made(cast(asyncio.Transport, wire))
         wire.layer.connection_lost(None)
-        assert isinstance(wire.layer.shaken.exception(), ConnectionResetError)
+        assert isinstance(wire.layer.handshake_done.exception(), ConnectionResetError)
         assert not wire.reader.is_lost
 
     on_loop(story)

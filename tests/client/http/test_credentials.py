@@ -157,7 +157,7 @@ def test_a_rejected_token_is_read_again_at_once(
         credentials = made(Access("https://k", token_file=str(path)))
         identity = await credentials.identity()
         path.write_text(content)
-        return await credentials.refused(identity), await token(credentials)
+        return await credentials.renew_after_401(identity), await token(credentials)
 
     assert run(main()) == expected
 
@@ -165,7 +165,7 @@ def test_a_rejected_token_is_read_again_at_once(
 def test_a_token_that_never_changes_is_not_worth_another_try() -> None:
     async def main() -> bool:
         credentials = made(Access("https://k", token="t"))
-        return await credentials.refused(await credentials.identity())
+        return await credentials.renew_after_401(await credentials.identity())
 
     assert run(main()) is False
 
@@ -229,8 +229,8 @@ def test_a_program_is_asked_again_when_what_it_gave_is_rejected(tmp_path: Path) 
     async def main() -> tuple[bool, bool]:
         credentials = made(Access("https://k", exec_plugin=asked))
         old = await credentials.identity()
-        first = await credentials.refused(old)
-        return first, await credentials.refused(old)
+        first = await credentials.renew_after_401(old)
+        return first, await credentials.renew_after_401(old)
 
     assert run(main()) == (True, True)
     assert len(calls(tmp_path)) == 2, "who comes late with the old one need not ask again"
@@ -245,7 +245,10 @@ def test_a_program_may_give_a_certificate(tmp_path: Path) -> None:
     async def main() -> None:
         before = tls.context()
         credentials = Credentials(
-            Access("https://k", exec_plugin=asked), tls, now=Clock(), when_shown=lambda: shown.append(1)
+            Access("https://k", exec_plugin=asked),
+            tls,
+            now=Clock(),
+            certificate_changed=lambda: shown.append(1),
         )
         assert await token(credentials) == ""
         assert tls.context() is not before

@@ -85,8 +85,8 @@ def test_what_has_no_name_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         page(Pod, {"items": [NAMELESS, 7]})
     assert caplog.messages == [
-        "a Pod without a name is left out: metadata: Expected `object`, got `int`",
-        "something that is no Pod is left out: Expected `object`, got `int`",
+        "ignoring a Pod without a name: metadata: Expected `object`, got `int`",
+        "ignoring something that is not a Pod: Expected `object`, got `int`",
     ]
 
 
@@ -103,7 +103,7 @@ def test_an_object_without_a_name_is_left_out(caplog: pytest.LogCaptureFixture) 
         frames = decode_frames(Node, b"\n".join(json.dumps(line).encode() for line in lines))
     events = [(event.change, event.resource_version) for event in frames.events]
     assert events == [(Change.MODIFIED, "3"), (Change.BOOKMARK, "9")]
-    assert caplog.messages[:2] == ["a Node without a name is left out"] * 2
+    assert caplog.messages[:2] == ["ignoring a Node without a name"] * 2
 
 
 def test_a_list_that_go_writes_with_nulls_is_whole() -> None:
@@ -120,8 +120,8 @@ def test_fields_that_are_null_count_as_absent() -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        pytest.param(b"<html>", "the answer is no JSON", id="not JSON"),
-        pytest.param(b'{"spec": 5}', "the answer is no Pod: spec: Expected `object`", id="not a pod"),
+        pytest.param(b"<html>", "the response is not JSON", id="not JSON"),
+        pytest.param(b'{"spec": 5}', "the response is not a Pod: spec: Expected `object`", id="not a pod"),
     ],
 )
 def test_what_is_no_object_is_an_error(data: bytes, problem: str) -> None:
@@ -132,11 +132,11 @@ def test_what_is_no_object_is_an_error(data: bytes, problem: str) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        pytest.param(b"<html>", "the answer is no JSON", id="not JSON"),
-        pytest.param(b'{"items": 5}', "the answer is no list of Pod", id="not a list"),
+        pytest.param(b"<html>", "the response is not JSON", id="not JSON"),
+        pytest.param(b'{"items": 5}', "the response is not a list of Pod", id="not a list"),
         pytest.param(
             b'{"items": [{"spec": 5}, {"metadata": {"name": "\\ud800"}}]}',
-            "the answer is no JSON",
+            "the response is not JSON",
             id="broken behind an object that does not fit",
         ),
     ],
@@ -240,9 +240,9 @@ def test_what_is_nested_too_deeply_is_an_error_of_the_server() -> None:
     """And neither ends the process nor the informer."""
     deep = b"[" * 100_000 + b"]" * 100_000
     pod = b'{"metadata":{"name":"a","resourceVersion":"1"},"unknown":%b}' % deep
-    with pytest.raises(APIError, match="the answer is no JSON"):
+    with pytest.raises(APIError, match="the response is not JSON"):
         decode_object(Pod, pod)
-    with pytest.raises(APIError, match="the answer is no JSON"):
+    with pytest.raises(APIError, match="the response is not JSON"):
         decode_page(Pod, b'{"metadata":{},"items":[%b]}' % pod)
     frames = decode_frames(Pod, b'{"type":"ADDED","object":%b}\n' % pod)
     assert frames.events == []

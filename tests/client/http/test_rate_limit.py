@@ -62,7 +62,7 @@ def test_a_crowd_that_waits_is_reported_now_and_then(caplog: pytest.LogCaptureFi
     with caplog.at_level("INFO"):
         run_virtual(sent_at(TokenBucket(2, 1), 100))
     assert caplog.messages == [
-        "requests wait for 1.5 s by client-side throttling (clientConnection.qps and burst), "
+        "requests wait for 1.5 s due to client-side throttling (clientConnection.qps and burst), "
         "not priority and fairness"
     ]
 

@@ -129,7 +129,7 @@ def test_files_that_are_half_replaced_are_not_used_yet(
         (tmp_path / name).write_bytes(content[:100] if name == broken else content)
     assert tls.context() is first
     assert tls.context() is first
-    assert caplog.text.count("going on with the old ones") == 1
+    assert caplog.text.count("continuing with the old ones") == 1
     (tmp_path / broken).unlink()
     assert tls.context() is first
     (tmp_path / broken).write_bytes(Path(getattr(whole, f"{broken}_file")).read_bytes())

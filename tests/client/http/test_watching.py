@@ -18,7 +18,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.client import watching
 from bayplan.client.http import KubernetesCluster
-from bayplan.client.watching import LineCutter, watch_target
+from bayplan.client.watching import LineSplitter, watch_target
 from bayplan.cluster_api import WatchEvent
 from bayplan.errors import APIError, ForbiddenError, GoneError, ServerError
 from bayplan.memory_api.cluster import MemoryStore
@@ -30,8 +30,8 @@ from .clients import talk, until
 
 @given(st.lists(st.binary(max_size=8).map(lambda b: b.replace(b"x", b"\n"))))
 def test_lines_are_whole_and_nothing_is_lost(pieces: list[bytes]) -> None:
-    cutter = LineCutter()
-    found = [cutter.feed(piece) for piece in pieces]
+    splitter = LineSplitter()
+    found = [splitter.feed(piece) for piece in pieces]
     whole = b"".join(pieces)
     assert b"".join(found) == whole[: whole.rfind(b"\n") + 1]
     assert all(lines == b"" or lines.endswith(b"\n") for lines in found)
