@@ -184,7 +184,7 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
             for position in nodes.positions_of((row,))
         }
         if isinstance(nodes, Hypothesis):
-            for position, there in uses.supposed(nodes).items():
+            for position, there in uses.in_hypothesis(nodes).items():
                 limits_there = csi_nodes.limits_of(int(nodes.rows[position]))
                 full[position] = any(
                     _exceeds(limits_there.get(driver), there, driver, volumes)

@@ -5,15 +5,15 @@ lists the topics. Most are about the whole cluster (`Topic`); a `Log` also remem
 row of the node table, or the object.
 
 A value that is derived from the cluster has a `Freshness`: the topics it depends on and the time when it was
-last brought up to date. Before a value is used, it is checked for what is stale:
+last brought up to date. Before a value is used, its owner asks for what is stale:
 
     nothing it depends on is newer            → nothing to do
     a log it depends on is newer              → those rows
     another topic is newer, or the log was    → everything
     trimmed beyond that time
 
-and calls `mark_current` once the value is up to date, so that an exception in between leaves it stale. A
-derived value that others are derived from has a topic of its own, on the same clock.
+and calls `mark_current` once the value is up to date, so that after an exception in between it is still
+stale. A derived value that others are derived from has a topic of its own, on the same clock.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ NEVER: Final = -1
 """The time of a value that was never computed: before every change."""
 
 MAX_HISTORY: Final = 16384
-"""Entries of a log; beyond, the older half is dropped. A value that is older is computed from scratch, which
-costs no more than processing so many changes."""
+"""The maximum number of entries of a log; above it the older half is dropped. An older value is computed from
+scratch, which costs no more than processing so many changes."""
 
 COUNT_HISTORY: Final = 1024
 """The same for one count of pods (`PodCount`, `TermCarriers`), of which there may be thousands."""
@@ -56,7 +56,7 @@ class Topic:
         self.changed_at = 0
 
     def change(self) -> None:
-        """It changed, now."""
+        """Records a change."""
         clock = self.clock
         self.changed_at = clock.now = clock.now + 1
 
@@ -74,7 +74,7 @@ class Log(Topic, Generic[T]):
         self._complete_since = 0
 
     def record(self, item: T) -> None:
-        """This item changed, now."""
+        """Records a change of this item."""
         clock = self.clock
         self.changed_at = now = clock.now = clock.now + 1
         self._items.append(item)
@@ -95,7 +95,7 @@ class Log(Topic, Generic[T]):
             return None
         times = self._times
         if times and times[-1] > time and (len(times) == 1 or times[-2] <= time):
-            # The usual case: one pod was placed.
+            # The usual case: one pod was added.
             return self._items[-1:]
         return self._items[bisect_right(times, time) :]
 
@@ -161,17 +161,17 @@ class Changes:
 
     | topic | changes when |
     |---|---|
-    | usage (rows) | a pod came to the row or left it |
+    | usage (rows) | a pod was added to the row or removed from it |
     | nodes (rows) | the Node object of the row changed, or another that belongs to it (`belongs_to_nodes`) |
-    | nominations (rows) | a nominated pod of the row came or went, or the order of its pods changed |
+    | nominations (rows) | a nomination to the row was added or removed, or the order of its pods changed |
     | size | the node table has more rows than before |
-    | order | a node came or went |
-    | topology | a node came, went, or changed its labels or taints; the node table grew |
-    | images | a node came, went, or has other images |
+    | order | a node was added or removed |
+    | topology | a node was added or removed, or its labels or taints changed; the node table grew |
+    | images | a node was added or removed, or its images changed |
     | terms | the set of (anti-)affinity terms that assigned pods carry changed |
-    | queries | counts of pods were dropped (`PodCounts`) and have to be asked for again |
+    | queries | counts of pods were dropped (`PodCounts`) and have to be requested again |
     | objects | an object of another kind than pods and nodes changed, unless it `is_per_pod` |
-    | kind(K) (objects) | an object of kind K came, changed or went |
+    | kind(K) (objects) | an object of kind K was added, changed or removed |
     """
 
     def __init__(self) -> None:
@@ -199,7 +199,7 @@ class Changes:
         return [self.kind(kind) for kind in kinds]
 
     def freshness(self, topics: Sequence[Topic] = (), logs: Sequence[Log[int]] = ()) -> Freshness:
-        """For a value that depends on these topics; not yet computed."""
+        """The freshness of a value that depends on these topics and is not computed yet."""
         return Freshness(self.clock, topics, logs)
 
 

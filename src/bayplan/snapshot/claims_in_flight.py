@@ -1,9 +1,9 @@
-"""Allocations that were decided and are not written yet.
+"""Allocations that are decided and not written yet.
 
-When a pod is given a node, its claims are given devices, and writing that to the API server takes a while.
-Until then nobody else may get the same devices. Like assumed volumes (`assumed.py`) these decisions are
-objects of a kind of their own, so whatever is derived from allocated devices is updated when one comes or
-goes.
+When a pod gets a node, devices are allocated to its claims, and writing that to the API server takes a while.
+Until then no other claim may get the same devices. Like assumed volumes (`assumed.py`), these decisions are
+objects of their own kind, so that everything derived from allocated devices is updated when one is added or
+removed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def put_in_flight(objects: Objects, uid: str, claim: ResourceClaim) -> None:
 
 
 def remove_in_flight(objects: Objects, uid: str) -> ResourceClaim | None:
-    """It was written, or will not be. Returns the claim with its allocation, None if it was not in flight."""
+    """The claim was written, or will not be. Returns it with its allocation; None if it was not in flight."""
     found = objects.of(ClaimInFlight).get(uid)
     if found is None:
         return None

@@ -188,9 +188,9 @@ class Cluster:
         if self.undo.active:
             node_name, removed, known = self.nodes.name[row], pod, info
             self._record_ports(info, row)
-            self.undo.record(lambda: self._put_back(removed, node_name, known, position))
+            self.undo.record(lambda: self._restore(removed, node_name, known, position))
         if last != slot:
-            # The last pod takes the position of the one that left, as upstream does it.
+            # The last pod takes the position of the removed one, as upstream.
             here[position] = last
             pods.position.cell[last] = position
         self._count(info, pod.is_terminating, row, -1)
@@ -204,8 +204,8 @@ class Cluster:
         self.changes.usage.record(row)
         self._release_if_unused(row)
 
-    def _put_back(self, pod: Pod, node_name: str, info: PodInfo, position: int) -> None:
-        """Reverts the removal of a pod: it has its position among the pods of the node again."""
+    def _restore(self, pod: Pod, node_name: str, info: PodInfo, position: int) -> None:
+        """Reverts the removal of a pod, at its old position in the list of the node's pods."""
         slot = self.add_pod(pod, node_name, info)
         there = self.row_pods[self.pods.row.cell[slot]][position]
         if there != slot:
@@ -253,7 +253,7 @@ class Cluster:
         if last != slot:
             # Upstream removes the pod from the node and adds it again, which moves it to the end of its list.
             self._swap(slot, last)
-            # Among identical victims the last one goes first, so only preemption is affected.
+            # Only preemption depends on this order: of identical victims the last one is evicted first.
             self.changes.nominations.record(row)
 
     def _revert_update(self, old: Pod, last: int) -> None:
@@ -267,7 +267,7 @@ class Cluster:
             self.changes.nominations.record(row)
 
     def _swap(self, one: int, other: int) -> None:
-        """Two pods of a row change places in its list."""
+        """Swaps two pods in the list of their row."""
         positions = self.pods.position.cell
         here = self.row_pods[self.pods.row.cell[one]]
         positions[one], positions[other] = positions[other], positions[one]
@@ -393,7 +393,7 @@ class Cluster:
         self._release_if_unused(row)
 
     def _nominate_again(self, pod: Pod, node_name: str, index: int) -> None:
-        """Reverts the end of a nomination: it is at its place among those to the node again."""
+        """Reverts the removal of a nomination, at its old position in the list of the node."""
         self.nominate(pod, node_name)
         here = self.nominated[self.nodes.row_of[node_name]]
         here.insert(index, here.pop())

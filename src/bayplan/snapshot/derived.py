@@ -78,17 +78,17 @@ class ObjectReader(Generic[ObjectT]):
                 item = before if now is None else now
                 assert item is not None
                 keys[item.metadata.namespace, item.metadata.name] = None
-        gone, came = [], []
+        removed, added = [], []
         for namespace, name in keys:
             before, now = self._known.get((namespace, name)), lister.get(name, namespace)
             if before is now:
                 continue
             if before is not None:
-                gone.append(self._known.pop((namespace, name)))
+                removed.append(self._known.pop((namespace, name)))
             if now is not None:
-                came.append(now)
+                added.append(now)
                 self._known[namespace, name] = now
-        return gone, came
+        return removed, added
 
 
 class Groups(Generic[GroupT, ItemT]):

@@ -1,8 +1,8 @@
-"""How many devices of a class each node has, and how many of them are in use: for scores, not for decisions.
+"""The number of devices of a class on each node, and how many are in use: for scores, not for filtering.
 
-Extended resources that devices serve are scored like others: by how much of them a node has. As upstream,
-every device counts that a slice offers to the node, of whatever generation, and selectors see all of them as
-devices that can be allocated once.
+Extended resources that are served by devices are scored like others, by the amount that a node has. As
+upstream, all devices of all slices of the node count, of any generation, and selectors see them as devices
+that can be allocated only once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DeviceCount(NamedTuple):
 
 
 class DeviceCounts:
-    """The counts of every class that was asked for (`snapshot.derived`)."""
+    """The counts of every class that was used (`snapshot.derived`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         changes = cluster.changes
@@ -62,7 +62,7 @@ def _count(cluster: Cluster, device_class: DeviceClass) -> DeviceCount:
     allocated = derived(cluster, ClusterDevices).allocated
     nodes = NodeColumns(cluster)
     capacity, used = (np.zeros(len(nodes), dtype=np.int64) for _ in range(2))
-    broken = np.zeros(len(nodes), dtype=np.bool_)
+    errored = np.zeros(len(nodes), dtype=np.bool_)
     for item in cluster.objects.of(ResourceSlice):
         spec = item.spec
         try:
@@ -71,19 +71,19 @@ def _count(cluster: Cluster, device_class: DeviceClass) -> DeviceCount:
                     content = device_content(spec.driver, replace(device, allow_multiple_allocations=False))
                     matches = content.matches(selectors)
                     if not isinstance(matches, bool):
-                        broken |= rows
+                        errored |= rows
                     elif matches:
                         capacity += rows
                         if allocated.is_in_use((spec.driver, spec.pool.name, device.name)):
                             used += rows
         except SelectorError:
-            broken[:] = True
-    capacity[broken] = used[broken] = 0
+            errored[:] = True
+    capacity[errored] = used[errored] = 0
     return DeviceCount(capacity, used)
 
 
 def _offers(item: ResourceSlice, nodes: NodeColumns) -> Iterator[tuple[tuple[Device, ...], BoolColumn]]:
-    """Devices of a slice with the rows that they are for."""
+    """The devices of a slice, with the rows that can use them."""
     spec = item.spec
     if not spec.per_device_node_selection:
         yield spec.devices, _rows(nodes, spec.node_name, spec.all_nodes, spec.node_selector, otherwise=True)
@@ -98,7 +98,7 @@ def _offers(item: ResourceSlice, nodes: NodeColumns) -> Iterator[tuple[tuple[Dev
 def _rows(
     nodes: NodeColumns, name: str, all_nodes: bool, selector: NodeSelector | None, *, otherwise: bool
 ) -> BoolColumn:
-    """The rows that node fields choose; `otherwise` where none of them is set."""
+    """The rows that the node fields select; `otherwise` if none of them is set."""
     if all_nodes:
         return np.ones(len(nodes), dtype=np.bool_)
     rows = nodes.is_named(name) if name else np.zeros(len(nodes), dtype=np.bool_)
@@ -110,7 +110,7 @@ def _rows(
 
 
 def with_devices(nodes: NodeColumns, resource: str, device_class: DeviceClass) -> tuple[_Counts, _Counts]:
-    """How much of a resource each row has and how much is used: devices, where nothing else offers it."""
+    """The allocatable and used amounts of a resource on each row; devices count if there are no others."""
     cluster = nodes.cluster
     count = derived(cluster, DeviceCounts).of(cluster, device_class)
     allocatable, capacity = nodes.allocatable(resource), nodes.gather(count.capacity)

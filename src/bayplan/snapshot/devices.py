@@ -1,8 +1,8 @@
-"""The devices of the cluster: what drivers offer, what claims hold, and on which rows that changed.
+"""The devices of the cluster: what drivers offer, what claims have, and the rows where that changed.
 
-`bayplan.devices` finds devices for claims and knows nothing of columns. This index feeds it with the
-cluster's objects. Most pools belong to one node, so that an allocation concerns one row; devices that several
-nodes can use concern all rows.
+`bayplan.devices` finds devices for claims and does not depend on columns. This index passes it the cluster's
+objects. Most pools belong to one node, so that an allocation affects one row; devices that several nodes can
+use affect all rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEVICE_KINDS: Final[tuple[type[Object], ...]] = (
     ResourceClaim,
     ClaimInFlight,
 )
-"""What devices and their use follow from."""
+"""The kinds that devices and their allocations depend on."""
 
 
 class ClusterDevices:
@@ -38,7 +38,7 @@ class ClusterDevices:
         self.rows: Log[int] = Log(clock)
         """Rows of nodes whose own devices changed."""
         self.everywhere = Topic(clock)
-        """Devices changed that all nodes may use."""
+        """Devices that all nodes may use have changed."""
         self._freshness = cluster.changes.freshness(cluster.changes.kinds(DEVICE_KINDS))
         self._state = DeviceState(device_features(cluster.release))
         self.inventory = self._state.inventory
@@ -60,12 +60,12 @@ class ClusterDevices:
             self._state.remove_taint_rule(rule)
         for rule in new_rules:
             self._state.put_taint_rule(rule)
-        gone, came = self._slices.changed(objects.of(ResourceSlice))
-        replaced = {item.name for item in came}
-        for item in gone:
+        removed, added = self._slices.changed(objects.of(ResourceSlice))
+        replaced = {item.name for item in added}
+        for item in removed:
             if item.name not in replaced:
                 self._state.remove_slice(item.name)
-        for item in came:
+        for item in added:
             self._state.put_slice(item)
         self._read_claims(cluster)
         if self._state.version != before:
@@ -113,11 +113,11 @@ class ClusterDevices:
     def _put(self, uids: Iterable[str], in_flight: Lister[ClaimInFlight]) -> None:
         """These claims may have other devices now."""
         for uid in uids:
-            known, about = self._allocations.get(uid), in_flight.get(uid)
+            known, pending = self._allocations.get(uid), in_flight.get(uid)
             if known is not None:
                 self._state.put_claim(uid, *known)
-            elif about is not None:
-                self._state.put_claim(uid, about.claim.key, about.claim.status.allocation)
+            elif pending is not None:
+                self._state.put_claim(uid, pending.claim.key, pending.claim.status.allocation)
             else:
                 self._state.remove_claim(uid)
 

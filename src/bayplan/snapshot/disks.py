@@ -1,7 +1,7 @@
 """Disks in pod specs, and the nodes where they are in use.
 
 Such a disk (of GCE, AWS, iSCSI or Ceph) is mounted by every pod that names it. Two pods on one node must not
-both have it, unless both only read. `DiskUses` finds the nodes where a disk is mounted without visiting any
+both mount it, unless both only read. `DiskUses` finds the nodes where a disk is mounted without visiting any
 pod.
 """
 
@@ -25,7 +25,7 @@ class Disk(NamedTuple):
 
     keys: tuple[DiskKey, ...]
     can_share: bool
-    """Whether others that `can_share` may have it too."""
+    """Whether other pods whose disk has `can_share` may mount it, too."""
 
     def clashes(self, other: Disk) -> bool:
         return not (self.can_share and other.can_share) and not set(self.keys).isdisjoint(other.keys)
@@ -60,17 +60,17 @@ def disks_clash(disks: Iterable[Disk], others: Sequence[Disk]) -> bool:
 class DiskUses:
     """For each disk the rows where a pod mounts it, and those where one mounts it exclusively."""
 
-    __slots__ = ("_alone", "_freshness", "_on_row", "_users")
+    __slots__ = ("_exclusive_users", "_freshness", "_on_row", "_users")
 
     def __init__(self, cluster: Cluster) -> None:
         self._freshness = cluster.changes.freshness(logs=(cluster.changes.usage,))
         self._users: dict[DiskKey, set[int]] = {}
-        self._alone: dict[DiskKey, set[int]] = {}
+        self._exclusive_users: dict[DiskKey, set[int]] = {}
         self._on_row: dict[int, frozenset[Disk]] = {}
 
     def update(self, cluster: Cluster) -> None:
         for row in changed_rows(self._freshness, cluster):
-            disks = frozenset(_placed_disks(cluster, row))
+            disks = frozenset(_disks_on(cluster, row))
             before = self._on_row.get(row, frozenset())
             if disks != before:
                 self._forget(row, before)
@@ -80,7 +80,7 @@ class DiskUses:
         """Rows where one of the disks is in use in a way that excludes it."""
         rows: set[int] = set()
         for disk in disks:
-            users = self._alone if disk.can_share else self._users
+            users = self._exclusive_users if disk.can_share else self._users
             for key in disk.keys:
                 rows |= users.get(key, set())
         return rows
@@ -92,11 +92,11 @@ class DiskUses:
             for key in disk.keys:
                 self._users.setdefault(key, set()).add(row)
                 if not disk.can_share:
-                    self._alone.setdefault(key, set()).add(row)
+                    self._exclusive_users.setdefault(key, set()).add(row)
 
     def _forget(self, row: int, disks: frozenset[Disk]) -> None:
         self._on_row.pop(row, None)
-        for users in (self._users, self._alone):
+        for users in (self._users, self._exclusive_users):
             for key in {key for disk in disks for key in disk.keys}:
                 rows = users.get(key)
                 if rows is not None:
@@ -105,7 +105,7 @@ class DiskUses:
                         del users[key]
 
 
-def _placed_disks(cluster: Cluster, row: int) -> Iterable[Disk]:
+def _disks_on(cluster: Cluster, row: int) -> Iterable[Disk]:
     for slot in cluster.row_pods[row]:
         pod, info = cluster.pods.pod[slot], cluster.pods.info[slot]
         assert pod is not None

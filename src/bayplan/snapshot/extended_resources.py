@@ -1,9 +1,10 @@
 """Which DeviceClass serves which extended resource.
 
-A class always offers `deviceclass.resource.kubernetes.io/<name>`, and the resource that it names itself.
-Where several name the same one the newest wins, by name where they are equally old. Upstream keeps this map
-event by event, and what it holds depends on their order, so it is kept the same way here: a class that loses
-does not even get its own name, and an update that keeps the name changes nothing.
+A class always offers `deviceclass.resource.kubernetes.io/<name>`, and the extended resource in its spec. If
+several name the same resource, the newest is used, or the first by name if they are equally old. Upstream
+updates this map event by event, and the result depends on the order of events. This map is updated in the
+same way: a class that is not used does not even offer its own name, and an update that keeps the resource
+name changes nothing.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class ExtendedResources:
         resource = after.spec.extended_resource_name
         if resource is not None:
             holder = self._classes.get(resource)
-            if holder is not None and not _goes_before(after, holder):
+            if holder is not None and not _takes_precedence(after, holder):
                 return
         if before is not None:
             self._drop(before)
@@ -100,24 +101,24 @@ class ExtendedResourceClaims:
         return None
 
     def update(self, cluster: Cluster) -> None:
-        gone, came = self._objects.changed(cluster.objects.of(ResourceClaim))
-        for claim in gone:
+        removed, added = self._objects.changed(cluster.objects.of(ResourceClaim))
+        for claim in removed:
             if (owner := _owner(claim)) is not None:
                 self._claims.discard(owner.uid, claim.key)
-        for claim in came:
+        for claim in added:
             if (owner := _owner(claim)) is not None:
                 self._claims.put(owner.uid, claim.key, claim)
 
 
 def _owner(claim: ResourceClaim) -> OwnerReference | None:
-    """The pod for whose extended resources the claim is; None if it is no such claim."""
+    """The pod whose extended resources the claim is for; None if it is another claim."""
     if claim.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) != "true":
         return None
     return claim.metadata.controller()
 
 
-def _goes_before(new: DeviceClass, holder: DeviceClass) -> bool:
-    """Whether a class takes a resource name from the one that has it."""
+def _takes_precedence(new: DeviceClass, holder: DeviceClass) -> bool:
+    """Whether a class replaces the one that currently serves the resource."""
     created, held_since = (
         0.0 if item.metadata.creation_timestamp is None else item.metadata.creation_timestamp.timestamp()
         for item in (new, holder)

@@ -57,14 +57,14 @@ class SharedIds(Generic[T, S]):
     owner.
     """
 
-    __slots__ = ("_forget", "_free", "_gone", "_keys", "_known", "_refs")
+    __slots__ = ("_forget", "_free", "_freed", "_keys", "_known", "_refs")
 
     def __init__(self, forget: Callable[[int, T], None] | None = None) -> None:
         self._forget = forget
         self._known: dict[T, weakref.ref[S]] = {}
         self._refs: list[weakref.ref[S]] = []
         self._keys: list[T] = []
-        self._gone: list[int] = []
+        self._freed: list[int] = []
         self._free: list[int] = []
 
     def __len__(self) -> int:
@@ -91,12 +91,12 @@ class SharedIds(Generic[T, S]):
         return self._add(key, make) if found is None else found
 
     def _add(self, key: T, make: Callable[[int], S]) -> S:
-        self._take_back()
+        self._reclaim_ids()
         number = self._free.pop() if self._free else len(self._refs)
         made = make(number)
-        gone = self._gone
-        # Only recorded: an object may be freed at any time, whatever is running.
-        ref = self._known[key] = weakref.ref(made, lambda _: gone.append(number))
+        freed = self._freed
+        # Only records the id: an object may be freed at any time, whatever is running.
+        ref = self._known[key] = weakref.ref(made, lambda _: freed.append(number))
         if number == len(self._refs):
             self._refs.append(ref)
             self._keys.append(key)
@@ -104,9 +104,9 @@ class SharedIds(Generic[T, S]):
             self._refs[number], self._keys[number] = ref, key
         return made
 
-    def _take_back(self) -> None:
-        while self._gone:
-            number = self._gone.pop()
+    def _reclaim_ids(self) -> None:
+        while self._freed:
+            number = self._freed.pop()
             key = self._keys[number]
             del self._known[key]
             if self._forget is not None:
@@ -121,13 +121,13 @@ class Lookup(Generic[T]):
     the interner. `absent` is the value for ABSENT.
     """
 
-    __slots__ = ("_absent", "_answers", "_function", "_interner", "_table")
+    __slots__ = ("_absent", "_function", "_interner", "_table", "_values")
 
     def __init__(self, interner: Interner[T], function: Callable[[T], int], absent: int = 0) -> None:
         self._interner = interner
         self._function = function
         self._absent = absent
-        self._answers: list[int] = []
+        self._values: list[int] = []
         self._table: NDArray[np.int64] = np.array([absent], dtype=np.int64)
 
     @overload
@@ -135,13 +135,13 @@ class Lookup(Generic[T]):
     @overload
     def __call__(self, ids: IdColumn) -> NDArray[np.int64]: ...
     def __call__(self, ids: int | IdColumn) -> int | NDArray[np.int64]:
-        if len(self._answers) < len(self._interner):
+        if len(self._values) < len(self._interner):
             self._grow()
         if isinstance(ids, int):
-            return self._answers[ids] if ids >= 0 else self._absent
+            return self._values[ids] if ids >= 0 else self._absent
         return self._table.take(ids)
 
     def _grow(self) -> None:
-        fresh = self._interner.values[len(self._answers) :]
-        self._answers.extend(int(self._function(value)) for value in fresh)
-        self._table = np.array([*self._answers, self._absent], dtype=np.int64)
+        fresh = self._interner.values[len(self._values) :]
+        self._values.extend(int(self._function(value)) for value in fresh)
+        self._table = np.array([*self._values, self._absent], dtype=np.int64)

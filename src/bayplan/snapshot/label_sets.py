@@ -77,7 +77,7 @@ class SelectorIndex(Generic[T]):
     def add(self, selector: Selector, entry: T) -> None:
         if selector.is_nothing:
             return
-        labels = _insisted_on(selector)
+        labels = _required_labels(selector)
         if labels is None:
             self._always[entry] = None
         else:
@@ -86,7 +86,7 @@ class SelectorIndex(Generic[T]):
 
     def discard(self, selector: Selector, entry: T) -> None:
         self._always.pop(entry, None)
-        for label in _insisted_on(selector) or ():
+        for label in _required_labels(selector) or ():
             entries = self._by_label.get(label, {})
             entries.pop(entry, None)
             if not entries:
@@ -99,7 +99,7 @@ class SelectorIndex(Generic[T]):
                 yield from self._by_label.get(label, ())
 
 
-def _insisted_on(selector: Selector) -> list[_Label] | None:
+def _required_labels(selector: Selector) -> list[_Label] | None:
     """Labels of which a pod must have one to match; None if the selector requires none."""
     for requirement in selector.requirements:
         if requirement.operator == Operator.IN:
@@ -120,7 +120,7 @@ class LabelSets:
 
     def __init__(self) -> None:
         self._sets: SharedIds[_Key, LabelSet] = SharedIds(self._forget)
-        self._carrying: dict[_Label, dict[int, None]] = {}
+        self._sets_with: dict[_Label, dict[int, None]] = {}
         self.fresh: list[LabelSet] = []
         """New sets, for code that stores something for each (`PodCounts`) and clears this."""
 
@@ -140,26 +140,26 @@ class LabelSets:
         made = LabelSet(set_id, namespace, dict(labels))
         self.fresh.append(made)
         for label in labels.items():
-            self._carrying.setdefault(label, {})[set_id] = None
+            self._sets_with.setdefault(label, {})[set_id] = None
         return made
 
     def _forget(self, set_id: int, key: _Key) -> None:
         for label in key[1]:
-            carrying = self._carrying[label]
-            del carrying[set_id]
-            if not carrying:
-                del self._carrying[label]
+            set_ids = self._sets_with[label]
+            del set_ids[set_id]
+            if not set_ids:
+                del self._sets_with[label]
 
     def candidates(self, selector: Selector) -> Iterator[LabelSet]:
         """Sets that may match, by the first label that the selector requires."""
         if selector.is_nothing:
             return
-        labels = _insisted_on(selector)
+        labels = _required_labels(selector)
         if labels is None:
             yield from self._sets
             return
         for label in labels:
-            for set_id in self._carrying.get(label, ()):
+            for set_id in self._sets_with.get(label, ()):
                 found = self._sets.find(set_id)
                 if found is not None:
                     yield found

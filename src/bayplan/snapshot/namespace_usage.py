@@ -1,7 +1,7 @@
-"""What the assigned pods of each namespace request, as a sum.
+"""The sum of the requests of the assigned pods of each namespace.
 
-Brought up to date for the nodes whose pods changed. It contains assumed pods, so it follows Reserve and its
-reverse without any work of a plugin.
+It is updated for the nodes whose pods changed. It includes assumed pods, so plugins need not update it in
+Reserve and Unreserve.
 """
 
 from __future__ import annotations

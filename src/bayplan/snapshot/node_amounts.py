@@ -1,8 +1,8 @@
-"""Amounts of a plugin's own, by node: what a node has and what its pods use, for example of each of its GPUs.
+"""A plugin's own amounts by node: what a node has and what its pods use, for example of each of its GPUs.
 
-A plugin that accounts for something the API does not know keeps one `NodeAmounts` per cluster. It follows the
-cluster like every other column: a pod that is assumed, bound, deleted or evicted changes one row. Hypotheses
-(preemption, nominated pods) are answered by the same table, so the plugin's Filter is written once:
+A plugin that accounts for something the API does not know has one `NodeAmounts` per cluster. It is updated
+like every other column: a pod that is assumed, bound, deleted or evicted changes one row. The same table
+serves hypotheses (preemption, nominated pods), so the plugin's Filter is written once:
 
     free = Gpus.of(nodes).free(nodes)
 
@@ -58,25 +58,25 @@ class NodeAmounts(Generic[RequestT]):
         self._by_slot: Amounts = np.zeros((0, 1), dtype=np.int64)
         self._taken: dict[int, dict[str, _Taken[RequestT]]] = {}
 
-    # To be implemented
+    # Implemented by subclasses
 
     def capacity(self, node: Node) -> Sequence[int]:
         """What a node has: one number for each column. Nodes may have different numbers of columns."""
         raise NotImplementedError
 
     def request(self, pod: Pod) -> RequestT | None:
-        """What a pod wants, parsed; None if it takes nothing. Equal requests are treated alike."""
+        """What a pod requests, parsed; None if it takes nothing. Equal requests are treated equally."""
         raise NotImplementedError
 
     def place(self, request: RequestT, free: Amounts) -> Sequence[int]:
         """What a pod with this request takes of each column of a node that has this much free.
 
-        Called for pods that Reserve did not decide about. It must return something even if the node has too
-        little: the pod is there already.
+        Called for pods that Reserve did not decide about. It must return amounts even if the node has too
+        little, because the pod is already there.
         """
         raise NotImplementedError
 
-    # To be used
+    # Used by plugins
 
     @classmethod
     def of(cls, source: NodeColumns | Cluster) -> Self:
@@ -87,14 +87,14 @@ class NodeAmounts(Generic[RequestT]):
         """What is left on these rows, hypothetical ones too: one line for each row. May be negative."""
         free = self._free.take(nodes.rows, axis=0)
         if isinstance(nodes, Hypothesis):
-            self._suppose(nodes, free)
+            self._apply_hypothesis(nodes, free)
         elif isinstance(nodes, HypotheticalNode):
-            free[0] = self._supposed(free[0], nodes.changes, nodes.cluster)
+            free[0] = self._free_with(free[0], nodes.changes, nodes.cluster)
         free.setflags(write=False)
         return free
 
     def free_on(self, node: NodeInfo) -> Amounts:
-        """What is left on one node, with the pods that it has in the present hypothesis."""
+        """What is left on one node, with the pods that it has in the current hypothesis."""
         row = node.row
         taken = self._taken.get(row, {})
         free: Amounts = self._capacity[row].copy()
@@ -104,7 +104,7 @@ class NodeAmounts(Generic[RequestT]):
                 free -= known.amounts
         for pod in node.pods:
             if pod.metadata.uid not in taken:
-                free -= self._placed(pod, free)
+                free -= self._amounts_of(pod, free)
         free.setflags(write=False)
         return free
 
@@ -128,12 +128,12 @@ class NodeAmounts(Generic[RequestT]):
         self._changed(row)
 
     def unreserve(self, pod: Pod) -> None:
-        """The pod does not get what Reserve decided. Until it leaves the node, `place` decides."""
+        """Reverts `reserve`. Until the pod leaves the node, `place` decides what it takes."""
         row = self._row_of(pod)
         if row is not None and self._taken.get(row, {}).pop(pod.metadata.uid, None) is not None:
             self._changed(row)
 
-    # Keeping it up to date
+    # Updates
 
     def update(self, cluster: Cluster) -> None:
         """Processes what has changed since the last call (`derived` calls it)."""
@@ -194,8 +194,8 @@ class NodeAmounts(Generic[RequestT]):
 
     # Hypotheses
 
-    def _suppose(self, nodes: Hypothesis, free: Amounts) -> None:
-        """Adds what removed pods give back, and places the added ones."""
+    def _apply_hypothesis(self, nodes: Hypothesis, free: Amounts) -> None:
+        """Adds the amounts of removed pods to `free`, and subtracts those of added ones."""
         signs, slots = nodes.signs, nodes.slots
         removed = np.flatnonzero(signs < 0)
         if len(removed):
@@ -205,9 +205,9 @@ class NodeAmounts(Generic[RequestT]):
         for slot, position in zip(slots.take(added).tolist(), _positions(nodes, added).tolist(), strict=True):
             pod = pods[slot]
             assert pod is not None
-            free[position] -= self._placed(pod, free[position])
+            free[position] -= self._amounts_of(pod, free[position])
 
-    def _supposed(self, free: Amounts, changes: Sequence[tuple[int, int]], cluster: Cluster) -> Amounts:
+    def _free_with(self, free: Amounts, changes: Sequence[tuple[int, int]], cluster: Cluster) -> Amounts:
         for slot, sign in changes:
             if sign < 0:
                 free = free + self._by_slot[slot]
@@ -215,10 +215,10 @@ class NodeAmounts(Generic[RequestT]):
             if sign > 0:
                 pod = cluster.pods.pod[slot]
                 assert pod is not None
-                free = free - self._placed(pod, free)
+                free = free - self._amounts_of(pod, free)
         return free
 
-    def _placed(self, pod: Pod, free: Amounts) -> Any:
+    def _amounts_of(self, pod: Pod, free: Amounts) -> Any:
         request = self.request(pod)
         return 0 if request is None else self._line(self.place(request, free))
 
@@ -248,8 +248,8 @@ class NodeAmounts(Generic[RequestT]):
         self._capacity = _resized(self._capacity, len(self._capacity), width)
         self._free = _resized(self._free, len(self._free), width)
         for taken in self._taken.values():
-            for uid, one in taken.items():
-                taken[uid] = one._replace(amounts=self._line(one.amounts.tolist()))
+            for uid, known in taken.items():
+                taken[uid] = known._replace(amounts=self._line(known.amounts.tolist()))
 
 
 def _positions(nodes: Hypothesis, indexes: IdColumn) -> IdColumn:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class NodeInfo:
-    """A node and what runs on it. Read-only."""
+    """A node and its pods. Read-only."""
 
     __slots__ = ("_cluster", "_pods", "_row")
 
@@ -26,7 +26,7 @@ class NodeInfo:
     def pods(self) -> Sequence[Pod]:
         """The pods on the node (in a hypothesis: those that would be there)."""
         if self._pods is None:
-            # Listed when first used: most plugins look at the Node object only.
+            # Listed on first use: most plugins read only the Node object.
             self._pods = list(self._cluster.pods_on(self._row))
         return self._pods
 

@@ -94,8 +94,8 @@ class NodeTable(Table):
     | feature_set | id | | its declared features |
     | allowed_pods, pod_count | int64 | pods | how many may be there, how many are |
     | resource(r).allocatable, .requested | int64 | milli or units | of each resource seen |
-    | nonzero_cpu_milli, nonzero_memory_bytes | int64 | | requested, with defaults for pods that ask nothing |
-    | label(key) | id | | the value of a label that some rule asks about |
+    | nonzero_cpu_milli, nonzero_memory_bytes | int64 | | requested, with defaults for pods without requests |
+    | label(key) | id | | the value of a label that some plugin reads |
     """
 
     def __init__(self, changes: Changes | None = None) -> None:
@@ -243,7 +243,7 @@ class NodeTable(Table):
 
 @lru_cache(maxsize=4096)
 def _allocatable(name: str, quantity: Quantity) -> int | None:
-    """How much a node has of a resource, in the unit of its column; None where there is no column.
+    """How much of a resource a node has, in the unit of its column; None if there is no column.
 
     Cached: most nodes of a cluster have the same amounts.
     """

@@ -58,12 +58,12 @@ class Lister(Generic[ObjectT]):
             return
         if self._undo.active:
             order = list(self._by_key)
-            self._undo.record(lambda: self._put_back(before, order))
+            self._undo.record(lambda: self._restore(before, order))
         del self._by_key[key]
         self._record(before, None)
 
-    def _put_back(self, item: ObjectT, order: list[tuple[str, str]]) -> None:
-        """Reverts a removal: the object is at its place again."""
+    def _restore(self, item: ObjectT, order: list[tuple[str, str]]) -> None:
+        """Reverts a removal, at the old position in the order."""
         self.put(item)
         self._by_key = {key: self._by_key[key] for key in order}
 

@@ -80,19 +80,19 @@ class HypotheticalNode(OneNode):
 
     def requested(self, resource: str) -> Any:
         amount = self.cluster.pods.requests(resource).cell
-        return self._supposed(super().requested(resource), amount.__getitem__)
+        return self._sum(super().requested(resource), amount.__getitem__)
 
     @property
     def nonzero_cpu_milli(self) -> Any:
         info_of = self.cluster.pods.info_of
-        return self._supposed(super().nonzero_cpu_milli, lambda slot: info_of(slot).nonzero_cpu_milli)
+        return self._sum(super().nonzero_cpu_milli, lambda slot: info_of(slot).nonzero_cpu_milli)
 
     @property
     def nonzero_memory_bytes(self) -> Any:
         info_of = self.cluster.pods.info_of
-        return self._supposed(super().nonzero_memory_bytes, lambda slot: info_of(slot).nonzero_memory_bytes)
+        return self._sum(super().nonzero_memory_bytes, lambda slot: info_of(slot).nonzero_memory_bytes)
 
-    def _supposed(self, total: Any, amount: Callable[[int], int]) -> Any:
+    def _sum(self, total: Any, amount: Callable[[int], int]) -> Any:
         """A sum over the pods of the row with these changes. The sum of the column may be saturated."""
         if self._row in self.cluster.recounted_rows:
             total = sum(map(amount, self.cluster.row_pods[self._row]))

@@ -24,15 +24,15 @@ MAX_QUERIES: Final = 2048
 class PodCount:
     """The column of one query, and which sets of labels it matches."""
 
-    __slots__ = ("_table", "asked", "changed", "column", "matching", "query")
+    __slots__ = ("_table", "changed", "column", "last_used", "matching", "query")
 
     def __init__(self, query: PodQuery, column: Column, clock: Clock) -> None:
         self.query = query
         self.column = column
         self.changed: Log[int] = Log(clock, COUNT_HISTORY)
-        """The rows where a matching pod came or went."""
+        """The rows where a matching pod was added or removed."""
         self.matching: set[int] = set()
-        self.asked = 0
+        self.last_used = 0
         self._table: NDArray[np.bool_] | None = None
 
     def matches_set(self, sets: int) -> NDArray[np.bool_]:
@@ -42,18 +42,18 @@ class PodCount:
             self._table[list(self.matching)] = True
         return self._table
 
-    def note_set(self, label_set: LabelSet) -> None:
+    def add_set(self, label_set: LabelSet) -> None:
         self.matching.add(label_set.id)
         self._table = None
 
-    def forget_set(self, set_id: int) -> None:
-        """The id belongs to another set now."""
+    def remove_set(self, set_id: int) -> None:
+        """The id now belongs to another set."""
         self.matching.discard(set_id)
         self._table = None
 
 
 class PodCounts:
-    """The columns of all queries that are asked."""
+    """The columns of all queries in use."""
 
     def __init__(self, nodes: Table, pods: PodTable, label_sets: LabelSets, changes: Changes) -> None:
         self._dropped = changes.queries
@@ -64,14 +64,14 @@ class PodCounts:
         self._counts: dict[PodQuery, PodCount] = {}
         self._index: SelectorIndex[PodQuery] = SelectorIndex()
         self._of_set: list[list[PodCount]] = []
-        self._clock = 0
+        self._uses = 0
 
     def __len__(self) -> int:
         return len(self._counts)
 
     def count(self, query: PodQuery) -> PodCount:
         if self._fresh:
-            self._note_fresh_sets()
+            self._add_new_sets()
         found = self._counts.get(query)
         if found is None:
             found = self._start(query)
@@ -80,13 +80,13 @@ class PodCounts:
 
     def touch(self, count: PodCount) -> None:
         """Marks a count as used. The topic `queries` changes when counts are dropped."""
-        self._clock += 1
-        count.asked = self._clock
+        self._uses += 1
+        count.last_used = self._uses
 
     def of_set(self, label_set: LabelSet) -> list[PodCount]:
         """The counts that a pod with these labels belongs to."""
         if self._fresh:
-            self._note_fresh_sets()
+            self._add_new_sets()
         return self._of_set[label_set.id]
 
     def add(self, label_set: LabelSet, terminating: bool, row: int, change: int) -> None:
@@ -96,32 +96,32 @@ class PodCounts:
                 count.column.cell[row] += change
                 count.changed.record(row)
 
-    def _note_fresh_sets(self) -> None:
+    def _add_new_sets(self) -> None:
         for fresh in self._fresh:
-            mine: list[PodCount] = []
+            counts: list[PodCount] = []
             if fresh.id == len(self._of_set):
-                self._of_set.append(mine)
+                self._of_set.append(counts)
             else:
                 for count in self._of_set[fresh.id]:
-                    count.forget_set(fresh.id)
-                self._of_set[fresh.id] = mine
+                    count.remove_set(fresh.id)
+                self._of_set[fresh.id] = counts
             for query in self._index.candidates(fresh.labels):
                 if query.matches(fresh.namespace, fresh.labels):
                     count = self._counts[query]
-                    count.note_set(fresh)
-                    mine.append(count)
+                    count.add_set(fresh)
+                    counts.append(count)
         self._fresh.clear()
 
     def _start(self, query: PodQuery) -> PodCount:
         if len(self._counts) >= MAX_QUERIES:
-            self._forget_unasked()
+            self._drop_unused()
         count = PodCount(query, self._nodes.column(np.int64), self._dropped.clock)
         selector = narrowest(query)
         self._counts[query] = count
         self._index.add(selector, query)
         for label_set in self._label_sets.candidates(selector):
             if query.matches(label_set.namespace, label_set.labels):
-                count.note_set(label_set)
+                count.add_set(label_set)
                 self._of_set[label_set.id].append(count)
         if count.matching:
             self._fill(count)
@@ -135,8 +135,8 @@ class PodCounts:
         rows = pods.row.read[counted]
         count.column.array[: self._nodes.high] = np.bincount(rows, minlength=self._nodes.high)
 
-    def _forget_unasked(self) -> None:
-        oldest = sorted(self._counts.values(), key=lambda count: count.asked)[: MAX_QUERIES // 2]
+    def _drop_unused(self) -> None:
+        oldest = sorted(self._counts.values(), key=lambda count: count.last_used)[: MAX_QUERIES // 2]
         self._dropped.change()
         for count in oldest:
             del self._counts[count.query]

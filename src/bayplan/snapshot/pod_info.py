@@ -1,4 +1,4 @@
-"""PodInfo: what scheduling needs of an assigned pod, computed once for all pods with the same signature.
+"""PodInfo: what scheduling reads of an assigned pod, computed once for all pods with the same signature.
 
 Pods of a Deployment differ in name and uid and in nothing that scheduling reads. `pod_signature` encodes what
 it does read; pods with equal signatures share one `PodInfo`, and the framework caches its results by the same
@@ -70,7 +70,7 @@ def relevant_volumes(pod: Pod) -> tuple[Volume, ...]:
 
 
 def pod_signature(pod: Pod) -> bytes:
-    """Equal for pods that scheduling cannot tell apart, whatever their node."""
+    """Equal for pods that scheduling cannot distinguish, whatever their node."""
     spec = pod.spec
     if spec.node_name or spec.volumes:
         spec = msgspec.structs.replace(spec, node_name="", volumes=relevant_volumes(pod))
@@ -119,20 +119,20 @@ def same_signature(old: Pod, new: Pod) -> bool:
 
     False only means that the signatures have to be compared.
     """
-    mine, meta, was, status = old.metadata, new.metadata, old.status, new.status
+    was_meta, meta, was_status, status = old.metadata, new.metadata, old.status, new.status
     return (
-        mine.labels == meta.labels
-        and mine.owner_references == meta.owner_references
-        and not (status.container_statuses or was.container_statuses)
-        and not (status.init_container_statuses or was.init_container_statuses)
-        and status.resources is was.resources is None
+        was_meta.labels == meta.labels
+        and was_meta.owner_references == meta.owner_references
+        and not (status.container_statuses or was_status.container_statuses)
+        and not (status.init_container_statuses or was_status.init_container_statuses)
+        and status.resources is was_status.resources is None
         and not (_is_resize_pending(old) or _is_resize_pending(new))
         and msgspec.structs.replace(old.spec, node_name=new.spec.node_name) == new.spec
     )
 
 
 class PodInfos:
-    """The info of every template in use."""
+    """The PodInfo of every signature in use."""
 
     def __init__(
         self,

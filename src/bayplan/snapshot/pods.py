@@ -32,7 +32,7 @@ class PodTable(Table):
     | column | unit | meaning |
     |---|---|---|
     | assigned | bool | on its row |
-    | nominated | bool | expected on its row, and not there yet |
+    | nominated | bool | nominated to its row, not assigned yet |
     | row | node row | where it is, or would be |
     | position | index | its place in the row's list of pods |
     | priority | | spec.priority |
@@ -40,7 +40,7 @@ class PodTable(Table):
     | label_set | id | its labels and namespace |
     | terms | id | which (anti-)affinity terms it carries |
     | terminating | bool | being deleted |
-    | requests(r) | as the resource | what it takes of a resource |
+    | requests(r) | as the resource | its request of a resource |
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class PodTable(Table):
         return slot
 
     def info_of(self, slot: int) -> PodInfo:
-        """What scheduling reads of the pod in a slot in use."""
+        """The PodInfo of a slot in use."""
         info = self.info[slot]
         assert info is not None
         return info

@@ -1,6 +1,6 @@
-"""Affinity terms of assigned pods, and on which nodes their carriers are.
+"""Affinity terms of assigned pods, and the nodes of the pods that carry them.
 
-Required anti-affinity of a running pod keeps others away, and its preferences attract or repel them.
+Required anti-affinity of a running pod excludes others, and its preferences attract or repel them.
 Evaluating every running pod for every incoming one is what makes affinity slow upstream. Here each distinct
 term is stored once, with a column of the number of pods on each node that carry it; an incoming pod is
 compared with the terms (found by its labels), never with the pods.
@@ -172,7 +172,7 @@ class TermCarriers:
         self.carried = carried
         self.column = column
         self.changed: Log[int] = Log(clock, COUNT_HISTORY)
-        """The rows where a pod with the term came or went."""
+        """The rows where a pod with the term was added or removed."""
         self.total = 0
 
 

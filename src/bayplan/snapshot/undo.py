@@ -1,10 +1,10 @@
-"""An undo log: what to do to take back the changes of a cluster, last change first.
+"""An undo log: the steps that revert the changes of a cluster, last change first.
 
-A what-if question changes the cluster and takes everything back afterwards. A copy of 5,000 nodes and 50,000
-pods would cost a second; the undo log costs what was changed. While it records, every verb of the cluster
-adds the step that reverts it. Steps revert exactly: the order of nodes, of the pods on a node and of objects
-is what it was, because ties and victims depend on it. They are ordinary changes on the clock, so cached
-results stay right.
+A what-if question changes the cluster and reverts all changes afterwards. Copying 5,000 nodes and 50,000 pods
+would take a second; the cost of the undo log is proportional to the changes. While it records, every verb of
+the cluster adds the step that reverts it. Steps also restore the order of nodes, of the pods on a node and of
+objects, because ties and victims depend on it. They are ordinary changes on the clock, so cached results stay
+correct.
 """
 
 from __future__ import annotations

@@ -78,13 +78,13 @@ class LabelValues:
 class NodeColumns:
     """Columns over some rows (None: all rows in use, including those without a node)."""
 
-    __slots__ = ("_domains", "_gathered_at", "_labels", "_memo", "_rows", "_spread", "cluster")
+    __slots__ = ("_domains", "_gathered", "_gathered_at", "_labels", "_memo", "_rows", "cluster")
 
     def __init__(self, cluster: Cluster, rows: IdColumn | None = None) -> None:
         self.cluster = cluster
         self._rows = rows
         self._labels: dict[str, LabelValues] = {}
-        self._spread: dict[tuple[str, str, bytes], NDArray[Any]] = {}
+        self._gathered: dict[tuple[str, str, bytes], NDArray[Any]] = {}
         self._domains: dict[str, IdColumn] = {}
         self._memo: dict[Hashable, Any] = {}
         self._gathered_at = NEVER
@@ -158,12 +158,12 @@ class NodeColumns:
         if len(table) > FEW_DOMAINS:
             return table.take(self.label(key).ids)
         self._drop_outdated()
-        if len(self._spread) > MAX_SPREAD:
-            self._spread.clear()
-        place = (key, table.dtype.char, table.tobytes())
-        found = self._spread.get(place)
+        if len(self._gathered) > MAX_SPREAD:
+            self._gathered.clear()
+        key_and_table = (key, table.dtype.char, table.tobytes())
+        found = self._gathered.get(key_and_table)
         if found is None:
-            found = self._spread[place] = table.take(self.label(key).ids)
+            found = self._gathered[key_and_table] = table.take(self.label(key).ids)
             found.setflags(write=False)
         return found
 
@@ -178,7 +178,7 @@ class NodeColumns:
         return found
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
-        """A value that follows from the key and the labels of these rows, made when first asked for."""
+        """A value that depends only on the key and the labels of these rows, computed on first use."""
         self._drop_outdated()
         if key not in self._memo:
             if len(self._memo) >= MAX_MEMO:
@@ -188,10 +188,10 @@ class NodeColumns:
         return found
 
     def _drop_outdated(self) -> None:
-        """What was gathered by label depends on the topology."""
+        """Drops what depends on labels, if the topology has changed."""
         changes = self.cluster.changes
         if changes.topology.changed_at > self._gathered_at:
-            self._spread.clear()
+            self._gathered.clear()
             self._domains.clear()
             self._memo.clear()
         self._gathered_at = changes.clock.now

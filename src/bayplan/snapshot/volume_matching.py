@@ -37,7 +37,7 @@ def claims_by_size(claims: Iterable[PersistentVolumeClaim]) -> list[PersistentVo
 class VolumeMatches:
     """The volume of each claim on each row."""
 
-    part: IdColumn
+    group_of: IdColumn
     """For each row its group."""
     chosen: list[tuple[PersistentVolume | None, ...]]
     """For each group the volume of each claim, or None."""
@@ -45,11 +45,11 @@ class VolumeMatches:
     def missing(self, claim: int) -> BoolColumn:
         """Rows without a volume for the claim at this index."""
         table = np.array([volumes[claim] is None for volumes in self.chosen], dtype=np.bool_)
-        return table.take(self.part)
+        return table.take(self.group_of)
 
     def at(self, position: int) -> tuple[PersistentVolume | None, ...]:
         """The volume of each claim on one row."""
-        return self.chosen[int(self.part[position])]
+        return self.chosen[int(self.group_of[position])]
 
 
 def match_volumes(
@@ -62,8 +62,8 @@ def match_volumes(
     """
     candidates = [_Candidates(claim, offers) for claim in claims]
     reaches = {reach: offers.reaches.values[reach] for of_claim in candidates for reach in of_claim.reaches}
-    part, reached_by = _split(nodes, reaches)
-    return VolumeMatches(part, [_serve(candidates, reaching) for reaching in reached_by])
+    group_of, reached_by = _group_rows(nodes, reaches)
+    return VolumeMatches(group_of, [_choose(candidates, reaching) for reaching in reached_by])
 
 
 class _Candidates:
@@ -72,7 +72,7 @@ class _Candidates:
     __slots__ = ("_free", "_reserved")
 
     def __init__(self, claim: PersistentVolumeClaim, offers: VolumeOffers) -> None:
-        is_suitable, selector = _Demand(claim), _selector(claim)
+        is_suitable, selector = _Suitability(claim), _selector(claim)
         modes = set(claim.spec.access_modes)
         self._reserved = [
             offer
@@ -117,7 +117,7 @@ class _Candidates:
         return None if best is None else best[1]
 
 
-class _Demand:
+class _Suitability:
     """Whether a volume satisfies a claim, wherever it is."""
 
     __slots__ = ("_attributes_class", "_mode", "_size")
@@ -156,7 +156,7 @@ def _selector(claim: PersistentVolumeClaim) -> Selector:
         raise error.at(object_key=claim.key) from error.__cause__
 
 
-def _serve(
+def _choose(
     candidates: Iterable[_Candidates], reaching: frozenset[int]
 ) -> tuple[PersistentVolume | None, ...]:
     chosen: list[PersistentVolume | None] = []
@@ -165,16 +165,16 @@ def _serve(
     return tuple(chosen)
 
 
-def _split(nodes: NodeColumns, reaches: dict[int, Reach]) -> tuple[IdColumn, list[frozenset[int]]]:
+def _group_rows(nodes: NodeColumns, reaches: dict[int, Reach]) -> tuple[IdColumn, list[frozenset[int]]]:
     """Groups the rows by the volumes that reach them: each row's group, and each group's reaches."""
-    part: IdColumn = np.zeros(len(nodes), dtype=np.intp)
+    group_of: IdColumn = np.zeros(len(nodes), dtype=np.intp)
     reached_by: list[frozenset[int]] = [frozenset()]
 
     def refine(answers: IntColumn, meaning: Sequence[Iterable[int]]) -> None:
-        nonlocal part, reached_by
-        distinct, found = np.unique(part * len(meaning) + answers, return_inverse=True)
+        nonlocal group_of, reached_by
+        distinct, found = np.unique(group_of * len(meaning) + answers, return_inverse=True)
         pairs = [divmod(pair, len(meaning)) for pair in distinct.tolist()]
-        part = found.astype(np.intp).reshape(-1)
+        group_of = found.astype(np.intp).reshape(-1)
         reached_by = [reached_by[old].union(meaning[answer]) for old, answer in pairs]
 
     by_label: dict[str, dict[str, list[int]]] = {}
@@ -190,7 +190,7 @@ def _split(nodes: NodeColumns, reaches: dict[int, Reach]) -> tuple[IdColumn, lis
         meaning: dict[tuple[int, ...], int] = {(): 0}
         answer = {value: meaning.setdefault(tuple(n), len(meaning)) for value, n in by_value.items()}
         refine(nodes.label(label).map(partial(_answer, answer)), list(meaning))
-    return part, reached_by
+    return group_of, reached_by
 
 
 def _answer(answers: dict[str, int], value: str) -> int:
@@ -201,5 +201,5 @@ def _only_label(alternatives: Reach) -> str | None:
     """The label, if the only requirement is that it has one of some values."""
     if len(alternatives) != 1 or alternatives[0].error is not None or len(alternatives[0].expressions) != 1:
         return None
-    demand = alternatives[0].expressions[0]
-    return demand.key if demand.operator is Operator.IN else None
+    requirement = alternatives[0].expressions[0]
+    return requirement.key if requirement.operator is Operator.IN else None

@@ -1,7 +1,7 @@
 """Storage for unbound claims: free volumes, and capacity to provision new ones.
 
-Of thousands of volumes few are free, and few are reserved for the claim in question: `VolumeOffers` finds
-those by class and by claim. `StorageRoom` has the capacities that drivers report, by class.
+Of thousands of volumes few are free or reserved for a given claim: `VolumeOffers` finds those by class and by
+claim. `StorageRoom` has the capacities that drivers report, by class.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class VolumeOffers:
         for name in names:
             before, now = self._known.pop(name, None), expected_volume(objects, name)
             if before is not None:
-                self._withdraw(before)
+                self._remove(before)
             if now is not None:
                 self._known[name] = now
                 self._add(now)
@@ -110,7 +110,7 @@ class VolumeOffers:
         else:
             self._reserved.put((reference.namespace, reference.name), volume.name, offer)
 
-    def _withdraw(self, volume: PersistentVolume) -> None:
+    def _remove(self, volume: PersistentVolume) -> None:
         reference = volume.spec.claim_ref
         if reference is None:
             self._free.discard(volume.class_name, volume.name)
@@ -142,10 +142,10 @@ class StorageRoom:
         for room in self._by_class.of(class_name):
             if room.limit_bytes < size_bytes:
                 continue
-            demands = room.nodes.requirements
-            if len(demands) == 1 and demands[0].operator is Operator.IN:
+            requirements = room.nodes.requirements
+            if len(requirements) == 1 and requirements[0].operator is Operator.IN:
                 # The usual case, a zone or a host: all capacities are then looked up together.
-                values.setdefault(demands[0].key, set()).update(demands[0].values)
+                values.setdefault(requirements[0].key, set()).update(requirements[0].values)
             else:
                 mask |= rows_matching_selector(nodes, room.nodes)
         for key, wanted in values.items():
@@ -155,7 +155,7 @@ class StorageRoom:
     def capacities(self, nodes: NodeColumns, class_name: str, size_bytes: int) -> IntColumn:
         """The free bytes on rows where a volume of this size can be provisioned; 0 elsewhere.
 
-        If several capacities concern a row, it is the one that was reported first.
+        If several capacities apply to a row, the one that was reported first is used.
         """
         result = np.zeros(len(nodes), dtype=np.int64)
         is_open = np.ones(len(nodes), dtype=np.bool_)
@@ -167,10 +167,10 @@ class StorageRoom:
         return result
 
     def update(self, cluster: Cluster) -> None:
-        gone, came = self._capacities.changed(cluster.objects.of(CSIStorageCapacity))
-        for capacity in gone:
+        removed, added = self._capacities.changed(cluster.objects.of(CSIStorageCapacity))
+        for capacity in removed:
             self._by_class.discard(capacity.storage_class_name, capacity.key)
-        for capacity in came:
+        for capacity in added:
             room = _room(capacity)
             if room is not None:
                 self._by_class.put(capacity.storage_class_name, capacity.key, room)

@@ -20,7 +20,7 @@ from bayplan.snapshot.table import Column
 from bayplan.snapshot.volume_ids import ClaimedVolume, PodVolumes, VolumeId, limited_volumes, used_volume
 from bayplan.snapshot.what_if import Hypothesis
 
-_Thing = TypeVar("_Thing", bound=Hashable)
+_ItemT = TypeVar("_ItemT", bound=Hashable)
 
 ClaimKey = tuple[str, str]
 """Namespace and name."""
@@ -28,7 +28,7 @@ ClaimKey = tuple[str, str]
 
 @dataclass(slots=True)
 class NodeVolumes:
-    """The volumes attached to one node, or to be attached for its pods."""
+    """The volumes that are attached to one node, or will be for its pods."""
 
     used: frozenset[VolumeId] = frozenset()
     """By pods."""
@@ -92,8 +92,8 @@ class VolumeUses:
                 assert pod is not None
                 if isinstance(volume, ClaimedVolume):
                     claims.add((pod.namespace, volume.name))
-                volume_id, trouble = used_volume(cluster.objects, pod, volume)
-                problem = problem or trouble
+                volume_id, volume_problem = used_volume(cluster.objects, pod, volume)
+                problem = problem or volume_problem
                 if volume_id is not None:
                     used.add(volume_id)
         counts: dict[str, int] = {}
@@ -101,21 +101,21 @@ class VolumeUses:
             counts[volume_id.driver] = counts.get(volume_id.driver, 0) + 1
         return NodeVolumes(frozenset(used), counts, problem, frozenset(claims))
 
-    def supposed(self, nodes: Hypothesis) -> dict[int, NodeVolumes]:
-        """The volumes of the rows (by position), if the pods in question use volumes at all."""
+    def in_hypothesis(self, nodes: Hypothesis) -> dict[int, NodeVolumes]:
+        """The volumes of the rows, by position, on which the hypothesis changes pods with volumes."""
         cluster = nodes.cluster
         positions = np.repeat(np.arange(len(nodes)), nodes.starts[1:] - nodes.starts[:-1])
-        gone: dict[int, list[int]] = {}
+        removed: dict[int, list[int]] = {}
         added: dict[int, list[int]] = {}
         for slot, sign, position in zip(
             nodes.slots.tolist(), nodes.signs.tolist(), positions.tolist(), strict=True
         ):
             if sign and _volumes_in(cluster, slot):
-                (gone if sign < 0 else added).setdefault(position, []).append(slot)
+                (removed if sign < 0 else added).setdefault(position, []).append(slot)
         found = {}
-        for position in gone.keys() | added.keys():
+        for position in removed.keys() | added.keys():
             row = int(nodes.rows[position])
-            left = [slot for slot in cluster.row_pods[row] if slot not in gone.get(position, ())]
+            left = [slot for slot in cluster.row_pods[row] if slot not in removed.get(position, ())]
             slots = left + added.get(position, [])
             found[position] = self.on_node(cluster, slots, cluster.nodes.name[row])
         return found
@@ -130,12 +130,12 @@ class VolumeUses:
 
     def _changed_claims(self, objects: Objects, volumes: set[str]) -> set[ClaimKey]:
         """Claims whose volume may have changed, because these volumes have changed."""
-        gone, came = self._claims.changed(objects.of(PersistentVolumeClaim))
-        for claim in gone:
+        removed, added = self._claims.changed(objects.of(PersistentVolumeClaim))
+        for claim in removed:
             self._claims_on.discard(claim.spec.volume_name, claim.key)
-        for claim in came:
+        for claim in added:
             self._claims_on.put(claim.spec.volume_name, claim.key, (claim.namespace, claim.name))
-        changed = {(claim.namespace, claim.name) for claim in (*gone, *came)}
+        changed = {(claim.namespace, claim.name) for claim in (*removed, *added)}
         changed.update(key for name in volumes for key in self._claims_on.of(name))
         if any(self._classes.changed(objects.of(StorageClass))):
             # Classes matter for claims without a volume. They rarely change.
@@ -144,15 +144,15 @@ class VolumeUses:
 
     def _changed_attachments(self, objects: Objects, volumes: set[str]) -> set[str]:
         """Nodes whose attached volumes may have changed, because these volumes have changed."""
-        gone, came = self._attachments.changed(objects.of(VolumeAttachment))
-        for attachment in gone:
+        removed, added = self._attachments.changed(objects.of(VolumeAttachment))
+        for attachment in removed:
             self._attached_to.discard(attachment.spec.node_name, attachment.name)
             self._attachments_of.discard(_volume_name(attachment), attachment.name)
-        for attachment in came:
+        for attachment in added:
             self._attached_to.put(attachment.spec.node_name, attachment.name, attachment)
             self._attachments_of.put(_volume_name(attachment), attachment.name, attachment)
         of_volumes = (attachment for name in volumes for attachment in self._attachments_of.of(name))
-        return {attachment.spec.node_name for attachment in (*gone, *came, *of_volumes)}
+        return {attachment.spec.node_name for attachment in (*removed, *added, *of_volumes)}
 
     def _write(self, row: int, now: NodeVolumes) -> None:
         before = self._on_row.get(row, NodeVolumes())
@@ -191,11 +191,11 @@ def _volumes_in(cluster: Cluster, slot: int) -> PodVolumes:
     return info.limited_volumes
 
 
-def _move(rows_of: dict[_Thing, set[int]], row: int, before: Set[_Thing], now: Set[_Thing]) -> None:
+def _move(rows_of: dict[_ItemT, set[int]], row: int, before: Set[_ItemT], now: Set[_ItemT]) -> None:
     """Updates an index from items to rows with the current items of a row."""
-    for thing in before - now:
-        rows_of[thing].discard(row)
-        if not rows_of[thing]:
-            del rows_of[thing]
-    for thing in now - before:
-        rows_of.setdefault(thing, set()).add(row)
+    for item in before - now:
+        rows_of[item].discard(row)
+        if not rows_of[item]:
+            del rows_of[item]
+    for item in now - before:
+        rows_of.setdefault(item, set()).add(row)

@@ -50,7 +50,7 @@ class Hypothesis(NodeColumns):
 
     @classmethod
     def on_few_rows(cls, cluster: Cluster, rows: Sequence[int], changes: Sequence[Changes]) -> Hypothesis:
-        """Created row by row."""
+        """Creates a hypothesis from lists."""
         slots = [slot for here in changes for slot, _ in here]
         signs = [sign for here in changes for _, sign in here]
         starts = [0, *accumulate(len(here) for here in changes)]
@@ -136,7 +136,7 @@ class Hypothesis(NodeColumns):
         return total
 
     def _change_of(self, amount: Callable[[PodInfo], int]) -> IntColumn:
-        """The change of what is not in a column; filters rarely need it."""
+        """The change of an amount that is not in a column; filters rarely need it."""
         amounts = (amount(self.cluster.pods.info_of(slot)) for slot in self.slots.tolist())
         return self.change(np.fromiter(amounts, dtype=np.int64, count=len(self.slots)))
 

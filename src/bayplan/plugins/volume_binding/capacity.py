@@ -40,12 +40,12 @@ def capacity_scores(
         return np.zeros(len(nodes), dtype=np.int64)
     found = [_volume_score(unselected, volumes, scores) for volumes in matches.chosen]
     if all(score is not None for score in found):
-        return np.array(found, dtype=np.int64).take(matches.part)
+        return np.array(found, dtype=np.int64).take(matches.group_of)
     selected = [claim for claim in delayed if selected_node(claim) is not None]
     result = _provisioning_scores((*selected, *unselected), nodes, np.array(scores, dtype=np.int64))
     for part, score in enumerate(found):
         if score is not None:
-            result[matches.part == part] = score
+            result[matches.group_of == part] = score
     return result
 
 
