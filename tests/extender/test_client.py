@@ -9,14 +9,14 @@ import pytest
 from aiohttp import web
 
 from bayplan.extender import ExtenderError
-from bayplan.extender.client import MAX_ANSWER_BYTES, ExtenderClient
+from bayplan.extender.client import MAX_RESPONSE_BYTES, ExtenderClient
 
 from .webhook import PATIENT, Handler, Stream, Webhook, make_config, raw_server, read_request
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 LATE = 'Post "URL/filter": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
 LATE_BODY = "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
-TOO_LARGE = "failed filter with extender at URL URL/filter: the answer is larger than 64 MiB"
+TOO_LARGE = "failed filter with extender at URL URL/filter: the response is larger than 64 MiB"
 
 
 async def post(url: str, verb: str = "filter", *, timeout: float = PATIENT, repeatable: bool = True) -> str:
@@ -104,7 +104,7 @@ async def _cut_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 async def _boasts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await read_request(reader)
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (MAX_ANSWER_BYTES + 1))
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (MAX_RESPONSE_BYTES + 1))
     await reader.read()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bayplan.api.pod import Pod
-from bayplan.extender import Extender, ExtenderError, FilterAnswer
+from bayplan.extender import Extender, ExtenderError, FilterResult
 from bayplan.framework.outcome import Eviction
 from bayplan.testing.builders import make_container, make_node, make_pod
 
@@ -57,7 +57,7 @@ async def _ask(extender: Extender, verb: str) -> None:
     ],
 )
 def test_filter(cache: bool, answer: Any, feasible: tuple[str, ...]) -> None:
-    async def scenario() -> FilterAnswer:
+    async def scenario() -> FilterResult:
         async with (
             Webhook({"filter": answer}) as webhook,
             extender_of(make_config(webhook.url, cache=cache), NODES) as extender,
@@ -70,14 +70,14 @@ def test_filter(cache: bool, answer: Any, feasible: tuple[str, ...]) -> None:
 def test_filter_failures_are_handed_on() -> None:
     answer = {"NodeNames": ["n1"], "FailedNodes": {"n2": "no"}, "FailedAndUnresolvableNodes": {"n3": "never"}}
 
-    async def scenario() -> FilterAnswer:
+    async def scenario() -> FilterResult:
         async with (
             Webhook({"filter": answer}) as webhook,
             extender_of(make_config(webhook.url)) as extender,
         ):
             return await extender.filter(POD, NODES)
 
-    assert asyncio.run(scenario()) == FilterAnswer(("n1",), {"n2": "no"}, {"n3": "never"})
+    assert asyncio.run(scenario()) == FilterResult(("n1",), {"n2": "no"}, {"n3": "never"})
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_large_clusters_are_sent_whole() -> None:
     nodes = [make_node(name, labels={"zone": "a" * 100}) for name in names]
     passed = {"Nodes": {"items": [{"metadata": {"name": name}} for name in names]}}
 
-    async def scenario() -> tuple[FilterAnswer, Any]:
+    async def scenario() -> tuple[FilterResult, Any]:
         async with (
             Webhook({"filter": passed}) as webhook,
             extender_of(make_config(webhook.url, cache=False), nodes) as extender,
@@ -250,7 +250,7 @@ def test_bind() -> None:
             "prioritize",
             b"<html>",
             "failed prioritize with extender at URL URL/prioritize: "
-            "the answer is not JSON: JSON is malformed: invalid character (byte 0)",
+            "the response is not JSON: JSON is malformed: invalid character (byte 0)",
             id="no JSON",
         ),
     ],
@@ -310,7 +310,7 @@ def test_interest(manages: tuple[str, ...], pod: Pod, interested: bool) -> None:
 def test_a_verb_that_it_lacks_is_not_called() -> None:
     """Without filter all nodes stay; without prioritize all score 0."""
 
-    async def scenario() -> tuple[FilterAnswer, dict[str, int], tuple[bool, ...]]:
+    async def scenario() -> tuple[FilterResult, dict[str, int], tuple[bool, ...]]:
         async with extender_of(make_config("http://127.0.0.1:9", "bind")) as extender:
             verbs = (
                 extender.is_filter,
@@ -320,7 +320,7 @@ def test_a_verb_that_it_lacks_is_not_called() -> None:
             )
             return await extender.filter(POD, NODES), await extender.prioritize(POD, NODES), verbs
 
-    expected = FilterAnswer(NODES), {"n1": 0, "n2": 0, "n3": 0}, (False, False, False, True)
+    expected = FilterResult(NODES), {"n1": 0, "n2": 0, "n3": 0}, (False, False, False, True)
     assert asyncio.run(scenario()) == expected
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from bayplan.extender.errors import MalformedAnswerError
+from bayplan.extender.errors import MalformedResponseError
 from bayplan.extender.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -248,23 +248,23 @@ def test_binding_result(text: bytes, error: str) -> None:
             "Error: expected a string, got an object",
             id="an error that is no text",
         ),
-        pytest.param(ExtenderBindingResult.decode, b" ", "the answer is not JSON: it is empty", id="empty"),
+        pytest.param(ExtenderBindingResult.decode, b" ", "the response is not JSON: it is empty", id="empty"),
         pytest.param(
             ExtenderFilterResult.decode,
             b'{"NodeNames":["n"',
-            "the answer is not JSON: Input data was truncated",
+            "the response is not JSON: Input data was truncated",
             id="cut off",
         ),
         pytest.param(
             ExtenderFilterResult.decode,
             b'{"x":' * 100_000,
-            "the answer is not JSON: it is nested too deeply",
+            "the response is not JSON: it is nested too deeply",
             id="nested beyond reason",
         ),
     ],
 )
 def test_malformed(decode: Callable[[bytes], object], text: bytes, complaint: str) -> None:
-    with pytest.raises(MalformedAnswerError) as caught:
+    with pytest.raises(MalformedResponseError) as caught:
         decode(text)
     assert str(caught.value) == complaint
 
@@ -287,5 +287,5 @@ ANYTHING = st.recursive(
 def test_whatever_an_extender_sends_is_read_or_rejected(text: bytes) -> None:
     """Nothing but the one error comes out of the decoders."""
     for message in (ExtenderFilterResult, HostPriorityList, ExtenderPreemptionResult, ExtenderBindingResult):
-        with contextlib.suppress(MalformedAnswerError):
+        with contextlib.suppress(MalformedResponseError):
             assert isinstance(message.decode(text), message)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from bayplan.plugin import Cluster, Pod
-from bayplan.preemption.choice import best, equally_good, ranked
+from bayplan.preemption.choice import equally_good, pick_node, ranked
 from bayplan.preemption.table import VictimTable
 from bayplan.testing.builders import make_pdb
 
@@ -77,14 +77,14 @@ def table_of(cluster: Cluster, cpu: int = 4, priority: int = 100) -> VictimTable
 def test_least_is_lost(pods: Mapping[str, Sequence[Pod]], expected: str) -> None:
     cluster = crowded(**pods)
     cluster.objects.put(make_pdb("web", WEB))
-    chosen = best(table_of(cluster), cluster.order)
+    chosen = pick_node(table_of(cluster), cluster.order)
     assert chosen is not None
     assert cluster.nodes.name[chosen] == expected
 
 
 def test_nothing_to_choose_from() -> None:
     cluster = crowded(a=[low("a", cpu=4)])
-    assert best(table_of(cluster), cluster.order[:0]) is None
+    assert pick_node(table_of(cluster), cluster.order[:0]) is None
 
 
 def test_nodes_among_which_only_chance_decides() -> None:

@@ -9,7 +9,7 @@ Each part imports only those to its right.
 
 from bayplan.extender.chain import ExtenderChain, build_chain
 from bayplan.extender.errors import ExtenderError
-from bayplan.extender.extender import Extender, FilterAnswer
+from bayplan.extender.extender import Extender, FilterResult
 from bayplan.extender.node_json import ObjectJSON, RawObjects
 from bayplan.extender.view import ClusterView, SnapshotView
 from bayplan.runtime.extender_requests import (
@@ -30,9 +30,9 @@ __all__ = [
     "Extender",
     "ExtenderChain",
     "ExtenderError",
-    "FilterAnswer",
     "FilterRequest",
     "FilterResponse",
+    "FilterResult",
     "ObjectJSON",
     "PreemptRequest",
     "PreemptResponse",

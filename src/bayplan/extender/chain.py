@@ -19,7 +19,7 @@ from typing import Final, overload
 from bayplan.api.pod import Pod
 from bayplan.extender.client import ExtenderClient
 from bayplan.extender.errors import ExtenderError
-from bayplan.extender.extender import Extender, FilterAnswer
+from bayplan.extender.extender import Extender, FilterResult
 from bayplan.extender.node_json import ObjectJSON, RawObjects
 from bayplan.extender.settings import ExtenderSettings
 from bayplan.extender.view import ClusterView
@@ -121,12 +121,12 @@ class ExtenderChain:
         return FilterResponse(tuple(names), statuses, removed=len(names) != len(request.node_names))
 
     async def _prioritize(self, request: PrioritizeRequest) -> PrioritizeResponse:
-        asked = [extender for extender in self.extenders if extender.is_interested(request.pod)]
-        answers = await asyncio.gather(*(self._scores(extender, request) for extender in asked))
+        interested = [extender for extender in self.extenders if extender.is_interested(request.pod)]
+        responses = await asyncio.gather(*(self._scores(extender, request) for extender in interested))
         totals: dict[str, int] = {}
-        asked_about = set(request.node_names)
-        for extender, scores in zip(asked, answers, strict=True):
-            for name in asked_about.intersection(scores):
+        requested = set(request.node_names)
+        for extender, scores in zip(interested, responses, strict=True):
+            for name in requested.intersection(scores):
                 totals[name] = totals.get(name, 0) + weighted(scores[name], extender)
         return PrioritizeResponse({name: _int64(total) for name, total in totals.items()})
 
@@ -171,7 +171,7 @@ def build_chain(
     )
 
 
-def statuses_of(answer: FilterAnswer) -> dict[str, Status]:
+def statuses_of(answer: FilterResult) -> dict[str, Status]:
     """The statuses of the nodes that an answer rejects; "unresolvable" wins."""
     statuses = {name: Status(Code.UNSCHEDULABLE, (text,)) for name, text in answer.failed.items()}
     for name, text in answer.failed_and_unresolvable.items():

@@ -25,11 +25,11 @@ from bayplan.plugin_args.duration import Duration
 from bayplan.plugin_args.field_errors import quoted
 
 DEFAULT_TIMEOUT: Final = Duration.of(seconds=5)
-MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 MAX_REDIRECTS: Final = 10
 
 _FAILED: Final = "failed {verb} with extender at URL {url}"
-_TOO_LARGE: Final = f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB"
+_TOO_LARGE: Final = f"the response is larger than {MAX_RESPONSE_BYTES >> 20} MiB"
 _LATE_HEADERS: Final = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
 _LATE_BODY: Final = "context deadline exceeded (Client.Timeout or context cancellation while reading body)"
 _LARGE_BODY_BYTES: Final = 512 * 1024
@@ -125,13 +125,13 @@ class ExtenderClient:
 
     async def _content(self, response: aiohttp.ClientResponse, verb: str, url: str) -> bytes:
         too_large = self._error(f"{_FAILED.format(verb=verb, url=url)}: {_TOO_LARGE}")
-        if (response.content_length or 0) > MAX_ANSWER_BYTES:
+        if (response.content_length or 0) > MAX_RESPONSE_BYTES:
             raise too_large
         pieces: list[bytes] = []
         size = 0
         async for piece in response.content.iter_any():
             size += len(piece)
-            if size > MAX_ANSWER_BYTES:
+            if size > MAX_RESPONSE_BYTES:
                 raise too_large
             pieces.append(piece)
         return b"".join(pieces)

@@ -16,7 +16,7 @@ class ExtenderError(BayplanError):
         self.url = url
 
 
-class MalformedAnswerError(BayplanError):
+class MalformedResponseError(BayplanError):
     """An answer is not JSON, or a field has the wrong type. Callers that know the extender add its name."""
 
     field: str

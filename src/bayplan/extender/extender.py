@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from bayplan.api.pod import Pod
 from bayplan.extender import wire
 from bayplan.extender.client import Transport
-from bayplan.extender.errors import ExtenderError, MalformedAnswerError
+from bayplan.extender.errors import ExtenderError, MalformedResponseError
 from bayplan.extender.node_json import ObjectJSON
 from bayplan.extender.settings import ExtenderSettings
 from bayplan.extender.view import ClusterView
@@ -28,11 +28,11 @@ NO_SUCH_VICTIM: Final = (
     "but the pod is not found on that node"
 )
 
-AnswerT = TypeVar("AnswerT")
+ResponseT = TypeVar("ResponseT")
 
 
 @dataclass(frozen=True, slots=True)
-class FilterAnswer:
+class FilterResult:
     """The nodes that an extender accepts, in its order, and the statuses of the others."""
 
     feasible: tuple[str, ...]
@@ -72,7 +72,7 @@ class Extender:
             for container in containers
         )
 
-    async def filter(self, pod: Pod, names: Sequence[str]) -> FilterAnswer:
+    async def filter(self, pod: Pod, names: Sequence[str]) -> FilterResult:
         """The nodes that the pod may go to; all of them if it has no filter verb.
 
         Of an answer with whole Nodes only the names are used: nodes are scored as the cluster knows them,
@@ -82,9 +82,9 @@ class Extender:
             ExtenderError: it did not answer, answered with an error, or named a node that was not sent.
         """
         if not self.is_filter:
-            return FilterAnswer(tuple(names))
+            return FilterResult(tuple(names))
         body = self._args(pod, names)
-        result = await self._ask(self._settings.filter_verb, body, wire.ExtenderFilterResult.decode)
+        result = await self._call(self._settings.filter_verb, body, wire.ExtenderFilterResult.decode)
         if result.error:
             raise self._error(result.error)
         passed = result.nodes
@@ -96,7 +96,7 @@ class Extender:
         for name in feasible:
             if name not in sent:
                 raise self._error(NEVER_SENT.format(url=quoted(self.url), node=quoted(name)))
-        return FilterAnswer(feasible, result.failed_nodes, result.failed_and_unresolvable_nodes)
+        return FilterResult(feasible, result.failed_nodes, result.failed_and_unresolvable_nodes)
 
     async def prioritize(self, pod: Pod, names: Sequence[str]) -> dict[str, int]:
         """Scores by node, without the extender's weight; 0 for all if it has no prioritize verb.
@@ -107,7 +107,7 @@ class Extender:
         if not self.is_prioritizer:
             return dict.fromkeys(names, 0)
         body = self._args(pod, names)
-        result = await self._ask(self._settings.prioritize_verb, body, wire.HostPriorityList.decode)
+        result = await self._call(self._settings.prioritize_verb, body, wire.HostPriorityList.decode)
         scores: dict[str, int] = {}
         for entry in result.entries:
             scores[entry.host] = scores.get(entry.host, 0) + entry.score
@@ -123,7 +123,7 @@ class Extender:
             ExtenderError: it did not answer, or named a node or a pod that is not there.
         """
         body = self._preemption_args(pod, candidates)
-        result = await self._ask(self._settings.preempt_verb, body, wire.ExtenderPreemptionResult.decode)
+        result = await self._call(self._settings.preempt_verb, body, wire.ExtenderPreemptionResult.decode)
         left = result.node_name_to_meta_victims
         before = [candidate.node_name for candidate in candidates if candidate.node_name in left]
         return tuple(self._eviction(name, left[name]) for name in dict.fromkeys([*before, *left]))
@@ -137,7 +137,7 @@ class Extender:
         args = wire.ExtenderBindingArgs(
             pod_name=pod.name, pod_namespace=pod.namespace, pod_uid=pod.uid, node=node_name
         )
-        result = await self._ask(
+        result = await self._call(
             self._settings.bind_verb, args.encode(), wire.ExtenderBindingResult.decode, repeatable=False
         )
         if result.error:
@@ -146,13 +146,13 @@ class Extender:
     async def close(self) -> None:
         await self._transport.close()
 
-    async def _ask(
-        self, verb: str, body: bytes, decode: Callable[[bytes], AnswerT], *, repeatable: bool = True
-    ) -> AnswerT:
+    async def _call(
+        self, verb: str, body: bytes, decode: Callable[[bytes], ResponseT], *, repeatable: bool = True
+    ) -> ResponseT:
         answer = await self._transport.post(verb, body, repeatable=repeatable)
         try:
             return decode(answer)
-        except MalformedAnswerError as error:
+        except MalformedResponseError as error:
             url = f"{self.url.rstrip('/')}/{verb}"
             raise self._error(MALFORMED.format(verb=verb, url=url, problem=error)) from error
 
@@ -182,11 +182,11 @@ class Extender:
     def _eviction(self, node_name: str, left: wire.VictimUIDs) -> Eviction:
         if self._view.node(node_name) is None:
             raise self._error(NO_SUCH_NODE.format(node=quoted(node_name)))
-        there = {pod.uid: pod for pod in self._view.pods_on(node_name)}
+        pods_there = {pod.uid: pod for pod in self._view.pods_on(node_name)}
         for uid in left.uids:
-            if uid not in there:
+            if uid not in pods_there:
                 raise self._error(NO_SUCH_VICTIM.format(url=self.url, uid=uid, node=node_name))
-        return Eviction(node_name, tuple(there[uid] for uid in left.uids), left.num_pdb_violations)
+        return Eviction(node_name, tuple(pods_there[uid] for uid in left.uids), left.num_pdb_violations)
 
     def _error(self, text: str) -> ExtenderError:
         return ExtenderError(self.url, text)

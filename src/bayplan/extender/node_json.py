@@ -39,7 +39,7 @@ class ObjectJSON:
     def __init__(self, view: ClusterView, raw: RawObjects | None = None) -> None:
         self._view = view
         self._raw = raw
-        self._kept: dict[str, tuple[Node, Raw]] = {}
+        self._cache: dict[str, tuple[Node, Raw]] = {}
 
     def pod(self, pod: Pod) -> Raw:
         """Encoded for each call: a pod is sent a few times at most."""
@@ -51,18 +51,18 @@ class ObjectJSON:
         Raises:
             KeyError: there is no node with that name.
         """
-        view, kept = self._view, self._kept
+        view, cache = self._view, self._cache
         found: list[Raw] = []
         for name in names:
             node = view.node(name)
             if node is None:
                 raise KeyError(name)
-            entry = kept.get(name)
+            entry = cache.get(name)
             if entry is None or not (entry[0] is node or _same_version(entry[0], node)):
-                entry = kept[name] = (node, self._encoded(node))
+                entry = cache[name] = (node, self._encoded(node))
             found.append(entry[1])
-        if len(kept) > view.node_count + _SLACK:
-            self._kept = {name: entry for name, entry in kept.items() if view.node(name) is not None}
+        if len(cache) > view.node_count + _SLACK:
+            self._cache = {name: entry for name, entry in cache.items() if view.node(name) is not None}
         return found
 
     def _encoded(self, item: Pod | Node) -> Raw:

@@ -13,14 +13,14 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Raw
 
-from bayplan.extender.errors import MalformedAnswerError
+from bayplan.extender.errors import MalformedResponseError
 
-AnswerT = TypeVar("AnswerT")
+ResponseT = TypeVar("ResponseT")
 
 _INT64: Final = range(-(2**63), 2**63)
 _RAW_OBJECT: Final = msgspec.json.Decoder(dict[str, Raw])
 _NULL: Final = b"null"
-_BROKEN: Final = (ValueError, RecursionError)
+_DECODE_ERRORS: Final = (ValueError, RecursionError)
 """What decoders raise for invalid JSON: msgspec's and json's errors are ValueErrors, as is invalid UTF-8."""
 
 _TYPE_NAMES: Final[Mapping[type, str]] = {
@@ -33,21 +33,21 @@ _TYPE_NAMES: Final[Mapping[type, str]] = {
 }
 
 
-def read(data: bytes, decode: Callable[[bytes], AnswerT]) -> AnswerT:
+def read(data: bytes, decode: Callable[[bytes], ResponseT]) -> ResponseT:
     """The result of `decode` for an answer, or for its first JSON value if more follows.
 
     (A handler that forgets to return after writing an error writes two, and kube-scheduler accepts that.)
 
     Raises:
-        MalformedAnswerError: it is not JSON, or not of the expected form.
+        MalformedResponseError: it is not JSON, or not of the expected form.
     """
     try:
         return decode(data)
-    except _BROKEN as error:
+    except _DECODE_ERRORS as error:
         try:
             return decode(_first_value(data))
-        except _BROKEN:
-            raise MalformedAnswerError("", f"the answer is not JSON: {_why(data, error)}") from error
+        except _DECODE_ERRORS:
+            raise MalformedResponseError("", f"the response is not JSON: {_why(data, error)}") from error
 
 
 def members(data: bytes | Raw, place: str) -> dict[str, Raw]:
@@ -81,14 +81,14 @@ def checked(value: Any, wanted: type, place: str) -> Any:
     """The value, if it is null or has the type that the protocol requires."""
     if value is None or type(value) is wanted:
         if wanted is int and value is not None and value not in _INT64:
-            raise MalformedAnswerError(place, f"{value} does not fit into 64 bits")
+            raise MalformedResponseError(place, f"{value} does not fit into 64 bits")
         return value
     raise mismatch(value, wanted, place)
 
 
-def mismatch(value: Any, wanted: type, place: str) -> MalformedAnswerError:
+def mismatch(value: Any, wanted: type, place: str) -> MalformedResponseError:
     actual = _TYPE_NAMES.get(type(value), "null")
-    return MalformedAnswerError(place, f"expected {_TYPE_NAMES[wanted]}, got {actual}")
+    return MalformedResponseError(place, f"expected {_TYPE_NAMES[wanted]}, got {actual}")
 
 
 def _is_null(raw: Raw) -> bool:

@@ -64,7 +64,7 @@ def check_ready(claim: ResourceClaim) -> bool:
 
 
 def readiness(claim: ResourceClaim) -> Readiness:
-    """The same as one of three answers."""
+    """Whether the devices of the claim are ready, pending or failed."""
     try:
         return Readiness.READY if check_ready(claim) else Readiness.PENDING
     except DeviceBindingError:
@@ -83,7 +83,7 @@ def is_overdue(claim: ResourceClaim, now: float, timeout_seconds: float | None) 
 
 
 def _status_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> AllocatedDeviceStatus | None:
-    """What the driver says about a device. Shares of one device are not told apart, as upstream."""
+    """The status that the driver reports for a device. As upstream, shares of one device have the same."""
     wanted = (result.driver, result.pool, result.device)
     for status in claim.status.devices:
         if (status.driver, status.pool, status.device) == wanted:
@@ -96,5 +96,5 @@ def _condition(status: AllocatedDeviceStatus, name: str) -> Condition | None:
 
 
 def _quoted(text: str) -> str:
-    """As Go's %q shows it, for the characters that messages have."""
+    """Quoted like Go's %q, for the characters that occur in messages."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")

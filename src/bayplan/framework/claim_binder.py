@@ -1,4 +1,4 @@
-"""What DynamicResources asks of whoever writes ResourceClaims to the API server."""
+"""The interface through which DynamicResources writes ResourceClaims to the API server."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class PlannedClaim:
     """One claim of a pod that is about to be bound."""
 
     uid: str
-    """Under which its allocation is in flight: the claim's own, or a made-up one before it is created."""
+    """The key of its allocation in flight: the claim's uid, or a generated one before it is created."""
     claim: ResourceClaim
-    """As the scheduling cycle saw it; later as it was last written."""
+    """The claim as of the scheduling cycle; later as it was last written."""
     allocation: AllocationResult | None = None
-    """To be written; None if the claim is allocated already."""
+    """The allocation to write; None if the claim is already allocated."""
     is_new: bool = False
     """Whether the claim exists only in memory so far: it is created for the pod's extended resources."""
     in_doubt: bool = False
@@ -37,7 +37,7 @@ class ClaimPlan:
 
 
 class ClaimBinder(Protocol):
-    """Carries out plans, and frees claims."""
+    """Executes plans, and frees claims."""
 
     async def bind(
         self, pod: Pod, node_name: str, plan: ClaimPlan, timeout_seconds: float | None
@@ -48,10 +48,10 @@ class ClaimBinder(Protocol):
         """
 
     def release(self, pod: Pod, plan: ClaimPlan) -> None:
-        """Takes back what is in flight and the pod's reservations, and deletes the claim created for it."""
+        """Reverts allocations in flight and the pod's reservations, and deletes the claim created for it."""
 
     def deallocate(self, pod: Pod, claim: ResourceClaim) -> None:
-        """Clears the claim's allocation, which keeps this pod from being scheduled."""
+        """Clears the claim's allocation, which prevents this pod from being scheduled."""
 
     def delete(self, pod: Pod, claim: ResourceClaim) -> None:
         """Deletes a claim that an earlier attempt for the pod created."""
@@ -59,7 +59,7 @@ class ClaimBinder(Protocol):
 
 @runtime_checkable
 class BindsClaims(Protocol):
-    """A handle of a scheduler that can do so."""
+    """A handle of a scheduler that can bind claims."""
 
     @property
     def claims(self) -> ClaimBinder: ...

@@ -1,7 +1,7 @@
 """Cluster events, and which of them may make a rejected pod schedulable.
 
 A plugin that rejects pods registers the events after which they are worth another attempt: a list of
-`ClusterEventWithHint`, each an event and an optional hint function that looks at the object itself. Without a
+`ClusterEventWithHint`, each an event and an optional hint function that examines the object itself. Without a
 hint every such event requeues the pod. The bits are those of v1.37, because "does this event match that
 registration" is decided on them; earlier releases have fewer.
 """
@@ -135,14 +135,14 @@ Hint = Callable[[Pod, Any, Any], bool]
 
 
 EventKeys = Callable[[Any, Any], Collection[str] | None]
-"""`keys(old object or None, new object or None)`: what the event is about; None if it may help any pod."""
+"""`keys(old object or None, new object or None)`: the keys of the event; None if it may affect any pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEventWithHint:
     """An event that may make a pod schedulable which this plugin rejected.
 
-    With `keys` the hint is asked only about pods that wait for one of these keys (`WaitingKeysPlugin`).
+    With `keys` the hint is called only for pods that wait for one of these keys (`WaitingKeysPlugin`).
     """
 
     event: ClusterEvent

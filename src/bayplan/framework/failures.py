@@ -1,4 +1,4 @@
-"""What is said about a plugin that fails: a short text for events and decisions, and a traceback for logs.
+"""Describes the failure of a plugin: a short text for events and decisions, and a traceback for logs.
 
 The short text has the type of the exception and where in the plugin it was raised, so that an author can act
 on the event alone:
@@ -27,7 +27,7 @@ MAX_VALUE: Final = 60
 """Characters of a wrong result that are shown."""
 
 _WRONG_CALL: Final = re.compile(r"(?:\w+\.)*(\w+)\(\) (?:takes|missing|got) ")
-"""The text of a TypeError about a method that was called with other arguments than it has."""
+"""The text of a TypeError about a method that was called with wrong arguments."""
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _BUILT_IN: Final = os.path.join(_PACKAGE, "plugins") + os.sep
@@ -75,7 +75,7 @@ def traceback_of(error: BaseException | None) -> str:
 
 
 def _is_deliberate(error: BaseException, frames: list[tuple[str, int, str]]) -> bool:
-    """Whether a built-in plugin raised it for the pod, not by mistake."""
+    """Whether a built-in plugin raised the error on purpose, because of the pod."""
     if not isinstance(error, BayplanError | NotInStateError):
         return False
     return not frames or frames[0][0].startswith(_BUILT_IN)

@@ -1,4 +1,4 @@
-"""What the scheduler offers to its plugins."""
+"""The handle: what a scheduler provides to its plugins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class WaitingPodView(Protocol):
 
     @property
     def is_rejected(self) -> bool:
-        """Whether it was rejected or preempted or its time is over, although it has not left yet."""
+        """Whether it was rejected, preempted or timed out, even if its binding cycle has not ended yet."""
 
     def allow(self, plugin: str) -> None:
         """This plugin allows the pod."""
@@ -80,8 +80,8 @@ class Handle(Protocol):
     def pods_with_label(self, namespace: str, key: str, value: str) -> Collection[Pod]:
         """All pods with this label, pending ones too, in the latest version known.
 
-        Costs only as much as it finds: pods are indexed by the label keys that were queried before. A core
-        that only decides does not know pending pods, and finds nothing.
+        The cost is proportional to the result: pods are indexed by the label keys that were queried before. A
+        core that only decides has no pending pods, and returns nothing.
         """
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
 """The results of a chain of filters over many rows, as two integers per row.
 
-`rejecting_plugin` is the index of the first plugin that rejects the row (PASS where none does), `reason_id`
-the id of its reasons (`Reasons`). Texts are made only when they are needed.
+`rejecting_plugin` is the index of the first plugin that rejects the row (PASS if none does), `reason_id` the
+id of its reasons (`Reasons`). Texts are created only when they are needed.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ class Rejections:
         if self._reason_id is None:
             self._reason_id = np.zeros(len(self.mask), dtype=np.int64)
             for mask, reject in self._parts:
-                self._join(self._reason_id, mask, reject)
+                self._add_reason(self._reason_id, mask, reject)
         return self._reason_id
 
-    def _join(self, reason_id: ReasonIds, mask: NDArray[np.bool_], reject: Reject) -> None:
+    def _add_reason(self, reason_id: ReasonIds, mask: NDArray[np.bool_], reject: Reject) -> None:
         before = reason_id[mask]
         if not before.any():
             reason_id[mask] = self._reasons.with_reason(0, reject)
@@ -109,7 +109,7 @@ class Rejections:
         reason_id[mask] = -before
 
     def among(self, positions: NDArray[np.intp], rows: int) -> Rejections:
-        """The same for all rows, if only those at `positions` were filtered."""
+        """The rejections for all rows, if only those at `positions` were filtered."""
         reason_id = np.zeros(rows, dtype=np.int64)
         reason_id[positions] = self.reason_ids()
         return Rejections.from_numbers(reason_id, self._reasons)
@@ -121,7 +121,7 @@ _MASK: Final = "mask must be True, False or an array of bool"
 
 
 def rejects(answer: object) -> Iterable[Reject]:
-    """What Filter returned. The items are checked where they are used."""
+    """The result of Filter. Its items are checked where they are used."""
     if answer is None:
         return ()
     if type(answer) in _USUAL or (isinstance(answer, Iterator | set | frozenset)):
@@ -148,7 +148,7 @@ def is_rejected(reject: Reject) -> bool:
 
 
 def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Rejections | None:
-    """All that one plugin rejects, or None if it rejects nothing."""
+    """The rows that one plugin rejects; None if it rejects none."""
     parts: list[tuple[NDArray[np.bool_], Reject]] = []
     rejected: NDArray[np.bool_] | None = None
     for reject in rejects:
@@ -188,7 +188,7 @@ class NodeStatuses:
         self._plain = True
 
     def add(self, index: int, found: Rejections) -> None:
-        """Adds what one more plugin rejects, on rows that no plugin before it rejected."""
+        """Adds the rejections of one more plugin; they apply to rows that no earlier plugin rejects."""
         self._layers.append((index, found))
 
     @property
@@ -214,7 +214,7 @@ class NodeStatuses:
         self._layers.clear()
 
     def overrule(self, rows: NDArray[np.intp], other: NodeStatuses) -> None:
-        """Where `other` (about these rows) rejects, its result replaces this one."""
+        """Replaces the results of the rows that `other`, which has results for these rows, rejects."""
         failing = (other.rejecting_plugin != PASS).nonzero()[0]
         if len(failing):
             self._plain = False
@@ -223,7 +223,7 @@ class NodeStatuses:
             self._reason_id[rows.take(failing)] = other.reason_id.take(failing)
 
     def overrule_all(self, rejecting_plugin: RejectingPlugins, reason_id: ReasonIds) -> None:
-        """The same with a result for every row."""
+        """Like `overrule`, with a result for every row."""
         failing = (rejecting_plugin != PASS).nonzero()[0]
         if len(failing):
             self._plain = False
@@ -237,7 +237,7 @@ class NodeStatuses:
 
     @property
     def masks(self) -> tuple[NDArray[np.bool_], ...] | None:
-        """The rows that each further plugin rejects; None where nominated pods or errors are mixed in."""
+        """The rows that each added plugin rejects; None if nominated pods or errors reject others."""
         if not self._plain:
             return None
         return tuple([found.mask for _, found in self._layers]) if self._layers else ()
@@ -251,7 +251,7 @@ class NodeStatuses:
 
     @property
     def may_have_errors(self) -> bool:
-        """Whether any plugin has ever answered with an error."""
+        """Whether any plugin has ever returned an error."""
         return any([reasons.has_errors for reasons in self._reasons.values()])  # noqa: C419  # it is faster
 
     def status(self, position: int) -> Status | None:

@@ -1,4 +1,4 @@
-"""The result of a failed search: what PostFilter is given, and what it returns."""
+"""The result of a failed search: the input of PostFilter, and its result."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
-    """`nomination` None leaves the pod's nomination as it is. `eviction` is carried out by the scheduler.
+    """The result of PostFilter. The scheduler executes `eviction`. None as `nomination` leaves it unchanged.
 
     `alternatives` has every eviction that would help, for extenders that take part in the choice; `earlier`
     has the reasons of the plugins called before this one. `traceback` is set by the scheduler if the plugin
@@ -156,13 +156,12 @@ class PostFilterResult:
 
 @dataclass(frozen=True, slots=True)
 class LocalFilters:
-    """The results that depend on the row alone, for a pod that also has filters that look at the whole
-    cluster."""
+    """The filters that depend on the row alone, for a pod that also has filters over the whole cluster."""
 
     filter_hypothesis: Callable[[Hypothesis], NodeStatuses]
     """The results of the local filters."""
     locally_decided: Callable[[], NDArray[np.bool_]]
-    """The rows on which the other filters decide; on all others these pass, whichever pods are removed."""
+    """The rows that pass the other filters, whichever pods are removed from them."""
 
 
 @dataclass(slots=True)
@@ -183,4 +182,4 @@ class FilterOutcome:
     is_local: bool
     """Whether the results on a row depend on that row alone, for this pod."""
     local_filters: LocalFilters | None = None
-    """If not: the part that does. None: nothing can be reused."""
+    """If not all are local: those that are. None: no results can be reused."""

@@ -4,7 +4,7 @@ A plugin is a class with a `name` that implements the methods of its extension p
 register. Methods are called in the order of this file. All but PreBind and Bind are plain functions without
 I/O: what they may read is passed in, and their results are return values.
 
-`Plugin` is for rules over whole columns, `NodePlugin` for rules that look at one node at a time.
+`Plugin` is for rules over whole columns, `NodePlugin` for rules that evaluate one node at a time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Reject(msgspec.Struct, frozen=True, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class NodeNames:
-    """PreFilter's answer if only these nodes can fit."""
+    """The result of PreFilter if only these nodes can fit."""
 
     names: frozenset[str]
 
@@ -116,15 +116,15 @@ class Plugin:
     """The type that its arguments in the configuration file are decoded into."""
     depends_on: ClassVar[Dependencies | None] = None
     kinds: ClassVar[tuple[type[Object], ...]] = ()
-    """Kinds that it looks up in `cluster.objects`, besides those that every scheduler watches."""
+    """Kinds that it reads from `cluster.objects`, besides those that every scheduler watches."""
     elementwise: ClassVar[bool] = False
     """Filter and Score only compare, compute and call `nodes.where` and the like (`snapshot/one_node.py`)."""
 
     pre_binds_in_parallel: ClassVar[bool] = False
     """PreBind may run in parallel with that of neighbouring plugins that also declare this."""
     pre_binds_eagerly: ClassVar[bool] = False
-    """PreBind needs no task of its own until it first waits: it enters no `asyncio.timeout` before. Where the
-    cluster is in this process it then often needs none at all."""
+    """PreBind enters no `asyncio.timeout` before it first waits, so that it needs a task only if it waits.
+    For a cluster in this process it often does not."""
     preempts: ClassVar[bool] = False
     """PostFilter looks for pods to evict: each call counts as a preemption attempt."""
 
@@ -196,7 +196,7 @@ class PreFilterPlugin(Protocol):
     for identical pods, until an object of the declared kinds changes. It may read the pod and all rows
     (`nodes`), and writes what Filter needs to `state`.
 
-    - None or success: the search goes on.
+    - None or success: the search continues.
     - SKIP: this plugin's Filter is not called for this pod. SKIP_FOR_SIGNATURE: nor for identical pods, until
       objects other than ResourceClaims, or (anti-)affinity terms, change.
     - `NodeNames`: only these nodes are filtered; the sets of several plugins are intersected.
@@ -214,7 +214,7 @@ class AddRemovePodPlugin(Protocol):
 
     Only for plugins whose PreFilter sums up the cluster in ways that `nodes.matching_change` does not cover.
     Called before Filter for each hypothetical pod: by preemption for its victims, and for nominated pods. The
-    state is a clone, and `node` is the one node that the hypothesis is about. None or success: go on. Any
+    state is a clone, and `node` is the one node that the hypothesis is about. None or success: continue. Any
     other status is an error.
     """
 
@@ -226,7 +226,7 @@ class AddRemovePodPlugin(Protocol):
 class FilterPlugin(Protocol):
     """Rejects the rows that the pod cannot run on.
 
-    The scheduling cycle calls it for every attempt, after PreFilter unless that answered SKIP; with declared
+    The scheduling cycle calls it for every attempt, after PreFilter unless that returned SKIP; with declared
     `Dependencies` only for rows that changed. Preemption and nominated pods call it with hypothetical rows.
     It may read the given rows (all, some or one), the pod and what PreFilter wrote to the state. A rejected
     row is not scored. If no row is left, PostFilter is called. An exception fails the attempt.
@@ -237,11 +237,11 @@ class FilterPlugin(Protocol):
 
 @runtime_checkable
 class NodesAffectedByPodsPlugin(Protocol):
-    """Tells preemption on which rows the result of Filter depends on pods.
+    """Returns the rows on which the result of Filter depends on pods, for preemption.
 
-    For plugins that look at the whole cluster. Called at most once per attempt that reaches PostFilter, with
-    the state of that attempt. Where the mask is False, Filter must answer the same whichever pods of that row
-    are removed, and is not called again. Without this method Filter is called again for every row.
+    For plugins that read the whole cluster. Called at most once per attempt that reaches PostFilter, with the
+    state of that attempt. Where the mask is False, Filter must return the same whichever pods of that row are
+    removed, and is not called again. Without this method Filter is called again for every row.
     """
 
     def nodes_affected_by_pods(
@@ -253,8 +253,8 @@ class NodesAffectedByPodsPlugin(Protocol):
 class PostFilterPlugin(Protocol):
     """Called when no node is feasible, once per attempt; may nominate a node, for example by preemption.
 
-    It may read the state of the attempt and `outcome`, which answers hypothetical questions. Plugins are
-    called in order until one ends it:
+    It may read the state of the attempt and `outcome`, which can evaluate hypotheses. Plugins are
+    called in order until one of them ends the sequence:
 
     - success: its nomination and its victims are used; the pod is tried again when the victims are gone.
     - unschedulable: the next plugin is called; the reasons of all are added to the message.
@@ -283,7 +283,7 @@ class ScorePlugin(Protocol):
     """Ranks rows by an integer each; the higher, the better. Without `normalize`, between 0 and 100.
 
     The scheduling cycle calls it for the feasible rows of every attempt with more than one, unless PreScore
-    answered SKIP; with declared `Dependencies` for rows that changed, feasible or not. It may read what
+    returned SKIP; with declared `Dependencies` for rows that changed, feasible or not. It may read what
     Filter may, and what PreScore wrote to the state. The node with the highest weighted sum over all plugins
     is chosen. A score out of range, or an exception, fails the attempt.
     """
@@ -295,9 +295,9 @@ class ScorePlugin(Protocol):
 class RowFilterPlugin(Protocol):
     """A shortcut for elementwise plugins with `Dependencies`: whether Filter rejects one row.
 
-    Called after PreFilter, once for all pods that the plugin cannot tell apart. The function that it returns
-    is called with the number of each row that changed, and must agree with `filter`; where it returns True,
-    `filter` is called for the reasons. None: there is no shortcut for these pods.
+    Called after PreFilter, once for all pods that the plugin cannot distinguish. The function that it
+    returns is called with the number of each row that changed, and must agree with `filter`. If it returns
+    True, `filter` is called for the reasons. None: there is no shortcut for these pods.
     """
 
     def row_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], bool] | None: ...
@@ -305,7 +305,8 @@ class RowFilterPlugin(Protocol):
 
 @runtime_checkable
 class RowScorePlugin(Protocol):
-    """The same for Score: a function that returns the raw score of one row. Called after PreScore."""
+    """Like `RowFilterPlugin`, for Score: a function that returns the raw score of one row. Called after
+    PreScore."""
 
     def row_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], int] | None: ...
 
@@ -315,7 +316,7 @@ class NormalizePlugin(Protocol):
     """Maps the scores of the feasible rows to the range 0 to 100.
 
     Called after Score, once per attempt. It may read all scores and rows. A plugin with declared
-    `Dependencies` must map equal scores to equal scores: it is not called where all raw scores are equal.
+    `Dependencies` must map equal scores to equal scores: it is not called if all raw scores are equal.
     """
 
     def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn: ...
@@ -326,8 +327,8 @@ class DomainScorePlugin(Protocol):
     """A shortcut for normalized scores that depend on one label of the node only.
 
     There are far fewer zones than nodes. Called instead of Score and NormalizeScore, with the same arguments.
-    The answer is the label's key and a table as `nodes.by_domain` takes it; entries for values that no row
-    has do not matter. None: Score and NormalizeScore are called as usual.
+    It returns the label's key and a table for `nodes.by_domain`; entries for values that no row has do not
+    matter. None: Score and NormalizeScore are called as usual.
     """
 
     def scores_by_domain(
@@ -363,7 +364,7 @@ class ReservePlugin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Permit's answer where the pod has to wait, for at most this time."""
+    """The result of Permit if the pod has to wait, for at most this time."""
 
     seconds: float
     reason: str = ""
@@ -417,7 +418,7 @@ class PostBindPlugin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeRejection:
-    """What `reject` makes: one node does not fit."""
+    """The result of `reject`: one node does not fit."""
 
     reason: str
     unresolvable: bool = False
@@ -437,10 +438,10 @@ class _ScoreNode(Protocol):
 
 
 class NodePlugin(Plugin):
-    """A plugin that looks at one node at a time.
+    """A plugin that evaluates one node at a time.
 
     Implement `filter_node(pod, node)` (return `reject(...)` or None) and/or `score_node(pod, node)` (a whole
-    number, 0 to 100). Only nodes that all plugins before it accepted are shown to it.
+    number, 0 to 100). It is called only for nodes that all plugins before it accepted.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

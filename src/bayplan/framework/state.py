@@ -1,4 +1,4 @@
-"""What plugins remember between the extension points of one scheduling cycle."""
+"""The state that plugins share between the extension points of one scheduling cycle."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A code, the reasons for it, and which plugin gave it."""
+    """A code, the reasons for it, and the plugin that returned it."""
 
     code: Code
     reasons: tuple[str, ...] = ()

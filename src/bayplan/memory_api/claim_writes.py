@@ -13,7 +13,7 @@ def checked_status(old: ResourceClaim, status: ResourceClaimStatus) -> ResourceC
     """The status as it is stored.
 
     Raises:
-        APIError: 422, where an allocation would change, or claims be reserved that are not allocated.
+        APIError: 422, if an allocation would change, or a claim be reserved that is not allocated.
     """
     before, after = old.status, status
     if before.allocation is not None and after.allocation not in (None, before.allocation):
@@ -36,7 +36,7 @@ def checked_status(old: ResourceClaim, status: ResourceClaimStatus) -> ResourceC
 
 
 def released_status(claim: ResourceClaim, uid: str, claim_uid: str) -> ResourceClaimStatus:
-    """The status without one consumer; the very same object where it has no such consumer."""
+    """The status without one consumer; the same object if it has no such consumer."""
     if claim_uid and claim_uid != claim.uid:
         raise api_errors.another_uid(ResourceClaim, claim, claim_uid)
     left = tuple(consumer for consumer in claim.status.reserved_for if consumer.uid != uid)

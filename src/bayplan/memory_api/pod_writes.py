@@ -94,11 +94,11 @@ def merge_condition(
     return (*conditions, replace(condition, last_transition_time=condition.last_transition_time or now))
 
 
-def grace_period(pod: Pod, asked: int | None) -> int:
+def grace_period(pod: Pod, requested: int | None) -> int:
     """The grace period of a pod in seconds; 0 if it never started, or has ended."""
     if not pod.spec.node_name or pod.is_finished:
         return 0
-    period = pod.spec.termination_grace_period_seconds if asked is None else asked
+    period = pod.spec.termination_grace_period_seconds if requested is None else requested
     if period is None:
         return DEFAULT_GRACE_PERIOD_SECONDS
     return period if period >= 0 else 1

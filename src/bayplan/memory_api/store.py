@@ -34,7 +34,7 @@ from bayplan.memory_api.kubelet import Kubelet
 from bayplan.memory_api.pod_writes import RUNNING, bound_status, grace_period, initial_status, patched_status
 
 DEFAULT_HISTORY: Final = 50_000
-"""The minimum number of events kept for each kind: more than any driver makes before watchers run."""
+"""The minimum number of events kept for each kind: more than any caller writes before watchers run."""
 
 _COUNTS_GENERATIONS: Final = frozenset(
     (Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet)
@@ -86,8 +86,8 @@ class MemoryStore:
         self._clock = clock
         self._second = -1
         self._moment = datetime.fromtimestamp(0, UTC)
-        self._random = random.Random(seed)
-        self._uid_prefix = f"{self._random.getrandbits(32):08x}-0000-4000-8000-"
+        self._rng = random.Random(seed)
+        self._uid_prefix = f"{self._rng.getrandbits(32):08x}-0000-4000-8000-"
         self._uids = 0
         self._version = 0
         self._compacted = 0
@@ -216,7 +216,7 @@ class MemoryStore:
         return old if item == old else self._replace(table, old, item)
 
     def update_claim_status(self, item: ResourceClaim) -> ResourceClaim:
-        """Replaces a claim's status, and returns the claim as stored. Nothing new is no write."""
+        """Replaces a claim's status, and returns the claim as stored. Without a change nothing is written."""
         table, meta = self._table(ResourceClaim), item.metadata
         old = table.find(meta.name, meta.namespace)
         if meta.uid and meta.uid != old.uid:
@@ -278,9 +278,9 @@ class MemoryStore:
         With `running` it starts there in the same write.
         """
         pod = self._pods.find(name, namespace)
-        refusal = api_errors.binding_error(pod, uid)
-        if refusal is not None:
-            raise refusal
+        error = api_errors.binding_error(pod, uid)
+        if error is not None:
+            raise error
         now = self.now()
         status = bound_status(pod.status, now)
         if running:
@@ -346,8 +346,8 @@ class MemoryStore:
             change = _ADDED if old is None or (hides and is_hidden(old)) else _MODIFIED
             table.history.append(WatchEvent(change, new, version))
         elif old is not None and not (hides and is_hidden(old)):
-            gone = replace(old, metadata=replace(old.metadata, resource_version=version))
-            table.history.append(WatchEvent(_DELETED, gone, version))
+            deleted = replace(old, metadata=replace(old.metadata, resource_version=version))
+            table.history.append(WatchEvent(_DELETED, deleted, version))
 
     def _table(self, kind: type[ObjectT]) -> _Table[ObjectT]:
         table = self._tables.get(kind)
@@ -363,7 +363,7 @@ class MemoryStore:
         if not meta.generate_name:
             raise api_errors.nameless(table.kind)
         while True:
-            name = meta.generate_name + "".join(self._random.choices(_NAME_SUFFIX, k=5))
+            name = meta.generate_name + "".join(self._rng.choices(_NAME_SUFFIX, k=5))
             if (meta.namespace, name) not in table.objects:
                 return name
 

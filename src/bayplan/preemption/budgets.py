@@ -3,8 +3,8 @@
 Pods are processed in order of importance; every pod that a budget protects uses one of its allowed
 disruptions, and those for which none is left violate it. Each node is evaluated on its own.
 
-Where several budgets protect a pod, releases differ in whether one that it violates keeps it from using
-disruptions of the next (`Release.budget_walk_stops`).
+If several budgets protect a pod, releases differ in whether a violated one prevents it from using disruptions
+of the next (`Release.budget_walk_stops`).
 """
 
 from __future__ import annotations

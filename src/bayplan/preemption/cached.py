@@ -38,7 +38,7 @@ class CachedDryRun:
 
 
 def candidates(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
-    """What evicting would require on these rows, from a cached dry run where that is current."""
+    """What evicting would require on these rows, from a cached dry run where it is current."""
     if outcome.is_local:
         return Candidates(rows, _updated(pod, outcome, rows, outcome.filter_hypothesis))
     table = VictimTable(outcome.cluster.nodes.high)

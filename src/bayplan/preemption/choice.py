@@ -11,8 +11,8 @@ from bayplan.preemption.table import VictimTable
 from bayplan.snapshot.interning import IdColumn
 
 
-def best(table: VictimTable, rows: IdColumn) -> int | None:
-    """The best of these rows, the first of equals; None if there is none."""
+def pick_node(table: VictimTable, rows: IdColumn) -> int | None:
+    """The best of these rows, the first of equals; None if there are none."""
     ties = equally_good(table, rows)
     return int(ties[0]) if len(ties) else None
 

@@ -1,5 +1,4 @@
-"""Evaluates preemption without side effects: whether the pod may preempt, where it helps, which node is
-best."""
+"""Evaluates preemption without side effects: whether the pod may preempt, on which nodes, and the best."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Eviction, FilterOutcome, Nomination, PostFilterResult, fit_error
 from bayplan.framework.status import Code, Status, failure, unschedulable
 from bayplan.preemption.cached import candidates
-from bayplan.preemption.choice import best
+from bayplan.preemption.choice import pick_node
 from bayplan.preemption.table import Candidates, VictimTable
 from bayplan.preemption.victims import PRIORITY_OFFSET, MayEvict, dry_run
 from bayplan.releases import Release
@@ -98,7 +97,7 @@ def ineligible(pod: Pod, outcome: FilterOutcome, *, any_priority: bool = False) 
     for other in cluster.pods_on(row):
         lower = any_priority or other.priority < pod.priority
         if other.is_terminating and lower and _preempted(other):
-            # Victims are terminating there already; evicting elsewhere would cost pods for nothing.
+            # Victims are already terminating there; evicting pods elsewhere would be unnecessary.
             return TERMINATING
     return ""
 
@@ -114,7 +113,7 @@ def _preempted(pod: Pod) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Stop once enough nodes were found: upstream's way, if it is configured."""
+    """Stops once enough candidates are found, as upstream, if that is configured."""
 
     percentage: int
     absolute: int
@@ -142,7 +141,7 @@ def evaluate(
             table.put(dry_run(outcome.cluster, pod.priority, rows, outcome.filter_hypothesis, may_evict))
         found = Candidates(rows, table)
     considered = found.helped if sampling is None else _sampled(found, sampling)
-    return Evaluation(found=found, chosen=best(found.table, considered))
+    return Evaluation(found=found, chosen=pick_node(found.table, considered))
 
 
 def _sampled(found: Candidates, sampling: Sampling) -> IdColumn:
@@ -153,19 +152,19 @@ def _sampled(found: Candidates, sampling: Sampling) -> IdColumn:
     count = len(found.rows)
     wanted = min(count, max(count * sampling.percentage // 100, sampling.absolute))
     first = int(sampling.offset * count)
-    turn = np.concatenate((found.rows[first:], found.rows[:first]))
-    fits = found.table.fits.take(turn)
-    harmless = np.cumsum(fits & (found.table.violations.take(turn) == 0))
-    enough = (harmless >= 1) & (np.cumsum(fits) >= wanted)
+    rotated = np.concatenate((found.rows[first:], found.rows[:first]))
+    fits = found.table.fits.take(rotated)
+    without_violation = np.cumsum(fits & (found.table.violations.take(rotated) == 0))
+    enough = (without_violation >= 1) & (np.cumsum(fits) >= wanted)
     if not enough.any():
-        # Those that violate budgets are remembered up to the same number.
-        return turn[fits][:wanted]
+        # Upstream keeps at most this many candidates that violate budgets.
+        return rotated[fits][:wanted]
     end = int(enough.argmax()) + 1
-    return turn[:end][fits[:end]]
+    return rotated[:end][fits[:end]]
 
 
 def preemption_result(evaluation: Evaluation, outcome: FilterOutcome) -> PostFilterResult:
-    """The answer of a PostFilter plugin that preempts: victims and a nomination, or why there are none."""
+    """The result of a PostFilter plugin that preempts: victims and a nomination, or why there are none."""
     if evaluation.ineligible:
         return PostFilterResult(unschedulable(PREFIX + evaluation.ineligible))
     eviction = evaluation.eviction(outcome.cluster)
@@ -176,9 +175,9 @@ def preemption_result(evaluation: Evaluation, outcome: FilterOutcome) -> PostFil
             eviction,
             alternatives=lambda: evaluation.all_evictions(outcome.cluster),
         )
-    broken = preemption_errors(evaluation)
-    if broken:
-        text = broken[0] if len(broken) == 1 else f"[{', '.join(broken)}]"
+    errors = preemption_errors(evaluation)
+    if errors:
+        text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
         return PostFilterResult(failure(PREFIX + text), Nomination(""))
     return PostFilterResult(unschedulable(PREFIX + why_not(evaluation, outcome)), Nomination(""))
 

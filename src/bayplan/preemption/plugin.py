@@ -1,4 +1,4 @@
-"""The base of plugins that preempt. A policy of its own is a subclass with another `may_evict`."""
+"""The base class of plugins that preempt. Override `may_evict` for another policy."""
 
 from __future__ import annotations
 

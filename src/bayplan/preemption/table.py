@@ -31,7 +31,7 @@ class VictimTable:
         self.earliest_start: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
         self._victims: MutableMapping[int, IdColumn] = {}
         self._latest: DryRun | None = None
-        self._place: IdColumn = np.zeros(rows, dtype=np.intp)
+        self._index_in_latest: IdColumn = np.zeros(rows, dtype=np.intp)
 
     def put(self, found: DryRun) -> None:
         """Stores the results for some rows."""
@@ -47,7 +47,7 @@ class VictimTable:
         if self._latest is None:
             # The first dry run covers most rows; later ones few rows at a time.
             self._latest = found
-            self._place[rows] = np.arange(len(rows))
+            self._index_in_latest[rows] = np.arange(len(rows))
         else:
             for index, row in enumerate(rows.tolist()):
                 self._victims[row] = found.victims_of(index)
@@ -63,7 +63,7 @@ class VictimTable:
         return made
 
     def forget(self, rows: Collection[int]) -> None:
-        """These rows have to be evaluated again, though the previous results can still be read."""
+        """Marks rows to be evaluated again. Their previous results can still be read."""
         if rows:
             self.known[list(rows)] = False
 
@@ -73,7 +73,7 @@ class VictimTable:
         if later is not None:
             return later
         assert self._latest is not None
-        return self._latest.victims_of(int(self._place[row]))
+        return self._latest.victims_of(int(self._index_in_latest[row]))
 
     def _renumbered(self, found: DryRun) -> NDArray[np.int64]:
         numbers = []
@@ -97,7 +97,7 @@ class Candidates:
         return self.rows[self.table.fits.take(self.rows)]
 
     def status_counts(self) -> list[tuple[Status, int]]:
-        """Each reason why it does not help, and the number of rows."""
+        """Each reason why evicting does not help, and the number of rows."""
         ids = self.table.status_id.take(self.rows)
         counts = np.bincount(ids[ids >= 0], minlength=len(self.table.statuses))
         return [

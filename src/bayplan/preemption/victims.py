@@ -71,7 +71,7 @@ def dry_run(
     if may_evict is None:
         candidates = _lower_priority(cluster, priority, rows)
     else:
-        candidates = _chosen(cluster, may_evict, rows)
+        candidates = _allowed_by(cluster, may_evict, rows)
     lengths = candidates.starts[1:] - candidates.starts[:-1]
     statuses = [NO_VICTIMS]
     status_id = np.zeros(len(rows), dtype=np.int64)
@@ -91,7 +91,7 @@ def dry_run(
 
 
 def _no_candidates(rows: IdColumn, status_id: NDArray[np.int64], statuses: list[Status]) -> DryRun:
-    """Evicting helps on none of the rows, because other pods are nominated to them."""
+    """The result if evicting helps on none of the rows."""
     nothing = np.zeros(len(rows), dtype=np.int64)
     return DryRun(
         rows=rows,
@@ -120,9 +120,9 @@ def _summary(
     evicted = candidates.subset(helped)
     breaks_budget = violating(evicted)
     _reprieve(evicted, breaks_budget, filter_hypothesis)
-    gone = evicted.signs < 0
+    removed = evicted.signs < 0
     pods = evicted.cluster.pods
-    slots = _most_important_first(evicted, gone, breaks_budget)
+    slots = _most_important_first(evicted, removed, breaks_budget)
     starts = np.zeros(count + 1, dtype=np.intp)
     per_row = np.zeros(count, dtype=np.intp)
     ones = np.ones(len(evicted.slots), dtype=np.int64)
@@ -160,23 +160,23 @@ def _summary(
         result.earliest_start[with_victims] = np.minimum.reduceat(
             np.where(among_highest, start_times, latest), first
         )
-        result.violations[with_victims] = np.add.reduceat(breaks_budget[gone].astype(np.int64), first)
+        result.violations[with_victims] = np.add.reduceat(breaks_budget[removed].astype(np.int64), first)
     return result
 
 
 def _most_important_first(
-    evicted: Hypothesis, gone: NDArray[np.bool_], breaks_budget: NDArray[np.bool_]
+    evicted: Hypothesis, removed: NDArray[np.bool_], breaks_budget: NDArray[np.bool_]
 ) -> IdColumn:
     """The victims of each row; of equally important ones those that violate a budget come first.
 
     Upstream appends the other victims to the violating ones and sorts by importance. Its sort keeps equal
     elements in order up to twelve; beyond that see docs/differences.md.
     """
-    slots = evicted.slots[gone]
-    violating = breaks_budget[gone]
+    slots = evicted.slots[removed]
+    violating = breaks_budget[removed]
     if not violating.any() or violating.all():
         return slots
-    row = np.repeat(np.arange(len(evicted)), evicted.starts[1:] - evicted.starts[:-1])[gone]
+    row = np.repeat(np.arange(len(evicted)), evicted.starts[1:] - evicted.starts[:-1])[removed]
     pods = evicted.cluster.pods
     priority, start = pods.priority.array.take(slots), pods.start.array.take(slots)
     return slots.take(np.lexsort((~violating, start, -priority, row)))
@@ -193,12 +193,12 @@ def _reprieve(
     if breaks_budget.any():
         turn = np.lexsort((~breaks_budget, np.repeat(np.arange(len(lengths)), lengths)))
     for rank in range(int(lengths.max(initial=0))):
-        still = (lengths > rank).nonzero()[0]
-        given_back = turn.take(starts.take(still) + rank)
-        evicted.signs[given_back] = 0
-        there = evicted if len(still) == len(lengths) else evicted.subset(still)
-        refused = given_back[~filter_hypothesis(there).passing]
-        evicted.signs[refused] = -1
+        positions = (lengths > rank).nonzero()[0]
+        reprieved = turn.take(starts.take(positions) + rank)
+        evicted.signs[reprieved] = 0
+        hypothesis = evicted if len(positions) == len(lengths) else evicted.subset(positions)
+        rejected = reprieved[~filter_hypothesis(hypothesis).passing]
+        evicted.signs[rejected] = -1
 
 
 def _lower_priority(cluster: Cluster, priority: int, rows: IdColumn) -> Hypothesis:
@@ -207,8 +207,8 @@ def _lower_priority(cluster: Cluster, priority: int, rows: IdColumn) -> Hypothes
     pods = cluster.pods
     if len(rows) <= FEW_ROWS:
         few = rows.tolist()
-        gone = [[(slot, -1) for slot in _ordered_on(cluster, priority, row)] for row in few]
-        return Hypothesis.on_few_rows(cluster, few, gone)
+        removed = [[(slot, -1) for slot in _ordered_on(cluster, priority, row)] for row in few]
+        return Hypothesis.on_few_rows(cluster, few, removed)
     at = np.full(cluster.nodes.high, -1, dtype=np.intp)
     at[rows] = np.arange(len(rows))
     slots = (pods.assigned.read & (pods.priority.read < priority)).nonzero()[0]
@@ -228,26 +228,28 @@ def _lower_priority(cluster: Cluster, priority: int, rows: IdColumn) -> Hypothes
     return Hypothesis(cluster, rows, slots, starts, np.full(len(slots), -1, dtype=np.int64))
 
 
-def _chosen(cluster: Cluster, may_evict: MayEvict, rows: IdColumn) -> Hypothesis:
-    """The same for pods that a plugin chooses."""
+def _allowed_by(cluster: Cluster, may_evict: MayEvict, rows: IdColumn) -> Hypothesis:
+    """A hypothesis without the pods that a plugin allows to evict, ordered in the same way."""
     pods = cluster.pods.pod
-    gone = []
+    removed = []
     for row in rows.tolist():
         slots = _by_importance(cluster, cluster.row_pods[row])
         here = [pod for slot in reversed(slots) if (pod := pods[slot]) is not None]
         chosen = {pod.uid for pod in may_evict(row, here)}
-        gone.append([(slot, -1) for slot in slots if (pod := pods[slot]) is not None and pod.uid in chosen])
-    return Hypothesis.on_few_rows(cluster, rows.tolist(), gone)
+        removed.append(
+            [(slot, -1) for slot in slots if (pod := pods[slot]) is not None and pod.uid in chosen]
+        )
+    return Hypothesis.on_few_rows(cluster, rows.tolist(), removed)
 
 
 def _ordered_on(cluster: Cluster, priority: int, row: int) -> list[int]:
-    """The same for one row."""
+    """The pods of lower priority on one row, most important first."""
     priorities = cluster.pods.priority.cell
     return _by_importance(cluster, [slot for slot in cluster.row_pods[row] if priorities[slot] < priority])
 
 
 def _by_importance(cluster: Cluster, slots: Sequence[int]) -> list[int]:
-    """Most important first."""
+    """Sorts slots, most important first."""
     pods = cluster.pods
     priorities, start, position = pods.priority.cell, pods.start.cell, pods.position.cell
     return sorted(slots, key=lambda slot: (-priorities[slot], start[slot], position[slot]))

@@ -77,11 +77,11 @@ class BranchStore(MemoryStore):
     def mark(self) -> None:
         """Changes from now on can be reverted; uids and generated names are then repeated."""
         self._undo.mark()
-        uids, chance = self._uids, self._random.getstate()
+        uids, rng_state = self._uids, self._rng.getstate()
 
         def revert() -> None:
             self._uids = uids
-            self._random.setstate(chance)
+            self._rng.setstate(rng_state)
 
         self._undo.record(revert)
 
