@@ -6,7 +6,7 @@ import pytest
 
 from bayplan.api.pod import Container, Pod, ResourceRequirements
 from bayplan.metrics import resource_chunks, resource_exposition
-from bayplan.metrics.resources import PODS_A_CHUNK
+from bayplan.metrics.resources import PODS_PER_CHUNK
 from bayplan.testing.builders import make_pod
 
 from .scrape import Shape, shapes, values
@@ -93,7 +93,7 @@ def test_both_families_have_their_form() -> None:
 
 
 def test_a_family_is_one_piece_however_many_chunks_it_comes_in() -> None:
-    pods = [make_pod(f"p{i}", cpu=1) for i in range(PODS_A_CHUNK + 1)]
+    pods = [make_pod(f"p{i}", cpu=1) for i in range(PODS_PER_CHUNK + 1)]
     chunks = list(resource_chunks(pods))
     text = b"".join(chunks).decode()
     assert (len(chunks), text.count("# TYPE"), len(values(text, REQUEST))) == (2, 1, len(pods))

@@ -1,8 +1,8 @@
-"""From our instruments to the text that Prometheus scrapes, through prometheus-client.
+"""Converts our instruments to the text that Prometheus scrapes, with prometheus-client.
 
-Families come by name and their series by label values, as upstream shows them; a family without a series is
-left out. Bounds of buckets are written as Go writes them (`1`, `2.592e+06`): Prometheus tells series apart
-by that text.
+Families are sorted by name and their series by label values, as upstream; a family without a series is
+omitted. Bounds of buckets are written as in Go (`1`, `2.592e+06`), because Prometheus identifies series by
+that text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def exposition(families: Families) -> bytes:
 
 
 class FamilyCollector(Collector):
-    """Hands our families to prometheus-client."""
+    """Provides our families to prometheus-client."""
 
     def __init__(self, families: Families) -> None:
         self._families = families
@@ -43,7 +43,7 @@ class FamilyCollector(Collector):
 
 
 def as_metric(family: Family[Any]) -> Metric:
-    """A family as prometheus-client knows it. It adds the `_total` of a counter's name itself."""
+    """A family as prometheus-client expects it. It adds the `_total` of a counter's name itself."""
     spec = family.spec
     name = spec.name.removesuffix(_TOTAL) if spec.kind is Kind.COUNTER else spec.name
     metric = Metric(name, f"[{spec.level}] {spec.help}", spec.kind.value)

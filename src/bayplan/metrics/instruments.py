@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_PENDING: Final = 4096
-"""Observations of a histogram that are kept before they are sorted into buckets."""
+"""The number of observations of a histogram that are kept before they are sorted into buckets."""
 
 
 class Kind(StrEnum):

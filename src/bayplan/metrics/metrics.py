@@ -1,7 +1,7 @@
 """The interface between a scheduler and its metrics, and an implementation that records nothing.
 
-Queue, cache, framework and loop call `Metrics`. Its methods do nothing, so that measuring costs nothing where
-it is not wanted (`bayplan decide`, a simulation); `scheduler.py` has the implementation that records. Callers
+Queue, cache, framework and loop call `Metrics`. Its methods do nothing, so that measuring costs nothing if it
+is not needed (`bayplan decide`, a simulation); `scheduler.py` has the implementation that records. Callers
 that would have to read a clock check `enabled` first.
 
 All durations are in seconds and come from the caller: nothing here reads a clock. Status codes may be given
@@ -64,7 +64,7 @@ class Metrics:
         """The number of running tasks by type: `binding`, `PreBind`, ..."""
 
     def flush(self) -> None:
-        """Sorts pending observations into buckets now and then; to be called every few dozen pods."""
+        """Sorts pending observations into buckets from time to time. Call it every few dozen pods."""
 
     # Attempts
 
@@ -107,12 +107,12 @@ class Metrics:
         """A cluster event was handled."""
 
     def hint(self, plugin: str, event: str, result: str, seconds: float) -> None:
-        """A queueing hint has answered `Queue`, `QueueSkip` or `Error`."""
+        """A queueing hint has returned `Queue`, `QueueSkip` or `Error`."""
 
     # Framework
 
     def extension_point(self, profile: str, point: str, code: LabelValue) -> Observe:
-        """Records how long all plugins of a point took, where they ended with this code."""
+        """Records how long all plugins of a point took, if they ended with this code."""
         return ignore
 
     def cycles_before_sample(self) -> int:

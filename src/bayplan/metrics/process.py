@@ -1,7 +1,6 @@
-"""What the operating system says about this process (`process_*`), read on scrape.
+"""Metrics of the operating system about this process (`process_*`), read on scrape.
 
-prometheus-client knows most of it; what kube-scheduler shows beyond that is added here. Where the system has
-no /proc there is none of it.
+prometheus-client has most of them; the others of kube-scheduler are added here. Without /proc there are none.
 """
 
 from __future__ import annotations
@@ -16,17 +15,19 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 _LIMITS: Final = Path("/proc/self/limits")
 _NETSTAT: Final = Path("/proc/self/net/netstat")
 _UNLIMITED: Final = float(2**64 - 1)
-"""How Go shows a limit that is none."""
+"""How Go shows that there is no limit."""
 
 _collector: Final = ProcessCollector(registry=None)
 
 
 def process_metrics() -> Iterator[Metric]:
     yield from _collector.collect()
-    most = _address_space()
-    if most is not None:
+    max_bytes = _address_space()
+    if max_bytes is not None:
         yield GaugeMetricFamily(
-            "process_virtual_memory_max_bytes", "Maximum amount of virtual memory available in bytes.", most
+            "process_virtual_memory_max_bytes",
+            "Maximum amount of virtual memory available in bytes.",
+            max_bytes,
         )
     octets = _octets()
     if octets is not None:

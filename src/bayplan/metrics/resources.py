@@ -1,8 +1,8 @@
-"""/metrics/resources: what every pod asks for, as kube-scheduler reckons it.
+"""/metrics/resources: requests and limits of every pod, as kube-scheduler computes them.
 
-A series for each pod and resource: in a large cluster half a million lines, more than prometheus-client
-could write in a second or two. So the lines are written here, and in chunks: a server lets others run in
-between.
+There is a series for each pod and resource: in a large cluster half a million lines, which prometheus-client
+could not write in a second or two. So the lines are written here, in chunks, so that a server can do other
+work in between.
 """
 
 from __future__ import annotations
@@ -23,30 +23,29 @@ from bayplan.api.quantity import (
 from bayplan.api.requests import container_limits, fit_requests
 from bayplan.metrics.text import escaped, go_float
 
-PODS_A_CHUNK: Final = 500
+PODS_PER_CHUNK: Final = 500
 
 _HELP: Final = (
-    "[STABLE] What pods {what}, by pod and resource, as the scheduler and the kubelet reckon it; "
-    "unit says in which unit, where there is one."
+    "[STABLE] Resource {what} of each pod, as the scheduler and the kubelet compute them; "
+    "the label unit is the unit of the resource, if it has one."
 )
 
 
 def resource_exposition(pods: Sequence[Pod]) -> bytes:
-    """The answer to GET /metrics/resources."""
+    """The response to GET /metrics/resources."""
     return b"".join(resource_chunks(pods))
 
 
 def resource_chunks(pods: Sequence[Pod]) -> Iterator[bytes]:
-    """The same, a few hundred pods at a time."""
-    yield from _family("kube_pod_resource_limit", "are limited to", pods, pod_limits)
-    yield from _family("kube_pod_resource_request", "request", pods, fit_requests)
+    """The response in chunks of a few hundred pods."""
+    yield from _family("kube_pod_resource_limit", "limits", pods, pod_limits)
+    yield from _family("kube_pod_resource_request", "requests", pods, fit_requests)
 
 
 def pod_limits(pod: Pod) -> dict[str, int]:
     """The pod's limit by resource, in the units of requests.
 
-    A limit for the pod as a whole replaces that of its containers; overhead is added only to limits that
-    there are.
+    A limit of the pod as a whole replaces those of its containers; overhead is added only to existing limits.
     """
     limits = container_limits(pod.spec)
     if pod.spec.resources is not None:
@@ -63,11 +62,11 @@ def _family(
     name: str, what: str, pods: Sequence[Pod], amounts: Callable[[Pod], Mapping[str, int]]
 ) -> Iterator[bytes]:
     head = f"# HELP {name} {_HELP.format(what=what)}\n# TYPE {name} gauge\n"
-    for start in range(0, len(pods), PODS_A_CHUNK):
+    for start in range(0, len(pods), PODS_PER_CHUNK):
         lines = [
             line
-            for pod in pods[start : start + PODS_A_CHUNK]
-            # One that never ran cannot have finished, whatever its phase says.
+            for pod in pods[start : start + PODS_PER_CHUNK]
+            # A pod that never ran cannot have finished, whatever its phase.
             if not (pod.is_finished and pod.spec.node_name)
             for line in _lines(name, pod, amounts(pod))
         ]
@@ -79,7 +78,7 @@ def _family(
 def _lines(name: str, pod: Pod, amounts: Mapping[str, int]) -> Iterator[str]:
     spec = pod.spec
     priority = "" if spec.priority is None else spec.priority
-    whose = (
+    head_of_line = (
         f'{name}{{namespace="{escaped(pod.namespace)}",node="{escaped(spec.node_name)}",'
         f'pod="{escaped(pod.name)}",priority="{priority}",'
     )
@@ -87,7 +86,7 @@ def _lines(name: str, pod: Pod, amounts: Mapping[str, int]) -> Iterator[str]:
         if amount:
             value = amount / 1000 if resource == CPU else amount
             yield (
-                f'{whose}resource="{escaped(resource)}",scheduler="{escaped(spec.scheduler_name)}",'
+                f'{head_of_line}resource="{escaped(resource)}",scheduler="{escaped(spec.scheduler_name)}",'
                 f'unit="{_unit(resource)}"}} {go_float(value)}\n'
             )
 

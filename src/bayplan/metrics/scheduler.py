@@ -36,7 +36,7 @@ _VERSION_DIGITS: Final = 15
 
 
 class SchedulerMetrics(Metrics):
-    """Records everything; `exposition()` is the answer to a scrape.
+    """Records everything; `exposition()` is the response to a scrape.
 
     Args:
         sampler: decides which cycles are sampled. It is a generator of its own, so that decisions are the
@@ -117,7 +117,7 @@ class SchedulerMetrics(Metrics):
         self._read_on_scrape(scheduler.UNREADABLE_OBJECTS, read)
 
     def declare_informer(self, group: str, version: str, kind: str, read: Callable[[], str]) -> Observe:
-        # Upstream forms this name of a resource, also where its real plural is another: storageclasss.
+        # As upstream, even if the real plural is different: storageclasss.
         labels = (_COMPONENT, group, version, f"{kind.lower()}s")
         self.families[varying.INFORMER_QUEUED][labels]
         self._informers.append((self.families[varying.INFORMER_VERSION][labels], read))
@@ -222,7 +222,7 @@ class SchedulerMetrics(Metrics):
     # Scrapes
 
     def exposition(self) -> bytes:
-        """All metrics as text, in the format of Prometheus: the answer to GET /metrics."""
+        """All metrics as text, in the format of Prometheus: the response to GET /metrics."""
         # Imported here because only a scrape needs prometheus-client, which takes a while to load.
         from bayplan.metrics.exposition import exposition
 
@@ -258,7 +258,7 @@ class SchedulerMetrics(Metrics):
         self.families.flush()
 
     def _update_entities(self) -> None:
-        """A series appears when the first pod is in its queue."""
+        """Updates the gauges of queued entities. A series appears with the first pod in its queue."""
         entities = self.families[varying.QUEUED_ENTITIES]
         for queue, value in self._pending_pods().items():
             if value or (queue, POD) in entities or any(queue == known for known, _ in self._incoming.series):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""Of a scrape."""
+"""The content type of a scrape."""
 
 
 def go_float(value: float) -> str:
-    """The shortest text of a number, in the form that Go gives it: an exponent from 1e+06 on."""
+    """The shortest text of a number, formatted as in Go: with an exponent from 1e+06 on."""
     text = repr(float(value))
     if "e" in text or abs(value) < 1e6:
         return text.removesuffix(".0")
@@ -22,5 +22,5 @@ def go_float(value: float) -> str:
 
 
 def escaped(label_value: str) -> str:
-    """A label value unchanged between quotes."""
+    """A label value, escaped to be quoted."""
     return label_value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -21,8 +21,8 @@ from bayplan.releases import DEFAULT_RELEASE, parse_release
 
 HELP_COLUMN: Final = 34
 ABOUT: Final = (
-    "Schedules the pods of a Kubernetes cluster, in place of kube-scheduler or beside it, until it is told "
-    "to stop. Flags, configuration, messages and exit statuses are those of kube-scheduler v1.36 or v1.37."
+    "Schedules the pods of a Kubernetes cluster, instead of kube-scheduler or beside it, until it is "
+    "stopped. Flags, configuration, messages and exit statuses are those of kube-scheduler v1.36 or v1.37."
 )
 
 

@@ -1,7 +1,7 @@
 """SIGUSR2: compares the scheduler's cache with the API server and logs its contents.
 
-For suspected inconsistencies. Nodes and bound pods are compared with the informers' copies; then the usage of
-every node and the pending pods are logged. Nothing is scheduled meanwhile.
+Use it if you suspect an inconsistency. Nodes and bound pods are compared with the informers' copies; then the
+usage of every node and the pending pods are logged. Nothing is scheduled meanwhile.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _node_mismatch(scheduler: Scheduler) -> tuple[list[str], list[str]]:
 def _pod_mismatch(scheduler: Scheduler) -> tuple[list[str], list[str]]:
     """Pods with a node that the cache lacks or has on another node, and pods that only the cache has.
 
-    Assumed pods are not confirmed yet, and no difference.
+    Assumed pods are not confirmed yet, so they do not count as a difference.
     """
     cache, cluster = scheduler.context.cache, scheduler.context.cluster
     known = {pod.uid: pod for pod in scheduler.pods.all() if pod.spec.node_name}
@@ -71,9 +71,9 @@ def _node_lines(scheduler: Scheduler) -> Iterable[str]:
     nodes = scheduler.context.cluster.nodes
     cpu, memory = nodes.resource(CPU), nodes.resource(MEMORY)
     for name, row in sorted(nodes.row_of.items()):
-        gone = "" if nodes.node[row] is not None else " (the node is gone)"
+        note = "" if nodes.node[row] is not None else " (the node was deleted)"
         yield (
-            f"{name}{gone}: {nodes.pod_count.cell[row]} of {nodes.allowed_pods.cell[row]} pods, "
+            f"{name}{note}: {nodes.pod_count.cell[row]} of {nodes.allowed_pods.cell[row]} pods, "
             f"cpu {cpu.requested.cell[row]}m of {cpu.allocatable.cell[row]}m, "
             f"memory {memory.requested.cell[row]} of {memory.allocatable.cell[row]}"
         )

@@ -1,4 +1,4 @@
-"""What a scheduler serves over HTTPS, created from its flags: probes, metrics, configuration.
+"""The HTTPS endpoints of a scheduler, created from its flags: probes, metrics, configuration.
 
 `bayplan.serving` serves without depending on the scheduler; this module passes it the addresses, the clients
 for authentication and authorization, and the contents.
@@ -38,7 +38,7 @@ from bayplan.serving.routes import About, Routes
 from bayplan.serving.server import SecureServer
 
 REVIEW_SECONDS: Final = 10.0
-"""The client of TokenReviews and SubjectAccessReviews."""
+"""The timeout and rate limit of TokenReviews and SubjectAccessReviews."""
 REVIEW_QPS: Final = 50.0
 REVIEW_BURST: Final = 100
 
@@ -50,8 +50,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What a process provides. All functions are called for each response."""
+class ServedContent:
+    """The content that a process serves. All functions are called for each response."""
 
     metrics: SchedulerMetrics
     pods: Callable[[], Sequence[Pod]]
@@ -68,7 +68,7 @@ class Shown:
 class Endpoints:
     """Serves connections of these sockets until the end of the block."""
 
-    def __init__(self, settings: Settings, shown: Shown, sockets: Sequence[socket.socket]) -> None:
+    def __init__(self, settings: Settings, shown: ServedContent, sockets: Sequence[socket.socket]) -> None:
         self._settings = settings
         self._shown = shown
         self._sockets = sockets
@@ -133,17 +133,17 @@ class Endpoints:
 
     def _access_control(self) -> AccessControl:
         flags = self._settings.flags
-        requester = self._reviewer("authentication", flags["authentication-kubeconfig"])
-        if requester is None:
+        authenticator = self._reviewer("authentication", flags["authentication-kubeconfig"])
+        if authenticator is None:
             log_no_reviews("authentication", "tokens and client certificates of the cluster are ignored")
-        whether = self._reviewer("authorization", flags["authorization-kubeconfig"])
-        if whether is None:
-            log_no_reviews("authorization", "only the paths that are always allowed are open")
+        authorizer = self._reviewer("authorization", flags["authorization-kubeconfig"])
+        if authorizer is None:
+            log_no_reviews("authorization", "only the paths that are always allowed are accessible")
         return delegated_access(
             authentication_settings(flags),
             authorization_settings(flags),
-            authentication_client=requester,
-            authorization_client=whether,
+            authentication_client=authenticator,
+            authorization_client=authorizer,
         )
 
     def _reviewer(self, what: str, kubeconfig: str) -> Requests | None:
@@ -162,7 +162,11 @@ class Endpoints:
 
 
 def log_no_reviews(what: str, consequence: str) -> None:
-    logs.log(_log, logging.WARNING, f"No --{what}-kubeconfig was given, and this is no pod: {consequence}")
+    logs.log(
+        _log,
+        logging.WARNING,
+        f"No --{what}-kubeconfig was given, and this process does not run in a pod: {consequence}",
+    )
 
 
 # Metrics
@@ -194,12 +198,12 @@ def without(exposition: bytes, names: Sequence[str]) -> bytes:
     """All metrics except these families."""
     if not names:
         return exposition
-    gone = {name.encode() for name in names}
+    removed = {name.encode() for name in names}
     kept: list[bytes] = []
     keep = True
     for line in exposition.splitlines(keepends=True):
         if line.startswith((b"# HELP ", b"# TYPE ")):
-            keep = line.split(b" ", 3)[2].strip() not in gone
+            keep = line.split(b" ", 3)[2].strip() not in removed
         if keep:
             kept.append(line)
     return b"".join(kept)

@@ -84,10 +84,10 @@ def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
 
 
 def _set_levels(rules: Sequence[tuple[str, int]]) -> Iterator[int]:
-    """Lets loggers of single files say more than the others. Yields what all have to say for other rules.
+    """Sets the levels of loggers of single files. Yields the verbosities that other loggers need, too.
 
-    Otherwise every message of every file would be made and then thrown away, which costs more than some of
-    the work that it is about. Plugins, ours and others', share one logger, whose files are not known.
+    Otherwise every message of every file would be created and then dropped, which costs more than some of the
+    work that it describes. All plugins share one logger, whose files are not known.
     """
     modules = tuple(_modules()) if rules else ()
     for pattern, v in rules:
@@ -99,7 +99,7 @@ def _set_levels(rules: Sequence[tuple[str, int]]) -> Iterator[int]:
 
 
 def _modules() -> Iterator[str]:
-    """Of all our files, whose loggers have their names."""
+    """The names of all our modules, which are those of their loggers."""
     for path in Path(bayplan.__file__).parent.rglob("*.py"):
         yield ".".join(("bayplan", *path.relative_to(Path(bayplan.__file__).parent).with_suffix("").parts))
 

@@ -50,7 +50,7 @@ def scheduling_permissions() -> frozenset[Permission]:
         Permission(_DEVICES, "resourceclaims/status", "patch"),
         Permission(_DEVICES, "resourceclaims/binding", "update"),
         Permission(_DEVICES, "resourceclaims/binding", "patch"),
-        # Events, and their series; in the old API version where there is no other, and for leases.
+        # Events and their series; core/v1 for leases, and if the server has no other version.
         Permission("events.k8s.io", "events", "create"),
         Permission("events.k8s.io", "events", "patch"),
         Permission("", "events", "create"),

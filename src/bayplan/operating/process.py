@@ -9,8 +9,8 @@ they need takes as long to import and to prepare as the cluster to read, and the
 for it. Connections that are opened before are answered then.
 
 The background tasks (watching, holding the lease, scheduling) never end by themselves: if one fails, the
-process ends. A lost lease is such a failure, and nothing is waited for then: another process may already be
-scheduling.
+process ends. A lost lease is such a failure; the process then ends at once, because another process may
+already be scheduling.
 """
 
 from __future__ import annotations
@@ -87,8 +87,7 @@ class Process:
 
         Raises:
             BayplanError: it cannot start or continue; or it was stopped without leader election, which
-            kube-scheduler
-                treats as a failure.
+                kube-scheduler treats as a failure.
         """
         self._listen_for_signals()
         version = f"v{self._settings.config.release.patch_version}"
@@ -112,19 +111,19 @@ class Process:
                         sockets = await listen(serving_settings(self._settings.flags))
                         serving = self._serve(scheduler, election, sockets)
                         self._serving.append(asyncio.ensure_future(serving))
-                    await self._live(scheduler, election)
+                    await self._run_until_stopped(scheduler, election)
                 finally:
                     await cancel_all(self._serving)
         if election is None:
             raise FinishedError("finished without leader elect")
         log(_log, logging.INFO, "Requested to terminate, exiting")
 
-    async def _live(self, scheduler: Scheduler, election: LeaderElection | None) -> None:
+    async def _run_until_stopped(self, scheduler: Scheduler, election: LeaderElection | None) -> None:
         """Runs until stopped; returns when everything has ended."""
         try:
             await self._work(scheduler, election)
         except _StoppedError:
-            log(_log, logging.INFO, "Received a signal to stop, finishing the bindings under way")
+            log(_log, logging.INFO, "Received a signal to stop, finishing the bindings in progress")
             await self._finish(scheduler, election)
         finally:
             await scheduler.close()
@@ -144,7 +143,7 @@ class Process:
             make_identity(),
             component=config.profiles[0].scheduler_name,
             events=leases.events(),
-            # The component's name, whatever the lease's name is: as upstream.
+            # As upstream: the name of the component, not of the lease.
             status=self._metrics.families[LEADER][("kube-scheduler",)],
         )
 
@@ -170,7 +169,7 @@ class Process:
     def _make_endpoints(
         self, scheduler: Scheduler, election: LeaderElection | None, sockets: Sequence[socket.socket]
     ) -> Endpoints:
-        from bayplan.operating.endpoints import Endpoints, Shown
+        from bayplan.operating.endpoints import Endpoints, ServedContent
 
         def pods() -> list[Pod]:
             leads = self._scheduling is not None and (election is None or election.is_leader)
@@ -178,7 +177,7 @@ class Process:
 
         return Endpoints(
             self._settings,
-            Shown(
+            ServedContent(
                 metrics=self._metrics,
                 pods=pods,
                 synced=self._synced.is_set,
@@ -197,7 +196,7 @@ class Process:
             await asyncio.wait_for(self._synced.wait(), MAX_SERVING_DELAY_SECONDS)
         # In a thread: the first pods need not wait for the imports.
         async with await asyncio.to_thread(self._make_endpoints, scheduler, election, sockets):
-            gc.freeze()  # as in `_follow`
+            gc.freeze()  # as in `_sync`
             await asyncio.Event().wait()
 
     # The stages
@@ -207,21 +206,21 @@ class Process:
         if election is not None and self._settings.config.delay_cache_until_active:
             await self._lead(election)
             log(_log, logging.INFO, "Starting informers and waiting for sync...")
-            await self._follow(scheduler)
+            await self._sync(scheduler)
             log(_log, logging.INFO, "Sync completed")
         else:
-            await self._follow(scheduler)
+            await self._sync(scheduler)
             if election is not None:
                 await self._lead(election)
         self._scheduling = self._start(scheduler.schedule())
         await self._before_stop(asyncio.Event().wait())
 
-    async def _follow(self, scheduler: Scheduler) -> None:
+    async def _sync(self, scheduler: Scheduler) -> None:
         self._start(scheduler.watch())
         await self._before_stop(_synced(scheduler.informers))
         self._synced.set()
-        # Most objects known by now stay: the garbage collector need not visit them again. Nor now: that would
-        # delay the first binding, and what the start leaves behind as garbage is less than a megabyte.
+        # Most objects that exist now stay, so the garbage collector need not visit them again. It does not
+        # run first: that would delay the first binding, and there is less than a megabyte of garbage.
         gc.freeze()
         log(_log, verbosity(3), "Handlers synced")
 
@@ -230,7 +229,7 @@ class Process:
         self._start(election.hold())
 
     async def _finish(self, scheduler: Scheduler, election: LeaderElection | None) -> None:
-        """No new attempt is started; those in progress may finish, and the lease is released.
+        """Starts no new attempts, waits for those in progress, and releases the lease.
 
         A decision that waits for an extender is dropped: it has had no effect yet.
         """
@@ -251,14 +250,14 @@ class Process:
 
     async def _before_stop(self, work: Coroutine[Any, Any, object]) -> None:
         """Waits for the work. Raises _StoppedError, or the error of a background task."""
-        doing = asyncio.ensure_future(work)
+        waiting = asyncio.ensure_future(work)
         stop = asyncio.ensure_future(self._stopped.wait())
         try:
-            await first_to_end([doing, *self._background, *self._serving, stop])
-            if not doing.done():
+            await first_to_end([waiting, *self._background, *self._serving, stop])
+            if not waiting.done():
                 raise _StoppedError
         finally:
-            await cancel_all([doing, stop])
+            await cancel_all([waiting, stop])
 
     def _listen_for_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -289,5 +288,5 @@ async def _synced(informers: Sequence[Informer[Any]]) -> None:
                 logging.WARNING,
                 "No pod is scheduled before all of these have been listed",
                 waitingFor=", ".join(informer.kind.__name__ for informer in waiting),
-                err="; ".join(sorted(problems)) or "no answer yet",
+                err="; ".join(sorted(problems)) or "no response yet",
             )

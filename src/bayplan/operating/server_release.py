@@ -1,8 +1,8 @@
-"""Which release a process decides as if no flag says so: that of its API server, as it is at the start.
+"""The release that a process decides as if no flag names one: that of its API server at the start.
 
-A later upgrade of the server changes nothing before the next start: rules that change while pods wait would
-be hard to explain. A server that is not there yet is waited for, because the scheduler of a control plane
-often starts before it.
+A later upgrade of the server has no effect before the next start: rules that change while pods wait would be
+hard to explain. If the server is not reachable yet, the process waits for it, because the scheduler of a
+control plane often starts first.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _log = logging.getLogger(__name__)
 
 
 class StoppedError(BayplanError):
-    """A signal arrived before the server has answered."""
+    """A signal arrived before the server responded."""
 
 
 def release_of_server(access: Access) -> Release:
-    """The release nearest to the version of the API server. Waits until the server answers.
+    """The release nearest to the version of the API server. Waits until the server responds.
 
     Raises:
         StoppedError: the process was asked to stop meanwhile.
@@ -70,7 +70,7 @@ async def _release_of_server(access: Access) -> Release:
                 log(
                     _log,
                     logging.WARNING,
-                    "The API server has a version that is not built in; using the nearest one",
+                    "The version of the API server is not implemented; using the nearest one",
                     server=version.git_version,
                     emulated=release.version,
                 )

@@ -274,10 +274,10 @@ def _minor_of(text: str) -> int | None:
 
 
 def _metric_problems(flags: FlagValues, release: Release) -> Iterator[str]:
-    asked = flags["show-hidden-metrics-for-version"]
-    if asked not in ("", release.previous_version):
+    wanted = flags["show-hidden-metrics-for-version"]
+    if wanted not in ("", release.previous_version):
         detail = f"must be omitted or have the value '{release.previous_version}'; {_ONLY_PREVIOUS}"
-        yield str(invalid("metrics.showHiddenMetricsForVersion", asked, detail))
+        yield str(invalid("metrics.showHiddenMetricsForVersion", wanted, detail))
     for name in ("allow-metric-labels", "allow-metric-labels-manifest"):
         if flags[name]:
             yield f"--{name}: not built into bayplan yet"

@@ -1,6 +1,6 @@
 """From flags to a running process, and from its end to an exit status.
 
-0   stopped while leading or waiting to lead; or only asked to write something
+0   stopped by a signal while leading or waiting to lead; or only a configuration was written
 1   anything else: the log has `"command failed" err="…"`
 """
 
@@ -65,8 +65,8 @@ def start(flags: FlagValues) -> int:
 def settings_of_any_release(flags: FlagValues) -> Settings:
     """The settings as the first release that accepts flags and file.
 
-    They are checked before the server is asked for its version, so that a mistake is reported at once, and
-    checked again as the server's release. Until then, what is valid in any release is valid.
+    They are checked before the version of the server is requested, so that errors are reported at once, and
+    again for the server's release. The first check accepts everything that is valid in some release.
 
     Raises:
         BayplanError: no release accepts them; the error is that of the default one.
@@ -82,7 +82,7 @@ def settings_of_any_release(flags: FlagValues) -> Settings:
 
 
 def _check(settings: Settings) -> None:
-    """Reports what otherwise only shows when the parts of the process are made, after the server answered.
+    """Checks what would otherwise fail only after the server has responded, when the process is assembled.
 
     Raises:
         BayplanError: the settings of leader election, rate limit or serving are wrong.
