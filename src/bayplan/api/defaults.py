@@ -39,6 +39,7 @@ DEFAULT_GRACE_PERIOD_SECONDS: Final = 30
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 _R = TypeVar("_R", bound=Record)
+_O = TypeVar("_O", bound=Object)
 _RequestT = TypeVar("_RequestT", ExactDeviceRequest, DeviceSubRequest)
 _T = TypeVar("_T")
 
@@ -51,14 +52,20 @@ def with_defaults(objects: Iterable[Object], stored: Sequence[Object] = ()) -> l
     Raises:
         InputError: a pod names a priority class that is not there.
     """
-    objects = [_defaulted(obj) for obj in objects]
+    objects = [defaulted(obj) for obj in objects]
+    if not objects:
+        return []
     admit = Admission((*stored, *objects)).admit
     return [admit(obj) for obj in objects]
 
 
-def _defaulted(obj: Object) -> Object:
+def defaulted(obj: _O) -> _O:
+    """An object with the fields that a server sets whenever it reads it. Admission is not included."""
     default = _DEFAULTS.get(type(obj))
-    return obj if default is None else default(obj)
+    if default is None:
+        return obj
+    made: _O = default(obj)
+    return made
 
 
 def _pod(pod: Pod) -> Pod:
@@ -203,7 +210,7 @@ def _exact_request(request: _RequestT) -> _RequestT:
     return _with(request, allocation_mode=mode, count=count, tolerations=tolerations)
 
 
-_DEFAULTS: Final[Mapping[type[Object], Callable[[Any], Object]]] = {
+_DEFAULTS: Final[Mapping[type[Object], Callable[[Any], Any]]] = {
     CSIDriver: _csi_driver,
     Namespace: _namespace,
     Node: _node,

@@ -99,8 +99,10 @@ def _read(file: _Readable, source: str, *, is_gzip: bool, size: int) -> bytes:
             limit, problem = unpacked, _TOO_LARGE_UNPACKED
     parts = []
     length = 0
+    # A file of known size in one piece: joining many copies everything once more.
+    chunk = _CHUNK if is_gzip else max(_CHUNK, min(size, limit) + 1)
     try:
-        while part := file.read(_CHUNK):
+        while part := file.read(chunk):
             length += len(part)
             if length > limit:
                 text = problem.format(limit=limit >> 20, ratio=limit // max(size, 1))

@@ -28,6 +28,7 @@ from bayplan.api.meta import DEFAULT_NAMESPACE, Object
 from bayplan.api.nesting import decode_json
 from bayplan.errors import DecodeError, InputError
 from bayplan.releases import Release
+from bayplan.sources.listings import decode_listing
 from bayplan.sources.loaded import LoadedCluster
 from bayplan.sources.scenario import is_scenario, read_scenario
 from bayplan.sources.snapshot import decode_snapshot, from_header, is_snapshot, read_header
@@ -36,7 +37,7 @@ STDIN: Final = "-"
 LINES: Final = (".jsonl", ".jsonl.gz")
 
 _SCENARIO: Final = "this is a scenario: only `bayplan decide` reads them"
-_TWICE: Final = "the object is in two files, of which one is a snapshot"
+_TWICE: Final = "the object is in two files"
 _BROKEN_JSON: Final = "broken JSON: {why}"
 
 
@@ -83,6 +84,8 @@ class _Files:
     def __init__(self) -> None:
         self.documents: list[Document] = []
         self._snapshots: list[LoadedCluster] = []
+        self._stored: list[Sequence[Object]] = []
+        """The objects of snapshots and of a server's lists, in the order of the files."""
 
     def add(self, file: str) -> None:
         if file == STDIN:
@@ -97,8 +100,8 @@ class _Files:
         added = decode_documents(self.documents)
         headers = [header for document in self.documents if (header := read_header(document))]
         parts = [*self._snapshots, *(from_header(header, (), name) for header in headers)]
-        stored = [item for snapshot in self._snapshots for item in snapshot.objects]
-        _check_once(stored, added, several=len(self._snapshots) > 1)
+        stored = [item for objects in self._stored for item in objects]
+        _check_once(stored, added, several=len(self._stored) > 1)
         try:
             objects = [*stored, *with_defaults(added, stored)]
         except InputError as error:
@@ -110,8 +113,13 @@ class _Files:
 
     def _add(self, data: bytes, source: str, *, is_json: bool) -> None:
         snapshot = decode_snapshot(data, source) if is_json and is_snapshot(data) else None
+        # What is read by the reader of files comes last, so the order of files would not be kept after it.
+        listed = decode_listing(data) if is_json and snapshot is None and not self.documents else None
         if snapshot is not None:
             self._snapshots.append(snapshot)
+            self._stored.append(snapshot.objects)
+        elif listed is not None:
+            self._stored.append(listed)
         else:
             self.documents += parse_documents(data, source, is_json=is_json)
 

@@ -1,4 +1,4 @@
-"""Decodes the pods of a snapshot: of pods with the same template, the spec is decoded and checked once.
+"""Decodes the pods of a server's list: of pods with the same template, the spec is decoded and checked once.
 
 Pods of a Deployment have the same spec but for the node and the random name of the volume with their token.
 With these two values cut out, their specs are the same bytes, so that one lookup replaces decoding and
@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from bayplan.api.check import check_decoded, is_sound
+from bayplan.api.check import check_decoded
+from bayplan.api.defaults import defaulted
 from bayplan.api.meta import ObjectMeta
-from bayplan.api.pod import Pod, PodSpec, PodStatus
+from bayplan.api.pod import ContainerStatus, Pod, PodSpec, PodStatus
 
 MAX_TEMPLATES: Final = 4096
 
@@ -47,9 +48,14 @@ class _Template(NamedTuple):
 
 
 class PodDecoder:
-    """Decodes and checks pods, with the templates of those before."""
+    """Decodes and checks pods, with the templates of those before.
 
-    def __init__(self) -> None:
+    Args:
+        sets_defaults: whether specs may lack what a server sets: a file may have been edited.
+    """
+
+    def __init__(self, *, sets_defaults: bool = False) -> None:
+        self._sets_defaults = sets_defaults
         self._templates: dict[tuple[bytes, ...], _Template] = {}
 
     def decode(self, raw: PodWithRawSpec) -> Pod:
@@ -65,11 +71,13 @@ class PodDecoder:
         if cut is None or template is None:
             pod = Pod(metadata=raw.metadata, spec=_decoder.decode(spec_bytes), status=raw.status)
             check_decoded(pod)
+            if self._sets_defaults:
+                pod = defaulted(pod)
             if cut is not None and len(self._templates) < MAX_TEMPLATES:
                 self._add(cut, pod.spec)
             return pod
         pod = Pod(metadata=raw.metadata, spec=_filled(template, cut), status=raw.status)
-        if not raw.metadata.name or not is_sound(raw.status):
+        if not raw.metadata.name or _has_quantities(raw.status):
             check_decoded(pod)
         return pod
 
@@ -81,6 +89,20 @@ class PodDecoder:
             self._templates[cut.key] = _Template(spec, index)
 
 
+def _has_quantities(status: PodStatus) -> bool:
+    """Whether a status has anything that is to be checked. Most have not."""
+    return (
+        status.resources is not None
+        or bool(status.allocated_resources)
+        or any(map(_has_resources, status.container_statuses))
+        or any(map(_has_resources, status.init_container_statuses))
+    )
+
+
+def _has_resources(container: ContainerStatus) -> bool:
+    return container.resources is not None or bool(container.allocated_resources)
+
+
 def _cut(spec: bytes) -> _Cut | None:
     """Cuts the values out; None if they are not there just once, as plain text."""
     head, found, rest = spec.partition(_NODE_NAME)
@@ -90,16 +112,15 @@ def _cut(spec: bytes) -> _Cut | None:
         node_name, _, rest = rest.partition(b'"')
         if not quote or space.strip() or not _is_plain(node_name) or _NODE_NAME in rest:
             return None
-    token = b""
     start = spec.find(_TOKEN_VOLUME)
-    if start >= 0:
-        token = spec[start + 1 : spec.find(b'"', start + 1)]
-        if not _is_plain(token):
-            return None
-        # With its quotes: another name may begin with it.
-        quoted = b'"%b"' % token
-        head, rest = head.replace(quoted, b'""'), rest.replace(quoted, b'""')
-    return _Cut((head, found, rest), node_name.decode(), token.decode())
+    if start < 0:
+        return _Cut((head, found, rest), node_name.decode(), "")
+    quoted = spec[start : spec.find(b'"', start + 1) + 1]
+    if not _is_plain(quoted):
+        return None
+    # With its quotes: another name may begin with it.
+    head, rest = head.replace(quoted, b'""'), rest.replace(quoted, b'""')
+    return _Cut((head, found, rest), node_name.decode(), quoted[1:-1].decode())
 
 
 def _is_plain(value: bytes) -> bool:

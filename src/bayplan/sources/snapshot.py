@@ -40,6 +40,8 @@ HEADER_BYTES: Final = 65536
 """The header stands at the beginning of the file, within this many bytes."""
 
 _HEADER: Final = re.compile(rb'\s*\{[^\[]{0,200}"snapshot"\s*:')
+_KIND: Final = re.compile(rb'\s*\{\s*"apiVersion"\s*:\s*"[^"\\]*"\s*,\s*"kind"\s*:\s*"(\w*)"')
+_KIND_BYTES: Final = 256
 _NOT_LISTED: Final = "{plural} could not be listed: evaluated as if there were none"
 _HIDDEN: Final = "there was a warning ({reason}) whose text was redacted"
 _NEWER: Final = "the snapshot has format {found}; this version reads format {known}: update bayplan"
@@ -162,7 +164,7 @@ def decode_snapshot(data: bytes, source: str) -> LoadedCluster | None:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError, KeyError):
         return None
-    return from_header(header, objects, source) if _are_stored(objects) else None
+    return from_header(header, objects, source) if are_stored(objects) else None
 
 
 def read_header(document: Document) -> Header | None:
@@ -213,7 +215,7 @@ def _release(version: str) -> Release:
 
 def _group(raw: msgspec.Raw) -> list[Object]:
     """The objects of one kind, checked."""
-    kind = KINDS[msgspec.json.decode(raw, type=_Kind).kind.removesuffix("List")]
+    kind = KINDS[_kind_of(raw)]
     is_pod = kind.record is Pod
     item_type: Any = PodWithRawSpec if is_pod else kind.record
     group: _Group[Any] = msgspec.json.decode(raw, type=cast(Any, _Group)[item_type])
@@ -226,7 +228,14 @@ def _group(raw: msgspec.Raw) -> list[Object]:
     return group.items
 
 
-def _are_stored(objects: Sequence[Object]) -> bool:
+def _kind_of(raw: msgspec.Raw) -> str:
+    """The kind of the items. It stands at the beginning, and is found without reading all of the list."""
+    found = _KIND.match(memoryview(raw)[:_KIND_BYTES])
+    name = found[1].decode() if found else msgspec.json.decode(raw, type=_Kind).kind
+    return name.removesuffix("List")
+
+
+def are_stored(objects: Sequence[Object]) -> bool:
     """Whether each is an object of an API server (which has set the defaults) and stands once."""
     keys = set()
     for item in objects:
