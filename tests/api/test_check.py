@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.api.check import check_decoded, check_object, same_quantities
+from bayplan.api.check import check_decoded, check_object, quantity_problems
 from bayplan.api.meta import NodeSelectorTerm, Object, ObjectMeta
 from bayplan.api.node import Node, NodeStatus
 from bayplan.api.pod import ContainerPort, Pod, PodSpec, ResourceRequirements
@@ -242,13 +242,17 @@ def test_node_selectors_that_a_server_would_reject(term: NodeSelectorTerm, messa
 
 
 @pytest.mark.parametrize(
-    ("other", "same"),
+    ("item", "known", "problems"),
     [
-        pytest.param(make_pod("b", labels={"a": "b"}, cpu="1", node="n"), True, id="other fields"),
-        pytest.param(make_pod("a", cpu="2"), False, id="another quantity"),
-        pytest.param(make_pod("a", cpu="one"), False, id="one that cannot be read"),
-        pytest.param(make_node("a"), False, id="another kind"),
+        pytest.param(make_pod("a", cpu="one"), None, 1, id="no other version"),
+        pytest.param(make_pod("b", node="n", cpu="1"), make_pod("a", cpu="1"), 0, id="other fields"),
+        pytest.param(make_pod("a", cpu="2"), make_pod("a", cpu="1"), 0, id="another quantity"),
+        pytest.param(make_pod("a", cpu="one"), make_pod("a", cpu="1"), 1, id="one that cannot be read"),
+        pytest.param(make_pod("a", cpu="one"), make_node("a"), 1, id="another kind"),
+        pytest.param(make_pod("a", cpu="one"), make_pod("b", cpu="one"), 0, id="equal ones are not read"),
     ],
 )
-def test_objects_with_the_same_quantities(other: Object, same: bool) -> None:
-    assert same_quantities(make_pod("a", cpu="1"), other) is same
+def test_quantities_that_differ_from_a_known_version_are_read(
+    item: Object, known: Object | None, problems: int
+) -> None:
+    assert len(quantity_problems(item, known)) == problems

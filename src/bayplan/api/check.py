@@ -13,7 +13,7 @@ from __future__ import annotations
 import types
 import typing
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -184,26 +184,21 @@ def _check_quantity(quantity: Quantity, path: str) -> None:
         raise QuantityError(_NEGATIVE.format(quantity=quantity), field=path)
 
 
-def quantity_problems(obj: Object) -> tuple[QuantityError, ...]:
+def quantity_problems(obj: Object, readable: Object | None = None) -> tuple[QuantityError, ...]:
     """The errors of unreadable quantities in the object, each with its field; empty if all can be read.
 
     Every object that is watched comes through here, so the plan has only what leads to quantities, and the
-    paths are looked for only where one is wrong.
+    paths are looked for only where one is wrong. What is equal in another version whose quantities can all be
+    read is not read again: most updates of an object change other fields.
     """
     try:
-        _parse_quantities(obj)
+        if readable is None or type(readable) is not type(obj):
+            _parse_quantities(obj)
+        else:
+            _parse_fields(_changed_quantities(obj, readable))
     except QuantityError:
         return tuple(_located_problems(obj))
     return ()
-
-
-def same_quantities(one: Object, other: Object) -> bool:
-    """Whether everything in two objects that contains quantities is equal: then either both can be read or
-    neither. Much cheaper than reading them: most updates of an object change other fields."""
-    if type(one) is not type(other):
-        return False
-    read, _ = _quantity_fields(type(one))
-    return read(one) == read(other)
 
 
 def is_sound(record: Record) -> bool:
@@ -325,9 +320,23 @@ def _quantity_fields(record: type[Record]) -> tuple[Callable[[Record], tuple[Any
     return _reader(tuple(_quantity_paths(record)))
 
 
+def _changed_quantities(record: Record, readable: Record) -> Iterator[tuple[Any, str]]:
+    """The fields that differ from another version, with their kinds."""
+    read, kinds = _quantity_fields(type(record))
+    now, before = read(record), read(readable)
+    if now != before:
+        for content, last, kind in zip(now, before, kinds, strict=True):
+            if content != last:
+                yield content, kind
+
+
 def _parse_quantities(record: Record) -> None:
     read, kinds = _quantity_fields(type(record))
-    for content, kind in zip(read(record), kinds, strict=True):
+    _parse_fields(zip(read(record), kinds, strict=True))
+
+
+def _parse_fields(fields: Iterable[tuple[Any, str]]) -> None:
+    for content, kind in fields:
         if not content:
             continue
         if kind == "record":

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from time import perf_counter
 from typing import Final, Generic, Protocol, TypeVar, cast
 
-from bayplan.api.check import quantity_problems, same_quantities
+from bayplan.api.check import quantity_problems
 from bayplan.api.meta import Object, is_older_version, version_number
 from bayplan.api.reading import Unreadable, with_readable_quantities
 from bayplan.api.stand_in import fills_node, last_version, stand_in
@@ -216,12 +216,13 @@ class Informer(Generic[ObjectT]):
 
     def _read(self, received: ObjectT, known: ObjectT | None) -> ObjectT | None:
         """The object to store in the copy: the received one, or a substitute. None to store nothing."""
-        if type(received) is not Unreadable and not self.unreadable:
-            # Nothing is unreadable, so all quantities of the known version can be read.
-            if known is not None and same_quantities(received, known):
-                return received
-            if not quantity_problems(received):
-                return received
+        # If nothing is unreadable, all quantities of the known version can be read.
+        if (
+            type(received) is not Unreadable
+            and not self.unreadable
+            and not quantity_problems(received, known)
+        ):
+            return received
         item = with_readable_quantities(received)
         key = (item.metadata.namespace, item.metadata.name)
         if type(item) is not Unreadable:
@@ -272,7 +273,8 @@ class Informer(Generic[ObjectT]):
         if known is not None:
             if self._indexes:
                 self._unindex(known)
-            if was_unreadable or item.uid != known.uid or type(with_readable_quantities(item)) is Unreadable:
+            is_other = was_unreadable or item.uid != known.uid or type(item) is Unreadable
+            if is_other or quantity_problems(item, known):
                 item = known
             self._handler.deleted(item)
 
