@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import ResourceClaim
+from bayplan.bench.devices import DeviceSetup
 from bayplan.bench.errors import BenchError
 from bayplan.bench.runner import Sizes, measure
 from bayplan.bench.whole import measure_whole
@@ -30,6 +35,26 @@ def test_devices_run_out() -> None:
         find_workload("SchedulingWithResourceClaimTemplate"), Sizes(nodes=1, init_pods=4, pods=8)
     )
     assert (found.scheduled, found.unscheduled) == (6, 2)
+
+
+def test_what_the_claim_controller_does_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour of its CPU time changes nothing."""
+    hour = 3600 * 10**9
+    spent = 0
+    clock, create = time.process_time_ns, DeviceSetup.owned_claims
+
+    def slowly(self: DeviceSetup, pod: Pod) -> list[ResourceClaim]:
+        nonlocal spent
+        spent += hour
+        return create(self, pod)
+
+    monkeypatch.setattr(DeviceSetup, "owned_claims", slowly)
+    monkeypatch.setattr(time, "process_time_ns", lambda: clock() + spent)
+    found = measure_whole(
+        find_workload("SchedulingWithResourceClaimTemplate"), Sizes(nodes=1, init_pods=4, pods=4)
+    )
+    assert spent == 8 * hour
+    assert found.cpu_us_per_pod * 1000 < hour
 
 
 def test_deciding_alone_is_not_enough() -> None:
