@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from bayplan.api.quantity import parse_quantity
@@ -96,7 +96,9 @@ class AllocatedState:
 
     def _count(self, uid: str, allocation: AllocationResult, by: int) -> None:
         pools: set[PoolKey] = set()
-        for result in _counted(allocation):
+        for result in allocation.devices.results:
+            if result.admin_access:
+                continue  # Access for administrators does not count as use of a device.
             key = result.driver, result.pool, result.device
             pools.add((result.driver, result.pool))
             if result.share_id is None or not self._features.consumable_capacity:
@@ -118,11 +120,6 @@ class AllocatedState:
         left = self._consumers[key] = self._consumers.get(key, 0) + by
         if not left:
             del self.used_capacity[key], self._consumers[key]
-
-
-def _counted(allocation: AllocationResult) -> Iterator[DeviceRequestAllocationResult]:
-    """Access for administrators does not count as use of a device."""
-    return (result for result in allocation.devices.results if not result.admin_access)
 
 
 def _add(holders: dict[DeviceKey, dict[str, int]], key: DeviceKey, uid: str, by: int) -> None:

@@ -62,10 +62,8 @@ class Inventory:
 
     def nodes_of(self, key: PoolKey) -> set[str] | None:
         """The nodes that may use devices of the pool; None if it is not limited to nodes by name."""
-        found = self._by_pool.get(key, {}).values()
-        if any(not one.of.spec.node_name for one in found):
-            return None
-        return {one.of.spec.node_name for one in found}
+        found = {one.of.spec.node_name for one in self._by_pool.get(key, {}).values()}
+        return None if "" in found else found
 
     def pools(self, node: Node) -> NodePools:
         """The pools that the node sees.

@@ -229,7 +229,7 @@ class DynamicResources(
                 state,
                 cluster,
                 pod,
-                tuple(pod_claims.to_allocate()),
+                tuple(pod_claims.to_allocate()) if allocated else claims,
                 demand,
                 has_user_claims=pod_claims.has_user_claims,
                 search=self._search,

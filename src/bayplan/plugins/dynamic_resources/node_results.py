@@ -84,9 +84,8 @@ class SearchSettings:
     timeout_seconds: float
     """For one node; 0 for no limit."""
 
-    def allocator(self, cluster: Cluster) -> Allocator:
+    def allocator(self, cluster: Cluster, devices: ClusterDevices) -> Allocator:
         """For devices as they are now."""
-        devices = derived(cluster, ClusterDevices)
         return Allocator(
             devices.inventory,
             devices.allocated,
@@ -175,7 +174,7 @@ class NodeResults:
         cluster = self._cluster
         if not self._stale and self._masks is not None and self._freshness.is_now:
             return
-        derived(cluster, ClusterDevices)
+        devices = derived(cluster, ClusterDevices)
         stale = self._freshness.stale_rows()
         if stale is None:
             self._reset(cluster.nodes.high)
@@ -189,7 +188,7 @@ class NodeResults:
                 else self._stale.intersection(nodes.rows.tolist())
             )
             if wanted:
-                self._search(sorted(wanted))
+                self._search(sorted(wanted), devices)
         if self._masks is None:
             self._masks = [
                 (code, mask) for code in (*_REASONS, Code.ERROR) if (mask := self._codes == code).any()
@@ -205,9 +204,9 @@ class NodeResults:
         self._masks = None
         self._stale = set(range(rows))
 
-    def _search(self, rows: Sequence[int]) -> None:
+    def _search(self, rows: Sequence[int], devices: ClusterDevices) -> None:
         nodes = self._cluster.nodes.node
-        allocator = self._search_settings.allocator(self._cluster)
+        allocator = self._search_settings.allocator(self._cluster, devices)
         for row in rows:
             node = nodes[row]
             code, result = _NOTHING_NEEDED, None
