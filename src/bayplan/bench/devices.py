@@ -6,8 +6,7 @@ number of equal devices of one driver, and every claim requests one of them.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -144,24 +143,24 @@ class ClaimController:
     def __init__(self, store: MemoryStore, setup: DeviceSetup) -> None:
         self._store = store
         self._setup = setup
-        self.cpu_ns = 0
-        """What it took: in a cluster that is the work of another process."""
 
-    def create(self, pod: Pod) -> None:
-        """Creates a pod, and the claims that it waits for."""
-        store = self._store
+    def create_shared(self, pods: Iterable[Pod]) -> None:
+        """Creates the claims that pods name which do not exist yet."""
         if self._setup.claims is Claims.SHARED:
-            for entry in pod.spec.resource_claims:
-                assert entry.resource_claim_name is not None
-                self._create_shared(entry.resource_claim_name, pod.namespace)
-        created = store.create(pod)
-        started = time.process_time_ns()
-        claims = self._setup.owned_claims(created)
-        for claim in claims:
-            store.create(claim)
-        if claims:
-            store.update(with_claims(created, claims))
-        self.cpu_ns += time.process_time_ns() - started
+            for pod in pods:
+                for entry in pod.spec.resource_claims:
+                    assert entry.resource_claim_name is not None
+                    self._create_shared(entry.resource_claim_name, pod.namespace)
+
+    def create_owned(self, pods: Iterable[Pod]) -> None:
+        """Creates the claims of pods that were created, from their templates."""
+        store = self._store
+        for pod in pods:
+            claims = self._setup.owned_claims(pod)
+            for claim in claims:
+                store.create(claim)
+            if claims:
+                store.update(with_claims(pod, claims))
 
     def _create_shared(self, name: str, namespace: str) -> None:
         try:
@@ -172,7 +171,7 @@ class ClaimController:
 
     def delete(self, pod: Pod) -> None:
         """Deletes a pod and the claims that were created for it."""
-        started, store = time.process_time_ns(), self._store
+        store = self._store
         stored = store.get(Pod, pod.name, pod.namespace)
         store.delete(Pod, pod.name, pod.namespace)
         names = [status.resource_claim_name for status in stored.status.resource_claim_statuses]
@@ -183,7 +182,6 @@ class ClaimController:
             claim = store.update_claim_status(replace(claim, status=ResourceClaimStatus()))
             store.update(replace(claim, metadata=replace(claim.metadata, finalizers=())))
             store.delete(ResourceClaim, name, pod.namespace)
-        self.cpu_ns += time.process_time_ns() - started
 
 
 def _class(name: str, driver: str, extended_resource: str | None = None) -> DeviceClass:
