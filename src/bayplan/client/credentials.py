@@ -62,13 +62,17 @@ class Credentials:
             self._set_identity(access.token)
             self._fresh_until = _FOREVER
 
+    def fresh(self) -> Headers | None:
+        """The headers for a request that is sent now; None if they must be renewed first (`identity`)."""
+        return self._identity if self._now() < self._fresh_until else None
+
     async def identity(self) -> Headers:
         """The headers for a request that is sent now.
 
         Raises:
             APIError: there are no credentials.
         """
-        if self._now() >= self._fresh_until:
+        if self.fresh() is None:
             await self._renew()
         return self._identity
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
+from bayplan.api.meta import Object
 from bayplan.api.reading import Unreadable, read_object
 from bayplan.client.api_errors import Status, error_of
 from bayplan.cluster_api import Change, ObjectT, WatchEvent
@@ -68,6 +69,12 @@ def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(shape)
 
 
+@cache
+def _frame_decoder(kind: type[Object]) -> msgspec.json.Decoder[Any]:
+    """Every watch event needs it, and subscripting a type takes longer than looking it up."""
+    return msgspec.json.Decoder(cast(Any, _Frame)[kind])
+
+
 def decode_page(kind: type[ObjectT], data: bytes | bytearray) -> Page[ObjectT]:
     """One page of a list.
 
@@ -113,7 +120,7 @@ def decode_object(kind: type[ObjectT], data: bytes) -> ObjectT:
 def decode_frames(kind: type[ObjectT], lines: bytes) -> Frames[ObjectT]:
     """Whole lines of a watch. Nothing follows an error; the events before it are valid."""
     try:
-        frames = _decoder(cast(Any, _Frame)[kind]).decode_lines(lines)
+        frames = _frame_decoder(kind).decode_lines(lines)
     except DECODE_ERRORS:
         return _one_by_one(kind, lines)
     events: list[WatchEvent[ObjectT]] = []

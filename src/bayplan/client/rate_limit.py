@@ -33,12 +33,21 @@ class TokenBucket:
         self._last = float("-inf")
         self._logged_at = float("-inf")
 
+    def take(self, now: float) -> bool:
+        """Takes a token if there is one. Nearly always there is, and then nothing has to be awaited."""
+        self._tokens = tokens = min(self._burst, self._tokens + max(now - self._last, 0.0) * self._qps)
+        self._last = now
+        if tokens < 1.0:
+            return False
+        self._tokens = tokens - 1.0
+        return True
+
     def reserve(self, now: float) -> float:
         """Takes a token, if necessary a future one. Returns the seconds until it may be used."""
-        tokens = min(self._burst, self._tokens + max(now - self._last, 0.0) * self._qps)
-        self._last = now
-        self._tokens = tokens = tokens - 1.0
-        return 0.0 if tokens >= 0.0 else -tokens / self._qps
+        if self.take(now):
+            return 0.0
+        self._tokens = tokens = self._tokens - 1.0
+        return -tokens / self._qps
 
     def give_back(self) -> None:
         """A reserved token is not used after all."""

@@ -183,10 +183,11 @@ class Requests:
         credentials, metrics = self.connections.credentials, self.connections.metrics
         while True:
             if self._bucket is not None:
-                waited = await self._bucket.wait()
+                now = asyncio.get_running_loop().time()
+                waited = 0.0 if self._bucket.take(now) else await self._bucket.wait()
                 if metrics is not None:
                     metrics.throttled(request.method, waited)
-            identity: Headers = await credentials.identity()
+            identity: Headers = credentials.fresh() or await credentials.identity()
             if identity is not self._identity:
                 self._headers = Headers((*self._own_headers, *identity.pairs))
                 self._identity = identity

@@ -94,13 +94,13 @@ class ResponseReader:
         self.status = status
         lower = head.lower()
         self.will_close = b"close" in _header(lower, b"\r\nconnection:") or head.startswith(b"HTTP/1.0")
-        self.retry_after = _header(lower, b"\r\nretry-after:").decode("latin-1")
-        length = _header(lower, b"\r\ncontent-length:")
+        if status >= 300:
+            self.retry_after = _header(lower, b"\r\nretry-after:").decode("latin-1")
         if status in _NO_BODY:
             self._finish(b"")
         elif b"chunked" in _header(lower, b"\r\ntransfer-encoding:"):
             self._is_chunked = True
-        elif length:
+        elif length := _header(lower, b"\r\ncontent-length:"):
             if not length.isdigit():
                 raise MalformedError("bad Content-Length")
             self._left = int(length)

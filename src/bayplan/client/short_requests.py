@@ -77,7 +77,10 @@ class ShortRequestPool(ConnectionPool[_Connection]):
 
     async def send(self, request: Request, headers: Headers, seconds: float) -> ApiResponse:
         data = self._encoded(request, headers)
-        await self._enter()
+        if self._busy < MAX_CONNECTIONS:
+            self._busy += 1
+        else:
+            await self._enter()
         try:
             connection = self._take_idle() or await self._connect(seconds)
             try:
@@ -154,9 +157,7 @@ class ShortRequestPool(ConnectionPool[_Connection]):
     # Limit of concurrent requests
 
     async def _enter(self) -> None:
-        if self._busy < MAX_CONNECTIONS:
-            self._busy += 1
-            return
+        """Waits until another request has ended."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
