@@ -297,6 +297,32 @@ def others() -> Iterator[tuple[str, str, Content]]:
     )
 
 
+def many() -> Iterator[Request]:
+    """Small requests that have controllers make or delete many objects."""
+    selector = {"matchLabels": {"app": "a"}}
+    for kind, more in (
+        ("deployments", {"replicas": 1000}),
+        ("statefulsets", {"replicas": 1000, "serviceName": "s", "podManagementPolicy": "Parallel"}),
+        ("daemonsets", {}),
+    ):
+        spec = {"selector": selector, "template": _template(), **more}
+        yield Request(f"many, {kind}", "POST", f"{APPS}/{kind}", {"metadata": meta("many"), "spec": spec})
+        patch = {"spec": {"template": {"metadata": {"annotations": {"a": "b"}}}}}
+        yield Request(f"many, {kind}, rolled", "PATCH", f"{APPS}/{kind}/many", patch, MERGE)
+        yield Request(f"many, {kind}, deleted", "DELETE", f"{APPS}/{kind}/many")
+    template = _template({"restartPolicy": "Never"})
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    spec = {"template": template, "completions": 1000, "parallelism": 1000}
+    yield Request("many, jobs", "POST", jobs, {"metadata": meta("many"), "spec": spec})
+    yield Request("many, jobs, deleted", "DELETE", f"{jobs}/many?propagationPolicy=Foreground")
+    sets = f"{APPS}/replicasets"
+    spec = {"selector": selector, "template": _template(), "replicas": 1000}
+    yield Request("many, replicasets", "POST", sets, {"metadata": meta("many"), "spec": spec})
+    yield Request("many, replicasets, foreground", "DELETE", f"{sets}/many?propagationPolicy=Foreground")
+    yield Request("many, node deleted", "DELETE", "/api/v1/nodes/n01")
+    yield Request("many, pods deleted", "DELETE", f"{API}/pods?gracePeriodSeconds=0")
+
+
 def definition(name: str, schema: Content) -> Content:
     plural = f"{name}s"
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
@@ -536,7 +562,7 @@ async def measure(only: str, nodes: int, count: int) -> int:
                 await asyncio.sleep(0)
             await asyncio.sleep(SETTLE_SECONDS)
             assert server.api.documents(NODES)
-            for request in chain(writes(), lists()):
+            for request in chain(many(), writes(), lists()):
                 if only not in request.name:
                     continue
                 meter.take()

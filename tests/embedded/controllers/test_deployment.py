@@ -180,6 +180,28 @@ def test_scaling_in_the_middle_of_an_update_grows_both_sets_by_their_share() -> 
     in_world(test)
 
 
+@pytest.mark.parametrize("text", ["soon", "9" * 5000, "-1"])
+def test_annotations_that_somebody_else_wrote_do_not_stop_it(text: str) -> None:
+    async def test(world: World) -> None:
+        world.create(DEPLOYMENTS, "web", workload(replicas=10, strategy=rolling(3, 2)))
+        await world.settle()
+        gates = {"schedulingGates": [{"name": "never"}], "containers": [{"name": "main", "image": "app:2"}]}
+        world.change(DEPLOYMENTS, "web", spec={"template": {"spec": gates}})
+        await world.after(60)
+        for name in world.names(REPLICA_SETS):
+            notes = {
+                "deployment.kubernetes.io/max-replicas": text,
+                "deployment.kubernetes.io/revision": text,
+                "deployment.kubernetes.io/desired-replicas": text,
+            }
+            world.change(REPLICA_SETS, name, metadata={"annotations": notes})
+        world.change(DEPLOYMENTS, "web", spec={"replicas": 15})
+        await world.after(60)
+        assert sum(sizes(world).values()) == 18
+
+    in_world(test)
+
+
 def test_a_paused_deployment_is_scaled_but_not_updated() -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=2))

@@ -191,3 +191,20 @@ def test_more_pods_than_are_made_at_once_are_all_made() -> None:
         assert len(world.names(PODS)) == 250
 
     in_world(test)
+
+
+@pytest.mark.parametrize("text", ["0-99999999999999999999", "0-2000000000", "x,,3-", "-1", "9" * 5000])
+def test_completed_indexes_that_somebody_else_wrote(text: str) -> None:
+    """Clients can write a status; it must neither stop the job nor fill the memory."""
+
+    async def test(world: World) -> None:
+        job(world, completions=2_000_000_000, parallelism=3, completionMode="Indexed")
+        await world.settle()
+        world.api.patch(JOBS, "work", "default", {"status": {"completedIndexes": text}}, subresource="status")
+        for pod in world.pods():
+            notes = {"batch.kubernetes.io/job-completion-index": text}
+            world.api.patch(PODS, pod["metadata"]["name"], "default", {"metadata": {"annotations": notes}})
+        await world.after(15)
+        assert active(world) == 3
+
+    in_world(test)

@@ -251,6 +251,7 @@ def test_a_pod_on_a_node_that_does_not_exist_yet_starts_when_it_does() -> None:
         pytest.param({"bayplan/run-seconds": "-1"}, "bayplan/run-seconds", id="a time below zero"),
         pytest.param({"bayplan/run-seconds": "nan"}, "bayplan/run-seconds", id="a time that is called nan"),
         pytest.param({"bayplan/exit-code": "boom"}, "bayplan/exit-code", id="an exit code that is no number"),
+        pytest.param({"bayplan/exit-code": "9" * 5000}, "bayplan/exit-code", id="an endless exit code"),
         pytest.param({"bayplan/exit-code": "256"}, "bayplan/exit-code", id="an exit code that is too large"),
     ],
 )

@@ -20,13 +20,11 @@ from bayplan.embedded.controllers.pod_index import available_in, is_active
 from bayplan.embedded.controllers.pod_owner import PodOwner
 from bayplan.embedded.controllers.revisions import Revisions, hash_in
 from bayplan.embedded.controllers.status import write_status
-from bayplan.embedded.controllers.templates import REVISION_HASH, pod_from, rounded
+from bayplan.embedded.controllers.templates import REVISION_HASH, pod_from, pods_per_call, rounded
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import DAEMON_SETS, NODES, Resource
 
 _GENERATION: Final = "pod-template-generation"
-_MAX_CREATED: Final = 100
-"""Pods created per call; the rest are created in the next one, so that other tasks run."""
 
 
 class DaemonSets(PodOwner):
@@ -64,7 +62,7 @@ class DaemonSets(PodOwner):
         self.cluster.sync()
         by_node = self._pods_by_node(content)
         wanted = {name for name, (may_come, _) in eligible.items() if may_come}
-        again = 0.0 if made == _MAX_CREATED else None
+        again = 0.0 if made == pods_per_call(content["spec"]["template"]) else None
         if content["spec"]["updateStrategy"]["type"] == "RollingUpdate":
             again = earliest(again, self._roll(content, hash_in(revision), wanted, by_node))
             self.cluster.sync()
@@ -98,7 +96,7 @@ class DaemonSets(PodOwner):
         by_node: dict[str, list[Pod]],
     ) -> int:
         """Creates missing pods, some per call, and deletes pods from nodes that are not eligible."""
-        made = 0
+        made, most = 0, pods_per_call(content["spec"]["template"])
         for node, (may_come, may_stay) in eligible.items():
             pods = by_node.get(node, [])
             finished = [pod for pod in pods if pod.is_finished and not pod.is_terminating]
@@ -107,7 +105,7 @@ class DaemonSets(PodOwner):
                 self.events.warning(content, "FailedDaemonPod", message)
                 self.delete_pod(content, pod)
             alive = [pod for pod in pods if is_active(pod)]
-            if may_come and not pods and made < _MAX_CREATED:
+            if may_come and not pods and made < most:
                 self.create_pod(content, self._pod_for(content, digest, node))
                 made += 1
             for pod in alive[1:] if may_stay else alive:

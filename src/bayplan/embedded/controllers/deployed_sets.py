@@ -6,6 +6,7 @@ restart and is visible to kubectl.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from bayplan.embedded.controllers.rollout import Bounds, Size
@@ -16,6 +17,7 @@ REVISION: Final = "deployment.kubernetes.io/revision"
 REVISION_HISTORY: Final = "deployment.kubernetes.io/revision-history"
 DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
 MAX_REPLICAS: Final = "deployment.kubernetes.io/max-replicas"
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 
 def split(deployment: Content, sets: list[Content]) -> tuple[Content | None, list[Content]]:
@@ -42,8 +44,18 @@ def annotations_of(content: Content) -> dict[str, str]:
 
 
 def revision_of(content: Content) -> int:
-    text = annotations_of(content).get(REVISION, "0")
-    return int(text) if text.isdecimal() else 0
+    return _number_in(content, REVISION)
+
+
+def max_replicas_of(replica_set: Content) -> int:
+    """The size of its deployment with surge, when it was last scaled."""
+    return _number_in(replica_set, MAX_REPLICAS)
+
+
+def _number_in(content: Content, annotation: str) -> int:
+    """The number in an annotation; 0 for anything else that somebody wrote there, as in Kubernetes."""
+    text = annotations_of(content).get(annotation, "")
+    return int(text) if _NUMBER.fullmatch(text) else 0
 
 
 def note_sizes(replica_set: Content, wanted: Bounds) -> bool:

@@ -25,6 +25,7 @@ from bayplan.embedded.controllers.deployed_sets import (
     annotations_of,
     is_complete,
     key_of,
+    max_replicas_of,
     note_sizes,
     revision_of,
     size_of,
@@ -296,7 +297,7 @@ class Deployments(Controller):
             return
         if deployment["spec"]["strategy"]["type"] != "RollingUpdate":
             return
-        sized = [(size_of(each), int(annotations_of(each).get(MAX_REPLICAS, 0))) for each in reversed(active)]
+        sized = [(size_of(each), max_replicas_of(each)) for each in reversed(active)]
         sizes = proportional_sizes(wanted, sized)
         for each in active:
             self._scale(deployment, each, sizes[each["metadata"]["name"]], wanted)

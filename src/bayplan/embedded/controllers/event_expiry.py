@@ -1,4 +1,4 @@
-"""Deletes events an hour after they were last change.
+"""Deletes events an hour after they were last seen.
 
 In kube-apiserver etcd does this. Here a controller checks every few minutes, which is enough.
 """
@@ -6,22 +6,20 @@ In kube-apiserver etcd does this. Here a controller checks every few minutes, wh
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import datetime
 from typing import ClassVar, Final
 
 import msgspec
 
-from bayplan.embedded.controllers.cluster import ObjectChange, names_of
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, names_of
 from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import EVENTS, NAMESPACES, Resource
-from bayplan.errors import NotFoundError
 
 KEPT_SECONDS: Final = 3600.0
 _PERIOD_SECONDS: Final = 300.0
-_MAX_DELETED: Final = 500
-"""Events deleted per call; the rest follow in the next one, so that other tasks run."""
+_MAX_CHECKED: Final = 200
+"""Events checked per call; the rest follow in the next one, so that other tasks run."""
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -49,6 +47,11 @@ class EventExpiry(Controller):
 
     name: ClassVar = "event-expiry"
 
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._unchecked: list[str] = []
+        """Keys of the events that are left to check in this period."""
+
     def watches(self) -> dict[Resource, KeyMapper]:
         return {NAMESPACES: self._start}
 
@@ -58,11 +61,14 @@ class EventExpiry(Controller):
 
     def reconcile(self, key: str) -> float | None:
         oldest = self.api.time() - KEPT_SECONDS
-        old = [document.key for document in self.api.documents(EVENTS) if last_seen(document) < oldest]
-        for event in old[:_MAX_DELETED]:
-            with suppress(NotFoundError):
+        if not self._unchecked:
+            self._unchecked = [document.key for document in self.api.documents(EVENTS)]
+        some, self._unchecked = self._unchecked[:_MAX_CHECKED], self._unchecked[_MAX_CHECKED:]
+        for event in some:
+            document = self.api.store.find(EVENTS, event)
+            if document is not None and last_seen(document) < oldest:
                 self.api.delete(EVENTS, *names_of(event))
-        return _PERIOD_SECONDS if len(old) <= _MAX_DELETED else 0.0
+        return 0.0 if self._unchecked else _PERIOD_SECONDS
 
 
 def last_seen(document: Document) -> float:

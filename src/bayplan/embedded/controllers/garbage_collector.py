@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from enum import Enum
-from typing import ClassVar
+from itertools import islice
+from typing import ClassVar, Final
 
 from bayplan.api.meta import OwnerReference
 from bayplan.embedded.controllers.cluster import Identity, ObjectChange, names_of, owner_references, uid_of
@@ -22,6 +23,9 @@ from bayplan.embedded.server.documents import Content, Document
 from bayplan.embedded.server.kinds import Resource, UnknownKindError
 from bayplan.errors import NotFoundError
 
+_PER_CALL: Final = 100
+"""Dependents that are written per call; the rest follow in the next one, so that other tasks run."""
+_DELETED_JSON: Final = b'"deletionTimestamp"'
 _FINALIZERS_JSON = (f'"{FOREGROUND_FINALIZER}"'.encode(), f'"{ORPHAN_FINALIZER}"'.encode())
 
 
@@ -78,28 +82,44 @@ class GarbageCollector(Controller):
         finalizers = meta.get("finalizers") or ()
         if "deletionTimestamp" in meta:
             if ORPHAN_FINALIZER in finalizers:
-                for identity in self.cluster.dependents(meta["uid"]):
-                    self._drop_references(identity, {meta["uid"]})
-                self._drop_finalizer(resource, content, ORPHAN_FINALIZER)
-            elif FOREGROUND_FINALIZER in finalizers:
-                self._delete_after_dependents(resource, content)
+                return self._orphan(resource, content)
+            if FOREGROUND_FINALIZER in finalizers:
+                return self._delete_after_dependents(resource, content)
             return None
         self._check_owners(Identity(resource, object_key), content)
         return None
 
-    def _delete_after_dependents(self, resource: Resource, content: Content) -> None:
+    def _orphan(self, resource: Resource, content: Content) -> float | None:
+        """Has the dependents forget their owner, some per call. Returns when to continue."""
         uid = content["metadata"]["uid"]
-        is_blocked = False
+        some = list(islice(self.cluster.dependents(uid), _PER_CALL))
+        for identity in some:
+            self._drop_references(identity, {uid})
+        if len(some) == _PER_CALL:
+            return 0.0
+        self._drop_finalizer(resource, content, ORPHAN_FINALIZER)
+        return None
+
+    def _delete_after_dependents(self, resource: Resource, content: Content) -> float | None:
+        """Deletes dependents, some per call, then the owner they block. Returns when to continue."""
+        uid = content["metadata"]["uid"]
+        is_blocked, left = False, _PER_CALL
         for identity in self.cluster.dependents(uid):
-            dependent = self.cluster.find(*identity)
-            if dependent is None:
+            document = self.api.store.find(*identity)
+            if document is None:
                 continue
-            if "deletionTimestamp" not in dependent["metadata"]:
-                self._check_owners(identity, dependent)
-            still = self.cluster.find(*identity)
-            is_blocked = is_blocked or (still is not None and _blocks(still, uid))
+            if not left:
+                return 0.0
+            if _DELETED_JSON not in document.body:
+                left -= 1
+                self._check_owners(identity, document.parse())
+            # One that blocks is enough; parsing all of them would take long.
+            if not is_blocked:
+                still = self.cluster.find(*identity)
+                is_blocked = still is not None and _blocks(still, uid)
         if not is_blocked:
             self._drop_finalizer(resource, content, FOREGROUND_FINALIZER)
+        return None
 
     def _check_owners(self, identity: Identity, content: Content) -> None:
         """Deletes an object without existing owners; otherwise removes references to missing ones."""

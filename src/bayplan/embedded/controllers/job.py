@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import dropwhile, islice
 from typing import ClassVar, Final
 
 from bayplan.api.pod import Pod
@@ -21,6 +22,7 @@ from bayplan.embedded.controllers.job_indexes import (
     indexed_pod,
     indexes_text,
     missing_indexes,
+    parse_index,
     parse_indexes,
 )
 from bayplan.embedded.controllers.pod_index import OwnedPods, is_active
@@ -32,15 +34,15 @@ from bayplan.embedded.controllers.status import (
     with_condition,
     write_status,
 )
-from bayplan.embedded.controllers.templates import pod_from
+from bayplan.embedded.controllers.templates import pod_from, pods_per_call
 from bayplan.embedded.server.deletion import FOREGROUND, DeleteOptions
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import JOBS, PODS
 from bayplan.errors import NotFoundError
 
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
-_MAX_CREATED: Final = 100
-"""Pods created per call; the rest are created in the next one, so that other tasks run."""
+_MAX_UNTRACKED: Final = 100
+"""Pods per call that lose the finalizer; the rest follow in the next one, so that other tasks run."""
 _BACKOFF_SECONDS: Final = 10.0
 _MAX_BACKOFF: Final = 600.0
 
@@ -65,18 +67,18 @@ class Jobs(PodOwner):
     # Reconciling
 
     def reconcile(self, key: str) -> float | None:
-        for uid in self._gone.pop(key, ()):
-            self._untrack_all(self.cluster.pods.owned_by(uid))
+        if (gone := self._gone.pop(key, None)) and (left := list(dropwhile(self._untrack_some, gone))):
+            self._gone[key] = left
+            return 0.0
         job = self.cluster.find(JOBS, key)
         if job is None:
             return None
-        if is_finished(job):
-            self._untrack_all(self.pods_of(job))
-            return self._delete_when_old(job)
-        if "deletionTimestamp" in job["metadata"]:
-            self._untrack_all(self.pods_of(job))
-            return None
-        return self._proceed(key, job)
+        is_over = is_finished(job)
+        if not is_over and "deletionTimestamp" not in job["metadata"]:
+            return self._proceed(key, job)
+        if not self._untrack_some(job["metadata"]["uid"]):
+            return 0.0
+        return self._delete_when_old(job) if is_over else None
 
     def _proceed(self, key: str, job: Content) -> float | None:
         spec, now = job["spec"], self.api.time()
@@ -116,14 +118,14 @@ class Jobs(PodOwner):
     def _count(self, key: str, job: Content, status: Content) -> None:
         """Counts the pods that finished since the last reconcile."""
         is_indexed = job["spec"].get("completionMode") == "Indexed"
-        done = parse_indexes(status.get("completedIndexes", ""))
+        done = _completed(job, status)
         succeeded, failed = status.get("succeeded", 0), status.get("failed", 0)
         for pod in list(self.pods_of(job).pods.values()):
             has_succeeded = pod.status.phase == "Succeeded"
             if is_active(pod) or not self._untrack(pod):
                 continue
             if has_succeeded and is_indexed:
-                done.add(int(pod.annotations.get(COMPLETION_INDEX, "0")))
+                done.add(_index_of(pod))
             elif has_succeeded:
                 succeeded += 1
             else:
@@ -132,7 +134,7 @@ class Jobs(PodOwner):
             self._failures[key] = in_a_row, self.api.time()
         if is_indexed:
             completions = job["spec"]["completions"]
-            done = {index for index in done if index < completions}
+            done = {index for index in done if 0 <= index < completions}
             status["completedIndexes"] = indexes_text(done) or None
             succeeded = len(done)
         status.update(counts(succeeded=succeeded, failed=failed))
@@ -150,9 +152,10 @@ class Jobs(PodOwner):
         self.api.update(PODS, content)
         return True
 
-    def _untrack_all(self, pods: OwnedPods) -> None:
-        for pod in list(pods.pods.values()):
-            self._untrack(pod)
+    def _untrack_some(self, uid: str) -> bool:
+        """Removes our finalizer from pods of a job, some per call. Returns whether none is left."""
+        found = map(self._untrack, list(self.cluster.pods.owned_by(uid).pods.values()))
+        return sum(islice(filter(None, found), _MAX_UNTRACKED)) < _MAX_UNTRACKED
 
     # Effects of the counts
 
@@ -241,11 +244,11 @@ class Jobs(PodOwner):
             left = last + min(_BACKOFF_SECONDS * 2.0 ** (failures - 1), _MAX_BACKOFF) - now
             if left > 0:
                 return left
-        missing = min(wanted - busy, _MAX_CREATED)
+        missing = min(wanted - busy, pods_per_call(spec["template"]))
         indexes: list[int] = []
         if spec.get("completionMode") == "Indexed":
-            taken = {int(pod.annotations.get(COMPLETION_INDEX, "-1")) for pod in pods.all_active()}
-            done = parse_indexes(status.get("completedIndexes") or "")
+            taken = {_index_of(pod) for pod in pods.all_active()}
+            done = _completed(job, status)
             indexes = missing_indexes(spec["completions"], taken | done, missing)
         for number in range(missing):
             new = pod_from(spec["template"], job)
@@ -273,3 +276,13 @@ class Jobs(PodOwner):
 
 def is_finished(job: Content) -> bool:
     return has_condition(job, "Complete") or has_condition(job, "Failed")
+
+
+def _index_of(pod: Pod) -> int:
+    """The index of a pod; -1 if somebody removed or changed its annotation."""
+    index = parse_index(pod.annotations.get(COMPLETION_INDEX, ""))
+    return -1 if index is None else index
+
+
+def _completed(job: Content, status: Content) -> set[int]:
+    return parse_indexes(status.get("completedIndexes") or "", job["spec"].get("completions") or 0)

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import Final
 
 from bayplan.embedded.server.documents import Content
 
 COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+MAX_INDEXES: Final = 1_000_000
+"""Of the completed ones that are counted; kube-apiserver limits jobs with indexes to 100,000 pods at once."""
+_INDEX: Final = re.compile(r"[0-9]{1,10}")
 _VARIABLE: Final = "JOB_COMPLETION_INDEX"
 
 
-def parse_indexes(text: str) -> set[int]:
-    """`1,3-5` as numbers."""
+def parse_indexes(text: str, completions: int) -> set[int]:
+    """`1,3-5` as numbers below `completions`. What is not a number is ignored: clients can write a status."""
     found: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
+        low, high = parse_index(first), parse_index(last or first)
+        if low is not None and high is not None:
+            found.update(range(low, min(high + 1, completions, low + MAX_INDEXES - len(found))))
     return found
+
+
+def parse_index(text: str) -> int | None:
+    """The number in a text, None if there is none, or one that no job can have."""
+    return int(text) if _INDEX.fullmatch(text) else None
 
 
 def indexes_text(indexes: set[int]) -> str:

@@ -15,7 +15,7 @@ _FINALIZER: Final = "kubernetes"
 _RETRY_SECONDS: Final = 1.0
 """Seconds between reconciles of a namespace that is not empty yet: pods may take long to end."""
 
-_MAX_DELETED: Final = 500
+_MAX_DELETED: Final = 100
 """Objects processed per call; the rest follow, so that other tasks run."""
 
 

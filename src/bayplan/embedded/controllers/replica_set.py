@@ -17,7 +17,7 @@ from bayplan.embedded.controllers.controller import earliest
 from bayplan.embedded.controllers.pod_index import OwnedPods, available_in, is_ready, ready_since
 from bayplan.embedded.controllers.pod_owner import PodOwner
 from bayplan.embedded.controllers.status import counts, with_condition, without_condition, write_status
-from bayplan.embedded.controllers.templates import pod_from
+from bayplan.embedded.controllers.templates import pod_from, pods_per_call
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import Resource
@@ -25,9 +25,8 @@ from bayplan.embedded.server.statuses import StatusError
 
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
-_MAX_CREATED: Final = 100
-_MAX_DELETED: Final = 500
-"""Pods created or deleted per call; the rest follow in the next one, so that other tasks run."""
+_MAX_DELETED: Final = 100
+"""Pods deleted per call; the rest follow in the next one, so that other tasks run."""
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
@@ -52,7 +51,7 @@ class ReplicaSets(PodOwner):
                 self._scale(content, pods, missing)
             except StatusError as error:
                 problem = error
-            if missing > _MAX_CREATED or -missing > _MAX_DELETED:
+            if missing > pods_per_call(content["spec"]["template"]) or -missing > _MAX_DELETED:
                 again = 0.0
             self.cluster.sync()
             pods = self.cluster.pods.owned_by(content["metadata"]["uid"])
@@ -62,7 +61,7 @@ class ReplicaSets(PodOwner):
         return again
 
     def _scale(self, content: Content, pods: OwnedPods, missing: int) -> None:
-        for _ in range(min(missing, _MAX_CREATED)):
+        for _ in range(min(missing, pods_per_call(content["spec"]["template"]))):
             self.create_pod(content, pod_from(content["spec"]["template"], content))
         if missing < 0:
             for pod in least_useful(pods.all_active())[: min(-missing, _MAX_DELETED)]:

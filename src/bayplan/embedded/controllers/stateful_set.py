@@ -17,7 +17,7 @@ from bayplan.embedded.controllers.pod_owner import PodOwner
 from bayplan.embedded.controllers.revisions import Revisions, hash_in, template_in
 from bayplan.embedded.controllers.stateful_pods import claims_of, ordinal_of, stateful_pod
 from bayplan.embedded.controllers.status import counts, write_status
-from bayplan.embedded.controllers.templates import REVISION_HASH
+from bayplan.embedded.controllers.templates import REVISION_HASH, pods_per_call
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from bayplan.embedded.server.statuses import StatusError
@@ -78,15 +78,20 @@ class StatefulSets(PodOwner):
         """Does what may be done now. Returns the seconds until the next ready pod counts as available."""
         pods = self._pods(plan)
         now, min_ready = self.api.time(), plan.content["spec"].get("minReadySeconds", 0)
+        left = pods_per_call(plan.content["spec"]["template"])
         for ordinal in plan.ordinals:
+            if not left:
+                return 0.0
             pod = pods.get(ordinal)
             if pod is not None and pod.is_finished and not pod.is_terminating:
                 self._delete(plan, pod)
+                left -= 1
                 if plan.is_ordered:
                     return None
                 continue
             if pod is None:
                 self._create(plan, ordinal)
+                left -= 1
                 if plan.is_ordered:
                     return None
                 continue
@@ -96,8 +101,11 @@ class StatefulSets(PodOwner):
                 return delay
         surplus = sorted((ordinal for ordinal in pods if ordinal not in plan.ordinals), reverse=True)
         for ordinal in surplus:
+            if not left:
+                return 0.0
             if not pods[ordinal].is_terminating:
                 self._delete(plan, pods[ordinal])
+                left -= 1
             if plan.is_ordered:
                 return None
         return self._roll(plan, pods)

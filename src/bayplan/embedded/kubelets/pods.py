@@ -281,7 +281,7 @@ def _is_duration(text: str) -> bool:
 
 
 def _is_exit_code(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and int(text) <= 255
+    return text.isascii() and text.isdecimal() and len(text) <= 3 and int(text) <= 255
 
 
 def _backoff(restarts: int) -> float:
