@@ -41,6 +41,15 @@ def test_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "Simulation of working-day" in page
 
 
+def test_a_report_replaces_no_other_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A mistyped option would cost somebody the scenario, or a kubeconfig."""
+    precious = tmp_path / "scenario.yaml"
+    precious.write_text("precious")
+    assert main(["simulate", "run", SCENARIO, "--report", str(precious)]) == 2
+    assert "--report: the name should end in .html, not 'scenario.yaml'" in capsys.readouterr().err
+    assert precious.read_text() == "precious"
+
+
 def test_csv(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     simulated(capsys, "--csv", str(tmp_path / "out"))
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [

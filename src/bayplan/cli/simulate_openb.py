@@ -75,8 +75,9 @@ def openb(
 
     With -o json, prints one JSON object for each run.
     """
-    if plot_file is not None and plot_file.suffix != ".svg":
-        raise click.UsageError(f"--plot: the name should end in .svg, not {plot_file.name!r}")
+    for file, option, suffix in ((csv_file, "--csv", ".csv"), (plot_file, "--plot", ".svg")):
+        if file is not None and file.suffix != suffix:
+            raise click.UsageError(f"{option}: the name should end in {suffix}, not {file.name!r}")
     for file in (csv_file, plot_file):
         # Known before the run rather than after it.
         if file is not None and not file.parent.is_dir():
