@@ -270,7 +270,7 @@ def test_json_of_a_known_kind() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        pytest.param(b"{", "Pod: broken JSON: ", id="broken"),
+        pytest.param(b"{", "Pod: invalid JSON: ", id="broken"),
         pytest.param(
             b'{"metadata": {"name": "a"}, "spec": {"priority": "x"}}',
             "Pod a: spec.priority: expected an integer, got a string",
@@ -322,7 +322,7 @@ def test_files(tmp_path: Path) -> None:
             "100m", "[1]", "f:16: Pod web: spec.containers[0].resources.requests[cpu]: exp", id="a type"
         ),
         pytest.param(
-            "cpu:", "cpu: 1\n          cpu:", 'f:17: the key "cpu" stands twice', id="a key that stands twice"
+            "cpu:", "cpu: 1\n          cpu:", 'f:17: the key "cpu" occurs twice', id="a key that occurs twice"
         ),
         pytest.param(
             "name: web", "name: ''", "f:11: Pod: metadata.name: the object has no name", id="no name"
@@ -344,7 +344,7 @@ def test_an_object_that_stands_twice_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(DecodeError) as caught:
         read_objects(tmp_path)
     first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
-    assert str(caught.value) == f"{second}:2: Pod default/web: the object stands twice; first {first}:8"
+    assert str(caught.value) == f"{second}:2: Pod default/web: the object occurs twice; first {first}:8"
 
 
 def test_objects_that_will_get_their_names_later_may_have_equal_names() -> None:

@@ -104,7 +104,7 @@ def test_json_fields_are_found_by_their_document() -> None:
             "f:1: the tag tag:yaml.org,2002:python/none means nothing here",
             id="a Python tag",
         ),
-        pytest.param("a: 1\nb:\n  c: 1\n  c: 2\n", False, 'f:4: the key "c" stands twice', id="a key twice"),
+        pytest.param("a: 1\nb:\n  c: 1\n  c: 2\n", False, 'f:4: the key "c" occurs twice', id="a key twice"),
         pytest.param(
             "a: 1\n\x01: 2\n",
             False,
@@ -130,7 +130,7 @@ def test_json_fields_are_found_by_their_document() -> None:
         ),
         pytest.param("[" * 100_000, True, "f:1: lists and mappings are nested too", id="deep JSON"),
         pytest.param('{"a": 1,\n"b" 2}', True, "f:2: Expecting ':' delimiter", id="broken JSON"),
-        pytest.param('{"a": 1,\n"a": 2}', True, 'f:2: the key "a" stands twice', id="a JSON key twice"),
+        pytest.param('{"a": 1,\n"a": 2}', True, 'f:2: the key "a" occurs twice', id="a JSON key twice"),
         pytest.param('\n{"a": NaN}', True, "f:2: NaN is not a JSON number", id="not a number"),
     ],
 )

@@ -374,7 +374,7 @@ def with_config(**fields: Any) -> bytes:
         pytest.param("a.jsonl", None, "{file}: No such file or directory", id="no file of lines"),
         pytest.param("a.yaml", b"a: [\n", "{file}:2: this is not YAML: while parsing a f", id="broken YAML"),
         pytest.param("a.json", b'{"a": }', "{file}:1: Expecting value", id="broken JSON"),
-        pytest.param("a.jsonl", b'\n\n{"objects": [}', "{file}:3: broken JSON: ", id="broken line"),
+        pytest.param("a.jsonl", b'\n\n{"objects": [}', "{file}:3: invalid JSON: ", id="broken line"),
         pytest.param("a.jsonl", b"3", "{file}:1: expected a scenario, a mapping with", id="no scenario"),
         pytest.param("a.jsonl", b'{"objects": 3}', "{file}:1: objects: expected a list", id="no objects"),
         pytest.param(
@@ -426,7 +426,7 @@ def with_config(**fields: Any) -> bytes:
         pytest.param(
             "a.yaml",
             in_spec("hostNetwork: true") + b"---\n" + in_spec("hostNetwork: false"),
-            "{file}:7: Pod a: the object stands twice; first {file}:1",
+            "{file}:7: Pod a: the object occurs twice; first {file}:1",
             id="twice",
         ),
         pytest.param(

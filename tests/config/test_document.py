@@ -47,10 +47,10 @@ def test_values_know_their_lines() -> None:
     [
         pytest.param("a: [1", 2, "not YAML", id="broken YAML"),
         pytest.param("a:\n\tb: 1", 2, "not YAML", id="tab"),
-        pytest.param("a: 1\nb: 2\na: 3", 3, 'key "a" stands twice', id="key twice"),
-        pytest.param("x: &x {p: 1}\ny: {<<: *x, p: 2}", 2, 'key "p" stands twice', id="key twice by merging"),
+        pytest.param("a: 1\nb: 2\na: 3", 3, 'key "a" occurs twice', id="key twice"),
+        pytest.param("x: &x {p: 1}\ny: {<<: *x, p: 2}", 2, 'key "p" occurs twice', id="key twice by merging"),
         pytest.param("x: {<<: 5}", 1, "only mappings can be merged", id="merging a number"),
-        pytest.param('{"a": 1,\n"a": 2}', 2, 'key "a" stands twice', id="key twice in JSON"),
+        pytest.param('{"a": 1,\n"a": 2}', 2, 'key "a" occurs twice', id="key twice in JSON"),
         pytest.param("{a: 1}", 1, "not JSON", id="what begins like JSON is JSON"),
         pytest.param('{"a": NaN}', None, "not JSON", id="not a number"),
         pytest.param("a: &x [*x]", 1, "refers to what contains it", id="endless alias"),

@@ -39,7 +39,7 @@ def test_several_files_are_one_cluster(tmp_path: Path) -> None:
 
 def test_an_object_in_two_files(tmp_path: Path) -> None:
     files = [write(tmp_path / name, POD) for name in ("a.json", "b.json")]
-    with pytest.raises(InputError, match=r"b\.json:1: Pod p: the object stands twice"):
+    with pytest.raises(InputError, match=r"b\.json:1: Pod p: the object occurs twice"):
         load_cluster(SourceOptions(tuple(files)))
 
 

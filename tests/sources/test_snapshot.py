@@ -104,7 +104,7 @@ def test_mistakes(tmp_path: Path) -> None:
     broken = stored(make_pod("c", cpu="1x"))
     with pytest.raises(InputError, match=r"s\.json:1: Pod default/c: spec.containers\[0\].*1x"):
         read_cluster([write(path, [*OBJECTS, broken])])
-    with pytest.raises(DecodeError, match=r"s\.json:\d+: Pod default/b: the object stands twice"):
+    with pytest.raises(DecodeError, match=r"s\.json:\d+: Pod default/b: the object occurs twice"):
         read_cluster([write(path, [*OBJECTS, OBJECTS[-1]])])
     path.write_bytes(encode_snapshot(OBJECTS, HEADER).replace(b'"nodeName":"n1"', b'"nodeName":"\xff"'))
     with pytest.raises(DecodeError, match=r"s\.json:\d+: it is not UTF-8 text"):

@@ -188,8 +188,8 @@ def quantity_problems(obj: Object, readable: Object | None = None) -> tuple[Quan
     """The errors of unreadable quantities in the object, each with its field; empty if all can be read.
 
     Every object that is watched comes through here, so the plan has only what leads to quantities, and the
-    paths are looked for only where one is wrong. What is equal in another version whose quantities can all be
-    read is not read again: most updates of an object change other fields.
+    paths are determined only for invalid ones. Parts that are equal in another version whose quantities can
+    all be read are not read again: most updates of an object change other fields.
     """
     try:
         if readable is None or type(readable) is not type(obj):

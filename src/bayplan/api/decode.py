@@ -49,9 +49,9 @@ _NO_KIND: Final = "it is missing"
 _EXPECTED: Final = "expected {expected}, got {actual}"
 _NOT_A_TIME: Final = "expected a time such as 2026-01-31T12:00:00Z"
 _OUT_OF_RANGE: Final = "the number is out of range"
-_BROKEN_JSON: Final = "broken JSON: {why}"
+_INVALID_JSON: Final = "invalid JSON: {why}"
 _IN_ITSELF: Final = "it is nested too deeply, or contains itself"
-_TWICE: Final = "the object stands twice; first {where}"
+_TWICE: Final = "the object occurs twice; first {where}"
 
 
 def decode_object(raw: Mapping[str, Any], *, source: str = "", line: int | None = None) -> Object | None:
@@ -99,14 +99,14 @@ def decode_json(kind: str, data: bytes | str) -> Object:
     except RecursionError as error:
         raise DecodeError(TOO_DEEP, object_key=kind) from error
     except msgspec.DecodeError as error:
-        raise DecodeError(_BROKEN_JSON.format(why=error), object_key=kind) from error
+        raise DecodeError(_INVALID_JSON.format(why=error), object_key=kind) from error
 
 
 def read_objects(path: Path) -> list[Object]:
     """The objects of a YAML or JSON file, or of all such files of a directory; `.gz` is unpacked.
 
     Raises:
-        InputError: a file is missing or broken, or an object is malformed or occurs twice.
+        InputError: a file is missing or invalid, or an object is malformed or occurs twice.
     """
     return decode_documents(read_documents(path))
 

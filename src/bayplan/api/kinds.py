@@ -55,7 +55,7 @@ class Watch(Enum):
     """Whether the scheduler watches a kind."""
 
     NO = "no"
-    """Not unless a plugin asks for it (`Plugin.kinds`)."""
+    """Only if a plugin registers it (`Plugin.kinds`)."""
     REQUIRED = "required"
     """Always. Every API server serves it: scheduling begins when it is synced."""
     OPTIONAL = "optional"

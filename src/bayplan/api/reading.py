@@ -71,7 +71,7 @@ def read_object(kind: type[ObjectT], body: bytes | msgspec.Raw) -> ObjectT | Unr
 
 
 def with_readable_quantities(item: ObjectT | Unreadable) -> ObjectT | Unreadable:
-    """The object itself, if its quantities can be read: they are texts, which decoding does not look into.
+    """The object itself, if its quantities can be parsed: decoding leaves them as text.
 
     An object that decoding has found unreadable may have unreadable quantities as well. It is not usable
     then, even if decoding found nothing wrong but a time.

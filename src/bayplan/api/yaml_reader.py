@@ -29,7 +29,7 @@ T = TypeVar("T")
 MAX_VALUES: Final = 100_000
 """A text without aliases has at most as many values as characters; one with aliases may have this many."""
 
-DUPLICATE_KEY: Final = 'the key "{key}" stands twice in this mapping'
+DUPLICATE_KEY: Final = 'the key "{key}" occurs twice in this mapping'
 
 _Loader: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE_KEY: Final = "<<"

@@ -1,4 +1,4 @@
-"""`bayplan decide`: where would these pods go on this cluster, and why?
+"""`bayplan decide`: which nodes would these pods get on this cluster, and why?
 
 `bayplan.explain` reads the files and explains; this module prints the result as tables or as JSON.
 """

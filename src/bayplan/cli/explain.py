@@ -124,11 +124,11 @@ def _queue(
     if url is None and loaded.origin is not Origin.LIVE:
         return {}
     # Imported here: it needs a client of API servers.
-    from bayplan.sources.scheduler_queue import ask_embedded, ask_queue
+    from bayplan.sources.scheduler_queue import embedded_queue_position, queue_position
 
     if url is not None:
-        return {"visible": True, **ask_queue(source, url, key, ca_file=ca_file)}
-    found = ask_embedded(source, loaded.server_version, key)
+        return {"visible": True, **queue_position(source, url, key, ca_file=ca_file)}
+    found = embedded_queue_position(source, loaded.server_version, key)
     return {} if found is None else {"visible": True, **found}
 
 

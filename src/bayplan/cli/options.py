@@ -99,7 +99,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """What the options say, and the configuration and plugins that follow from it."""
+    """The values of the options, and the resulting configuration and plugins."""
 
     config_file: str | None = None
     own_file: str | None = None

@@ -185,7 +185,7 @@ def _print_scheduled(console: Console, pods: Sequence[Placement]) -> None:
 
 
 def _print_rest(console: Console, pods: Sequence[Placement]) -> None:
-    """Pods that are not scheduled, grouped by what became of them and why."""
+    """Pods that are not scheduled, grouped by outcome and reason."""
     groups: dict[tuple[Outcome, str], list[str]] = defaultdict(list)
     for one in pods:
         groups[one.outcome, one.reason].append(f"{one.pod} (was on {one.was_on})" if one.was_on else one.pod)

@@ -1,8 +1,8 @@
 """From a configuration to what each profile runs.
 
-This is the last check: do the plugins exist, do they fit where they are listed, do they accept their
-arguments, does each profile have exactly one way to sort the queue and at least one to bind? The result
-names plugins; making them is for the framework.
+This is the last check: the plugins exist, implement the extension points at which they are enabled, and
+accept their arguments, and each profile has exactly one QueueSort and at least one Bind plugin. The result
+has names of plugins; the framework instantiates them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PREFIX: Final = "initializing profiles: "
 
 @dataclass(frozen=True, slots=True)
 class ProfilePlan:
-    """All that the framework has to know to set up one profile."""
+    """Everything that the framework needs to build one profile."""
 
     scheduler_name: str
     percentage_of_nodes_to_score: int
@@ -67,7 +67,7 @@ def build_profiles(
 
 
 def needed_plugins(profile: Profile) -> frozenset[str]:
-    """The plugins that a profile enables anywhere; only these are made, and only their arguments count."""
+    """The plugins that a profile enables at any point; only these are instantiated."""
     return frozenset(profile.plugins.enabled_names())
 
 
@@ -100,7 +100,7 @@ def _plan(profile: Profile, config: KubeSchedulerConfiguration, catalog: PluginC
 
 
 def _arguments(profile: Profile, catalog: PluginCatalog, gates: Gates) -> dict[str, object]:
-    """The arguments of the plugins that are used, each found acceptable by its plugin."""
+    """The arguments of the plugins that are used, validated by their plugins."""
     given = {entry.name: entry.args for entry in profile.plugin_config if entry.args is not None}
     needed = needed_plugins(profile)
     used: dict[str, object] = {}

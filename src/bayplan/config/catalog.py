@@ -1,8 +1,7 @@
-"""What the configuration has to know about plugins, and what it knows about those of bayplan.
+"""Names, extension points and argument types of plugins, as far as the configuration needs them.
 
-The configuration is read without importing a single plugin: it needs only names, extension points and types
-of arguments. Code that adds plugins passes a catalog that has them, too. A test compares the registry of the
-release with the plugin classes.
+The configuration is read without importing plugins. Code that adds plugins passes a catalog that has them,
+too. A test compares the registry of the release with the plugin classes.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class PluginCatalog(Protocol):
         """The extension points that a plugin of the catalog implements."""
 
     def args_type(self, name: str) -> type[msgspec.Struct] | None:
-        """What its arguments are decoded into; None for plugins without, and for unknown ones."""
+        """The type of its arguments; None for plugins without arguments, and for unknown ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class PluginEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableCatalog:
-    """A catalog that is written down."""
+    """A catalog from a table."""
 
     entries: Mapping[str, PluginEntry | LibraryPlugin]
 
@@ -60,7 +59,7 @@ class TableCatalog:
         return None if entry is None else entry.args_type
 
     def with_plugins(self, more: Mapping[str, PluginEntry]) -> TableCatalog:
-        """This catalog and more plugins, which may have names of the library: then they are used instead.
+        """This catalog with more plugins, which replace library plugins of the same name.
 
         Raises:
             ConfigError: one of them has a name that is taken.

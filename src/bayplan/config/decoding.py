@@ -1,11 +1,11 @@
-"""Typed records from a document: any msgspec struct or dataclass, with every problem and its line.
+"""Decodes typed records from a document: any msgspec struct or dataclass, with every problem and its line.
 
-msgspec itself stops at the first problem and knows no lines, so records are filled here, field by field; only
-leaves it knows better than we do (enums, dates, limits of numbers) are left to it. Field names are
-case-sensitive and unknown ones are rejected. `null` means "not given", as it does for Kubernetes: the default
-applies, and a null in a list is an empty element.
+msgspec itself stops at the first problem and has no line numbers, so records are decoded here, field by
+field; msgspec decodes only leaves (enums, dates, limits of numbers). Field names are case-sensitive and
+unknown ones are rejected. `null` means "not given", as it does for Kubernetes: the default applies, and a
+null in a list is an empty element.
 
-The plugin arguments of users come through here too, so nothing in this file knows about the configuration.
+It also decodes plugin arguments of users, so nothing in this file depends on the configuration.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INT64: Final = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something in the document that does not fit its type."""
+    """A value in the document that does not have its type."""
 
     line: int
     path: str
@@ -58,14 +58,14 @@ class _Field:
 
 @dataclass(slots=True)
 class Decoder:
-    """Decodes parts of one document and collects what is wrong with them."""
+    """Decodes parts of one document and collects their problems."""
 
     problems: list[Problem] = field(default_factory=list)
 
     def decode(self, value: Value, into: type[T], path: str = "", ignore: Collection[str] = ()) -> T | None:
         """`value` as a record of type `into`; None if there were problems, which are then in `problems`.
 
-        Keys in `ignore` may be there without being fields.
+        Keys in `ignore` are allowed although they are not fields.
         """
         before = len(self.problems)
         if isinstance(value.content, dict):
@@ -77,7 +77,7 @@ class Decoder:
         return decoded if len(self.problems) == before else None
 
     def report(self, value: Value, path: str, text: str) -> None:
-        """Note a problem that the caller found."""
+        """Adds a problem that the caller found."""
         self.problems.append(Problem(value.line, path, text))
 
     def raise_problems(self, source: str) -> None:
@@ -201,10 +201,10 @@ class Decoder:
 
 
 def shortest_float32(number: float) -> float:
-    """The number as 32 bits hold it, in as few digits as tell it from its neighbours.
+    """The number as a 32-bit float, in its shortest representation.
 
     Raises:
-        OverflowError: 32 bits do not hold it.
+        OverflowError: it is out of range for 32 bits.
     """
     narrow = struct.pack("<f", number)
     exact: float = struct.unpack("<f", narrow)[0]

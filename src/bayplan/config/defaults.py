@@ -1,8 +1,8 @@
-"""From a file as written to a complete configuration.
+"""Completes a configuration file with defaults.
 
-Here is what the file may leave out, what it then means, and how a profile's plugin sets are merged with the
-defaults (which are all in `multiPoint`). Zero means "not given" in some places and not in others; each of
-these follows kube-scheduler. Which plugins then run at which point is worked out in `expansion.py`.
+It sets missing fields, and merges the plugin sets of a profile with the defaults (which are all in
+`multiPoint`). Zero means "not set" for some fields and not for others, as in kube-scheduler. `expansion.py`
+determines which plugins run at which point.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def complete(
 
 
 def default_plugins(release: Release) -> PluginSet:
-    """The plugins that run unless the configuration says otherwise, as a `multiPoint` set."""
+    """The plugins that are enabled by default, as a `multiPoint` set."""
     gated = ((name, weight) for name, weight, gate in release.gated_plugins if gate in release.gates)
     names = (*release.default_plugins, *gated)
     return PluginSet(enabled=tuple(PluginRef(name=name, weight=weight) for name, weight in names))

@@ -34,7 +34,7 @@ def parse_document(text: str, source: str) -> Value:
 
 
 def parse_documents(text: str, source: str) -> Iterator[Value]:
-    """All documents, each read when it is asked for: what follows the last one may be anything.
+    """All documents, each parsed on demand: the text after the last one may be anything.
 
     Raises:
         DecodeError: as `parse_document`.

@@ -95,7 +95,7 @@ def _check_tls(extender: Extender) -> None:
     )
     if has_ca and _PEM not in ca:
         raise ConfigError("unable to load root certificates: unable to parse bytes as PEM block")
-    # Certificates that come wholly from files are read again on every connection, and not looked at here.
+    # Certificates from files are read again for every connection, and not checked here.
     if has_certificate and (tls.cert_data or tls.key_data):
         if _PEM not in certificate:
             raise ConfigError("tls: failed to find any PEM data in certificate input")

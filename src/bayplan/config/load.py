@@ -1,8 +1,7 @@
-"""Reading a configuration: file or text in, complete configuration out.
+"""Reads a configuration: file or text in, complete configuration out.
 
-Problems of form (broken YAML, unknown fields, wrong types) end here, as `DecodeError` with file, line and
-field. Problems of sense are not looked for: flags may still change the configuration before it is validated,
-which `build_profiles` does.
+Invalid YAML, unknown fields and wrong types are a `DecodeError` with file, line and field. Values are not
+validated here: flags may still change the configuration before `build_profiles` does that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What devices a pod's claims would get on every node, in the format of the recorded allocations.
 
-`conformance/README.md` describes it. Like the other decisions it is asked of each pod alone.
+`conformance/README.md` describes it. Like other decisions it is evaluated for each pod alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bayplan.runtime.framework import Framework
 from bayplan.snapshot.view import NodeColumns
 
 ANY_SHARE_ID: Final = "*"
-"""What stands for the id of a share, which is different every time."""
+"""Replaces the id of a share, which is different every time."""
 
 
 def pod_allocations(framework: Framework, pod: Pod) -> dict[str, Any]:

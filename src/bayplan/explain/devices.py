@@ -42,7 +42,7 @@ def missing_devices(
 ) -> list[MissingDevices]:
     """The requests that nodes rejected by DynamicResources cannot meet, those of most nodes first.
 
-    `names` are the nodes to look at; None: all.
+    `names` are the nodes to evaluate; None: all.
     """
     nodes = [
         name

@@ -58,7 +58,7 @@ class Preemption:
 
 @dataclass(slots=True)
 class Explanation:
-    """Why a pod goes to a node, or why it is unschedulable."""
+    """Why a node is chosen for a pod, or why the pod is unschedulable."""
 
     pod: str
     nodes: tuple[str, ...] = ()

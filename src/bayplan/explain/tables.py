@@ -175,7 +175,7 @@ def _result(explanation: Explanation) -> Text:
 
 
 def _held(explanation: Explanation) -> str:
-    """What Permit does with a pod that has found a node: it is not placed there."""
+    """The effect of Permit on a pod for which a node was found: the pod is not bound."""
     permit, node = explanation.permit, explanation.chosen
     assert permit is not None
     match permit.status:

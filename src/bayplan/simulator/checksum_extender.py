@@ -43,7 +43,7 @@ class ChecksumExtenders:
         self._policies = policies
         self._bind = bind
         self.port = port
-        """The port; before serving, 0 stands for any free port."""
+        """The port; before serving, 0 means any free port."""
         self.filtered: list[list[Any]] = []
         self._runner: web.AppRunner | None = None
 

@@ -56,8 +56,8 @@ class Ledger:
         self._largest: dict[str, dict[str, int]] = {}
         self._ports_of_others: set[tuple[str, HostPort]] = set()
 
-    def look(self) -> None:
-        """Called whenever others have changed the cluster."""
+    def check(self) -> None:
+        """Checks and records the changes of others. Called whenever others have changed the cluster."""
         self.problems.extend(
             text for text in devices_given_twice(self._store, self.late_claims) if text not in self.problems
         )
@@ -75,7 +75,7 @@ class Ledger:
         if self.bindings[pod.uid] > 1:
             self.problems.append(f"pod {pod.key} was bound {self.bindings[pod.uid]} times")
         if is_late:
-            self.look()
+            self.check()
             return
         self.ours.add(pod.uid)
         here = [
@@ -163,7 +163,7 @@ class WatchedCluster(MemoryCluster):
             self._ledger.late_claims.add(item.uid)
         written = await super().update_status(item)
         self._tell(f"{type(item).__name__} {item.name} has a new status{' too late' * self.is_dead}")
-        self._ledger.look()
+        self._ledger.check()
         return written
 
     async def delete_pod(self, pod: Pod) -> None:

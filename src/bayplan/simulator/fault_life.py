@@ -137,7 +137,7 @@ class _Run:
         self._spoiled = world.spoiled
         world.begin()
         controller = self._add_devices(world)
-        self._ledger.look()
+        self._ledger.check()
         self._start()
         crashes = asyncio.ensure_future(self._crash_now_and_then())
         pace = rng.choice((0.05, 0.3, 2.0))
@@ -184,7 +184,7 @@ class _Run:
     async def _act(self, world: World, pace: float) -> None:
         """The cluster changes, and some time passes; often none."""
         world.act()
-        self._ledger.look()
+        self._ledger.check()
         await asyncio.sleep(self._rng.expovariate(1 / pace) if self._rng.random() < 0.7 else 0)
 
     async def _check_for_missed_pods(self) -> None:

@@ -195,10 +195,10 @@ class World:
         pod = self._any_pod(lambda pod: bool(pod.spec.node_name))
         if pod is not None:
             container = pod.spec.containers[0]
-            asks: ResourceList = {
+            requests: ResourceList = {
                 name: _half(amount) for name, amount in container.resources.requests.items()
             }
-            smaller = replace(container, resources=ResourceRequirements(requests=asks))
+            smaller = replace(container, resources=ResourceRequirements(requests=requests))
             self._update(pod, "shrinks", replace(pod.spec, containers=(smaller,)))
 
     def start_pod(self) -> None:

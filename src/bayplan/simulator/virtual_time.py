@@ -1,8 +1,8 @@
 """An event loop with a virtual clock: an hour of cluster life takes a moment, and is repeatable.
 
-Code that takes its time from the loop runs here unchanged. The clock stands still while any task is ready and
-jumps to the next timer when none is. The loop is asyncio's own; only its selector, where an idle loop waits,
-is replaced. There are no sockets and no threads in virtual time.
+Code that takes its time from the loop runs here unchanged. The clock does not move while any task is ready
+and jumps to the next timer when none is. The loop is asyncio's own; only its selector, where an idle loop
+waits, is replaced. There are no sockets and no threads in virtual time.
 
 Because the loop knows when nothing is left to do, it can detect quiescence (`quiescent`) and deadlocks
 (`DeadlockError`).
@@ -177,7 +177,7 @@ def run_virtual(
 
     Raises:
         DeadlockError: it waits for something that will never happen.
-        VirtualTimeError: it is not over after `limit` seconds of virtual time, or time stands still.
+        VirtualTimeError: it is not over after `limit` seconds of virtual time, or the clock does not move.
     """
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(epoch=start, limit=limit)) as runner:
         return runner.run(main)

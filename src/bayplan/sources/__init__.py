@@ -1,6 +1,6 @@
 """A cluster from files, a snapshot or an API server, as one typed value.
 
-options.py      what a command was asked to load: `SourceOptions`
+options.py      what a command loads: `SourceOptions`
 loading.py      loads it: `load_cluster`
 loaded.py       the result: `LoadedCluster`
 settings.py     the scheduler configuration and plugins to evaluate it with

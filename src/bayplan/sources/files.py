@@ -38,7 +38,7 @@ LINES: Final = (".jsonl", ".jsonl.gz")
 
 _SCENARIO: Final = "this is a scenario: only `bayplan decide` reads them"
 _TWICE: Final = "the object is in two files"
-_BROKEN_JSON: Final = "broken JSON: {why}"
+_INVALID_JSON: Final = "invalid JSON: {why}"
 
 
 def read_clusters(file: str, release: Release | None = None) -> Iterator[LoadedCluster]:
@@ -47,7 +47,7 @@ def read_clusters(file: str, release: Release | None = None) -> Iterator[LoadedC
     `release` is the release to decide as; None: the one that a scenario names, or the default.
 
     Raises:
-        InputError: it is missing or broken, or an object in it is malformed; the error names the place.
+        InputError: it is missing or invalid, or an object in it is malformed; the error names the place.
     """
     if file.endswith(LINES) and not Path(file).is_dir():
         for line, content in _json_lines(Path(file)):
@@ -66,7 +66,7 @@ def read_cluster(files: Sequence[str]) -> LoadedCluster:
     """The objects of all the files and directories as one cluster.
 
     Raises:
-        InputError: one is missing or broken, an object is malformed or occurs twice, or it is a scenario.
+        InputError: one is missing or invalid, an object is malformed or occurs twice, or it is a scenario.
     """
     found = _Files()
     for file in files:
@@ -150,6 +150,6 @@ def _json_lines(path: Path) -> Iterator[tuple[int, Any]]:
             except DecodeError as error:
                 raise error.at(source=source, line=number) from None
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise DecodeError(_BROKEN_JSON.format(why=error), source=source, line=number) from error
+                raise DecodeError(_INVALID_JSON.format(why=error), source=source, line=number) from error
     except OSError as error:
         raise DecodeError(error.strerror or str(error), source=source) from error

@@ -1,4 +1,4 @@
-"""What a command was asked to load, as a plain value; `cli/source_options.py` has the options."""
+"""The source of a cluster, as a plain value; `cli/source_options.py` has the command-line options."""
 
 from __future__ import annotations
 

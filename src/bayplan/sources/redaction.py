@@ -115,7 +115,7 @@ _LABEL_VALUES: Final = frozenset({"value", "values"})
 _IMAGES: Final = frozenset({"image", "names", "reference"})
 _DROPPED: Final = frozenset({"generateName", "message"})
 _KEPT_NAMES: Final = frozenset({"CSIDriver", "DeviceClass"})
-"""Kinds whose names are those of drivers, or stand in expressions and names of resources."""
+"""Kinds whose names are those of drivers, or are used in expressions and names of resources."""
 
 _PLAIN_VALUE: Final = re.compile(r"-?\d+|true|false|")
 _WELL_KNOWN: Final = re.compile(r"metadata\.name|([^/]+\.)?(kubernetes|k8s)\.io/.*")

@@ -1,4 +1,4 @@
-"""Asks a running bayplan where a pod stands in its queue: `GET /queue`.
+"""Reads the position of a pod in the queue of a running bayplan: `GET /queue`.
 
 `bayplan run` answers at its serving port, the embedded cluster of `bayplan up` at its API server. The
 credentials are those of the kubeconfig: the scheduler has the API server check them, and whether the user may
@@ -30,7 +30,7 @@ _TRUST: Final = ". Pass the CA of the scheduler's certificate with --scheduler-c
 _NO_POSITION: Final = "the answer is not a position in a queue: {error}"
 
 
-def ask_queue(options: SourceOptions, url: str, pod: str, *, ca_file: str = "") -> dict[str, Any]:
+def queue_position(options: SourceOptions, url: str, pod: str, *, ca_file: str = "") -> dict[str, Any]:
     """The position of a pod, as the scheduler at this URL gives it.
 
     Args:
@@ -44,7 +44,7 @@ def ask_queue(options: SourceOptions, url: str, pod: str, *, ca_file: str = "") 
     access = _access(options)
     tls = replace(access.tls, ca_file=ca_file, ca_data=b"", server_name="", insecure=False)
     try:
-        return asyncio.run(ask(replace(access, server=url.rstrip("/"), tls=tls), pod))
+        return asyncio.run(read_position(replace(access, server=url.rstrip("/"), tls=tls), pod))
     except (NotServedError, NotFoundError) as error:
         raise APIError(_FAILED.format(url=url, why=_NO_QUEUE)) from error
     except (ForbiddenError, UnauthorizedError) as error:
@@ -54,12 +54,12 @@ def ask_queue(options: SourceOptions, url: str, pod: str, *, ca_file: str = "") 
         raise APIError(_FAILED.format(url=url, why=f"{error}{hint}")) from error
 
 
-def ask_embedded(options: SourceOptions, server_version: str, pod: str) -> dict[str, Any] | None:
+def embedded_queue_position(options: SourceOptions, server_version: str, pod: str) -> dict[str, Any] | None:
     """The same for the embedded cluster; None if it is another one, or no scheduler runs in it."""
     if not server_version.endswith(EMBEDDED_SUFFIX):
         return None
     try:
-        return asyncio.run(ask(_access(options), pod))
+        return asyncio.run(read_position(_access(options), pod))
     except (NotServedError, NotFoundError):
         return None
 
@@ -69,7 +69,7 @@ def _access(options: SourceOptions) -> Access:
     return load_access(kubeconfig, context=options.context)
 
 
-async def ask(access: Access, pod: str) -> dict[str, Any]:
+async def read_position(access: Access, pod: str) -> dict[str, Any]:
     """One request to the scheduler."""
     connections = Connections(access)
     try:

@@ -37,7 +37,7 @@ from bayplan.sources.warnings import Reason, Warning
 
 FORMAT_VERSION: Final = 1
 HEADER_BYTES: Final = 65536
-"""The header stands at the beginning of the file, within this many bytes."""
+"""The header is at the beginning of the file, within this many bytes."""
 
 _HEADER: Final = re.compile(rb'\s*\{[^\[]{0,200}"snapshot"\s*:')
 _KIND: Final = re.compile(rb'\s*\{\s*"apiVersion"\s*:\s*"[^"\\]*"\s*,\s*"kind"\s*:\s*"(\w*)"')
@@ -236,7 +236,7 @@ def _kind_of(raw: msgspec.Raw) -> str:
 
 
 def are_stored(objects: Sequence[Object]) -> bool:
-    """Whether each is an object of an API server (which has set the defaults) and stands once."""
+    """Whether each is an object of an API server (which has set the defaults) and occurs once."""
     keys = set()
     for item in objects:
         meta = item.metadata

@@ -157,15 +157,15 @@ def compare(
     Raises:
         InputError: Dask is not installed or not reachable, or its workers do not have bayplan.
     """
-    asked = [(variant, seed) for variant in variants for seed in range(seeds)]
-    jobs = min(jobs or _cpus(), len(asked))
+    runs = [(variant, seed) for variant in variants for seed in range(seeds)]
+    jobs = min(jobs or _cpus(), len(runs))
     if dask:
-        trials = _on_dask(workload, asked, dask)
+        trials = _on_dask(workload, runs, dask)
     elif jobs > 1:
         with ProcessPoolExecutor(jobs, initializer=_remember, initargs=(workload,)) as pool:
-            trials = list(pool.map(_run_remembered, asked))
+            trials = list(pool.map(_run_remembered, runs))
     else:
-        trials = [run_trial(workload, *one) for one in asked]
+        trials = [run_trial(workload, *one) for one in runs]
     by_variant = [trials[start : start + seeds] for start in range(0, len(trials), seeds)]
     first = [of_variant[0].nodes for of_variant in by_variant]
     differences = {pod: nodes for pod in first[0] if len(set(nodes := tuple(one[pod] for one in first))) > 1}
@@ -206,12 +206,12 @@ def _remember(workload: Workload) -> None:
     _remembered = workload
 
 
-def _run_remembered(asked: tuple[Variant, int]) -> Trial:
+def _run_remembered(run: tuple[Variant, int]) -> Trial:
     assert _remembered is not None
-    return run_trial(_remembered, *asked)
+    return run_trial(_remembered, *run)
 
 
-def _on_dask(workload: Workload, asked: Sequence[tuple[Variant, int]], address: str) -> list[Trial]:
+def _on_dask(workload: Workload, runs: Sequence[tuple[Variant, int]], address: str) -> list[Trial]:
     try:
         from distributed import Client
     except ImportError as error:
@@ -225,6 +225,6 @@ def _on_dask(workload: Workload, asked: Sequence[tuple[Variant, int]], address: 
             sent = client.scatter(workload, broadcast=True)
         except Exception as error:  # What a worker raises arrives as a plain Exception.
             raise InputError(_WORKERS.format(address=address, error=error)) from error
-        futures = [client.submit(run_trial, sent, variant, seed, pure=False) for variant, seed in asked]
+        futures = [client.submit(run_trial, sent, variant, seed, pure=False) for variant, seed in runs]
         found: list[Trial] = client.gather(futures)
         return found

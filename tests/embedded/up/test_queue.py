@@ -18,7 +18,7 @@ from bayplan.embedded.server.kinds import PODS
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.outcomes import Outcomes
 from bayplan.errors import APIError, UnauthorizedError
-from bayplan.sources.scheduler_queue import ask
+from bayplan.sources.scheduler_queue import read_position
 
 
 def pod(name: str, cpu: str, **spec: object) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def test_position_in_the_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert await explain(kubeconfig, "gated") == 0
         shown = capsys.readouterr().out
         assert "default/gated is not evaluated: it is gated by SchedulingGates" in shown
-        assert "queue: unschedulable, because of SchedulingGates, for " in shown
+        assert "queue: gated, because of SchedulingGates, for " in shown
 
     on_cluster(kubeconfig, act)
 
@@ -84,10 +84,10 @@ def test_requests(tmp_path: Path) -> None:
 
     async def act(_: LocalCluster) -> None:
         access: Access = load_access(str(kubeconfig))
-        assert (await ask(access, "default/none"))["state"] == "Absent"
+        assert (await read_position(access, "default/none"))["state"] == "Absent"
         with pytest.raises(UnauthorizedError):
-            await ask(replace(access, token="wrong"), "default/huge")
+            await read_position(replace(access, token="wrong"), "default/huge")
         with pytest.raises(APIError, match="pass \\?pod=NAMESPACE/NAME"):
-            await ask(access, "huge")
+            await read_position(access, "huge")
 
     on_cluster(kubeconfig, act)

@@ -112,7 +112,7 @@ def _in_domains(cluster: Cluster, key: str, domains: dict[int, str]) -> Iterator
 
 
 def _in_namespaces(near: MatchCounts) -> str:
-    """Where a term looks for pods; "" for all namespaces, or if its parts differ."""
+    """The namespaces that a term selects; "" for all namespaces, or if its parts differ."""
     found = {part.namespaces for part in near.query.parts}
     names = found.pop() if len(found) == 1 else None
     return f" in namespace {named(sorted(names))}" if names else ""
