@@ -1,9 +1,9 @@
-"""How much the embedded control plane takes: nodes and pods over HTTPS into `bayplan up`, until all pods run.
+"""Measures the embedded control plane: creates nodes and pods over HTTPS in `bayplan up`, until all pods run.
 
     python benchmarks/embedded_cluster.py --nodes 5000 --pods 20000
 
-prints one JSON object: creations and bindings a second, how late a watch hears of a creation, CPU and memory
-of the process that is cluster and scheduler in one.
+prints one JSON object: creations and bindings per second, the delay of watch events after a creation, and CPU
+and memory of the process, which is cluster and scheduler in one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from bayplan.client.kubeconfig import load_access
 AT_ONCE = 32
 
 
-class Seen:
-    """What a watch has told."""
+class WatchEvents:
+    """The events of a watch."""
 
     def __init__(self) -> None:
         self.added: dict[str, float] = {}
@@ -52,7 +52,7 @@ class Seen:
 
 
 async def create_all(cluster: KubernetesCluster, pods: int) -> dict[str, float]:
-    """Creates pods, and says when each was acknowledged."""
+    """Creates pods; returns when each was acknowledged."""
     done: dict[str, float] = {}
     waiting = iter([f"p{number}" for number in range(pods)])
     path = RESOURCES["Pod"].collection("default")
@@ -79,7 +79,7 @@ def pod_body(name: str) -> bytes:
 
 
 async def measure(kubeconfig: Path, pods: int) -> dict[str, Any]:
-    seen = Seen()
+    seen = WatchEvents()
     async with KubernetesCluster(load_access(str(kubeconfig)), qps=-1) as cluster:
         _, version = await cluster.list(Pod)
         watching = asyncio.ensure_future(seen.watch(cluster, version))

@@ -1,6 +1,6 @@
-"""`make conformance`: builds the real programs where they are missing, then runs the tests in this directory.
+"""`make conformance`: builds the real programs if they are missing, then runs the tests in this directory.
 
-Where there is no Go, or no etcd to be had, it says so and ends well: nobody needs Go to work on bayplan.
+Without Go or etcd it prints a message and exits with status 0: you do not need Go to work on bayplan.
 `--release` chooses the Kubernetes release, `--short` a few files of tests; other arguments are pytest's.
 """
 
@@ -17,7 +17,7 @@ from conformance.harness.programs import DEFAULT_RELEASE, RELEASES, MissingError
 
 HERE: Final = Path(__file__).parent
 SHORT: Final = ("test_harness.py", "test_side_by_side.py", "test_devices.py", "test_differential.py")
-"""What every change is tested with in the releases beside the default one."""
+"""The tests of every change with releases other than the default one."""
 
 
 def main() -> int:

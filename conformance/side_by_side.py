@@ -1,7 +1,7 @@
-"""One scenario, given to kube-scheduler and to bayplan: what each of them made of it, in comparable form.
+"""Runs one scenario with kube-scheduler and with bayplan, with the results in comparable form.
 
-Nodes are there before the scheduler starts, so that both list them in the same order; pods come one at a
-time, and one that fits nowhere is taken away again, so that nothing depends on when it is tried again.
+Nodes exist before the scheduler starts, so that both list them in the same order; pods are created one at a
+time, and an unschedulable pod is deleted, so that nothing depends on when it is retried.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _AGE = re.compile(r"^(  (?:Normal|Warning) +\w+ +)\S+( )", re.MULTILINE)
 _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 Scores = dict[str, dict[str, int]]
-"""By plugin and node, weighted. Plugins that give all nodes nothing are left out."""
+"""By plugin and node, weighted, without plugins that score all nodes 0."""
 
 
 @dataclass
 class Outcome:
-    """What became of a pod."""
+    """The outcome of a pod."""
 
     pod: str
     node: str = ""
@@ -57,7 +57,7 @@ class Outcome:
     events: list[Raw] = field(default_factory=list)
     described: str = ""
     gone: list[str] = field(default_factory=list)
-    """Pods that had to leave."""
+    """Evicted pods."""
     expected_scores: Scores = field(default_factory=dict)
     """bayplan's decisions for exactly the cluster that the scheduler saw."""
 
@@ -71,7 +71,7 @@ class Scenario:
 
 
 class Nominations:
-    """The node that each pod was nominated to: it may be bound before anybody looks at it."""
+    """The node that each pod was nominated to: the pod may be bound before it is read."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, str] = {}
@@ -104,7 +104,7 @@ class Nominations:
 async def play(
     plane: ControlPlane, start: Start, scenario: Scenario, **flags: Any
 ) -> tuple[list[Outcome], Process]:
-    """What a scheduler makes of the scenario, and the process that did it (it has ended)."""
+    """The outcomes of the scenario with one scheduler, and its process (which has ended)."""
     async with Admin(plane.access()) as admin:
         await admin.clear(*CLEARED)
         for item in scenario.objects:
@@ -160,10 +160,10 @@ async def _listed(admin: Admin, kind: str) -> list[Raw]:
 
 async def _events(admin: Admin, name: str, outcome: Outcome) -> list[Raw]:
     """The events about a pod and about those that left for it, oldest first, without times and versions."""
-    told = ("type", "reason", "action", "note", "reportingController", "reportingInstance")
+    compared = ("type", "reason", "action", "note", "reportingController", "reportingInstance")
     listed = sorted(await admin.list("Event"), key=lambda event: event["eventTime"] or "")
     return [
-        {field: _UID.sub("UID", event.get(field, "")) for field in told}
+        {field: _UID.sub("UID", event.get(field, "")) for field in compared}
         for event in listed
         if event["regarding"]["name"] == name
         or (
@@ -175,9 +175,9 @@ async def _events(admin: Admin, name: str, outcome: Outcome) -> list[Raw]:
 def _scores_of(there: list[Raw], pod: Raw, release: str) -> Scores:
     scenario = {"name": pod["metadata"]["name"], "objects": there, "pods": [pod]}
     results = decide_scenario(scenario, release=parse_release(release))["results"]
-    held_back = pod["spec"].get("schedulingGates")
-    if held_back or results[0].get("fitError") or len(results[0]["feasible"]) < 2:
-        # The scheduler does not score where there is nothing to choose, or not yet.
+    gates = pod["spec"].get("schedulingGates")
+    if gates or results[0].get("fitError") or len(results[0]["feasible"]) < 2:
+        # Gated pods, and pods with at most one feasible node, are not scored.
         return {}
     return _telling(
         {

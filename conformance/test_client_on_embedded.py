@@ -1,4 +1,4 @@
-"""What bayplan's client does on the real API server it does on the embedded one: the same tests again.
+"""Runs the tests of bayplan's client on the embedded API server.
 
 Left out are those about roles (the embedded server has one user), those about a server that is killed and
 restarted (`tests/embedded/server/http/test_crash.py` has them), and two that show differences, which

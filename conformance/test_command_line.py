@@ -1,4 +1,4 @@
-"""The same command lines for kube-scheduler and for bayplan: the same last words, the same exit status."""
+"""The same command lines for kube-scheduler and bayplan: the same last line and exit status."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ BAYPLAN = [sys.executable, "-m", "bayplan.cli.main", "run"]
 
 @pytest.mark.parametrize("arguments", LINES, ids=lambda arguments: " ".join(arguments) or "nothing")
 def test_both_say_the_same(arguments: list[str], programs: Programs) -> None:
-    """bayplan is told the release: otherwise it would wait for the API server to know which one it is."""
+    """bayplan gets the release as a flag: otherwise it would wait for the API server's version."""
     bayplan = [*BAYPLAN, f"--emulated-version={programs.release}"]
     assert said(bayplan, arguments) == said([str(programs.kube_scheduler)], arguments)
 
 
 def test_both_have_the_same_flags(programs: Programs) -> None:
     ended = subprocess.run([programs.kube_scheduler, "--help"], capture_output=True, text=True, check=True)
-    # A flag stands at the beginning of its line, or behind its letter.
+    # A flag is at the beginning of its line, or after its shorthand.
     theirs = set(re.findall(r"^ +(?:-[a-z], )?--([a-z0-9-]+)", ended.stdout, re.MULTILINE))
     assert set(FLAGS) - OWN == theirs

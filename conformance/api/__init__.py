@@ -1,1 +1,1 @@
-"""Requests to an API server and what kube-apiserver answers, for comparing the embedded one with it."""
+"""Requests to an API server with the responses of kube-apiserver, to compare the embedded server with it."""

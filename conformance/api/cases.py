@@ -1,4 +1,4 @@
-"""`cases.json` and others: requests with kube-apiserver's answers; and where ours differs, why.
+"""`cases.json` and others: requests with kube-apiserver's responses, and reasons for our differences.
 
 The requests of a file build on each other: all are sent to one server, to a namespace of their own.
 `make test` sends them to the embedded server, `make conformance` to the real one. Recording again after
@@ -51,16 +51,17 @@ def body_of(case: Case) -> bytes | None:
 
 
 def comparable(status: int, body: Any) -> dict[str, Any]:
-    """What has to agree: code and reason, message and causes of a refusal, and the fields of an object.
+    """The part that has to be equal: code and reason, message and causes of an error, and the fields of an
+    object.
 
-    Of a table only the columns count. Uids, versions, times and managers differ from run to run. A null that
-    stands for a time which is not known says nothing.
+    Of a table only the columns count. Uids, versions, times and managers differ from run to run. A null in
+    place of an unknown time is ignored.
     """
     if not isinstance(body, dict):
         return {"status": status}
     if body.get("kind") == "Table":
-        told = ("name", "type", "format", "priority")
-        columns = [{key: column[key] for key in told} for column in body["columnDefinitions"]]
+        compared = ("name", "type", "format", "priority")
+        columns = [{key: column[key] for key in compared} for column in body["columnDefinitions"]]
         return {"status": status, "columns": columns}
     plain: dict[str, Any]
     if body.get("kind") == "Status":

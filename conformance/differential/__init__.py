@@ -1,1 +1,1 @@
-"""Scenarios made from a seed, given to the real kube-scheduler and to bayplan: do they do the same?"""
+"""Compares the real kube-scheduler and bayplan on scenarios that are generated from a seed."""

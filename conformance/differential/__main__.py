@@ -1,4 +1,4 @@
-"""Looks for a scenario that tells bayplan from kube-scheduler."""
+"""Searches for a scenario in which bayplan and kube-scheduler differ."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS = (
 
 
 async def recorded(plane: ControlPlane, scenario: Raw) -> Raw:
-    """What kube-scheduler makes of a scenario, on a cluster that is empty before and after."""
+    """The results of kube-scheduler for a scenario, on a cluster that is empty before and after."""
     config = {**scenario["config"], "clientConnection": {"kubeconfig": str(plane.kubeconfig(ADMIN))}}
     path = plane.directory / "scheduler.json"
     path.write_text(json.dumps(config))

@@ -108,7 +108,7 @@ class Devices:
         requests = [self._request(number) for number in range(draw.choice((1, 1, 1, 2)))]
         spec: Raw = {"requests": requests}
         # "All" with a constraint that cannot be met is an error of the attempt, after which kube-scheduler's
-        # search goes on from a node that depends on its threads.
+        # search continues from a node that depends on its threads.
         if draw.maybe(0.3) and not any(_wants_all(request) for request in requests):
             attribute = draw.choice(("example.com/numa", f"{DRIVER}/model", f"{DRIVER}/tier"))
             key = draw.choice(("matchAttribute", "matchAttribute", "distinctAttribute"))

@@ -1,4 +1,4 @@
-"""What everything in a scenario is drawn with, and the few words that its objects share.
+"""Random numbers and common names of a scenario.
 
 The same seed draws the same scenario only as long as everything is drawn in the same order.
 """
@@ -26,7 +26,7 @@ IMAGES: Final = ("nginx:1.27", "registry.example/ml/train:v3", "redis:7", "regis
 
 
 class Draw(random.Random):
-    """Chance, from a seed, which also numbers what it makes."""
+    """A seeded random generator, which also numbers objects."""
 
     def __init__(self, seed: int | str) -> None:
         super().__init__(seed)

@@ -1,4 +1,4 @@
-"""Playing a scenario on a real API server, and writing down what the scheduler there does.
+"""Plays a scenario on a real API server, and records what the scheduler there does.
 
 The result is a recorded run as `bayplan replay` plays it: objects as the API server defaulted them, and with
 each pod what became of it.
@@ -47,7 +47,7 @@ async def record(admin: Admin, scenario: Mapping[str, Any]) -> Raw:
 
 
 class WatchedPods:
-    """What the API server tells of pods. A nomination may be over before anybody asks for it."""
+    """Watches pods: a nomination may end before the pod is read."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
@@ -71,7 +71,7 @@ class WatchedPods:
             self.nominations.setdefault(pod.uid, (pod.status.nominated_node_name, refused))
 
     async def outcome(self, uid: str) -> Pod:
-        """Waits until a pod is bound, or found unschedulable without hope."""
+        """Waits until a pod is bound, or unschedulable without a nomination."""
         async with asyncio.timeout(MAX_WAIT_SECONDS):
             while True:
                 self._changed.clear()

@@ -1,4 +1,4 @@
-"""The one who fills a cluster and looks into it: plain JSON in and out, over bayplan's own connections.
+"""An administrator that creates and reads objects: plain JSON in and out, over bayplan's own connections.
 
 Objects are dictionaries here, deliberately: what is read back is what the server has, with all fields, and
 not what our records understand of it.
@@ -72,7 +72,7 @@ class Admin:
         return items
 
     async def delete(self, kind: str, name: str, namespace: str = "") -> None:
-        """Deletes an object at once, without grace."""
+        """Deletes an object without a grace period."""
         await self.send("DELETE", KINDS[kind].item(name, namespace), {"gracePeriodSeconds": 0})
 
     async def clear(self, *kinds: str) -> None:

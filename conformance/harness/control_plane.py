@@ -173,7 +173,7 @@ class ControlPlane:
 
     def stop_apiserver(self) -> None:
         if self.apiserver is not None:
-            # Not asked but killed: asked, it would wait for all watches to end.
+            # SIGKILL: after SIGTERM it would wait for all watches to end.
             self.apiserver.kill()
             self.apiserver = None
 
@@ -193,7 +193,7 @@ class ControlPlane:
 
     @property
     def store(self) -> Path:
-        """Where etcd keeps everything. While it is stopped this can be copied and put back."""
+        """etcd's data directory. It can be copied and restored while etcd is stopped."""
         return self.directory / "etcd"
 
     @property

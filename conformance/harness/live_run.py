@@ -1,8 +1,8 @@
 """A recorded run of kube-scheduler, played again on the real API server with bayplan in its place.
 
 The steps and what is recorded with them are described in `conformance/runs/README.md`. Each step is taken
-when the one before has had its full effect. How far the scheduler has got only the scheduler knows; so it
-runs in this process, on a client of its own, and is asked for the versions that it has handled.
+when the one before has had its full effect. Only the scheduler knows its progress; so it
+runs in this process, with its own client, and the test reads the versions that it has handled.
 """
 
 from __future__ import annotations

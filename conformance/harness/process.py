@@ -1,4 +1,4 @@
-"""A program that runs beside us: its log in a file, its cost from /proc, and sure to end when we do."""
+"""A child process: its log in a file, its cost from /proc; it ends with this process at the latest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Process:
     Args:
         name: for messages.
         command: program and arguments.
-        log: file for what it prints; written on, so that the logs of several starts stand together.
+        log: file for its output; appended to, so that it contains the logs of several starts.
         environment: variables besides our own.
     """
 
@@ -100,7 +100,7 @@ class Process:
         self._process.wait()
 
     def stop(self) -> int:
-        """Asks it to end, and insists. Returns its exit status."""
+        """Sends SIGTERM, later SIGKILL. Returns its exit status."""
         if self.exit_code is None:
             self._process.terminate()
             try:
@@ -117,7 +117,7 @@ class Process:
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def memory_bytes(self, field: str = "VmHWM") -> int:
-        """Resident memory: the most there ever was, or now (VmRSS)."""
+        """Resident memory: the peak, or the current value (VmRSS)."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith(f"{field}:"):
                 return int(line.split()[1]) * 1024
@@ -127,10 +127,10 @@ class Process:
 def wait_until(
     condition: Callable[[], bool], what: str, *, seconds: float = 60.0, every: float = 0.05
 ) -> None:
-    """Asks again and again, for things that send no word.
+    """Polls until a condition is true.
 
     Raises:
-        TimeoutError: it has not come true.
+        TimeoutError: it is not true in time.
     """
     end = time.monotonic() + seconds
     while not condition():

@@ -1,4 +1,4 @@
-"""The programs that bayplan is compared with: built from go.mod files of ours, kept outside the tree.
+"""The programs that bayplan is compared with: built from our go.mod files, outside the tree.
 
     ${XDG_CACHE_HOME:-~/.cache}/bayplan/conformance/
         bin/            kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and e2e.test of the

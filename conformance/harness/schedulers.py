@@ -15,9 +15,10 @@ Config = dict[str, Any]
 Start = Callable[..., Process]
 
 HANDLERS_SYNCED: Final = "Handlers synced"
-"""What both log at level 3 when they know everything and begin."""
+"""The message of both at level 3 when they have synced and start scheduling."""
 TELLS_SYNCED: Final = "server=3,process=3"
-"""The level for just the files that log it, there and here: a log of everything would cost more than work."""
+"""The level only for the files that log it, in both programs: a log of everything would distort the
+results."""
 
 
 def configuration(plane: ControlPlane, *, user: str = KUBE_SCHEDULER, qps: int = 5000, **more: Any) -> Config:

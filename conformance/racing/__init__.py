@@ -1,6 +1,6 @@
 """The race: the same backlog, drained by kube-scheduler and by bayplan in turns. `make race`.
 
-course.py   the workloads: a cluster with a backlog, made once and put back before each run
+course.py the workloads: a cluster with a backlog, created once and restored before each run
 heat.py     one scheduler drains it: how fast, at what cost
 table.py    results as a table and as JSON lines
 __main__.py which heats are run

@@ -1,8 +1,8 @@
-"""What is raced on: a cluster with nodes, pods that run, and a backlog of pods that wait.
+"""The cluster of a race: nodes, running pods, and a backlog of pending pods.
 
-The workloads are those of `bayplan bench`, which are those of Kubernetes' scheduler_perf. Pods that run are
-dealt to the nodes in turn, so that both schedulers find the same. A course is made once in a real API server;
-its store is copied, and each heat begins with that copy and with a fresh server.
+The workloads are those of `bayplan bench`, which are those of Kubernetes' scheduler_perf. Running pods are
+assigned to the nodes in turn, so that both schedulers have the same state. A course is made once in a real
+API server; its store is copied, and each heat begins with that copy and with a fresh server.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AT_ONCE: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A workload in a size. With no pods to schedule it is a race to the start alone."""
+    """A workload of one size. Without pending pods only the start is measured."""
 
     workload: str
     nodes: int

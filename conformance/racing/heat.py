@@ -1,8 +1,8 @@
 """One scheduler drains one backlog.
 
-The clock runs from the moment at which the scheduler knows the cluster to the last binding that the API
-server tells of. CPU and memory are those of the scheduler's process, as the kernel counts them. The one who
-watches takes part in what is measured, a little: it counts lines of one more watch, for both alike.
+Time is measured from the moment at which the scheduler has synced to the last binding in a watch. CPU and
+memory are those of the scheduler's process, as counted by the kernel. The measuring client has a small
+effect, the same for both: it counts the lines of one more watch.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from conformance.harness.schedulers import HANDLERS_SYNCED, SCHEDULERS, configur
 from conformance.racing.course import Course
 
 QPS: Final = 5000
-"""Of both: with their own 50 a second they would only show that they keep to it."""
+"""qps and burst of both: with the default of 50 per second only this limit would be measured."""
 STUCK_SECONDS: Final = 120.0
-"""A heat on which nothing happens for this time is given up."""
+"""A heat without progress for this time is aborted."""
 WAITING: Final = "/api/v1/pods?" + urlencode({"fieldSelector": "spec.nodeName="})
 _LEFT: Final = b'{"type":"DELETED"'
 """The event of a watch for pods without a node when a pod is bound."""
@@ -34,7 +34,7 @@ _LEFT: Final = b'{"type":"DELETED"'
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How one scheduler did."""
+    """The result of one scheduler."""
 
     course: Course
     scheduler: str
@@ -49,7 +49,7 @@ class Result:
     """From the start of the process until it knew the cluster."""
     start_cpu_seconds: float
     memory_bytes: int
-    """The most that was resident."""
+    """Peak resident memory."""
     server_cpu_seconds: float
     """Of kube-apiserver and etcd, while the backlog was drained."""
     events: int
@@ -129,7 +129,7 @@ def _server_cpu(plane: ControlPlane) -> float:
 
 
 class _Item(msgspec.Struct):
-    """A pod, of which nothing is wanted but that it is there."""
+    """A pod whose fields are not decoded."""
 
 
 class _Version(msgspec.Struct, rename="camel"):
@@ -142,7 +142,7 @@ class _Waiting(msgspec.Struct):
 
 
 class Counting:
-    """Counts pods that get a node, as the API server tells it."""
+    """Counts pods that get a node, from a watch."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -196,7 +196,8 @@ class Counting:
             stream.close()
 
     async def until(self, pods: int, process: Process) -> tuple[int, float | None]:
-        """Waits until so many are bound, or nothing happens any more; how many, and when the last was."""
+        """Waits until this number of pods is bound, or nothing happens any more. Returns the number, and the
+        time of the last binding."""
         while self._bound < pods:
             process.check()
             self._changed.clear()

@@ -1,12 +1,12 @@
 """`make steady`: what kube-scheduler and bayplan cost per pod when pods arrive at a constant, low rate.
 
-The race drains a backlog, where requests, watch events and decisions come in batches. Most clusters spend
-most of their time otherwise: a few pods a second, each of which wakes the scheduler up. That costs more per
-pod, and nothing but this measures it.
+The race drains a backlog, where requests, watch events and decisions come in batches. Most of the
+time, most clusters have only a few new pods per second, each of which wakes up the scheduler. That costs more
+per pod, and only this benchmark measures it.
 
 Each scheduler is measured twice on the same cluster: idle, then while pods are created. CPU per pod is all
 CPU of the scheduler's process in the second period, divided by the pods: idle CPU is not subtracted, but
-shown beside it, so that both figures can be judged.
+shown beside it, so that both figures can be compared.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one scheduler took. Both CPU figures are user and system time of its whole process."""
+    """The cost of one scheduler. Both CPU figures are user and system time of its whole process."""
 
     scheduler: str
     nodes: int

@@ -1,4 +1,4 @@
-"""Results side by side: for people a table, kube-scheduler against bayplan."""
+"""Results as a table: kube-scheduler and bayplan side by side."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _pair(results: dict[str, Result], measure: str, *, more_is_better: bool = Fa
 
 
 def incomplete(results: Iterable[Result]) -> list[str]:
-    """What was not carried to the end: such a heat is no result."""
+    """The heats that did not finish: they are not results."""
     return [
         f"{result.scheduler} bound {result.bound} of {result.course.pods} pods of {result.course.name}"
         for result in results

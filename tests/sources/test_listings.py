@@ -68,7 +68,7 @@ def test_pods_of_a_template_share_their_spec() -> None:
     "data",
     [
         pytest.param(listing({**PODS[0], "metadata": {"name": "p"}}), id="an object of no server"),
-        pytest.param(listing(PODS[0], PODS[0]), id="an object that stands twice"),
+        pytest.param(listing(PODS[0], PODS[0]), id="an object that occurs twice"),
         pytest.param(listing(pod("p", priority="high")), id="a malformed object"),
         pytest.param(listing(PODS[0], snapshot={}), id="a snapshot that was edited"),
         pytest.param(listing({"kind": "Pod"}), id="another order of fields"),

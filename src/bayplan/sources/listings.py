@@ -2,7 +2,7 @@
 
 The reader of ordinary files (`api/documents.py`) makes plain values first, because it has to say which line
 of which object is wrong, and that takes several times as long. Here anything unusual is left to it: an object
-that is not from a server, one that stands twice, one that is malformed.
+that is not from a server, one that occurs twice, one that is malformed.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ def _group(raw: msgspec.Raw) -> list[Object]:
 
 
 def _kind_of(raw: msgspec.Raw) -> str:
-    """The kind of the items. It stands at the beginning, and is found without reading all of the list."""
+    """The kind of the items. It is at the beginning, and is found without reading the whole list."""
     found = _KIND.match(memoryview(raw)[:_KIND_BYTES])
     name = found[1].decode() if found else msgspec.json.decode(raw, type=_Kind).kind
     return name.removesuffix("List")
