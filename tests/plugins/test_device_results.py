@@ -176,9 +176,9 @@ def test_only_nodes_whose_devices_changed_are_searched_again(monkeypatch: pytest
     searched: list[int] = []
     search = NodeResults._search
 
-    def counted(self: NodeResults, rows: Any) -> None:
+    def counted(self: NodeResults, rows: Any, devices: Any) -> None:
         searched.append(len(rows))
-        search(self, rows)
+        search(self, rows, devices)
 
     monkeypatch.setattr(NodeResults, "_search", counted)
     for number in range(3):
