@@ -186,6 +186,14 @@ def test_the_position_in_the_queue_of_a_scheduler(
     options = ["--kubeconfig", str(kubeconfig), "--scheduler", "https://s:10259/", "--scheduler-ca", "ca.crt"]
     shown = explain(capsys, "pod", "web", *options)
     assert "queue: active, position 3 of 7, after 2 attempts, because of A" in shown
+    text = "plugin A of the pod's scheduler rejected or holds the pod, and is not run here"
+    assert text in " ".join(shown.split())
     assert asked == [("https://s:10259", "ca.crt", "team/web", True)]
     found = json.loads(explain(capsys, "pod", "web", *options, "-o", "json"))["queue"]
     assert (found["visible"], found["position"]) == (True, 3)
+
+    async def gated(access: Access, pod: str) -> dict[str, object]:
+        return {"pod": pod, "state": "unschedulable", "plugins": ["SchedulingGates"]}
+
+    monkeypatch.setattr(scheduler_queue, "ask", gated)
+    assert "queue: gated, because of SchedulingGates" in explain(capsys, "pod", "web", *options)
