@@ -193,12 +193,12 @@ class SchedulingCore:
                 pods.append(item)
             else:
                 self.cluster.objects.put(item)
-        for pod in pods:
-            if pod.is_finished:
-                continue
+        present = [pod for pod in pods if not pod.is_finished]
+        self.cluster.add_pods([pod for pod in present if pod.spec.node_name])
+        for pod in present:
             if pod.spec.node_name:
-                self.cluster.add_pod(pod, pod.spec.node_name)
-            elif pod.status.nominated_node_name and self._counts_as_nominated(pod):
+                continue
+            if pod.status.nominated_node_name and self._counts_as_nominated(pod):
                 self.cluster.nominate(pod, pod.status.nominated_node_name)
 
     def _counts_as_nominated(self, pod: Pod) -> bool:

@@ -15,7 +15,7 @@ records how to revert changes, for what-if questions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -175,6 +175,43 @@ class Cluster:
             self.claim_uses[claim] = self.claim_uses.get(claim, 0) + 1
         self.changes.usage.record(row)
         return slot
+
+    def add_pods(self, pods: Sequence[Pod]) -> None:
+        """Adds assigned pods to their nodes, as `add_pod` does one by one, in half of the time."""
+        if self.undo.active or len(self.counts):
+            for pod in pods:
+                self.add_pod(pod, pod.spec.node_name)
+            return
+        infos = list(map(self.pod_infos.of, pods))
+        row_of, row_pods, first = self.nodes.row_of, self.row_pods, self.pods.high
+        rows: list[int] = []
+        positions: list[int] = []
+        recounted: set[int] = set(self.recounted_rows)
+        for slot, (pod, info) in enumerate(zip(pods, infos, strict=True), first):
+            row = row_of.get(pod.spec.node_name)
+            if row is None:
+                row = self._row_for_pod(pod.spec.node_name)
+            here = row_pods[row]
+            rows.append(row)
+            positions.append(len(here))
+            here.append(slot)
+            self._slot_of[pod.metadata.uid] = slot
+            if info.is_large:
+                recounted.add(row)
+            if info.terms.carried:
+                self.terms.add(info.terms, row, 1)
+            if info.host_ports:
+                self._use_ports(info.host_ports, row)
+            for claim in info.claims:
+                self.claim_uses[claim] = self.claim_uses.get(claim, 0) + 1
+        at = np.array(rows, dtype=np.intp)
+        slots = self.pods.add_all(pods, infos, at, positions)
+        assert slots.start == first
+        recounted.update(self.nodes.add_requests(infos, at))
+        for row in recounted.intersection(rows):
+            self._recount(row)
+        for row in dict.fromkeys(rows):
+            self.changes.usage.record(row)
 
     def remove_pod(self, uid: str) -> None:
         """The pod is removed from its node."""

@@ -12,14 +12,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayplan.api.meta import Quantity
 from bayplan.api.node import Node, Taint
 from bayplan.api.quantity import is_scalar_resource, milli_value, value
 from bayplan.api.saturation import MAX_REQUEST, saturated_allocatable, saturated_request
 from bayplan.snapshot.changes import Changes
-from bayplan.snapshot.interning import ABSENT, Interner
-from bayplan.snapshot.table import Table
+from bayplan.snapshot.interning import ABSENT, IdColumn, Interner
+from bayplan.snapshot.table import Column, Table
 
 if TYPE_CHECKING:
     from bayplan.snapshot.pod_info import PodInfo
@@ -204,6 +205,35 @@ class NodeTable(Table):
             *(label.column for label in self._labels.values()),
         ):
             column.cell[row] = column.fill
+
+    def add_requests(self, infos: Sequence[PodInfo], rows: IdColumn) -> list[int]:
+        """Adds the requests of one pod for each info to its row.
+
+        Returns rows whose sums have to be recounted: they may be too large for a column.
+        """
+        distinct = {id(info): info for info in infos}
+        index = {key: number for number, key in enumerate(distinct)}
+        of_pod = np.array([index[id(info)] for info in infos], dtype=np.intp)
+        amounts: dict[int, tuple[Column, NDArray[np.int64]]] = {}
+        for number, info in enumerate(distinct.values()):
+            if info.is_large:
+                continue  # Its rows are recounted.
+            own = (
+                (self.pod_count, 1),
+                (self.nonzero_cpu_milli, info.nonzero_cpu_milli),
+                (self.nonzero_memory_bytes, info.nonzero_memory_bytes),
+                *((requested, amount) for requested, _, amount in info.counted),
+            )
+            for column, amount in own:
+                if id(column) not in amounts:
+                    amounts[id(column)] = column, np.zeros(len(distinct), dtype=np.int64)
+                amounts[id(column)][1][number] = amount
+        too_large = np.zeros(self.high, dtype=np.bool_)
+        for column, by_info in amounts.values():
+            added = by_info[of_pod]
+            np.add.at(column.array, rows, added.astype(column.array.dtype))
+            too_large |= np.bincount(rows, weights=added, minlength=self.high) > MAX_REQUEST // 4
+        return np.flatnonzero(too_large).tolist()
 
     def recount(self, row: int, pods: Sequence[PodInfo]) -> bool:
         """Writes the sum of the requests of a row's pods. False if a sum had to be saturated."""

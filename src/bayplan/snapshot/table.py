@@ -84,6 +84,19 @@ class Table:
                 column.set_capacity(self.capacity)
         return row
 
+    def take_rows(self, count: int) -> range:
+        """As many new rows. Freed ones stay free."""
+        rows = range(self.high, self.high + count)
+        self.high = rows.stop
+        if count and self._size is not None:
+            self._size.change()
+        if self.high > self.capacity:
+            while self.high > self.capacity:
+                self.capacity *= 2
+            for column in self._columns:
+                column.set_capacity(self.capacity)
+        return rows
+
     def free_row(self, row: int) -> None:
         for column in self._columns:
             column.cell[row] = column.fill

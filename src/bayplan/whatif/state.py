@@ -219,13 +219,10 @@ class State:
                 pods.append(item)
             else:
                 self.direct.added(item)
-        add_pod = self.columns.add_pod
-        for pod in pods:
-            if is_hidden(pod):
-                continue
-            if pod.spec.node_name:
-                add_pod(pod, pod.spec.node_name)
-            else:
+        present = [pod for pod in pods if not is_hidden(pod)]
+        self.columns.add_pods([pod for pod in present if pod.spec.node_name])
+        for pod in present:
+            if not pod.spec.node_name:
                 self.direct.set_nomination(pod)
 
     def deliver(self) -> None:
