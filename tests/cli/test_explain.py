@@ -20,7 +20,7 @@ from bayplan.embedded.server.embedded import EmbeddedServer
 from bayplan.embedded.server.kinds import NAMESPACES, NODES, PODS
 from bayplan.sources import scheduler_queue
 
-from .test_decide import as_yaml, node, pod
+from .decide_files import as_yaml, node, pod
 
 
 @pytest.fixture
