@@ -193,6 +193,25 @@ def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "flag",
+    ["--tls-sni-cert-key={file},{file}", "--client-ca-file={file}", "--authentication-kubeconfig={file}"],
+)
+def test_an_invalid_file_ends_it_before_anything_is_scheduled(tmp_path: Path, flag: str) -> None:
+    """Without such a file, endpoints are created after the first pods may have been scheduled."""
+    store = cluster()
+    invalid = tmp_path / "invalid"
+    invalid.write_text("no certificate")
+
+    async def main() -> int:
+        where = (f"--secure-port={free_port()}", "--bind-address=127.0.0.1", "--leader-elect=false")
+        async with scheduling(ApiServer(store), tmp_path, *where, flag.format(file=invalid)) as run:
+            return await run.end()
+
+    assert play(main()) == 1
+    assert bound(store) == {}
+
+
+@pytest.mark.parametrize(
     ("kind", "place"),
     [pytest.param("Deployment", SECOND, id="second"), pytest.param("Pod", REPLACE, id="replacing")],
 )

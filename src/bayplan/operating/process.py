@@ -6,7 +6,8 @@
 
 The endpoints are served from the moment when all informers have synced, or a second after the start: what
 they need takes as long to import and to prepare as the cluster to read, and the first binding does not wait
-for it. Connections that are opened before are answered then.
+for it. Connections that are opened before are answered then. If flags name certificates or kubeconfigs for
+them, the endpoints are served first: an invalid file ends the process before it schedules anything.
 
 The background tasks (watching, holding the lease, scheduling) never end by themselves: if one fails, the
 process ends. A lost lease is such a failure; the process then ends at once, because another process may
@@ -36,7 +37,7 @@ from bayplan.metrics import NULL_METRICS, SchedulerMetrics
 from bayplan.metrics.process_families import LEADER
 from bayplan.operating.debugging import log_all
 from bayplan.operating.logs import log, verbosity
-from bayplan.operating.serving_flags import serving_settings
+from bayplan.operating.serving_flags import reads_files, serving_settings
 from bayplan.operating.settings import Settings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.queue_position import queue_position
@@ -77,6 +78,7 @@ class Process:
         self._scheduling: asyncio.Task[None] | None = None
         self._serving: list[asyncio.Task[None]] = []
         self._synced = asyncio.Event()
+        self._served = asyncio.Event()
         self._metrics = SchedulerMetrics(
             release=settings.config.release,
             show_hidden=bool(settings.flags["show-hidden-metrics-for-version"]),
@@ -192,11 +194,13 @@ class Process:
         self, scheduler: Scheduler, election: LeaderElection | None, sockets: Sequence[socket.socket]
     ) -> None:
         """Serves until it is cancelled."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._synced.wait(), MAX_SERVING_DELAY_SECONDS)
+        if not reads_files(self._settings.flags):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._synced.wait(), MAX_SERVING_DELAY_SECONDS)
         # In a thread: the first pods need not wait for the imports.
         async with await asyncio.to_thread(self._make_endpoints, scheduler, election, sockets):
             gc.freeze()  # as in `_sync`
+            self._served.set()
             await asyncio.Event().wait()
 
     # The stages
@@ -212,6 +216,8 @@ class Process:
             await self._sync(scheduler)
             if election is not None:
                 await self._lead(election)
+        if self._serving and reads_files(self._settings.flags):
+            await self._before_stop(self._served.wait())
         self._scheduling = self._start(scheduler.schedule())
         await self._before_stop(asyncio.Event().wait())
 

@@ -5,6 +5,8 @@ Not in `endpoints.py`, which imports the server: a start needs the address at on
 
 from __future__ import annotations
 
+from typing import Final
+
 from bayplan.errors import ConfigError
 from bayplan.operating.command_line import FlagValues
 from bayplan.serving.settings import (
@@ -14,6 +16,20 @@ from bayplan.serving.settings import (
     ProxySettings,
     ServingSettings,
 )
+
+_FILES: Final = (
+    "tls-cert-file",
+    "tls-sni-cert-key",
+    "client-ca-file",
+    "requestheader-client-ca-file",
+    "authentication-kubeconfig",
+    "authorization-kubeconfig",
+)
+
+
+def reads_files(flags: FlagValues) -> bool:
+    """Whether serving depends on files of the user, which may be invalid."""
+    return any(flags[name] for name in _FILES)
 
 
 def serving_settings(flags: FlagValues) -> ServingSettings:
