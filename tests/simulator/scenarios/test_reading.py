@@ -42,6 +42,12 @@ HEAD = f"apiVersion: {OWN_API_VERSION}\nkind: Scenario\n"
         pytest.param({"name": "No_Name"}, "name", "'No_Name' is not a valid name", id="a name"),
         pytest.param({"arrivals": {"poisson": {}}}, "arrivals.poisson", "every and perHour", id="no rate"),
         pytest.param(
+            {"arrivals": {"constant": {"every": "1ns"}}},
+            "arrivals.constant.every",
+            "at least 0.001s",
+            id="flood",
+        ),
+        pytest.param(
             {"arrivals": {"poisson": {"perHour": 0}}},
             "arrivals.poisson.perHour",
             "greater than 0",

@@ -36,6 +36,8 @@ from bayplan.simulator.scenarios.traces import TraceRow, read_trace
 from bayplan.sources.files import read_cluster
 
 MAX_SAMPLES: Final = 100_000
+MAX_PER_HOUR: Final = 3_600_000
+"""Arrivals of a workload. One each nanosecond would fill the memory before the first hour is over."""
 SAMPLES: Final = 288
 """The number of samples by default: of a day, one every five minutes."""
 
@@ -299,9 +301,10 @@ class _Loader:
         if (rate.every is None) == (rate.per_hour is None):
             raise InvalidFieldError(path, "set one of every and perHour")
         if rate.every is not None:
-            self._positive(rate.every, f"{path}.every")
-        elif rate.per_hour is not None and not 0 < rate.per_hour <= 3_600_000:
-            raise InvalidFieldError(f"{path}.perHour", "must be greater than 0 and at most 3600000")
+            if self._positive(rate.every, f"{path}.every") < 3600 / MAX_PER_HOUR:
+                raise InvalidFieldError(f"{path}.every", f"must be at least {3600 / MAX_PER_HOUR:g}s")
+        elif rate.per_hour is not None and not 0 < rate.per_hour <= MAX_PER_HOUR:
+            raise InvalidFieldError(f"{path}.perHour", f"must be greater than 0 and at most {MAX_PER_HOUR}")
 
     def _check_distribution(self, times: str | schema.Distribution, path: str) -> None:
         if isinstance(times, str):
