@@ -110,7 +110,7 @@ class Quotas:
     total_request: Amounts
     """The same with nominated pods of other namespaces that stay within their min."""
     requests_of: Callable[[Pod], Mapping[str, int]]
-    """What an assigned pod counts as."""
+    """The requests of an assigned pod."""
 
     @classmethod
     def of(cls, nodes: NodeColumns, pod: Pod) -> Quotas:
@@ -164,8 +164,8 @@ class Quotas:
             if limit is not None and own.used.get(resource, 0) + self.request.get(resource, 0) > limit:
                 return OVER_MAX.format(namespace=self.namespace, resource=resource)
         for resource in self.counted:
-            asked = self.total_request.get(resource, 0)
-            if asked and self._used(resource) + asked > self._guaranteed(resource):
+            requested = self.total_request.get(resource, 0)
+            if requested and self._used(resource) + requested > self._guaranteed(resource):
                 return OVER_MIN.format(resource=resource)
         return ""
 
@@ -178,18 +178,18 @@ class Quotas:
         # Pods with the same labels have the same namespace, and there are fewer sets of labels than pods.
         set_ids, set_of = np.unique(pods.label_set.array.take(nodes.slots), return_inverse=True)
         namespaces = [label_sets[set_id].namespace for set_id in set_ids.tolist()]
-        gone = nodes.signs < 0
-        of_own = gone & np.array([name == self.namespace for name in namespaces], dtype=np.bool_)[set_of]
-        of_any = gone & np.array([name in self.quotas for name in namespaces], dtype=np.bool_)[set_of]
+        removed = nodes.signs < 0
+        of_own = removed & np.array([name == self.namespace for name in namespaces], dtype=np.bool_)[set_of]
+        of_any = removed & np.array([name in self.quotas for name in namespaces], dtype=np.bool_)[set_of]
         for resource in self.counted:
             amounts = pods.requests(resource).array.take(nodes.slots)
             limit = own.max.get(resource)
             if limit is not None:
                 excess = own.used.get(resource, 0) + self.request.get(resource, 0) - limit
                 over |= excess + nodes.change(amounts * of_own) > 0
-            asked = self.total_request.get(resource, 0)
-            if asked:
-                excess = self._used(resource) + asked - self._guaranteed(resource)
+            requested = self.total_request.get(resource, 0)
+            if requested:
+                excess = self._used(resource) + requested - self._guaranteed(resource)
                 over |= excess + nodes.change(amounts * of_any) > 0
         return over
 

@@ -12,12 +12,12 @@ twice as long, and those that were rejected, or requeued meanwhile, are schedule
 without a waiting pod is not tried again before an event that may help the member that failed: that one is
 unschedulable for its own reason, and if it fits next time, Permit activates all the others.
 
-Two groups that each hold half of the room cannot block each other. The one that is rejected first releases
-its nodes; but if the other one is younger, the younger one is rejected, and the older one keeps its nodes and
-is tried again with the room this makes. (Older means: higher priority, then created earlier.) The oldest
-group is therefore never stopped by others. One that does not fit even so is rejected too and backs off for
-longer than those it displaced, so that they are tried in between; the times have a random part, so that
-groups do not collide again and again.
+Two groups that each have half of the resources cannot block each other. The one that is rejected first
+releases its nodes; but if the other one is younger, the younger one is rejected, and the older one keeps its
+nodes and is tried again with the released resources. (Older means: higher priority, then created earlier.)
+The oldest group is therefore never stopped by others. One that does not fit even so is rejected too and backs
+off for longer than those it displaced, so that they are tried in between; the times have a random part, so
+that groups do not collide again and again.
 
 A member counts if it has a node, or can get one: it has no scheduling gate and the same scheduler. Pods that
 are terminating, or have finished, do not count. Groups may have more pods than they need; the rest is then
@@ -64,7 +64,7 @@ NOT_FOUND: Final = 'pod group "{name}" not found'
 INCOMPLETE: Final = 'pod group "{name}" has {count} of {wanted} pods that it needs'
 BACKS_OFF: Final = 'pod group "{name}" did not fit and is tried again later'
 WAITS: Final = 'waiting for more pods of pod group "{name}"'
-LETS_GO: Final = 'rejected because pod group "{name}" cannot be completed now'
+REJECTED: Final = 'rejected because pod group "{name}" cannot be completed now'
 
 FIRST_BACKOFF_SECONDS: Final = 1.0
 MAX_BACKOFF_SECONDS: Final = 30.0
@@ -88,16 +88,16 @@ class Progress:
     key: tuple[str, str]
     """Namespace and name of the group."""
     age: tuple[int, float, str, str]
-    """Orders groups: the smaller goes first."""
-    refused: set[str] = field(default_factory=set)
+    """Orders groups: the smallest is the oldest."""
+    rejected: set[str] = field(default_factory=set)
     """Members that found no node since the first of the group began to wait."""
-    refused_before: set[str] = field(default_factory=set)
-    """Members that found no node at some time: they need an event other than the group's."""
-    holds: bool = False
+    ever_rejected: set[str] = field(default_factory=set)
+    """Members that have ever found no node: they need an event other than the group's."""
+    has_waiting: bool = False
     """Whether some of its members wait for the others."""
     is_complete: bool = False
-    """Whether all are there and those that were kept out are being queued: they need not count again."""
-    placed: int = 0
+    """Whether the group is complete and its gated members are being activated, without counting again."""
+    assigned: int = 0
     """Members with a node, bound or not. Counted for the first that waits, and when there should be
     enough."""
     leaving: set[str] = field(default_factory=set)
@@ -107,16 +107,16 @@ class Progress:
     pauses: int = 0
     """How often it backed off; distinguishes an old timer from the current one."""
     is_paused: bool = False
-    kept_out: dict[str, Pod] = field(default_factory=dict)
-    """Members to be activated when all are there and the pause is over."""
-    is_looked_after: bool = False
-    """Whether a timer is set to check that all are there."""
-    sent_back: dict[str, Pod] = field(default_factory=dict)
+    gated: dict[str, Pod] = field(default_factory=dict)
+    """Gated members, activated when the group is complete and the pause is over."""
+    is_polled: bool = False
+    """Whether a timer is set that checks whether the group is complete."""
+    requeued: dict[str, Pod] = field(default_factory=dict)
     """Members that were requeued during a pause."""
 
 
 class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, ReservePlugin, PermitPlugin):
-    """Holds the pods of a group back until enough of them have a node."""
+    """Delays the binding of the pods of a group until enough of them have a node."""
 
     name: ClassVar = "Coscheduling"
     args_type: ClassVar = CoschedulingArgs
@@ -129,7 +129,7 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         self._progress: dict[tuple[str, str], Progress] = {}
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        # A new pod of the group is no event here: it passes PreEnqueue itself, which activates the others.
+        # New pods of the group need no event: PreEnqueue is called for them, which activates the others.
         # Evaluating every waiting pod for every new one would cost their product.
         return (event_with_hint(Resource.POD_GROUP, Action.ADD | Action.UPDATE, self.is_its_group),)
 
@@ -151,45 +151,45 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         if obstacle:
             if group is not None:
                 progress = self._progress_of(self.handle, group, pod)
-                progress.kept_out[pod.uid] = pod
-                self._look_again(self.handle, progress)
+                progress.gated[pod.uid] = pod
+                self._poll(self.handle, progress)
             return unresolvable(obstacle)
         known = self._progress.get((pod.namespace, name))
         if known is not None:
-            known.kept_out.pop(pod.uid, None)
-            if known.kept_out:
-                # Each of them comes here in turn.
+            known.gated.pop(pod.uid, None)
+            if known.gated:
+                # PreEnqueue is then called for each of them.
                 known.is_complete = True
                 try:
-                    self._try_kept_out(self.handle, known)
+                    self._activate_gated(self.handle, known)
                 finally:
                     known.is_complete = False
         return None
 
-    def _look_again(self, handle: Handle, progress: Progress) -> None:
+    def _poll(self, handle: Handle, progress: Progress) -> None:
         """Members that other schedulers bind never pass PreEnqueue, and complete a group as well.
 
         Handling an event for each would cost more than polling.
         """
-        if progress.is_looked_after:
+        if progress.is_polled:
             return
-        progress.is_looked_after = True
+        progress.is_polled = True
 
-        def look() -> None:
-            progress.is_looked_after = False
+        def check() -> None:
+            progress.is_polled = False
             namespace, name = progress.key
             group = handle.cluster.objects.of(PodGroup).get(name, namespace)
             if group is None or self._progress.get(progress.key) is not progress:
                 return
             for member in handle.pods_with_label(namespace, POD_GROUP_LABEL, name):
-                if member.uid in progress.kept_out:
+                if member.uid in progress.gated:
                     if self._obstacle(handle, member, name, group):
-                        self._look_again(handle, progress)
+                        self._poll(handle, progress)
                         return
                     break
-            self._try_kept_out(handle, progress)
+            self._activate_gated(handle, progress)
 
-        handle.call_later(MAX_BACKOFF_SECONDS, look)
+        handle.call_later(MAX_BACKOFF_SECONDS, check)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         name = pod.labels.get(POD_GROUP_LABEL)
@@ -201,9 +201,9 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
             return SKIP
         if group is not None:
             progress = self._progress_of(self.handle, group, pod)
-            # A rejected one was requeued by an event that may help it, and there would be no other.
-            back = progress.kept_out if pod.uid in progress.refused_before else progress.sent_back
-            back[pod.uid] = pod
+            # A member that was rejected before was requeued by an event, and there may be no other event.
+            waiting_list = progress.gated if pod.uid in progress.ever_rejected else progress.requeued
+            waiting_list[pod.uid] = pod
         return unresolvable(obstacle)
 
     def _obstacle(self, handle: Handle, pod: Pod, name: str, group: PodGroup | None) -> str:
@@ -211,11 +211,11 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         if group is None:
             return NOT_FOUND.format(name=name)
         progress = self._progress.get((pod.namespace, name))
-        if progress is not None and (progress.holds or progress.is_complete):
+        if progress is not None and (progress.has_waiting or progress.is_complete):
             # It was complete when the first of them found a node. Continuing costs less than counting again.
             return ""
         members, wanted = _members(handle, pod, name), group.spec.min_member
-        count = len(members) if len(members) < wanted else _possible(members, pod)
+        count = len(members) if len(members) < wanted else _schedulable_count(members, pod)
         if members and count < wanted:
             return INCOMPLETE.format(name=name, count=count, wanted=wanted)
         return BACKS_OFF.format(name=name) if progress is not None and progress.is_paused else ""
@@ -235,30 +235,31 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         ):
             group = self._group(self.handle, pod, name)
             if group is not None:
-                self._refused(self.handle, group, pod, outcome)
+                self._member_rejected(self.handle, group, pod, outcome)
         return PostFilterResult(unschedulable())
 
-    def _refused(self, handle: Handle, group: PodGroup, pod: Pod, outcome: FilterOutcome) -> None:
+    def _member_rejected(self, handle: Handle, group: PodGroup, pod: Pod, outcome: FilterOutcome) -> None:
         progress = self._progress_of(handle, group, pod)
-        progress.refused.add(pod.uid)
-        progress.refused_before.add(pod.uid)
-        left = [one for one in _members(handle, pod, group.name) if one.uid not in progress.refused]
-        if _possible(left, pod) >= group.spec.min_member:
+        progress.rejected.add(pod.uid)
+        progress.ever_rejected.add(pod.uid)
+        left = [one for one in _members(handle, pod, group.name) if one.uid not in progress.rejected]
+        if _schedulable_count(left, pod) >= group.spec.min_member:
             return
         if len(outcome.diagnosis.rows_with(Code.UNSCHEDULABLE)):
             younger = [
                 other
                 for other in self._progress.values()
-                if other.age > progress.age and (other.holds or other.leaving)
+                if other.age > progress.age and (other.has_waiting or other.leaving)
             ]
             for other in younger:
-                if other.holds:
-                    self._let_go(handle, other)
+                if other.has_waiting:
+                    self._reject_group(handle, other)
             if younger:
-                # The resources they held may be enough. Their release requeues the pod, like that of any pod.
+                # Their resources may be enough. When they are released, the pod is requeued by the usual
+                # events.
                 return
         progress.failures += 1
-        self._let_go(handle, progress, because_of=frozenset(progress.refused))
+        self._reject_group(handle, progress, because_of=frozenset(progress.rejected))
 
     # A node was found
 
@@ -274,30 +275,30 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         if group is None:
             return unschedulable(NOT_FOUND.format(name=name))
         progress = self._progress_of(handle, group, pod)
-        progress.refused.discard(pod.uid)
-        progress.placed += 1
+        progress.rejected.discard(pod.uid)
+        progress.assigned += 1
         wait = Wait(
             float(group.spec.schedule_timeout_seconds or self.args.permit_waiting_time_seconds),
             WAITS.format(name=name),
         )
-        if progress.holds and progress.placed < group.spec.min_member:
+        if progress.has_waiting and progress.assigned < group.spec.min_member:
             return wait
         members = [one for one in _members(handle, pod, name) if not one.is_terminating]
         missing = [one for one in members if handle.cluster.assigned_pod(one.uid) is None]
         leaving = [one for one in members if one.uid in progress.leaving or _is_leaving(handle, one)]
-        progress.placed = len(members) - len(missing) - len(leaving)
-        if progress.placed >= group.spec.min_member:
+        progress.assigned = len(members) - len(missing) - len(leaving)
+        if progress.assigned >= group.spec.min_member:
             self._complete(handle, progress, members)
             return None
-        if not progress.holds:
-            progress.holds = True
-            progress.refused.clear()
-            progress.sent_back.clear()
+        if not progress.has_waiting:
+            progress.has_waiting = True
+            progress.rejected.clear()
+            progress.requeued.clear()
             handle.activate(missing)
         return wait
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        """The pod loses its node again: no group waits for a pod that is not coming."""
+        """The pod loses its node: the group must not wait for it."""
         name = pod.labels.get(POD_GROUP_LABEL)
         if name is None or self.handle is None:
             return
@@ -307,12 +308,12 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         if pod.uid in progress.leaving:
             progress.leaving.discard(pod.uid)
             return
-        if progress.holds:
+        if progress.has_waiting:
             progress.failures += 1
-            self._let_go(self.handle, progress)
+            self._reject_group(self.handle, progress)
         # If the group was rejected while this one was leaving, nothing else activates it.
-        progress.kept_out[pod.uid] = pod
-        self._try_kept_out(self.handle, progress)
+        progress.gated[pod.uid] = pod
+        self._activate_gated(self.handle, progress)
 
     def _complete(self, handle: Handle, progress: Progress, members: Collection[Pod]) -> None:
         for member in members:
@@ -320,32 +321,32 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
             if waiting is not None:
                 waiting.allow(self.name)
         del self._progress[progress.key]
-        # From now on each of them is scheduled alone. A pause that is not over is void.
+        # From now on each member is scheduled alone. This cancels a pause that is not over.
         progress.pauses += 1
         too_late = [member for member in members if _is_leaving(handle, member)]
-        handle.activate([*progress.kept_out.values(), *progress.sent_back.values(), *too_late])
+        handle.activate([*progress.gated.values(), *progress.requeued.values(), *too_late])
 
     # Rejecting, and trying again
 
-    def _let_go(
+    def _reject_group(
         self, handle: Handle, progress: Progress, *, because_of: frozenset[str] = frozenset()
     ) -> None:
         """Rejects all waiting members, and gates the group for a while.
 
-        If members found no node, an event that helps these has to requeue the others, as long as the group
-        cannot do without them; otherwise no event would, and all are activated after the pause.
+        If members found no node and the group needs them, the others are requeued when an event helps these.
+        If not, no event would requeue them, so all are activated after the pause.
         """
         namespace, name = progress.key
         for member in handle.pods_with_label(namespace, POD_GROUP_LABEL, name):
             waiting = handle.waiting_pod(member.uid)
             if waiting is not None:
-                waiting.reject(self.name, LETS_GO.format(name=name))
+                waiting.reject(self.name, REJECTED.format(name=name))
             if _is_leaving(handle, member):
                 # By this, or because it waited too long itself, or was preempted.
                 progress.leaving.add(member.uid)
-                progress.kept_out[member.uid] = member
-        progress.holds = False
-        progress.refused.clear()
+                progress.gated[member.uid] = member
+        progress.has_waiting = False
+        progress.rejected.clear()
         progress.pauses += 1
         progress.is_paused = True
         doublings = min(max(progress.failures - 1, 0), 10)
@@ -361,32 +362,34 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
                 # polling.
                 handle.call_later(MAX_BACKOFF_SECONDS, over)
             else:
-                progress.kept_out.update(progress.sent_back)
-                progress.sent_back.clear()
-            self._try_kept_out(handle, progress)
+                progress.gated.update(progress.requeued)
+                progress.requeued.clear()
+            self._activate_gated(handle, progress)
 
         handle.call_later(seconds * (1 + handle.random.random() / 2), over)
 
-    def _needs(self, handle: Handle, progress: Progress, refused: Collection[str]) -> bool:
+    def _needs(self, handle: Handle, progress: Progress, rejected: Collection[str]) -> bool:
         """Whether the remaining members could not complete the group without one that found no node.
 
         Only those count that still exist and have no node.
         """
-        one = next(iter(progress.sent_back.values()), None)
+        one = next(iter(progress.requeued.values()), None)
         if one is None:
             return False
         namespace, name = progress.key
         members = handle.pods_with_label(namespace, POD_GROUP_LABEL, name)
-        others = [member for member in members if member.uid not in refused or not _waits(handle, member)]
+        others = [
+            member for member in members if member.uid not in rejected or not _is_pending(handle, member)
+        ]
         group = self._group(handle, one, name)
-        is_enough = group is not None and _possible(others, one) >= group.spec.min_member
+        is_enough = group is not None and _schedulable_count(others, one) >= group.spec.min_member
         return len(others) < len(members) and not is_enough
 
-    def _try_kept_out(self, handle: Handle, progress: Progress) -> None:
-        if progress.kept_out and not progress.is_paused:
-            # They pass PreEnqueue, which must not find them here again.
-            kept_out, progress.kept_out = progress.kept_out, {}
-            handle.activate(kept_out.values())
+    def _activate_gated(self, handle: Handle, progress: Progress) -> None:
+        if progress.gated and not progress.is_paused:
+            # PreEnqueue is called for them, and must not find them here again.
+            gated, progress.gated = progress.gated, {}
+            handle.activate(gated.values())
 
     def _progress_of(self, handle: Handle, group: PodGroup, pod: Pod) -> Progress:
         key = (group.namespace, group.name)
@@ -412,11 +415,11 @@ def _is_leaving(handle: Handle, member: Pod) -> bool:
     return waiting is not None and waiting.is_rejected
 
 
-def _waits(handle: Handle, member: Pod) -> bool:
+def _is_pending(handle: Handle, member: Pod) -> bool:
     return not member.is_terminating and handle.cluster.assigned_pod(member.uid) is None
 
 
-def _possible(members: Collection[Pod], pod: Pod) -> int:
+def _schedulable_count(members: Collection[Pod], pod: Pod) -> int:
     """The number of these that have a node or can get one."""
     scheduler_name, count = pod.spec.scheduler_name, 0
     for member in members:

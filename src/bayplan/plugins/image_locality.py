@@ -25,7 +25,7 @@ from bayplan.plugin import (
 from bayplan.plugin.images import pod_images
 
 MIB: Final = 1024 * 1024
-LEAST_BYTES: Final = 23 * MIB
+MIN_BYTES: Final = 23 * MIB
 """Less than this gives no preference."""
 MAX_BYTES: Final = 1000 * MIB
 """More than this, for each container, makes no difference."""
@@ -42,11 +42,13 @@ class ImageLocality(Plugin, ScorePlugin):
         cluster = nodes.cluster
         images = pod_images(pod)
         counted = len(pod.spec.init_containers) + len(pod.spec.containers)
-        most = MAX_BYTES * (len(images) if self.release.image_volumes_raise_limit else counted)
+        max_bytes = MAX_BYTES * (len(images) if self.release.image_volumes_raise_limit else counted)
         for name in images:
             image = cluster.nodes.images.get(name)
             if image is not None:
                 share = len(image.rows) / cluster.node_count
-                here[nodes.positions_of(image.rows)] += int(min(image.size_bytes * share, most))
-        scores: IntColumn = MAX_SCORE * (here.clip(LEAST_BYTES, most) - LEAST_BYTES) // (most - LEAST_BYTES)
+                here[nodes.positions_of(image.rows)] += int(min(image.size_bytes * share, max_bytes))
+        scores: IntColumn = (
+            MAX_SCORE * (here.clip(MIN_BYTES, max_bytes) - MIN_BYTES) // (max_bytes - MIN_BYTES)
+        )
         return scores

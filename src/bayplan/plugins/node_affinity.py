@@ -110,7 +110,7 @@ class NodeAffinity(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScoreP
         state.write(REQUIRED, required_node_affinity(pod))
         if required is None:
             return None
-        names = _names_asked_for(required.node_selector_terms)
+        names = _selected_names(required.node_selector_terms)
         if names is None:
             return None
         return NodeNames(names) if names else unresolvable(REASON_CONFLICT)
@@ -145,7 +145,7 @@ class NodeAffinity(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScoreP
         return normalize_default(scores)
 
 
-def _names_asked_for(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
+def _selected_names(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
     """The nodes that the terms select by name, or None if a node of another name may match.
 
     The terms are used as written: one that does not parse can still narrow the search.
@@ -154,14 +154,14 @@ def _names_asked_for(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None
         return None
     names: frozenset[str] = frozenset()
     for term in terms:
-        asked = [
+        selected = [
             frozenset(field.values)
             for field in term.match_fields
             if field.key == NAME_FIELD and field.operator == Operator.IN
         ]
-        if not asked:
+        if not selected:
             return None
-        names |= frozenset.intersection(*asked)
+        names |= frozenset.intersection(*selected)
     return names
 
 

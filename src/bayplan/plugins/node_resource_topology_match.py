@@ -185,9 +185,9 @@ class NodeResourceTopologyMatch(Plugin, FilterPlugin, ScorePlugin):
         for name, request in requests.items():
             weight = self._weights.get(name, 1)
             weights += weight
-            size, asked = _whole(name, available.get(name, 0)), _whole(name, request)
+            size, requested = _whole(name, available.get(name, 0)), _whole(name, request)
             if size and request <= available.get(name, 0):
-                used = asked if self.args.scoring_strategy.type == MOST_ALLOCATED else size - asked
+                used = requested if self.args.scoring_strategy.type == MOST_ALLOCATED else size - requested
                 total += weight * (used * MAX_SCORE // size)
         return total // weights
 

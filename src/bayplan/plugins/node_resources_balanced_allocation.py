@@ -1,9 +1,8 @@
-"""NodeResourcesBalancedAllocation: prefer nodes whose resources the pod brings into balance.
+"""NodeResourcesBalancedAllocation: prefers nodes whose resource usage the pod balances.
 
-A node that is out of memory while half its cpus idle wastes those cpus. A node is in balance when the used
-shares of its resources are equal; the score is how much nearer to (or further from) balance the pod brings
-it: above 75 it improves the balance, below 75 it spoils it. Unlike NodeResourcesFit this counts requests as
-they are, without defaults.
+A node that is out of memory while half of its cpus are idle wastes those cpus. A node is balanced if the used
+shares of its resources are equal. The score is above 75 if the pod improves the balance, and below 75 if it
+makes it worse. Unlike NodeResourcesFit, this counts requests as they are, without defaults.
 
 `score` is a formula over arrays or over the plain numbers of one row, see `node_resources_fit.py`.
 

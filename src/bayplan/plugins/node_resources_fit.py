@@ -1,17 +1,17 @@
-"""NodeResourcesFit: a pod goes only where its requests are free, and rather where much (or little) is left.
+"""NodeResourcesFit: rejects nodes without enough free resources, and scores by how much is left.
 
-The filter compares what the pod requests with what is allocatable less what the pods there request, whatever
-they really use. The score looks at the same amounts by one of three strategies: spread pods over nodes
-(LeastAllocated, the default), fill nodes up (MostAllocated), or follow a curve of your own
-(RequestedToCapacityRatio). For scoring, a container that requests no cpu or memory counts with a small
-default, because pods that ask for nothing would otherwise all land on one node.
+The filter compares the pod's requests with the allocatable amounts minus the requests of the pods on the
+node, whatever they really use. The score uses the same amounts with one of three strategies: spread pods over
+nodes (LeastAllocated, the default), fill nodes up (MostAllocated), or a configured curve
+(RequestedToCapacityRatio). For scoring, a container without cpu or memory requests counts with a small
+default, because otherwise all pods without requests would run on one node.
 
 An extended resource that a DeviceClass serves is left to DynamicResources on nodes that do not offer it
 themselves, through a device plugin.
 
 `filter` and `score` are formulas over whatever the columns return: arrays, or plain numbers for the one row
-that changed. They are called for every pod that is placed, so all that follows from the pod alone is worked
-out in `pre_filter` and `pre_score`.
+that changed. They are called for every pod, so everything that depends on the pod alone is computed in
+`pre_filter` and `pre_score`.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/resource-bin-packing/
 """
@@ -117,7 +117,7 @@ class NodeResourcesFit(
     args: NodeResourcesFitArgs
 
     def __new__(cls, args: NodeResourcesFitArgs | None = None, handle: Handle | None = None) -> Self:
-        """A plugin whose scores depend on devices, where the configuration has resources that these serve."""
+        """Creates a plugin whose scores depend on devices, if these serve a configured resource."""
         resources = () if args is None else args.scoring_strategy.resources
         if cls is NodeResourcesFit and any(is_device_resource(one.name) for one in resources):
             return super().__new__(_DeviceScoringFit)  # type: ignore[return-value]  # a subclass
@@ -138,7 +138,8 @@ class NodeResourcesFit(
         ]
 
     def pod_change_helps(self, pod: Pod, old: Pod, new: Pod | None) -> bool:
-        """A pod went that had, or was promised, a node; or one shrank in what this pod requests."""
+        """A pod that was assigned or nominated was deleted, or one now requests less of what this pod
+        needs."""
         if new is None:
             return bool(old.spec.node_name or old.status.nominated_node_name)
         if new.uid == pod.uid:
@@ -156,7 +157,7 @@ class NodeResourcesFit(
         """The pod would fit the node if it were empty, and something that it needs is new or has grown."""
         needed = {resource: amount for resource, amount in fit_requests(pod).items() if amount}
         allowed = value(new.status.allocatable.get("pods"))
-        by_devices = {resource for resource in needed if self._is_left_to_devices(new, resource)}
+        by_devices = {resource for resource in needed if self._is_served_by_devices(new, resource)}
         own = {resource: amount for resource, amount in needed.items() if resource not in by_devices}
         if allowed < 1 or any(amount > _allocatable(new, resource) for resource, amount in own.items()):
             return False
@@ -164,14 +165,14 @@ class NodeResourcesFit(
             return True
         return any(_allocatable(new, resource) > _allocatable(old, resource) for resource in own)
 
-    def _is_left_to_devices(self, node: Node, resource: str) -> bool:
+    def _is_served_by_devices(self, node: Node, resource: str) -> bool:
         """Whether devices have to serve a resource on this node."""
         if self.handle is None or not is_device_resource(resource) or _allocatable(node, resource):
             return False
         return derived(self.handle.cluster, ExtendedResources).class_for(resource) is not None
 
     def device_class_helps(self, pod: Pod, old: Any, new: Any) -> bool:
-        """A class of devices came, or got a new name as a resource, under which the pod requests it."""
+        """A DeviceClass was added or renamed its extended resource, and the pod requests that resource."""
         named = new.spec.extended_resource_name
         if old is None:
             offered = {named, IMPLICIT_PREFIX + new.name}
@@ -211,7 +212,7 @@ class NodeResourcesFit(
             if by_devices:
                 short = short & (allocatable > 0)
             if nodes.any(short):
-                # Where even the empty node would be too small, evicting pods does not help.
+                # If even the empty node is too small, evicting pods does not help.
                 rejects.append(Reject(short & (amount <= allocatable), reason))
                 rejects.append(Reject(short & (amount > allocatable), reason, unresolvable=True))
         return rejects
@@ -300,7 +301,7 @@ class NodeResourcesFit(
 
 
 class _DeviceScoringFit(NodeResourcesFit):
-    """The same where the score depends on devices, too. Then its results do not hold for long."""
+    """NodeResourcesFit whose score also depends on devices, so its cached results are often stale."""
 
     name: ClassVar = NodeResourcesFit.name
     depends_on: ClassVar = Dependencies.of("resources", usage=True, kinds=DEVICE_KINDS)
@@ -327,7 +328,7 @@ def least_allocated(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
         allocatable = read_allocatable(nodes)
         free = nodes.maximum(allocatable - used(nodes) - amount, 0)
         total = total + weight * (free * MAX_SCORE // nodes.maximum(allocatable, 1))
-        weights = weights + _counted(nodes, weight, allocatable)
+        weights = weights + _effective_weight(nodes, weight, allocatable)
     return total // nodes.maximum(weights, 1)
 
 
@@ -339,7 +340,7 @@ def most_allocated(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:
         allocatable = read_allocatable(nodes)
         taken = nodes.minimum(used(nodes) + amount, allocatable)
         total = total + weight * (taken * MAX_SCORE // nodes.maximum(allocatable, 1))
-        weights = weights + _counted(nodes, weight, allocatable)
+        weights = weights + _effective_weight(nodes, weight, allocatable)
     return total // nodes.maximum(weights, 1)
 
 
@@ -370,14 +371,14 @@ def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Score
     return score
 
 
-def _counted(nodes: NodeColumns, weight: int, allocatable: Any) -> Any:
-    """The weight of a resource; 0 on nodes that have nothing of it."""
+def _effective_weight(nodes: NodeColumns, weight: int, allocatable: Any) -> Any:
+    """The weight of a resource; 0 on nodes that do not have it."""
     absent = allocatable <= 0
     return nodes.where(absent, 0, weight) if nodes.any(absent) else weight
 
 
 def _used(resource: str) -> Callable[[NodeColumns], Any]:
-    """How to read what is used: with defaults for pods that ask for no cpu or memory."""
+    """A function that reads the used amount, with defaults for pods without cpu or memory requests."""
     if resource == CPU:
         return attrgetter("nonzero_cpu_milli")
     if resource == MEMORY:

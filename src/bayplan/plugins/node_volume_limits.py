@@ -63,7 +63,7 @@ Wanted = frozenset[VolumeId] | VolumeProblem
 
 
 @dataclass(frozen=True, slots=True)
-class PodWants:
+class PodVolumes:
     """The volumes that the pod would use on nodes with a CSINode and on those without."""
 
     with_csi_node: Wanted
@@ -120,7 +120,7 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
         objects = nodes.cluster.objects
         state.write(
             self.name,
-            PodWants(
+            PodVolumes(
                 wanted_volumes(objects, pod, volumes, has_csi_node=True),
                 wanted_volumes(objects, pod, volumes, has_csi_node=False),
             ),
@@ -128,23 +128,23 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
         return None
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        wants: PodWants = state.read(self.name)
+        pod_volumes: PodVolumes = state.read(self.name)
         csi_nodes = derived(nodes.cluster, CSINodes)
         has_csi_node = nodes.of(csi_nodes.present)
-        if isinstance(wants.without_csi_node, VolumeProblem):
-            yield _broken(~has_csi_node, wants.without_csi_node)
-        if isinstance(wants.with_csi_node, VolumeProblem):
-            yield _broken(has_csi_node, wants.with_csi_node)
+        if isinstance(pod_volumes.without_csi_node, VolumeProblem):
+            yield _problem_reject(~has_csi_node, pod_volumes.without_csi_node)
+        if isinstance(pod_volumes.with_csi_node, VolumeProblem):
+            yield _problem_reject(has_csi_node, pod_volumes.with_csi_node)
         is_open = np.ones(len(nodes), dtype=np.bool_)
         if GATE in self.release.gates:
-            for driver, missing in self._missing_drivers(wants, csi_nodes, nodes):
+            for driver, missing in self._missing_drivers(pod_volumes, csi_nodes, nodes):
                 yield Reject(is_open & missing, NOT_INSTALLED.format(driver=driver))
                 is_open &= ~missing
-        if isinstance(wants.with_csi_node, frozenset) and wants.with_csi_node:
-            yield from self._full(wants.with_csi_node, csi_nodes, nodes, is_open)
+        if isinstance(pod_volumes.with_csi_node, frozenset) and pod_volumes.with_csi_node:
+            yield from self._full(pod_volumes.with_csi_node, csi_nodes, nodes, is_open)
 
     def _missing_drivers(
-        self, wants: PodWants, csi_nodes: CSINodes, nodes: NodeColumns
+        self, pod_volumes: PodVolumes, csi_nodes: CSINodes, nodes: NodeColumns
     ) -> Iterator[tuple[str, BoolColumn]]:
         """The drivers that have to be installed, each with the rows where it is not.
 
@@ -152,7 +152,10 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
         """
         drivers = nodes.cluster.objects.of(CSIDriver)
         has_csi_node = nodes.of(csi_nodes.present)
-        for wanted, rows in ((wants.with_csi_node, has_csi_node), (wants.without_csi_node, ~has_csi_node)):
+        for wanted, rows in (
+            (pod_volumes.with_csi_node, has_csi_node),
+            (pod_volumes.without_csi_node, ~has_csi_node),
+        ):
             if isinstance(wanted, VolumeProblem):
                 continue
             for name in sorted({volume.driver for volume in wanted}):
@@ -184,24 +187,24 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
             for position in nodes.positions_of((row,))
         }
         if isinstance(nodes, Hypothesis):
-            for position, there in uses.in_hypothesis(nodes).items():
+            for position, volumes_there in uses.in_hypothesis(nodes).items():
                 limits_there = csi_nodes.limits_of(int(nodes.rows[position]))
                 full[position] = any(
-                    _exceeds(limits_there.get(driver), there, driver, volumes)
+                    _exceeds(limits_there.get(driver), volumes_there, driver, volumes)
                     for driver, volumes in by_driver.items()
                 )
-                problems[position] = there.problem
+                problems[position] = volumes_there.problem
         yield Reject(full & is_open, REASON)
         is_limited = nodes.of(csi_nodes.is_limited)
         for position, text in problems.items():
             if text and is_limited[position] and is_open[position]:
-                yield _broken(np.arange(len(nodes)) == position, VolumeProblem(text))
+                yield _problem_reject(np.arange(len(nodes)) == position, VolumeProblem(text))
 
 
-def _exceeds(limit: int | None, there: NodeVolumes, driver: str, volumes: list[VolumeId]) -> bool:
+def _exceeds(limit: int | None, volumes_there: NodeVolumes, driver: str, volumes: list[VolumeId]) -> bool:
     """Whether a node with these volumes can take no more of the driver's."""
-    further = sum(volume not in there.used for volume in volumes)
-    return limit is not None and further > 0 and there.counts.get(driver, 0) + further > limit
+    further = sum(volume not in volumes_there.used for volume in volumes)
+    return limit is not None and further > 0 and volumes_there.counts.get(driver, 0) + further > limit
 
 
 def _by_driver(volumes: frozenset[VolumeId]) -> dict[str, list[VolumeId]]:
@@ -211,7 +214,7 @@ def _by_driver(volumes: frozenset[VolumeId]) -> dict[str, list[VolumeId]]:
     return found
 
 
-def _broken(mask: BoolColumn, problem: VolumeProblem) -> Reject:
+def _problem_reject(mask: BoolColumn, problem: VolumeProblem) -> Reject:
     # A missing claim may be created later; everything else is a configuration error.
     missing = problem.is_missing_claim
     return Reject(mask, problem.text, unresolvable=missing, error=not missing)

@@ -38,8 +38,8 @@ from bayplan.plugin.taints import PREFER_NO_SCHEDULE, count_untolerated_preferen
 
 REASON: Final = "node(s) had untolerated taint(s)"
 
-KEEPS_AWAY: Final = ("TaintToleration", "keeps away")
-UNLIKED: Final = ("TaintToleration", "unliked")
+UNTOLERATED: Final = ("TaintToleration", "untolerated")
+UNTOLERATED_PREFERENCES: Final = ("TaintToleration", "untolerated preferences")
 
 
 class TaintToleration(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, NormalizePlugin):
@@ -68,23 +68,23 @@ class TaintToleration(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sco
         """An extension point of this plugin from v1.37 on, for pods that are being resized in place."""
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        def keeps_away(taints: tuple[Taint, ...]) -> bool:
+        def is_untolerated(taints: tuple[Taint, ...]) -> bool:
             return untolerated_taint(taints, pod.spec.tolerations) is not None
 
-        lookup = state.memo(KEEPS_AWAY, lambda: nodes.taint_lookup(keeps_away))
+        lookup = state.memo(UNTOLERATED, lambda: nodes.taint_lookup(is_untolerated))
         # Evicting pods does not remove a taint.
         yield Reject(nodes.taints(lookup) != 0, REASON, unresolvable=True)
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> None:
         tolerations = [t for t in pod.spec.tolerations if t.effect in ("", PREFER_NO_SCHEDULE)]
 
-        def unliked(taints: tuple[Taint, ...]) -> int:
+        def count_untolerated(taints: tuple[Taint, ...]) -> int:
             return count_untolerated_preferences(taints, tolerations)
 
-        state.write(UNLIKED, nodes.taint_lookup(unliked))
+        state.write(UNTOLERATED_PREFERENCES, nodes.taint_lookup(count_untolerated))
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
-        lookup: Lookup[tuple[Taint, ...]] = state.read(UNLIKED)
+        lookup: Lookup[tuple[Taint, ...]] = state.read(UNTOLERATED_PREFERENCES)
         return nodes.taints(lookup)
 
     def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:

@@ -56,7 +56,7 @@ REASON_CLAIM: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
+class DisksAndClaims:
     """The disks and claims of a pod, by its signature."""
 
     disks: tuple[Disk, ...]
@@ -99,19 +99,19 @@ class VolumeRestrictions(Plugin, PreFilterPlugin, AddRemovePodPlugin, FilterPlug
         return new.namespace == pod.namespace and new.name in _claims_of(pod)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
-        wants = state.memo(self.name, lambda: _wants(pod))
-        if wants is None:
+        wanted = state.memo(self.name, lambda: _disks_and_claims(pod))
+        if wanted is None:
             return SKIP_FOR_SIGNATURE
         claims = nodes.cluster.objects.of(PersistentVolumeClaim)
         exclusive = set()
-        for name in wants.claims:
+        for name in wanted.claims:
             claim = claims.get(name, pod.namespace)
             if claim is None:
                 return unresolvable(not_found(PersistentVolumeClaim, name))
             if READ_WRITE_ONCE_POD in claim.spec.access_modes:
                 exclusive.add(name)
         uses = sum(_is_used(nodes.cluster, f"{pod.namespace}/{name}") for name in exclusive)
-        if not uses and not wants.disks:
+        if not uses and not wanted.disks:
             return SKIP
         state.write(self.name, Exclusive(frozenset(exclusive), uses))
         return None
@@ -131,9 +131,9 @@ class VolumeRestrictions(Plugin, PreFilterPlugin, AddRemovePodPlugin, FilterPlug
             yield Reject(~taken, REASON_CLAIM)
 
 
-def _wants(pod: Pod) -> Wants | None:
+def _disks_and_claims(pod: Pod) -> DisksAndClaims | None:
     disks, claims = disks_of(pod), tuple(_claims_of(pod))
-    return Wants(disks, claims) if disks or claims else None
+    return DisksAndClaims(disks, claims) if disks or claims else None
 
 
 def _claims_of(pod: Pod) -> list[str]:

@@ -53,10 +53,10 @@ NO_BINDING_MODE: Final = 'VolumeBindingMode not set for StorageClass "{name}"'
 NO_VOLUME: Final = "PersistentVolume had no name"
 
 LABELS: Final = (BETA_ZONE, BETA_REGION, ZONE, REGION)
-TODAYS_LABEL: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
+CURRENT_LABEL: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """The location of a volume: the values of a label of which its node must have one."""
 
     label: str
@@ -93,27 +93,27 @@ class VolumeZone(Plugin, PreFilterPlugin, FilterPlugin):
 
     def volume_change_helps(self, pod: Pod, old: PersistentVolume | None, new: PersistentVolume) -> bool:
         """A volume was added, or has another location now."""
-        return old is None or places_of(old) != places_of(new)
+        return old is None or locations_of(old) != locations_of(new)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         objects = nodes.cluster.objects
-        places: list[Place] = []
+        locations: list[Location] = []
         for name in _claim_names(pod):
             volume = _volume_of(objects, name, pod.namespace)
             if isinstance(volume, Status):
                 return volume
             if volume is not None:
-                places += places_of(volume)
-        if not places:
+                locations += locations_of(volume)
+        if not locations:
             return SKIP
-        state.write(self.name, tuple(dict.fromkeys(places)))
+        state.write(self.name, tuple(dict.fromkeys(locations)))
         return None
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        places: tuple[Place, ...] = state.read(self.name)
+        locations: tuple[Location, ...] = state.read(self.name)
         elsewhere = np.zeros(len(nodes), dtype=np.bool_)
-        for place in places:
-            elsewhere |= ~_is_in(place, nodes)
+        for location in locations:
+            elsewhere |= ~_is_in(location, nodes)
         has_labels = np.zeros(len(nodes), dtype=np.bool_)
         for label in LABELS:
             has_labels |= nodes.label(label).exists()
@@ -121,15 +121,15 @@ class VolumeZone(Plugin, PreFilterPlugin, FilterPlugin):
         yield Reject(elsewhere & has_labels, REASON, unresolvable=True)
 
 
-def places_of(volume: PersistentVolume) -> list[Place]:
+def locations_of(volume: PersistentVolume) -> list[Location]:
     """The location in a volume's labels. A value with an empty part is ignored."""
-    places = []
+    locations = []
     for label in LABELS:
         if label in volume.labels:
             values = frozenset(part.strip() for part in volume.labels[label].split(ZONE_DELIMITER))
             if "" not in values:
-                places.append(Place(label, values))
-    return places
+                locations.append(Location(label, values))
+    return locations
 
 
 def _claim_names(pod: Pod) -> list[str]:
@@ -161,10 +161,10 @@ def _volume_of(objects: Objects, name: str, namespace: str) -> PersistentVolume 
     return None if storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER else unresolvable(NO_VOLUME)
 
 
-def _is_in(place: Place, nodes: NodeColumns) -> BoolColumn:
+def _is_in(location: Location, nodes: NodeColumns) -> BoolColumn:
     """Rows with one of the values, under the current label if a node no longer has the deprecated one."""
-    values = nodes.label(place.label)
-    inside = values.isin(place.values)
-    if place.label in TODAYS_LABEL:
-        inside |= ~values.exists() & nodes.label(TODAYS_LABEL[place.label]).isin(place.values)
+    values = nodes.label(location.label)
+    inside = values.isin(location.values)
+    if location.label in CURRENT_LABEL:
+        inside |= ~values.exists() & nodes.label(CURRENT_LABEL[location.label]).isin(location.values)
     return inside

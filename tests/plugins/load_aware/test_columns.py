@@ -138,11 +138,11 @@ def test_what_was_placed_on_the_node_before_does_not_count_for_the_next_of_the_r
     plugin.score(CycleState(), make_pod("p"), NodeColumns(cluster))
     plugin.reserve(CycleState(), make_pod("p", cpu="1"), "old")
     now = CoreHandle(cluster).now()
-    assert plugin._placed.missing(plugin._columns, now).tolist() == [1500]
+    assert plugin._recent.missing(plugin._columns, now).tolist() == [1500]
     cluster.remove_node("old")
     cluster.set_node(make_node("new"))
     plugin.score(CycleState(), make_pod("p"), NodeColumns(cluster))
-    assert plugin._placed.missing(plugin._columns, now).tolist() == [0]
+    assert plugin._recent.missing(plugin._columns, now).tolist() == [0]
 
 
 def test_history_is_bounded_and_follows_the_nodes() -> None:

@@ -109,7 +109,7 @@ def test_pods_placed_since_the_measurement_are_predicted() -> None:
 
     def missing() -> dict[str, int]:
         made._columns.update(core.cluster, now)
-        return dict(zip(nodes.names, made._placed.missing(made._columns, now).tolist(), strict=True))
+        return dict(zip(nodes.names, made._recent.missing(made._columns, now).tolist(), strict=True))
 
     second = make_pod("second", limits={"cpu": 2})
     made.reserve(CycleState(), make_pod("first", limits={"cpu": 1}), "a")
@@ -123,10 +123,10 @@ def test_pods_placed_since_the_measurement_are_predicted() -> None:
         }
     )
     assert missing() == {"a": 0, "b": 2000}
-    assert len(made._placed) == 1
+    assert len(made._recent) == 1
     made.unreserve(CycleState(), second, "b")
     assert missing() == {"a": 0, "b": 0}
-    assert len(made._placed) == 0
+    assert len(made._recent) == 0
 
 
 # LoadVariationRiskBalancing

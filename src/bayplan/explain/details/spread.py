@@ -25,7 +25,7 @@ def spread_detail(subject: Subject) -> str:
         ids = subject.cluster.nodes.label(key).column.array.take(subject.rows)
         if is_missing and (ids < 0).any():
             texts.append(f"no label {key}")
-        elif not is_missing and (limit.totals.take(ids[ids >= 0]) >= limit.too_many).any():
+        elif not is_missing and (limit.totals.take(ids[ids >= 0]) >= limit.first_violating_count).any():
             texts.append(_skew(subject, limit))
     return "; ".join(texts)
 

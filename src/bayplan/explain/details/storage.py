@@ -13,7 +13,7 @@ from bayplan.api.storage import (
     StorageClass,
 )
 from bayplan.explain.details.subject import Subject, named
-from bayplan.plugins.node_volume_limits import PodWants
+from bayplan.plugins.node_volume_limits import PodVolumes
 from bayplan.plugins.volume_binding import (
     REASON_AFFINITY,
     REASON_LOST_VOLUME,
@@ -22,7 +22,7 @@ from bayplan.plugins.volume_binding import (
 )
 from bayplan.plugins.volume_binding.claims import UNBOUND_IMMEDIATE
 from bayplan.plugins.volume_restrictions import REASON_CLAIM
-from bayplan.plugins.volume_zone import places_of
+from bayplan.plugins.volume_zone import locations_of
 from bayplan.snapshot.csi_nodes import CSINodes
 from bayplan.snapshot.derived import derived
 from bayplan.snapshot.disks import disks_clash, disks_of
@@ -75,7 +75,7 @@ def volume_zone_detail(subject: Subject) -> str:
     texts = []
     for claim in _claims(subject):
         volume = _volume(subject, claim)
-        for place in () if volume is None else places_of(volume):
+        for place in () if volume is None else locations_of(volume):
             zones = ", ".join(sorted(place.values))
             texts.append(f"volume {claim.spec.volume_name} of claim {claim.key} is in {place.label}={zones}")
     return named(texts)
@@ -102,7 +102,7 @@ def restrictions_detail(subject: Subject) -> str:
 def volume_limits_detail(subject: Subject) -> str:
     """Limit and use of each driver on the node with the most room."""
     wants = subject.plugin_state()
-    if not isinstance(wants, PodWants) or not isinstance(wants.with_csi_node, frozenset):
+    if not isinstance(wants, PodVolumes) or not isinstance(wants.with_csi_node, frozenset):
         return ""
     nodes, uses = derived(subject.cluster, CSINodes), derived(subject.cluster, VolumeUses)
     texts = []

@@ -1,11 +1,12 @@
-"""InterPodAffinity: pods that want to be near certain pods, or far from them.
+"""InterPodAffinity: pods that must or should run in the same domain as certain pods, or in another one.
 
-Four kinds of terms, of the incoming pod and of the pods already there: required and preferred, affinity and
-anti-affinity. A term names pods (a selector, in some namespaces) and a label whose equal values mean "near".
+There are four kinds of terms, of the incoming pod and of assigned pods: required and preferred, affinity and
+anti-affinity. A term selects pods (by labels and namespaces) and has a topology key: nodes with equal values
+of that label are a domain.
 
-Upstream asks every running pod. Here the incoming pod's terms are queries whose counts are columns of the
-snapshot, and the terms that running pods carry are columns too (`snapshot/terms.py`), found by the labels of
-the incoming pod. What remains are sums over domains and gathers over the nodes.
+Upstream evaluates every running pod. Here the incoming pod's terms are queries whose counts are columns of
+the snapshot, and the terms that running pods carry are columns too (`snapshot/terms.py`), found by the labels
+of the incoming pod. What remains are sums over domains and gathers over the nodes.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
 """
@@ -79,7 +80,7 @@ class InterPodAffinity(
     NormalizePlugin,
     DomainScorePlugin,
 ):
-    """Keeps pods near to, or away from, other pods."""
+    """Rejects and scores nodes by the pods in their domains."""
 
     args_type: ClassVar = InterPodAffinityArgs
 
@@ -104,117 +105,122 @@ class InterPodAffinity(
         if own.problem:
             return unresolvable(f"parsing pod: {own.problem}")
         cached = state.signature.get(CachedFilterState) or state.signature.put(CachedFilterState(cluster))
-        demands = cached.update(cluster, lambda: self._demands(own, state, pod, cluster))
-        if demands is None:
+        filter_state = cached.update(cluster, lambda: self._filter_state(own, state, pod, cluster))
+        if filter_state is None:
             return SKIP_FOR_SIGNATURE
-        if not demands.exist:
+        if not filter_state.is_needed:
             return SKIP
-        state.write(self.name, demands)
+        state.write(self.name, filter_state)
         return None
 
-    def _demands(self, own: OwnTerms, state: CycleState, pod: Pod, cluster: Cluster) -> FilterState | None:
-        """None if there can be none before pods with other terms come."""
-        existing = self._carried(state, pod, cluster)[TermKind.REQUIRED_ANTI_AFFINITY]
-        if not own.has_demands and not existing:
+    def _filter_state(
+        self, own: OwnTerms, state: CycleState, pod: Pod, cluster: Cluster
+    ) -> FilterState | None:
+        """None if Filter is not needed before objects or carried terms change."""
+        existing = self._matching_terms(state, pod, cluster)[TermKind.REQUIRED_ANTI_AFFINITY]
+        if not own.has_required_terms and not existing:
             return None
         sums = self._sums(state, cluster)
         # All keys have the same query, which may have thousands of parts: it is looked up once.
-        count = cluster.count(own.near_all[0][1]) if own.near_all else None
+        count = cluster.count(own.affinity[0][1]) if own.affinity else None
         return FilterState(
-            affinity=tuple(sums.of_query(query, key, count) for key, query in own.near_all),
-            anti_affinity=tuple(sums.of_query(query, key) for key, query in own.near_any),
+            affinity=tuple(sums.of_query(query, key, count) for key, query in own.affinity),
+            anti_affinity=tuple(sums.of_query(query, key) for key, query in own.anti_affinity),
             existing=tuple(map(sums.of_carriers, existing)),
             satisfies_itself=own.satisfies_itself,
         )
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        demands: FilterState = state.read(self.name)
-        refused: BoolColumn | None = None
-        if demands.affinity:
-            refused = self._too_far(demands, nodes)
-            yield Reject(refused, AFFINITY, unresolvable=True)
-        if demands.anti_affinity:
-            too_near = self._any_near(
-                nodes, [(near, nodes.matching_change(near.query)) for near in demands.anti_affinity]
+        filter_state: FilterState = state.read(self.name)
+        rejected: BoolColumn | None = None
+        if filter_state.affinity:
+            rejected = self._lacks_affinity(filter_state, nodes)
+            yield Reject(rejected, AFFINITY, unresolvable=True)
+        if filter_state.anti_affinity:
+            violates = self._any_in_domain(
+                nodes,
+                [(counts, nodes.matching_change(counts.query)) for counts in filter_state.anti_affinity],
             )
-            if refused is not None:
-                too_near = too_near & ~refused
-            yield Reject(too_near, ANTI_AFFINITY)
-            refused = too_near if refused is None else refused | too_near
-        kept_away = self._kept_away(pod, demands, nodes)
-        if kept_away is not None:
-            yield Reject(kept_away if refused is None else kept_away & ~refused, EXISTING_ANTI_AFFINITY)
+            if rejected is not None:
+                violates = violates & ~rejected
+            yield Reject(violates, ANTI_AFFINITY)
+            rejected = violates if rejected is None else rejected | violates
+        excluded = self._excluded(pod, filter_state, nodes)
+        if excluded is not None:
+            yield Reject(excluded if rejected is None else excluded & ~rejected, EXISTING_ANTI_AFFINITY)
 
     def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
-        """Rows with pods that the pod's terms mean, or whose terms mean the pod."""
-        demands: FilterState = state.read(self.name)
+        """Rows with pods that the pod's terms select, or whose terms select the pod."""
+        filter_state: FilterState = state.read(self.name)
         affected = np.zeros(len(nodes), dtype=np.bool_)
-        for near in (*demands.affinity, *demands.anti_affinity):
-            affected |= nodes.of(near.count.column) != 0
-        for carriers in self._carried(state, pod, nodes.cluster)[TermKind.REQUIRED_ANTI_AFFINITY]:
+        for counts in (*filter_state.affinity, *filter_state.anti_affinity):
+            affected |= nodes.of(counts.count.column) != 0
+        for carriers in self._matching_terms(state, pod, nodes.cluster)[TermKind.REQUIRED_ANTI_AFFINITY]:
             affected |= nodes.of(carriers.column) != 0
         return affected
 
-    def _too_far(self, demands: FilterState, nodes: NodeColumns) -> BoolColumn:
-        """Rows without a pod that satisfies all terms in each term's domain, or without the label itself."""
-        change = nodes.matching_change(demands.affinity[0].query)
+    def _lacks_affinity(self, filter_state: FilterState, nodes: NodeColumns) -> BoolColumn:
+        """Rows without a topology label, or in whose domains no pod satisfies all affinity terms."""
+        change = nodes.matching_change(filter_state.affinity[0].query)
         if isinstance(change, int):
-            return self._too_far_as_it_is(demands, nodes)
+            return self._lacks_affinity_now(filter_state, nodes)
         lacks_key = np.zeros(len(nodes), dtype=np.bool_)
         unmet = np.zeros(len(nodes), dtype=np.bool_)
-        matched = np.full(len(nodes), demands.matched_anywhere, dtype=np.int64)
-        for near in demands.affinity:
-            domain = nodes.label(near.topology_key).ids
+        matched = np.full(len(nodes), filter_state.matched_anywhere, dtype=np.int64)
+        for counts in filter_state.affinity:
+            domain = nodes.label(counts.topology_key).ids
             absent = domain < 0
             matched += np.where(absent, 0, change)
             lacks_key |= absent
-            unmet |= near.sums.sums.take(domain) + change <= 0
-        if demands.satisfies_itself:
-            # The first pod of a group that wants to be near its own kind may go anywhere.
+            unmet |= counts.sums.sums.take(domain) + change <= 0
+        if filter_state.satisfies_itself:
+            # The first pod of a group whose terms select its own pods may run anywhere.
             unmet &= matched != 0
         return lacks_key | unmet
 
     @staticmethod
-    def _too_far_as_it_is(demands: FilterState, nodes: NodeColumns) -> BoolColumn:
-        """The same without a hypothesis. Without the label: too far."""
-        anywhere = demands.satisfies_itself and not demands.matched_anywhere
-        too_far: BoolColumn | None = None
-        for near in demands.affinity:
-            sums = near.sums.sums
+    def _lacks_affinity_now(filter_state: FilterState, nodes: NodeColumns) -> BoolColumn:
+        """`_lacks_affinity` without a hypothesis."""
+        anywhere = filter_state.satisfies_itself and not filter_state.matched_anywhere
+        lacks_affinity: BoolColumn | None = None
+        for counts in filter_state.affinity:
+            sums = counts.sums.sums
             far = np.zeros(len(sums), dtype=np.bool_) if anywhere else sums <= 0
             far[-1] = True
-            here = nodes.by_domain(near.topology_key, far)
-            too_far = here if too_far is None else too_far | here
-        assert too_far is not None
-        return too_far
+            here = nodes.by_domain(counts.topology_key, far)
+            lacks_affinity = here if lacks_affinity is None else lacks_affinity | here
+        assert lacks_affinity is not None
+        return lacks_affinity
 
     @staticmethod
-    def _any_near(nodes: NodeColumns, found: Iterable[tuple[MatchCounts | CarrierCounts, Any]]) -> BoolColumn:
+    def _any_in_domain(
+        nodes: NodeColumns, found: Iterable[tuple[MatchCounts | CarrierCounts, Any]]
+    ) -> BoolColumn:
         result: BoolColumn | None = None
-        for near, change in found:
+        for counts, change in found:
             if isinstance(change, int):
-                here = _occupied(near.sums, nodes)
+                here = _occupied(counts.sums, nodes)
             else:
-                domain = nodes.label(near.topology_key).ids
-                before = 0 if near.sums is None else near.sums.sums.take(domain)
+                domain = nodes.label(counts.topology_key).ids
+                before = 0 if counts.sums is None else counts.sums.sums.take(domain)
                 here = (before + change > 0) & (domain >= 0)
             result = here if result is None else result | here
         return np.zeros(len(nodes), dtype=np.bool_) if result is None else result
 
-    def _kept_away(self, pod: Pod, demands: FilterState, nodes: NodeColumns) -> BoolColumn | None:
-        existing = demands.existing
+    def _excluded(self, pod: Pod, filter_state: FilterState, nodes: NodeColumns) -> BoolColumn | None:
+        existing = filter_state.existing
         added = nodes.added_terms()
         if added:
-            existing = (*existing, *self._only_supposed(pod, nodes.cluster, existing, added))
+            existing = (*existing, *self._added_by_hypothesis(pod, nodes.cluster, existing, added))
         if not existing:
             return None
-        return self._any_near(nodes, [(term, nodes.carried_change(term.carried)) for term in existing])
+        return self._any_in_domain(nodes, [(term, nodes.carried_change(term.carried)) for term in existing])
 
     @staticmethod
-    def _only_supposed(
+    def _added_by_hypothesis(
         pod: Pod, cluster: Cluster, existing: Iterable[CarrierCounts], added: Iterable[CarriedTerm]
     ) -> Iterator[CarrierCounts]:
-        """Hypothetical pods may bring terms that no assigned pod carries."""
+        """The terms of hypothetical pods that no assigned pod carries."""
         known = {term.carried for term in existing}
         labels = cluster.namespace_labels(pod.namespace)
         for carried in added:
@@ -233,23 +239,23 @@ class InterPodAffinity(
         if own.problem:
             return failure(own.problem)
         cached = state.signature.get(CachedScoreState) or state.signature.put(CachedScoreState(cluster))
-        pulls = cached.update(cluster, lambda: self._pulls(own, state, pod, cluster))
-        if pulls is None:
+        score_state = cached.update(cluster, lambda: self._score_state(own, state, pod, cluster))
+        if score_state is None:
             return SKIP_FOR_SIGNATURE
         tables: dict[str, IntColumn] = {}
-        for weight, pull in pulls.all:
-            if pull.sums is not None and pull.sums.total:
-                key = pull.topology_key
-                table, here = tables.get(key), pull.sums.sums * weight
+        for weight, counts in score_state.all:
+            if counts.sums is not None and counts.sums.total:
+                key = counts.topology_key
+                table, here = tables.get(key), counts.sums.sums * weight
                 tables[key] = here if table is None else table + here
         if not tables:
             return SKIP
         state.write((self.name, "scores"), tables)
         return None
 
-    def _pulls(self, own: OwnTerms, state: CycleState, pod: Pod, cluster: Cluster) -> ScoreState | None:
-        """None if nothing pulls before pods with other terms come."""
-        sums, carried = self._sums(state, cluster), self._carried(state, pod, cluster)
+    def _score_state(self, own: OwnTerms, state: CycleState, pod: Pod, cluster: Cluster) -> ScoreState | None:
+        """None if Score is not needed before objects or carried terms change."""
+        sums, carried = self._sums(state, cluster), self._matching_terms(state, pod, cluster)
         carriers = [
             *((sign * found.carried.weight, found) for kind, sign in PREFERENCES for found in carried[kind]),
             *((self.args.hard_pod_affinity_weight, found) for found in carried[TermKind.REQUIRED_AFFINITY]),
@@ -269,7 +275,7 @@ class InterPodAffinity(
         return total
 
     def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
-        return _shares(scores, int(scores.min()), int(scores.max()))
+        return _scaled(scores, int(scores.min()), int(scores.max()))
 
     def scores_by_domain(
         self, state: CycleState, pod: Pod, nodes: NodeColumns
@@ -282,7 +288,7 @@ class InterPodAffinity(
         if present is None:
             return None
         found = table.take(present).tolist()
-        return key, _shares(table, min(found), max(found))
+        return key, _scaled(table, min(found), max(found))
 
     # Terms and counts
 
@@ -293,8 +299,8 @@ class InterPodAffinity(
         cached = state.signature.get(CachedOwnTerms) or state.signature.put(CachedOwnTerms(cluster))
         return cached.update(pod, cluster)
 
-    def _carried(self, state: CycleState, pod: Pod, cluster: Cluster) -> MatchingTerms:
-        """Terms of pods already there that mean the incoming pod."""
+    def _matching_terms(self, state: CycleState, pod: Pod, cluster: Cluster) -> MatchingTerms:
+        """The terms of assigned pods that select the incoming pod."""
         label_set = state.memo(
             (self.name, "labels"), lambda: cluster.label_sets.intern(pod.namespace, pod.labels)
         )
@@ -304,25 +310,25 @@ class InterPodAffinity(
         return state.signature.get(Sums) or state.signature.put(Sums(cluster))
 
 
-def _shares(scores: IntColumn, lowest: int, highest: int) -> IntColumn:
-    """How far each score is on the way from the lowest to the highest, in hundredths.
+def _scaled(scores: IntColumn, lowest: int, highest: int) -> IntColumn:
+    """The position of each score between the lowest (0) and the highest (100).
 
-    A look into a table is twice as fast as computing it for each node. Scores outside of the range, of
-    domains that no node is in, do not matter.
+    A table lookup is twice as fast as computing it for each node. Scores outside the range belong to domains
+    without nodes and do not matter.
     """
     if lowest == highest:
         return np.zeros(len(scores), dtype=np.int64)
     if highest - lowest > MAX_TABLE:
-        return _hundredths(scores - lowest, highest - lowest)
-    return _table_of_hundredths(highest - lowest).take(scores - lowest, mode="clip")
+        return _percents(scores - lowest, highest - lowest)
+    return _percent_table(highest - lowest).take(scores - lowest, mode="clip")
 
 
 @lru_cache(maxsize=64)
-def _table_of_hundredths(whole: int) -> IntColumn:
-    return _hundredths(np.arange(whole + 1), whole)
+def _percent_table(whole: int) -> IntColumn:
+    return _percents(np.arange(whole + 1), whole)
 
 
-def _hundredths(parts: IntColumn, whole: int) -> IntColumn:
+def _percents(parts: IntColumn, whole: int) -> IntColumn:
     normal: IntColumn = (MAX_SCORE * (parts / float(whole))).astype(np.int64)
     return normal
 

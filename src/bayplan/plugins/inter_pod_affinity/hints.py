@@ -7,29 +7,29 @@ from __future__ import annotations
 
 from bayplan.plugin import Node, Pod
 from bayplan.plugin.terms import AffinityTerm, TermKind, parse_terms, pod_terms
-from bayplan.plugins.inter_pod_affinity.own_terms import means
+from bayplan.plugins.inter_pod_affinity.own_terms import selects
 
 
 def pod_may_help(pod: Pod, old: Pod | None, new: Pod | None, *, any_term: bool) -> bool:
     """`any_term`: one anti-affinity term is enough (v1.37), or all have to select the pod (v1.36)."""
-    means_anti = _means_by_any if any_term else _means_by_all
+    selects_anti = _any_selects if any_term else _all_select
     itself = new is not None and new.uid == pod.uid
     if old is not None and new is not None:
         if itself:
             return True
-        if not _placed(new):
+        if not _has_node(new):
             return False
         affinity = _terms(pod, TermKind.REQUIRED_AFFINITY)
         anti = _terms(pod, TermKind.REQUIRED_ANTI_AFFINITY)
-        starts = not _means_by_all(affinity, old) and _means_by_all(affinity, new)
-        stops = means_anti(anti, old) and not means_anti(anti, new)
+        starts = not _all_select(affinity, old) and _all_select(affinity, new)
+        stops = selects_anti(anti, old) and not selects_anti(anti, new)
         return starts or stops
     if new is not None:
-        return _placed(new) and _means_by_all(_terms(pod, TermKind.REQUIRED_AFFINITY), new)
+        return _has_node(new) and _all_select(_terms(pod, TermKind.REQUIRED_AFFINITY), new)
     assert old is not None
-    return _placed(old) and (
-        means_anti(_terms(pod, TermKind.REQUIRED_ANTI_AFFINITY), old)
-        or means_anti(_terms(old, TermKind.REQUIRED_ANTI_AFFINITY), pod)
+    return _has_node(old) and (
+        selects_anti(_terms(pod, TermKind.REQUIRED_ANTI_AFFINITY), old)
+        or selects_anti(_terms(old, TermKind.REQUIRED_ANTI_AFFINITY), pod)
     )
 
 
@@ -50,7 +50,7 @@ def node_may_help(pod: Pod, old: Node | None, new: Node | None) -> bool:
     return appeared or vanished
 
 
-def _placed(pod: Pod) -> bool:
+def _has_node(pod: Pod) -> bool:
     return bool(pod.spec.node_name or pod.status.nominated_node_name)
 
 
@@ -58,10 +58,10 @@ def _terms(pod: Pod, kind: TermKind) -> list[AffinityTerm]:
     return [term for _, term in parse_terms(pod_terms(pod, kind), pod.namespace)]
 
 
-def _means_by_any(terms: list[AffinityTerm], pod: Pod) -> bool:
-    return any(means(term, pod) for term in terms)
+def _any_selects(terms: list[AffinityTerm], pod: Pod) -> bool:
+    return any(selects(term, pod) for term in terms)
 
 
-def _means_by_all(terms: list[AffinityTerm], pod: Pod) -> bool:
+def _all_select(terms: list[AffinityTerm], pod: Pod) -> bool:
     """Whether every term selects the pod. Without terms, False."""
-    return bool(terms) and all(means(term, pod) for term in terms)
+    return bool(terms) and all(selects(term, pod) for term in terms)

@@ -24,9 +24,9 @@ PREFERENCES: Final = ((TermKind.PREFERRED_AFFINITY, 1), (TermKind.PREFERRED_ANTI
 class OwnTerms:
     """The incoming pod's terms, as queries for the pods they select, each with its topology key."""
 
-    near_all: tuple[tuple[str, PodQuery], ...] = ()
+    affinity: tuple[tuple[str, PodQuery], ...] = ()
     """Required affinity: pods that all terms select, for each key."""
-    near_any: tuple[tuple[str, PodQuery], ...] = ()
+    anti_affinity: tuple[tuple[str, PodQuery], ...] = ()
     """Required anti-affinity: pods that each term selects."""
     preferred: tuple[tuple[int, str, PodQuery], ...] = ()
     """Preferences, with their weight; a negative one repels."""
@@ -36,8 +36,8 @@ class OwnTerms:
     """Set if a term cannot be parsed."""
 
     @property
-    def has_demands(self) -> bool:
-        return bool(self.near_all or self.near_any)
+    def has_required_terms(self) -> bool:
+        return bool(self.affinity or self.anti_affinity)
 
 
 NO_TERMS: Final = OwnTerms()
@@ -73,8 +73,8 @@ def own_terms(pod: Pod, cluster: Cluster) -> OwnTerms:
     affinity = [term for _, term in terms[TermKind.REQUIRED_AFFINITY]]
     everyone = _all_of(affinity)
     return OwnTerms(
-        near_all=tuple((key, everyone) for key in dict.fromkeys(term.topology_key for term in affinity)),
-        near_any=tuple(
+        affinity=tuple((key, everyone) for key in dict.fromkeys(term.topology_key for term in affinity)),
+        anti_affinity=tuple(
             (term.topology_key, _all_of([term])) for _, term in terms[TermKind.REQUIRED_ANTI_AFFINITY]
         ),
         preferred=tuple(
@@ -82,7 +82,7 @@ def own_terms(pod: Pod, cluster: Cluster) -> OwnTerms:
             for kind, sign in PREFERENCES
             for weight, term in terms[kind]
         ),
-        satisfies_itself=all(means(term, pod) for term in affinity),
+        satisfies_itself=all(selects(term, pod) for term in affinity),
         problem=problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]" if problems else "",
     )
 
@@ -91,7 +91,7 @@ def _resolved(term: AffinityTerm, cluster: Cluster) -> AffinityTerm:
     """Namespaces found by a selector are added by name.
 
     v1.36 then evaluates the selector again, without labels: one that matches an empty set of labels selects
-    every namespace. From v1.37 on the names are all.
+    every namespace. From v1.37 on only the names are used.
     """
     selector = term.namespace_selector
     if selector.is_nothing or selector.is_empty:
@@ -111,5 +111,5 @@ def _all_of(terms: Iterable[AffinityTerm]) -> PodQuery:
     return PodQuery(tuple(_pod_selector(term) for term in terms))
 
 
-def means(term: AffinityTerm, pod: Pod) -> bool:
+def selects(term: AffinityTerm, pod: Pod) -> bool:
     return _pod_selector(term).matches(pod.namespace, pod.labels)

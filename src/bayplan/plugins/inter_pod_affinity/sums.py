@@ -1,4 +1,4 @@
-"""How many pods that matter to a signature are in each domain; cached from pod to pod."""
+"""The number of relevant pods in each domain, for one signature; cached from pod to pod."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bayplan.plugin.counts import DomainSums, PodCount
 from bayplan.plugin.terms import CarriedTerm, TermCarriers
 
 MAX_SUMS: Final = 512
-"""Sums kept for a template at most. Terms and namespaces come and go; what is asked for is made again."""
+"""The maximum number of sums for one signature. Above it all are dropped, and computed again when needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatchCounts:
-    """How many of the pods that a query means are in each domain of a key."""
+    """The number of pods that a query selects in each domain of a topology key."""
 
     topology_key: str
     query: PodQuery
@@ -26,32 +26,32 @@ class MatchCounts:
 
 @dataclass(frozen=True, slots=True)
 class CarrierCounts:
-    """How many pods in each domain carry a term that means the incoming pod."""
+    """The number of pods in each domain that carry a term which selects the incoming pod."""
 
     topology_key: str
     carried: CarriedTerm
     sums: DomainSums | None
-    """None: no assigned pod carries it, but a hypothesis brings such a pod."""
+    """None if no assigned pod carries the term, only a hypothetical one."""
 
 
 @dataclass(slots=True)
 class FilterState:
-    """What filtering looks at. Kept for a template; only the sums follow the pods that come and go."""
+    """The input of Filter. Cached for a signature; only the sums change with pods."""
 
     affinity: tuple[MatchCounts, ...]
     anti_affinity: tuple[MatchCounts, ...]
     existing: tuple[CarrierCounts, ...]
-    """Required anti-affinity of pods already there."""
+    """Required anti-affinity of assigned pods."""
     satisfies_itself: bool
 
     @property
     def matched_anywhere(self) -> int:
         """Pods, in any domain, that satisfy all of the pod's affinity terms."""
-        return sum(near.sums.total for near in self.affinity)
+        return sum(counts.sums.total for counts in self.affinity)
 
     @property
-    def exist(self) -> bool:
-        """Whether there is anything to ask of a node."""
+    def is_needed(self) -> bool:
+        """Whether any node can be rejected."""
         if self.affinity or self.anti_affinity:
             return True
         return any(term.sums is not None and term.sums.total for term in self.existing)
@@ -62,19 +62,20 @@ class FilterState:
 
 @dataclass(slots=True)
 class ScoreState:
-    """What draws a pod to domains or away from them, each with its weight. Kept like `FilterState`."""
+    """The input of Score: counts that attract the pod or repel it, with weights. Cached like
+    `FilterState`."""
 
     all: tuple[tuple[int, MatchCounts | CarrierCounts], ...]
 
     def counts(self) -> tuple[MatchCounts | CarrierCounts, ...]:
-        return tuple(pull for _, pull in self.all)
+        return tuple(counts for _, counts in self.all)
 
 
 T = TypeVar("T", FilterState, ScoreState)
 
 
 class Sums:
-    """Sums over domains for pods of one signature. They are brought up to date when they are asked for."""
+    """Sums over domains for pods of one signature, brought up to date on use."""
 
     __slots__ = ("_by_carriers", "_by_query", "_cluster", "_freshness")
 
@@ -86,7 +87,7 @@ class Sums:
         self._by_carriers: dict[TermCarriers, CarrierCounts] = {}
 
     def of_query(self, query: PodQuery, key: str, count: PodCount | None = None) -> MatchCounts:
-        """`count` is that of the query, where it has been looked up for another key already."""
+        """`count` is that of the query, if it has already been looked up for another key."""
         self._drop_outdated()
         cluster = self._cluster
         known = self._by_query.get((query, key))
@@ -119,7 +120,7 @@ class Sums:
 
 
 class CachedState(Generic[T]):
-    """The state of Filter or Score for pods of one signature; its sums follow the pods that come and go."""
+    """The state of Filter or Score for pods of one signature, with sums that are updated when pods change."""
 
     __slots__ = ("_freshness", "state")
 

@@ -24,7 +24,7 @@ MAX_SAMPLES: Final = 32
 MAX_NODES: Final = 100_000
 
 NEVER: Final = -np.inf
-"""The time of a measurement that there is not."""
+"""The time of a missing measurement."""
 _FIRST_CAPACITY: Final = 64
 
 FloatArray = NDArray[np.float64]
@@ -54,7 +54,7 @@ class UsageHistory:
         self._free: list[int] = []
         self._moved: set[str] = set()
         self.version = 0
-        """Increases with each answer."""
+        """Increases with each measurement."""
 
     def add(self, found: Mapping[str, Sample]) -> None:
         """New measurements; nodes without any are forgotten."""

@@ -76,7 +76,7 @@ class TargetLoadPacking(Plugin, ScorePlugin, ReservePlugin):
         super().__init__(args or TargetLoadPackingArgs(), handle)
         self.usage = NodeUsage(handle, self.args.metric_provider)
         self._columns = LoadColumns(self.usage.history, (CPU,), _cpu_capacity)
-        self._placed = RecentPlacements()
+        self._recent = RecentPlacements()
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         self.usage.refresh()
@@ -85,7 +85,7 @@ class TargetLoadPacking(Plugin, ScorePlugin, ReservePlugin):
         columns.update(nodes.cluster, now)
         size = np.maximum(columns.capacity(nodes, CPU), 1.0)
         latest = columns.load(nodes, CPU).latest
-        missing = nodes.gather(self._placed.missing(columns, now))
+        missing = nodes.gather(self._recent.missing(columns, now))
         known = columns.known(nodes, now) & ~np.isnan(latest)
         percent = 100 * (np.where(known, latest, 0.0) * size + self.predicted(pod) + missing) / size
         return np.where(known, packing_scores(percent, self.args.target_utilization), 0)
@@ -106,11 +106,11 @@ class TargetLoadPacking(Plugin, ScorePlugin, ReservePlugin):
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
         row = None if self.handle is None else self.handle.cluster.nodes.row_of.get(node_name)
         if self.handle is not None and row is not None:
-            self._placed.add(pod.uid, row, self.handle.now(), self.predicted(pod))
+            self._recent.add(pod.uid, row, self.handle.now(), self.predicted(pod))
         return None
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        self._placed.remove(pod.uid)
+        self._recent.remove(pod.uid)
 
 
 def packing_scores(percent: FloatArray, target: int) -> IntColumn:

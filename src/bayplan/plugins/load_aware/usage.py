@@ -1,8 +1,8 @@
-"""Where measurements come from: metrics-server or Prometheus, read in the background.
+"""Measurements of nodes from metrics-server or Prometheus, fetched in the background.
 
 A Score plugin only reads the history. If it is older than the interval, a task is started that fetches the
-next measurements; the scheduling cycle never waits for it. Answers are bounded, requests have a time-out, and
-a source that fails is logged once until it works again.
+next measurements; the scheduling cycle never waits for it. The size of responses is limited, requests have a
+timeout, and a source that fails is logged once until it works again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bayplan.plugins.load_aware.history import Sample, UsageHistory
 
 INTERVAL_SECONDS: Final = 30.0
 TIMEOUT_SECONDS: Final = 10.0
-MAX_ANSWER_BYTES: Final = 64 << 20
+MAX_RESPONSE_BYTES: Final = 64 << 20
 
 METRICS_SERVER: Final = "KubernetesMetricsServer"
 PROMETHEUS: Final = "Prometheus"
@@ -144,12 +144,12 @@ class NodeUsage:
         url = f"{self._provider.address.rstrip('/')}/api/v1/query"
         ssl = not self._provider.insecure_skip_verify
         async with session.get(url, params={"query": query}, ssl=ssl, allow_redirects=False) as response:
-            body = await response.content.read(MAX_ANSWER_BYTES + 1)
+            body = await response.content.read(MAX_RESPONSE_BYTES + 1)
             if response.status != 200:
                 raise ValueError(f"{url} answered {response.status}: {body[:200]!r}")
-        if len(body) > MAX_ANSWER_BYTES:
-            raise ValueError(f"{url} answered with more than {MAX_ANSWER_BYTES >> 20} MiB")
-        return vector(msgspec.json.decode(body, type=_Answer))
+        if len(body) > MAX_RESPONSE_BYTES:
+            raise ValueError(f"{url} answered with more than {MAX_RESPONSE_BYTES >> 20} MiB")
+        return vector(msgspec.json.decode(body, type=_QueryResponse))
 
 
 class _Series(msgspec.Struct):
@@ -161,13 +161,13 @@ class _Vector(msgspec.Struct, frozen=True):
     result: list[_Series] = []
 
 
-class _Answer(msgspec.Struct):
+class _QueryResponse(msgspec.Struct):
     status: str = ""
     data: _Vector = _Vector()
     error: str = ""
 
 
-def vector(answer: _Answer) -> list[tuple[str, float]]:
+def vector(answer: _QueryResponse) -> list[tuple[str, float]]:
     """Node names and values of an answer of Prometheus."""
     if answer.status != "success":
         raise ValueError(f"Prometheus answered {answer.status!r}: {answer.error[:200]}")

@@ -1,12 +1,11 @@
-"""PodTopologySpread: pods of a kind are spread over hosts, zones or other domains.
+"""PodTopologySpread: spreads similar pods over hosts, zones or other domains.
 
-A constraint names a label (the kind of domain), a selector (which pods count) and a skew: how many more
-matching pods a domain may hold than the emptiest one. DoNotSchedule makes it a filter, ScheduleAnyway a
-score.
-Pods without constraints of their own get the defaults, with the selector by which their owners know them.
+A constraint has a topology key (the kind of domain), a selector (which pods count) and a maximum skew: how
+many more matching pods a domain may have than the one with the fewest. DoNotSchedule makes it a filter,
+ScheduleAnyway a score. Pods without constraints get the defaults, with the selector of their owners.
 
-Counts of matching pods are columns of the snapshot; per-domain sums follow the rows that changed. What a pod
-costs here are a few gathers over the nodes.
+Counts of matching pods are columns of the snapshot, and sums by domain are updated for rows that changed.
+What remains for each pod are a few gathers over the nodes.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
 """
@@ -67,8 +66,8 @@ from bayplan.plugins.pod_topology_spread.counts import (
     Limit,
     Preference,
     Scoring,
-    counted,
-    moved,
+    count_query,
+    hypothesis_query,
 )
 
 MISSING_LABEL: Final = "node(s) didn't match pod topology spread constraints (missing required label)"
@@ -85,7 +84,7 @@ class PodTopologySpread(
     NormalizePlugin,
     DomainScorePlugin,
 ):
-    """Keeps pods of a kind apart."""
+    """Rejects and scores nodes by the number of matching pods in their domains."""
 
     args_type: ClassVar = PodTopologySpreadArgs
 
@@ -123,21 +122,21 @@ class PodTopologySpread(
         return Limit(
             domains=domains,
             totals=domains.totals(len(label.values)),
-            on_every_node=not (cluster.nodes.exists.read & (label.column.read < 0)).any(),
-            itself=int(constraint.selector.matches(pod.labels)),
-            change=moved(pod, constraint),
+            all_nodes_have_label=not (cluster.nodes.exists.read & (label.column.read < 0)).any(),
+            self_match=int(constraint.selector.matches(pod.labels)),
+            change=hypothesis_query(pod, constraint),
         )
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        refused: BoolColumn | None = None
+        rejected: BoolColumn | None = None
         for limit in state.read(self.name):
-            missing, skewed = self._broken(limit, nodes)
+            missing, skewed = self._violated(limit, nodes)
             for mask, reason in ((missing, MISSING_LABEL), (skewed, SKEWED)):
                 if mask is not None:
                     # Only the first violated constraint of a node is reported.
-                    first = mask if refused is None else mask & ~refused
+                    first = mask if rejected is None else mask & ~rejected
                     yield Reject(first, reason, unresolvable=mask is missing)
-                    refused = mask if refused is None else refused | mask
+                    rejected = mask if rejected is None else rejected | mask
 
     def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
         """Rows with pods that are counted."""
@@ -146,18 +145,19 @@ class PodTopologySpread(
             affected |= nodes.of(nodes.cluster.count(limit.change).column) != 0
         return affected
 
-    def _broken(self, limit: Limit, nodes: NodeColumns) -> tuple[BoolColumn | None, BoolColumn]:
-        """Rows without the label (None where every node has it), and rows that would have too many."""
+    def _violated(self, limit: Limit, nodes: NodeColumns) -> tuple[BoolColumn | None, BoolColumn]:
+        """Rows without the label (None if every node has it), and rows whose domain would have too many
+        pods."""
         key = limit.domains.constraint.topology_key
         change = nodes.matching_change(limit.change)
         if not isinstance(change, int):
             domain = nodes.label(key).ids
             missing = domain < 0
             return missing, self._skewed(limit, nodes, domain, change) & ~missing
-        skewed = limit.totals >= limit.too_many
+        skewed = limit.totals >= limit.first_violating_count
         skewed[-1] = False
         absent = None
-        if not limit.on_every_node:
+        if not limit.all_nodes_have_label:
             without = np.zeros(len(skewed), dtype=np.bool_)
             without[-1] = True
             absent = nodes.by_domain(key, without)
@@ -175,7 +175,7 @@ class PodTopologySpread(
         alone = (count == limit.smallest) & (next_smallest != limit.smallest)
         others = np.where(alone, next_smallest, limit.smallest)
         smallest = np.where(change != 0, np.minimum(others, hypothetical), limit.smallest) if enough else 0
-        skewed: BoolColumn = hypothetical + limit.itself - smallest > constraint.max_skew
+        skewed: BoolColumn = hypothetical + limit.self_match - smallest > constraint.max_skew
         return skewed
 
     # Scoring
@@ -213,7 +213,7 @@ class PodTopologySpread(
 
     @staticmethod
     def _domain_count(constraint: SpreadConstraint, nodes: NodeColumns, ignored: BoolColumn | None) -> int:
-        """How many domains the nodes that fit are in; those without the label are in that of the value ''."""
+        """The number of domains of the feasible nodes; nodes without the label count as the domain ''."""
         label = nodes.cluster.nodes.label(constraint.topology_key)
         domain = nodes.label(constraint.topology_key).ids
         seen = np.zeros(len(label.values) + 1, dtype=np.bool_)
@@ -246,16 +246,16 @@ class PodTopologySpread(
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         preferences, ignored = state.read((self.name, "scores"))
         if len(preferences) == 1 and preferences[0].by_domain is not None and preferences[0].absent is None:
-            # One kind of domain only: there are far fewer domains to round than nodes.
+            # Only one topology key: there are far fewer domains to round than nodes.
             only: IntColumn = _rounded(preferences[0].by_domain)
             return only.take(nodes.label(preferences[0].constraint.topology_key).ids)
         total = np.zeros(len(nodes), dtype=np.float64)
         for preference in preferences:
             if preference.by_row is not None:
-                worth = nodes.gather(preference.by_row)
+                score = nodes.gather(preference.by_row)
             else:
-                worth = preference.by_domain.take(nodes.label(preference.constraint.topology_key).ids)
-            total += worth if preference.absent is None else np.where(preference.absent, 0.0, worth)
+                score = preference.by_domain.take(nodes.label(preference.constraint.topology_key).ids)
+            total += score if preference.absent is None else np.where(preference.absent, 0.0, score)
         rounded = _rounded(total)
         if ignored is not None:
             rounded[ignored] = 0
@@ -332,11 +332,11 @@ class PodTopologySpread(
                 )
                 eligible = eligible & (nodes.taints(untolerated) == 0)
             label = cluster.nodes.label(constraint.topology_key)
-            query = counted(pod, constraint)
+            query = count_query(pod, constraint)
             count = None if query is None else cluster.count(query)
             sums = None
             if count is not None and (filtering or not constraint.by_host):
-                # Scores by host look at the node itself, not at a domain.
+                # Scores by host use the count of the node itself, not of a domain.
                 sums = DomainSums(cluster.nodes, cluster.changes, count, label, eligible)
             ids = label.column.read[eligible]
             found.append(Domains(constraint, eligible, count, sums, np.unique(ids[ids >= 0])))
@@ -344,18 +344,18 @@ class PodTopologySpread(
 
     # Hints
 
-    def _hard(self, pod: Pod) -> tuple[SpreadConstraint, ...]:
+    def _hard_constraints(self, pod: Pod) -> tuple[SpreadConstraint, ...]:
         if not pod.spec.topology_spread_constraints and self.handle is not None:
             return self._constraints(pod, self.handle.cluster, DO_NOT_SCHEDULE)
         return own_constraints(pod.spec.topology_spread_constraints, DO_NOT_SCHEDULE, pod.labels)
 
     def pod_may_help(self, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
-        if not all(other is None or self._concerns(pod, other) for other in (old, new)):
+        if not all(other is None or self._may_count(pod, other) for other in (old, new)):
             return False
-        constraints = self._hard(pod)
+        constraints = self._hard_constraints(pod)
         if old is not None and new is not None:
-            itself = new.uid == pod.uid
-            if itself and old.spec.tolerations != new.spec.tolerations:
+            is_itself = new.uid == pod.uid
+            if is_itself and old.spec.tolerations != new.spec.tolerations:
                 return any(constraint.honors_taints for constraint in constraints)
             return any(
                 constraint.selector.matches(old.labels) != constraint.selector.matches(new.labels)
@@ -366,12 +366,12 @@ class PodTopologySpread(
         return any(constraint.selector.matches(other.labels) for constraint in constraints)
 
     @staticmethod
-    def _concerns(pod: Pod, other: Pod) -> bool:
-        placed = bool(other.spec.node_name or other.status.nominated_node_name)
-        return other.uid == pod.uid or (placed and other.namespace == pod.namespace)
+    def _may_count(pod: Pod, other: Pod) -> bool:
+        has_node = bool(other.spec.node_name or other.status.nominated_node_name)
+        return other.uid == pod.uid or (has_node and other.namespace == pod.namespace)
 
     def node_may_help(self, pod: Pod, old: Node | None, new: Node | None) -> bool:
-        keys = [constraint.topology_key for constraint in self._hard(pod)]
+        keys = [constraint.topology_key for constraint in self._hard_constraints(pod)]
         had = old is not None and all(key in old.labels for key in keys)
         has = new is not None and all(key in new.labels for key in keys)
         if old is None or new is None:
@@ -384,7 +384,7 @@ class PodTopologySpread(
 
 
 def _inverted(scores: IntColumn, lowest: int, highest: int) -> IntColumn:
-    """The fewer pods there are, the better."""
+    """Inverts scores: fewer pods are better."""
     if highest == 0:
         return np.full(len(scores), MAX_SCORE, dtype=np.int64)
     return whole_share(MAX_SCORE * (highest + lowest - scores), highest)

@@ -1,4 +1,4 @@
-"""How many matching pods each domain holds, for the constraints of a signature; cached from pod to pod."""
+"""The number of matching pods in each domain, for the constraints of a signature; cached from pod to pod."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from bayplan.plugin.spread import OWNER_KINDS, SpreadConstraint
 UNBOUNDED: Final = np.iinfo(np.int64).max
 
 
-def counted(pod: Pod, constraint: SpreadConstraint) -> PodQuery | None:
-    """The pods that a constraint counts. The empty selector counts none of those already there."""
+def count_query(pod: Pod, constraint: SpreadConstraint) -> PodQuery | None:
+    """The pods that a constraint counts. The empty selector counts no assigned pods."""
     if constraint.selector.is_empty:
         return None
     return PodQuery((PodSelector(frozenset((pod.namespace,)), constraint.selector),), alive=True)
 
 
-def moved(pod: Pod, constraint: SpreadConstraint) -> PodQuery:
-    """The pods whose coming and going a hypothesis counts: also those being deleted, as upstream does."""
+def hypothesis_query(pod: Pod, constraint: SpreadConstraint) -> PodQuery:
+    """The pods that are counted if a hypothesis adds or removes them: also terminating ones, as upstream."""
     return PodQuery((PodSelector(frozenset((pod.namespace,)), constraint.selector),))
 
 
 @dataclass(slots=True)
 class Domains:
-    """The domains of one constraint: which nodes count, and how many matching pods each domain holds."""
+    """The domains of one constraint: the eligible nodes, and the number of matching pods in each domain."""
 
     constraint: SpreadConstraint
     eligible: BoolColumn
@@ -64,7 +64,7 @@ class Counts:
         self._freshness.mark_current()
 
     def is_current(self, cluster: Cluster) -> bool:
-        """Whether nothing has changed but pods that came and went, which the sums follow."""
+        """Whether nothing but pods has changed; sums are updated for those."""
         if not self._freshness.is_current:
             return False
         for domains in self.domains:
@@ -75,7 +75,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """What scoring needs to know about the nodes that fit; it holds as long as the same ones do."""
+    """Properties of the feasible nodes that Score needs; valid while the same nodes are feasible."""
 
     ignored: BoolColumn | None
     """Nodes without some of the labels; they score 0."""
@@ -86,32 +86,33 @@ class Scoring:
 
 @dataclass(slots=True)
 class Limit:
-    """One hard constraint: counts by domain, and the smallest of them. Kept; the counts follow the pods."""
+    """One hard constraint: counts by domain, and the smallest of them. Cached; `refresh` updates the
+    counts."""
 
     domains: Domains
     totals: IntColumn
-    on_every_node: bool
+    all_nodes_have_label: bool
     """Whether no node lacks the label."""
-    itself: int
-    """1 where the pod matches its own selector."""
+    self_match: int
+    """1 if the pod matches its own selector, else 0."""
     change: PodQuery
     smallest: int = 0
 
     @property
-    def too_many(self) -> int:
-        """The smallest count in a domain that makes a further pod break the constraint."""
-        return self.domains.constraint.max_skew + self.smallest - self.itself + 1
+    def first_violating_count(self) -> int:
+        """The smallest count of a domain at which one more pod violates the constraint."""
+        return self.domains.constraint.max_skew + self.smallest - self.self_match + 1
 
     @property
     def smallest_of_others(self) -> int:
-        """The smallest count once an emptiest domain is left out."""
+        """The smallest count without one domain that has the fewest pods."""
         known = self.domains.known
         if len(known) < self.domains.constraint.min_domains:
             return 0
         return int(np.partition(self.totals.take(known), 1)[1]) if len(known) > 1 else UNBOUNDED
 
     def refresh(self) -> None:
-        """Follows the pods that came and went."""
+        """Updates the counts."""
         domains = self.domains
         if domains.sums is not None:
             domains.sums.refresh()
@@ -127,6 +128,6 @@ class Preference:
     constraint: SpreadConstraint
     absent: BoolColumn | None
     by_row: NDArray[np.float64] | None
-    """What each row of the table is worth, for spreading over hosts."""
+    """The score of each row of the table, for spreading over hosts."""
     by_domain: NDArray[np.float64] | None
-    """What each domain is worth, for everything else."""
+    """The score of each domain, for all other topology keys."""

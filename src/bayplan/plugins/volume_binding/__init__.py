@@ -214,7 +214,7 @@ class VolumeBinding(
             try:
                 assume_object(objects, item)
             except OutOfSyncError as error:
-                _take_back(objects, plan.items[:done])
+                _revert_assumed(objects, plan.items[:done])
                 return failure(str(error))
         state.write((self.name, pod.uid), plan)
         return None
@@ -223,7 +223,7 @@ class VolumeBinding(
         assert self.handle is not None
         plan: VolumePlan | None = state.get((self.name, pod.uid))
         if plan is not None:
-            _take_back(self.handle.cluster.objects, plan.items)
+            _revert_assumed(self.handle.cluster.objects, plan.items)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
         if not pod.spec.volumes:
@@ -260,7 +260,7 @@ class VolumeBinding(
         to_provision = [claim for claim in claims.delayed if selected_node(claim) is not None]
         to_provision += [claim for claim, volume in matched if volume is None]
         return VolumePlan(
-            tuple(_given_to(claim, volume) for claim, volume in matched if volume is not None),
+            tuple(_bound_to(claim, volume) for claim, volume in matched if volume is not None),
             tuple(_provisioned_on(node_name, claim) for claim in to_provision),
         )
 
@@ -362,7 +362,7 @@ def _bad_selector(error: SelectorError) -> str:
     return BAD_SELECTOR.format(claim=error.object_key, problem=error.problem)
 
 
-def _given_to(claim: PersistentVolumeClaim, volume: PersistentVolume) -> PersistentVolume:
+def _bound_to(claim: PersistentVolumeClaim, volume: PersistentVolume) -> PersistentVolume:
     """The volume, bound to the claim. Unless a user did that before, it is marked as bound by the
     controller."""
     annotations = volume.annotations
@@ -391,6 +391,6 @@ def _provisioned_on(node_name: str, claim: PersistentVolumeClaim) -> PersistentV
     return replace(claim, metadata=replace(claim.metadata, annotations=annotations))
 
 
-def _take_back(objects: Objects, items: Sequence[PersistentVolume | PersistentVolumeClaim]) -> None:
+def _revert_assumed(objects: Objects, items: Sequence[PersistentVolume | PersistentVolumeClaim]) -> None:
     for item in items:
         restore_object(objects, item)
