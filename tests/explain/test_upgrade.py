@@ -111,7 +111,7 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert (report["from"], report["to"], report["pods"]) == ("1.36", "1.37", 1)
     (difference,) = report["differences"]
     assert difference["changes"] == ["worded"]
-    assert [rule["name"] for rule in difference["rules"]] == ["devices.silent_post_filter"]
+    assert [rule["name"] for rule in difference["rules"]] == ["devices.post_filter_without_message"]
     assert main(["decide", file, *options, "--output", "table"]) == 0
     assert "by: a preemption that finds victims has a message" in capsys.readouterr().out
 
@@ -184,7 +184,7 @@ def test_compare_with_two_versions(
     assert {pod: (one["changes"], [rule["name"] for rule in one["rules"]]) for pod, one in found.items()} == {
         "apart": (["placed", "rejected", "worded"], ["namespace_selectors_by_name"]),
         "model": (["scored"], ["image_volumes_raise_limit"]),
-        "huge": (["worded"], ["devices.silent_post_filter"]),
+        "huge": (["worded"], ["devices.post_filter_without_message"]),
     }
     assert (found["apart"]["before"]["node"], found["apart"]["after"]["node"]) == (None, "a")
 

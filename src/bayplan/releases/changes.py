@@ -32,7 +32,7 @@ TITLES: Final = {
     "devices.consumed_capacity_format_of_step": "the number format of consumed capacity",
     "devices.ignores_compatibility_groups": "slices with compatibility groups are ignored",
     "devices.taint_rule_without_selector_matches_all": "DeviceTaintRules without a selector match nothing",
-    "devices.silent_post_filter": "DynamicResources has no message if it frees no claim",
+    "devices.post_filter_without_message": "DynamicResources has no message if it frees no claim",
 }
 """The rules that can change a decision or its message, by field of `Release`. Others concern the queue, the
 configuration and metrics."""

@@ -48,5 +48,5 @@ class DeviceRules:
     """An allocation is in flight until PreBind has succeeded. In v1.36 it is until the claim is written."""
     taint_rule_without_selector_matches_all: bool = True
     """Whether a DeviceTaintRule without deviceSelector applies to every device (v1.36) or to none."""
-    silent_post_filter: bool = False
+    post_filter_without_message: bool = False
     """PostFilter has no message unless it deallocates or deletes a claim."""

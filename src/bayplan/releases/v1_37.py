@@ -124,7 +124,7 @@ V1_37: Final = replace(
         reserve_requires_claim=True,
         in_flight_until_bound=True,
         taint_rule_without_selector_matches_all=False,
-        silent_post_filter=True,
+        post_filter_without_message=True,
     ),
     metrics=MetricRules(
         families=frozenset(

@@ -1,4 +1,4 @@
-"""DynamicResources: devices that pods ask for through ResourceClaims.
+"""DynamicResources: devices that pods request with ResourceClaims.
 
 A claim that has devices ties the pod to the nodes that can use them. For a claim without devices the
 allocator looks for them on every node (`node_results.py`). When a node is chosen, Reserve marks the devices
@@ -90,12 +90,12 @@ REASON_NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 REASON_LEFT_OVER: Final = "cannot schedule extended resource claim"
 
 NOT_FOUND: Final = "not found"
-"""What upstream says of the state that its PreFilter did not leave behind."""
+"""Upstream's text if PreFilter has written no state."""
 NO_CLAIMS: Final = "no new claims to deallocate"
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
 DELETED: Final = "deletion of ResourceClaim completed"
 STILL_UNSCHEDULABLE: Final = "still not schedulable"
-CLAIM_GONE: Final = (
+CLAIM_DELETED: Final = (
     "internal error, couldn't signal allocation for claim {name}: look up assumed claim {claim}, UID={uid}: "
     'could not find ResourceClaim "{claim}"'
 )
@@ -136,7 +136,7 @@ class DynamicResources(
         self._has_alternatives = "DRAPrioritizedList" in release.gates
         timeout = self.args.binding_timeout
         self._binding_seconds = None if timeout is None else timeout.seconds
-        """None where devices are not waited for."""
+        """None if binding does not wait for devices."""
         limit = self.args.filter_timeout
         self._search = SearchSettings(time.monotonic, 0.0 if limit is None else limit.seconds)
         self._resolved: tuple[Pod, int, tuple[ResourceClaim, ...] | Status] | None = None
@@ -265,7 +265,7 @@ class DynamicResources(
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         claims: PodClaims | None = state.get(self.name)
         if claims is None:
-            return  # PreFilter rejected the pod; preemption asks nevertheless
+            return  # PreFilter rejected the pod, but preemption calls Filter nevertheless
         if claims.demand is not None and claims.demand.is_left_over:
             yield Reject(True, REASON_LEFT_OVER, unresolvable=True)
             return
@@ -288,15 +288,15 @@ class DynamicResources(
             return PostFilterResult(failure(NOT_FOUND))
         claims: PodClaims | None = state.get(self.name)
         if claims is None:
-            return PostFilterResult(unschedulable(*self._unless_silent(NO_CLAIMS)))
+            return PostFilterResult(unschedulable(*self._no_action(NO_CLAIMS)))
         return PostFilterResult(unschedulable(*self._free_claim(pod, claims, outcome)))
 
-    def _unless_silent(self, reason: str) -> tuple[str, ...]:
-        """Why nothing was done, in the releases that give a reason for it."""
-        return () if self._rules.silent_post_filter else (reason,)
+    def _no_action(self, reason: str) -> tuple[str, ...]:
+        """The reasons why no claim was freed, in releases that report them."""
+        return () if self._rules.post_filter_without_message else (reason,)
 
     def _free_claim(self, pod: Pod, claims: PodClaims, outcome: FilterOutcome) -> tuple[str, ...]:
-        """Frees one claim, if that may help, and says so."""
+        """Frees one claim, if that may help. Returns the reasons for the status."""
         handle = self.handle
         assert handle is not None
         unavailable = self._unavailable_claims(claims, outcome)
@@ -313,10 +313,10 @@ class DynamicResources(
             if self._binder is not None:
                 self._binder.delete(pod, demand.claim)
             return (DELETED,)
-        return self._unless_silent(STILL_UNSCHEDULABLE)
+        return self._no_action(STILL_UNSCHEDULABLE)
 
     def _unavailable_claims(self, claims: PodClaims, outcome: FilterOutcome) -> list[ResourceClaim]:
-        """The claims that kept the pod from a node which nothing else kept it from before."""
+        """The claims because of which this plugin, and none before it, rejected a node."""
         rows = [
             rows
             for status, rows in outcome.diagnosis.statuses()
@@ -363,7 +363,7 @@ class DynamicResources(
                 claim = planned.claim
                 known = cluster.objects.of(ResourceClaim).get(claim.name, claim.namespace)
                 if known is None:
-                    return failure(CLAIM_GONE.format(name=claim.name, claim=claim.key, uid=claim.uid))
+                    return failure(CLAIM_DELETED.format(name=claim.name, claim=claim.key, uid=claim.uid))
                 if known.uid == claim.uid and known.status.allocation is not None:
                     continue
             put_in_flight(cluster.objects, planned.uid, _allocated(planned.claim, planned.allocation))
@@ -409,7 +409,7 @@ class DynamicResources(
 
     @cached_property
     def _binder(self) -> ClaimBinder | None:
-        """Who writes claims. Looked up once: asking whether a handle can do that takes a while."""
+        """Writes claims. Cached, because `isinstance` with a protocol is slow."""
         handle: object = self.handle
         return handle.claims if isinstance(handle, BindsClaims) else None
 

@@ -1,4 +1,4 @@
-"""Extended resources that devices serve: the claim that stands for what a pod's containers request.
+"""Extended resources that devices serve: the claim for the requests of a pod's containers.
 
 A pod may request `example.com/gpu: 2` as if a device plugin offered it. On a node where none does, and where
 a DeviceClass serves the resource, the request becomes a claim, which the scheduler creates when it binds the
@@ -85,7 +85,7 @@ def requests_device_resources(cluster: Cluster, pod: Pod) -> bool:
 
 
 def _names_device_resource(pod: Pod) -> bool:
-    """A quick look: most pods request nothing of the kind."""
+    """A quick check, because most pods request no such resource."""
     spec = pod.spec
     for containers in (spec.containers, spec.init_containers):
         for container in containers:
@@ -152,13 +152,13 @@ def claim_with(claim: ResourceClaim, requests: tuple[DeviceRequest, ...]) -> Res
     return replace(claim, spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests)))
 
 
-_made_up: Final = count()
+_in_memory_ids: Final = count()
 """Uids for claims that do not exist yet, never the same twice."""
 
-_Made = tuple[list[DeviceRequest], list[ContainerExtendedResourceRequest]]
+_RequestsAndMappings = tuple[list[DeviceRequest], list[ContainerExtendedResourceRequest]]
 
 
-def _for_resource(pod: Pod, resource: str, class_name: str) -> _Made:
+def _for_resource(pod: Pod, resource: str, class_name: str) -> _RequestsAndMappings:
     spec = pod.spec
     containers = (*spec.init_containers, *spec.containers)
     first_main = len(spec.init_containers)
@@ -236,7 +236,7 @@ def _in_memory(pod: Pod) -> ResourceClaim:
         metadata=ObjectMeta(
             name=IN_MEMORY_NAME,
             namespace=pod.namespace,
-            uid=f"extended-resources-{next(_made_up)}",
+            uid=f"extended-resources-{next(_in_memory_ids)}",
             generate_name=f"{pod.name}-extended-resources-",
             owner_references=(owner,),
             annotations={EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"},

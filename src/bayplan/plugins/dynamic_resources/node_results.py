@@ -1,4 +1,4 @@
-"""The devices that claims would get on each node, for all pods whose claims ask for the same.
+"""The devices that claims would get on each node, for all pods whose claims have the same requests.
 
 Pods of a Deployment have claims of their own, but these are created from one template. Their results are
 cached with the pods' signature, by what the claims ask for, and a node is searched again only when its
@@ -137,7 +137,7 @@ class NodeResults:
         self._pod, self._claims, self._demand = pod, claims, demand
         self._has_alternatives = any(map(has_alternatives, claims))
 
-    # What Filter, Score and Reserve ask
+    # For Filter, Score and Reserve
 
     def rejects(self, nodes: NodeColumns) -> Iterator[tuple[BoolColumn, Reject]]:
         """The rows without devices, and why."""
@@ -167,10 +167,10 @@ class NodeResults:
         self._update(NodeColumns(self._cluster, np.array([row], dtype=np.intp)))
         return self._results[row]
 
-    # Keeping up to date
+    # Updates
 
     def _update(self, nodes: NodeColumns) -> None:
-        """Searches those of these rows again that are stale."""
+        """Searches the stale rows among these again."""
         cluster = self._cluster
         if not self._stale and self._masks is not None and self._freshness.is_now:
             return

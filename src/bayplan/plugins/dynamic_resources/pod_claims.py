@@ -1,4 +1,4 @@
-"""What DynamicResources knows of a pod in one scheduling attempt."""
+"""The claims of a pod in one scheduling attempt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bayplan.plugins.dynamic_resources.preferences import has_alternatives, pref
 
 @dataclass(frozen=True, slots=True)
 class AllocatedClaim:
-    """A claim that has devices already."""
+    """A claim that already has devices."""
 
     index: int
     claim: ResourceClaim
@@ -53,7 +53,7 @@ class PodClaims:
     results: NodeResults | None
     """The search for devices; None where all claims are allocated."""
     plan: ClaimPlan | None = None
-    """Made by Reserve."""
+    """Created by Reserve."""
 
     @property
     def has_user_claims(self) -> bool:
@@ -90,7 +90,7 @@ class PodClaims:
 def allocated_claim(
     index: int, claim: ResourceClaim, now: float, timeout_seconds: float | None
 ) -> AllocatedClaim:
-    """Raises SelectorError where the allocation's node selector is malformed."""
+    """Raises SelectorError if the allocation's node selector is malformed."""
     allocation = claim.status.allocation
     assert allocation is not None
     selector = allocation.node_selector
