@@ -246,18 +246,18 @@ class Plain:
 
 def act_on(cache: Cache, verb: str, name: str, node: str) -> None:
     item = pod(name=name)
-    placed = replace(item, spec=replace(item.spec, node_name=node))
+    assigned = replace(item, spec=replace(item.spec, node_name=node))
     match verb:
         case "assume":
             cache.assume(item, node)
         case "forget":
             cache.forget(item, node)
         case "add":
-            cache.add(placed)
+            cache.add(assigned)
         case "update":
-            cache.update(placed)
+            cache.update(assigned)
         case "remove":
-            cache.remove(placed)
+            cache.remove(assigned)
 
 
 @pytest.mark.parametrize("seed", range(10))

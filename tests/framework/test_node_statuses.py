@@ -134,15 +134,15 @@ def test_overruled_rows_carry_the_other_verdict() -> None:
     """Where pods nominated to a node change its verdict, theirs is the one told."""
     reasons = {0: Reasons("P")}
 
-    def judged(rows: int, *rejects: Reject) -> NodeStatuses:
+    def statuses_of(rows: int, *rejects: Reject) -> NodeStatuses:
         made = NodeStatuses(np.full(rows, PASS, dtype=np.int8), np.zeros(rows, dtype=np.int64), reasons)
         found = collect(rejects, reasons[0], rows)
         if found is not None:
             made.add(0, found)
         return made
 
-    plain = judged(3, reject([0, 1], "full"))
-    plain.overrule(np.array([2, 1], dtype=np.intp), judged(2, reject([0], "nominated", of=2)))
+    plain = statuses_of(3, reject([0, 1], "full"))
+    plain.overrule(np.array([2, 1], dtype=np.intp), statuses_of(2, reject([0], "nominated", of=2)))
     assert [status and status.message for status in map(plain.status, range(3))] == [
         "full",
         "full",

@@ -1,4 +1,4 @@
-"""The message of a pod that fits nowhere, and what is known about nodes that nobody looked at."""
+"""The message of a pod that fits nowhere, and what is known about nodes that were not evaluated."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ ABSENT = Status(Code.UNRESOLVABLE, ("node(s) didn't satisfy plugin(s) [NodeAffin
             [(CPU, 2)],
             {"absent_nodes_status": ABSENT},
             "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) didn't satisfy plugin(s) [NodeAffinity].",
-            id="nodes that nobody looked at",
+            id="nodes that were not evaluated",
         ),
         pytest.param(
             2,
             [(CPU, 2)],
             {"absent_nodes_status": ABSENT},
             "0/2 nodes are available: 2 Insufficient cpu.",
-            id="all were looked at",
+            id="all were evaluated",
         ),
         pytest.param(4, [], {}, "0/4 nodes are available:", id="nothing is known"),
         pytest.param(
@@ -79,7 +79,7 @@ def test_equal_reasons_of_different_statuses_are_added_up() -> None:
 
 
 def diagnosis(absent: Status | None = None) -> Diagnosis:
-    """Four nodes: two unschedulable, one unresolvable, and one, the first, that nobody looked at."""
+    """Four nodes: two unschedulable, one unresolvable, and one, the first, that was not evaluated."""
     cluster = Cluster()
     for number in range(4):
         cluster.set_node(make_node(f"n{number}"))

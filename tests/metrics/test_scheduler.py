@@ -247,13 +247,13 @@ def test_a_value_on_a_bound_falls_into_the_bucket_of_that_bound() -> None:
 
 def test_one_addition_counts_all_plugins_that_had_a_say() -> None:
     metrics = SchedulerMetrics(random.Random(1))
-    alike = metrics.evaluations(
+    identical = metrics.evaluations(
         DEFAULT, {Point.FILTER: ("NodeName", "NodePorts"), Point.SCORE: ["NodePorts"]}
     )
-    alike.inc()
-    alike.inc()
+    identical.inc()
+    identical.inc()
     metrics.exposition()
-    alike.inc()
+    identical.inc()
     metrics.evaluations(DEFAULT, {Point.FILTER: ("NodeName",)}).inc()
     assert scrape(metrics, "plugin_evaluation_total") == {
         ("Filter", "NodeName", DEFAULT): 4,
@@ -279,12 +279,12 @@ def test_a_queue_that_is_no_longer_reported_is_empty() -> None:
 
 def test_a_reset_zeroes_what_was_counted_and_leaves_what_is_so() -> None:
     metrics = SchedulerMetrics(random.Random(1))
-    alike = metrics.evaluations(DEFAULT, {Point.FILTER: ("NodeName",)})
-    alike.inc()
+    identical = metrics.evaluations(DEFAULT, {Point.FILTER: ("NodeName",)})
+    identical.inc()
     metrics.attempt("unschedulable", DEFAULT, 0.5)
     metrics.unschedulable_pods("NodeName", DEFAULT, 1)
     metrics.reset()
-    alike.inc()
+    identical.inc()
     metrics.unschedulable_pods("NodeName", DEFAULT, -1)
     metrics.attempt("error", DEFAULT, 0.5)
     assert (

@@ -34,11 +34,10 @@ from bayplan.plugin.storage import (
 )
 from bayplan.plugins import node_volume_limits, volume_binding, volume_restrictions, volume_zone
 
-Refusal = tuple[Code, frozenset[str]]
-Verdict = Refusal | None
+Rejection = tuple[Code, frozenset[str]]
 
 
-def refused(code: Code, *reasons: str) -> Refusal:
+def rejected(code: Code, *reasons: str) -> Rejection:
     return code, frozenset(reasons)
 
 
@@ -62,11 +61,13 @@ def disks_clash(volume: Volume, other: Volume) -> bool:
     return False
 
 
-def restrictions(objects: Objects, pod: Pod, here: Sequence[Pod], everywhere: Sequence[Pod]) -> Verdict:
+def restrictions(
+    objects: Objects, pod: Pod, here: Sequence[Pod], everywhere: Sequence[Pod]
+) -> Rejection | None:
     """Assumes that the pod's claims exist. `everywhere` includes the pods that are `here`."""
     for other in here:
         if any(disks_clash(v, w) for v in pod.spec.volumes for w in other.spec.volumes):
-            return refused(Code.UNSCHEDULABLE, volume_restrictions.REASON_DISK)
+            return rejected(Code.UNSCHEDULABLE, volume_restrictions.REASON_DISK)
     used = {
         (other.namespace, volume.persistent_volume_claim.claim_name)
         for other in everywhere
@@ -79,7 +80,7 @@ def restrictions(objects: Objects, pod: Pod, here: Sequence[Pod], everywhere: Se
             claim = objects.of(PersistentVolumeClaim).get(name, pod.namespace)
             assert claim is not None
             if "ReadWriteOncePod" in claim.spec.access_modes and (pod.namespace, name) in used:
-                return refused(Code.UNSCHEDULABLE, volume_restrictions.REASON_CLAIM)
+                return rejected(Code.UNSCHEDULABLE, volume_restrictions.REASON_CLAIM)
     return None
 
 
@@ -89,7 +90,7 @@ def restrictions(objects: Objects, pod: Pod, here: Sequence[Pod], everywhere: Se
 class PodVolumeError(Exception):
     def __init__(self, text: str, missing: bool = False) -> None:
         super().__init__(text)
-        self.verdict = refused(Code.UNRESOLVABLE if missing else Code.ERROR, text)
+        self.rejection = rejected(Code.UNRESOLVABLE if missing else Code.ERROR, text)
 
 
 def driver_and_handle(objects: Objects, claim: PersistentVolumeClaim, on_csi: bool) -> tuple[str, str] | None:
@@ -142,7 +143,7 @@ def attachable(objects: Objects, pod: Pod, on_csi: bool, is_new: bool) -> set[tu
     return found
 
 
-def limits(objects: Objects, pod: Pod, node: Node, here: Sequence[Pod]) -> Verdict:
+def limits(objects: Objects, pod: Pod, node: Node, here: Sequence[Pod]) -> Rejection | None:
     csi_node = objects.of(CSINode).get(node.name)
     try:
         new = attachable(objects, pod, csi_node is not None, True)
@@ -159,7 +160,7 @@ def limits(objects: Objects, pod: Pod, node: Node, here: Sequence[Pod]) -> Verdi
         for other in here:
             used |= attachable(objects, other, True, False)
     except PodVolumeError as problem:
-        return problem.verdict
+        return problem.rejection
     attached = set(used)
     for attachment in objects.of(VolumeAttachment):
         volume = objects.of(PersistentVolume).get(attachment.spec.source.persistent_volume_name or "")
@@ -169,7 +170,7 @@ def limits(objects: Objects, pod: Pod, node: Node, here: Sequence[Pod]) -> Verdi
     for driver, limit in limits.items():
         further = sum(identity[0] == driver for identity in new - used)
         if further and sum(identity[0] == driver for identity in attached) + further > limit:
-            return refused(Code.UNSCHEDULABLE, node_volume_limits.REASON)
+            return rejected(Code.UNSCHEDULABLE, node_volume_limits.REASON)
     return None
 
 
@@ -258,7 +259,7 @@ def has_access(topology: LabelSelector | None, node: Node) -> bool:
     return topology is not None and compile_selector(topology).matches(node.labels)
 
 
-def binding(objects: Objects, pod: Pod, node: Node) -> Verdict:
+def binding(objects: Objects, pod: Pod, node: Node) -> Rejection | None:
     """Assumes that PreFilter let the pod pass."""
     reasons: list[str] = []
     names = [name for volume in pod.spec.volumes if (name := pod.claim_name(volume)) is not None]
@@ -277,13 +278,13 @@ def binding(objects: Objects, pod: Pod, node: Node) -> Verdict:
             try:
                 affinity = migrated_affinity(plugin, volume)
             except TranslationError as error:
-                return refused(Code.ERROR, f"could not translate pv: {error}")
+                return rejected(Code.ERROR, f"could not translate pv: {error}")
         if not reaches(affinity, node):
             reasons.append(volume_binding.REASON_AFFINITY)
             break
     selected = [c for c in delayed if "volume.kubernetes.io/selected-node" in c.annotations]
     if any(c.annotations["volume.kubernetes.io/selected-node"] != node.name for c in selected):
-        return refused(Code.UNRESOLVABLE, *reasons, volume_binding.REASON_NO_VOLUME)
+        return rejected(Code.UNRESOLVABLE, *reasons, volume_binding.REASON_NO_VOLUME)
     to_provision = list(selected)
     taken: set[str] = set()
     volumes = sorted(objects.of(PersistentVolume), key=lambda volume: volume.name)
@@ -292,7 +293,7 @@ def binding(objects: Objects, pod: Pod, node: Node) -> Verdict:
             found = find_volume(claim, volumes, node, taken)
         except SelectorError as error:
             text = f"error creating internal label selector for claim: {claim.key}: {error.problem}"
-            return refused(Code.ERROR, text)
+            return rejected(Code.ERROR, text)
         if found is None:
             to_provision.append(claim)
         else:
@@ -302,13 +303,13 @@ def binding(objects: Objects, pod: Pod, node: Node) -> Verdict:
         if problem is not None:
             reasons.append(problem)
             break
-    return refused(Code.UNRESOLVABLE, *reasons) if reasons else None
+    return rejected(Code.UNRESOLVABLE, *reasons) if reasons else None
 
 
 # VolumeZone
 
 
-def zone(objects: Objects, pod: Pod, node: Node) -> Verdict:
+def zone(objects: Objects, pod: Pod, node: Node) -> Rejection | None:
     """Assumes that PreFilter let the pod pass."""
     old, new = "failure-domain.beta.kubernetes.io/", "topology.kubernetes.io/"
     keys = [prefix + part for prefix in (old, new) for part in ("zone", "region")]
@@ -326,5 +327,5 @@ def zone(objects: Objects, pod: Pod, node: Node) -> Verdict:
             allowed = [part.strip() for part in volume.labels.get(key, "").split("__")]
             actual = node.labels.get(key, node.labels.get(key.replace(old, new)))
             if "" not in allowed and actual not in allowed:
-                return refused(Code.UNRESOLVABLE, volume_zone.REASON)
+                return rejected(Code.UNRESOLVABLE, volume_zone.REASON)
     return None

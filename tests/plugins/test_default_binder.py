@@ -14,7 +14,7 @@ from bayplan.plugins.default_binder import NO_HANDLE, DefaultBinder
 from bayplan.releases import DEFAULT_RELEASE
 from bayplan.testing.builders import make_pod
 
-from .judging import points
+from .evaluating import points
 
 
 class FakeHandle:

@@ -28,7 +28,7 @@ from bayplan.testing.builders import (
     make_spread,
 )
 
-from .judging import points, registrations, wakes
+from .evaluating import points, registrations, wakes
 
 HOST = "kubernetes.io/hostname"
 WEB = {"app": "web"}
@@ -177,7 +177,7 @@ def test_a_pod_whose_victims_are_being_evicted_waits() -> None:
     assert DefaultPreemption().pre_enqueue(pod) is None
 
 
-def test_a_deleted_pod_is_for_others_to_judge() -> None:
+def test_a_deleted_pod_is_left_to_other_plugins() -> None:
     """It registers for deletions so that it counts as a rejector, and never wakes a pod by itself."""
     plugin = DefaultPreemption()
     assert registrations(plugin) == [(Resource.POD, Action.DELETE)]

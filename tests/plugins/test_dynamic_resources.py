@@ -55,7 +55,7 @@ from bayplan.testing.builders import (
     make_resource_slice,
 )
 
-from .judging import UNRESOLVABLE, Asked, points, registrations, wakes
+from .evaluating import UNRESOLVABLE, Asked, points, registrations, wakes
 
 CLAIM_EVENT = (Resource.RESOURCE_CLAIM, Action.UPDATE)
 CLAIMS_MADE = (Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)

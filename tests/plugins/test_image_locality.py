@@ -14,7 +14,7 @@ from bayplan.plugin.storage import Volume
 from bayplan.plugins.image_locality import ImageLocality
 from bayplan.testing.builders import make_container, make_node, make_pod
 
-from .judging import Asked, few_rows, make_cluster, points
+from .evaluating import Asked, few_rows, make_cluster, points
 
 MIB = 1024 * 1024
 

@@ -21,7 +21,7 @@ from bayplan.plugin.node_affinity import (
 from bayplan.plugins.node_affinity import REASON_ADDED, REASON_CONFLICT, REASON_POD, NodeAffinity
 from bayplan.testing.builders import make_expression, make_node, make_node_affinity, make_node_term, make_pod
 
-from .judging import UNRESOLVABLE, Asked, few_rows, make_cluster, points, registrations, wakes
+from .evaluating import UNRESOLVABLE, Asked, few_rows, make_cluster, points, registrations, wakes
 
 NODE_CHANGE = (Resource.NODE, Action.UPDATE_NODE_LABEL)
 POD_REJECTED = (UNRESOLVABLE, (REASON_POD,))
@@ -281,7 +281,7 @@ def test_hint(old: dict[str, str] | None, new: dict[str, str], expected: bool) -
             {"disk": "ssd"},
             {"disk": "ssd", "zone": "a"},
             False,
-            id="only the profile did not want it before, which is not looked at",
+            id="only the profile did not want it before, which is not evaluated",
         ),
     ],
 )
@@ -296,7 +296,7 @@ def test_hint_with_added_affinity(old: dict[str, str], new: dict[str, str], expe
     [
         pytest.param(None, [broken], True, id="the only term does not parse"),
         pytest.param(None, [zone_a, broken], True, id="no term matches and one does not parse"),
-        pytest.param({"gpu": "1"}, [broken], False, id="the node selector alone says no"),
+        pytest.param({"gpu": "1"}, [broken], False, id="the node selector alone rejects it"),
     ],
 )
 def test_hint_where_a_term_does_not_parse(

@@ -14,7 +14,7 @@ from bayplan.plugin import SKIP, Action, Pod, Resource
 from bayplan.plugins.node_declared_features import REASON, NodeDeclaredFeatures, required_features
 from bayplan.testing.builders import make_container, make_node, make_pod
 
-from .judging import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
+from .evaluating import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
 
 RESTART = "RestartAllContainersOnContainerExits"
 USERS = "UserNamespacesHostNetworkSupport"

@@ -9,7 +9,7 @@ from bayplan.plugin import Action, NodeColumns, Resource
 from bayplan.plugins.node_name import REASON, NodeName
 from bayplan.testing.builders import make_node, make_pod
 
-from .judging import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
+from .evaluating import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
 
 REJECTED = (UNRESOLVABLE, (REASON,))
 

@@ -13,7 +13,7 @@ from bayplan.plugin.ports import HostPort, host_ports
 from bayplan.plugins.node_ports import REASON, NodePorts
 from bayplan.testing.builders import make_container, make_node, make_pod
 
-from .judging import (
+from .evaluating import (
     UNSCHEDULABLE,
     Asked,
     few_rows,
@@ -85,8 +85,8 @@ def test_a_node_fits_if_the_pod_with_the_port_were_gone() -> None:
     cluster = make_cluster([make_node("n")], {"n": [there, make_pod("other", host_ports=[81])]})
     asked = Asked(NodePorts(), make_pod(host_ports=[80]), cluster)
     other = make_pod("other").uid
-    verdicts = [asked.statuses(without(cluster, uid)) for uid in (there.uid, other)]
-    assert [[status is None for status in row] for row in verdicts] == [[True], [False]]
+    rejections = [asked.statuses(without(cluster, uid)) for uid in (there.uid, other)]
+    assert [[status is None for status in row] for row in rejections] == [[True], [False]]
 
 
 ports = st.builds(
@@ -108,16 +108,16 @@ def clash(one: HostPort, other: HostPort) -> bool:
 def test_columns_agree_with_a_plain_rule(
     on_nodes: list[list[list[ContainerPort]]], wanted: list[ContainerPort], data: st.DataObject
 ) -> None:
-    placed = {
+    assigned = {
         f"n{i}": [make_pod(f"p{i}-{j}", host_ports=used) for j, used in enumerate(pods)]
         for i, pods in enumerate(on_nodes)
     }
-    cluster = make_cluster([make_node(name) for name in placed], placed)
+    cluster = make_cluster([make_node(name) for name in assigned], assigned)
     pod = make_pod(host_ports=wanted)
     asked = Asked(NodePorts(), pod, cluster)
     expected = [
         not any(clash(want, use) for want in host_ports(pod) for other in pods for use in host_ports(other))
-        for pods in placed.values()
+        for pods in assigned.values()
     ]
     assert [status is None for status in asked.statuses()] == expected
 

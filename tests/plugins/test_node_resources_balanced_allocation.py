@@ -15,7 +15,7 @@ from bayplan.plugins.node_resources_balanced_allocation import NodeResourcesBala
 from bayplan.releases import V1_36
 from bayplan.testing.builders import make_container, make_node, make_pod
 
-from .judging import GPU, Asked, make_cluster, points, requests, resource_clusters
+from .evaluating import GPU, Asked, make_cluster, points, requests, resource_clusters
 
 
 def balancing(*resources: str) -> NodeResourcesBalancedAllocation:
@@ -74,7 +74,7 @@ def test_score_of_three_resources(used_gpus: int, score: int) -> None:
     [
         pytest.param(make_pod(), True, id="it asks for nothing"),
         pytest.param(make_pod(cpu=0, memory=0), True, id="it asks for nothing, explicitly"),
-        pytest.param(make_pod(requests={GPU: 1}), True, id="it asks for what is not looked at"),
+        pytest.param(make_pod(requests={GPU: 1}), True, id="it requests what is not scored"),
         pytest.param(make_pod(cpu="1m"), False, id="it asks for cpu"),
         pytest.param(
             make_pod(init_containers=[make_container("init", memory=1)]), False, id="an init container does"

@@ -28,7 +28,7 @@ from bayplan.plugin_args.scoring import broken_linear
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.testing.builders import make_container, make_node, make_pod
 
-from .judging import (
+from .evaluating import (
     GPU,
     UNRESOLVABLE,
     UNSCHEDULABLE,
@@ -60,7 +60,7 @@ def fitting(
     ignored_groups: tuple[str, ...] = (),
     weights: Mapping[str, int] | None = None,
 ) -> NodeResourcesFit:
-    """The plugin with a strategy; weights of resources, by default cpu and memory alike."""
+    """The plugin with a strategy; weights of resources, by default equal for cpu and memory."""
     resources = weights or {"cpu": 1, "memory": 1}
     ratio = None
     if shape is not None:
@@ -176,8 +176,8 @@ def test_a_node_fits_if_a_pod_there_were_gone() -> None:
     there, small = make_pod("there", cpu=3), make_pod("small", cpu="500m")
     cluster = make_cluster([make_node("n", cpu=4, pods=2)], {"n": [there, small]})
     asked = Asked(NodeResourcesFit(), make_pod(cpu=2), cluster)
-    verdicts = [asked.statuses(without(cluster, pod.uid))[0] for pod in (there, small)]
-    assert [status and status.reasons for status in verdicts] == [None, ("Insufficient cpu",)]
+    rejections = [asked.statuses(without(cluster, pod.uid))[0] for pod in (there, small)]
+    assert [status and status.reasons for status in rejections] == [None, ("Insufficient cpu",)]
 
 
 def expected_status(cluster: Cluster, row: int, pod: Pod) -> tuple[Code, list[str]] | None:
@@ -363,7 +363,7 @@ def test_score_agrees_with_a_plain_rule(
     ("deleted", "expected"),
     [
         pytest.param(make_pod("d", node="n"), True, id="it was on a node"),
-        pytest.param(make_pod("d", nominated_node="n"), True, id="it was promised a node"),
+        pytest.param(make_pod("d", nominated_node="n"), True, id="it was nominated to a node"),
         pytest.param(make_pod("d"), False, id="it was nowhere"),
     ],
 )

@@ -8,7 +8,7 @@ from bayplan.plugin import Action, Resource, Toleration
 from bayplan.plugins.node_unschedulable import REASON, NodeUnschedulable
 from bayplan.testing.builders import make_node, make_pod, make_toleration
 
-from .judging import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
+from .evaluating import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
 
 CORDON = "node.kubernetes.io/unschedulable"
 NODE_CHANGE = (Resource.NODE, Action.UPDATE_NODE_TAINT)

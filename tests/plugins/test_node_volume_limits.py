@@ -28,8 +28,8 @@ from bayplan.testing.builders import (
     make_volume_attachment,
 )
 
-from .judging import points, registrations, wakes
-from .volume_judging import filtered, judged, storage_cluster, supposing
+from .evaluating import points, registrations, wakes
+from .volume_evaluating import evaluate, filtered, storage_cluster, supposing
 
 DRIVER, OTHER = "csi.example.com", "other.example.com"
 EBS = "ebs.csi.aws.com"
@@ -54,7 +54,7 @@ def node_with(
     limits: dict[str, int | None], *objects: Object, used_by: Sequence[Pod] = (), csi: bool = True
 ) -> Cluster:
     csi_nodes = [make_csi_node("n", limits)] if csi else []
-    return storage_cluster([make_node("n")], *csi_nodes, *objects, placed={"n": used_by})
+    return storage_cluster([make_node("n")], *csi_nodes, *objects, assigned={"n": used_by})
 
 
 def test_its_points_are_upstreams() -> None:
@@ -139,8 +139,8 @@ def test_volumes_are_counted_once_and_by_driver(
     limit: int | None, objects: list[Object], used: list[str], wanted: list[str], fits: bool
 ) -> None:
     cluster = node_with({DRIVER: limit}, *objects, used_by=[make_pod(f"on-{c}", claims=[c]) for c in used])
-    verdicts = judged(NodeVolumeLimits(), make_pod(claims=wanted), cluster)
-    assert verdicts == ({} if fits else {"n": FULL})
+    rejections = evaluate(NodeVolumeLimits(), make_pod(claims=wanted), cluster)
+    assert rejections == ({} if fits else {"n": FULL})
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_volumes_are_counted_once_and_by_driver(
 def test_what_is_attached_counts_although_no_pod_uses_it(attachment: Object, fits: bool) -> None:
     """Trap: with a limit of 2, a volume in use and one that is only attached leave no room."""
     cluster = node_with({DRIVER: 2}, *A, *B, *C, attachment, used_by=[make_pod("on-a", claims=["a"])])
-    verdicts = judged(NodeVolumeLimits(), make_pod(claims=["c"]), cluster)
-    assert verdicts == ({} if fits else {"n": FULL})
+    rejections = evaluate(NodeVolumeLimits(), make_pod(claims=["c"]), cluster)
+    assert rejections == ({} if fits else {"n": FULL})
 
 
 IN_TREE = make_pv("b")
@@ -203,7 +203,7 @@ def test_in_tree_volumes_count_as_their_csi_drivers(wanted: Pod, used: list[Volu
         make_storage_class("k", provisioner="kubernetes.io/aws-ebs"),
         used_by=[make_pod("other", volumes=used)],
     )
-    assert judged(NodeVolumeLimits(), wanted, cluster) == ({} if fits else {"n": FULL})
+    assert evaluate(NodeVolumeLimits(), wanted, cluster) == ({} if fits else {"n": FULL})
 
 
 OWN = make_owner("Pod", "p", uid="pod/default/p", api_version="v1")
@@ -236,13 +236,13 @@ def test_a_pod_whose_volumes_cannot_be_identified_is_rejected(
     pod: Pod, code: Code, text: str, csi: bool
 ) -> None:
     cluster = node_with({DRIVER: 1}, make_pvc("p-scratch"), csi=csi)
-    assert judged(NodeVolumeLimits(), pod, cluster) == {"n": (code, frozenset({text}))}
+    assert evaluate(NodeVolumeLimits(), pod, cluster) == {"n": (code, frozenset({text}))}
 
 
 def test_an_inline_volume_that_does_not_translate_is_an_error_where_it_would_be_counted() -> None:
     cluster = storage_cluster([make_node("n"), make_node("m")], make_csi_node("n"))
-    verdicts = judged(NodeVolumeLimits(), make_pod(volumes=[ebs("aws://z/1")]), cluster)
-    assert verdicts == {"n": (Code.ERROR, frozenset({BAD_EBS}))}
+    rejections = evaluate(NodeVolumeLimits(), make_pod(volumes=[ebs("aws://z/1")]), cluster)
+    assert rejections == {"n": (Code.ERROR, frozenset({BAD_EBS}))}
 
 
 @pytest.mark.parametrize(
@@ -257,8 +257,8 @@ def test_a_running_pod_whose_volumes_cannot_be_identified_is_an_error(
 ) -> None:
     pods = [make_pod("p", volumes=[scratch()])]
     cluster = node_with(limits, make_pvc("p-scratch"), *A, used_by=pods)
-    verdicts = judged(NodeVolumeLimits(), make_pod("new", claims=["a"]), cluster)
-    assert verdicts == ({"n": (Code.ERROR, frozenset({NOT_OWNER}))} if broken else {})
+    rejections = evaluate(NodeVolumeLimits(), make_pod("new", claims=["a"]), cluster)
+    assert rejections == ({"n": (Code.ERROR, frozenset({NOT_OWNER}))} if broken else {})
 
 
 def test_an_ephemeral_volume_counts_like_a_claim() -> None:
@@ -270,7 +270,7 @@ def test_an_ephemeral_volume_counts_like_a_claim() -> None:
         make_storage_class("k", provisioner=DRIVER),
         used_by=[make_pod("on-a", claims=["a"])],
     )
-    assert judged(NodeVolumeLimits(), make_pod("p", volumes=[scratch()]), cluster) == {"n": FULL}
+    assert evaluate(NodeVolumeLimits(), make_pod("p", volumes=[scratch()]), cluster) == {"n": FULL}
 
 
 def test_evicted_pods_leave_room_and_nominated_ones_take_it() -> None:
@@ -286,7 +286,7 @@ def test_evicted_pods_leave_room_and_nominated_ones_take_it() -> None:
         [make_node("n"), make_node("m"), make_node("o")],
         *(make_csi_node(name, {DRIVER: 1}) for name in "nmo"),
         *(item for name in "abc" for item in bound(name)),
-        placed={"n": [on_n], "o": [make_pod("on-o", claims=["b"]), idle]},
+        assigned={"n": [on_n], "o": [make_pod("on-o", claims=["b"]), idle]},
     )
     plugin.pre_filter(state, pod, NodeColumns(cluster))
     view = supposing(cluster, gone=[on_n, idle], added={"m": [make_pod("nominated", claims=["b"])]})

@@ -7,7 +7,7 @@ import pytest
 from bayplan.plugins.priority_sort import PrioritySort
 from bayplan.testing.builders import make_pod
 
-from .judging import points
+from .evaluating import points
 
 
 def test_its_points_are_upstreams() -> None:

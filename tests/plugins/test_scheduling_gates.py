@@ -8,7 +8,7 @@ from bayplan.plugin import Action, Resource, unresolvable
 from bayplan.plugins.scheduling_gates import SchedulingGates
 from bayplan.testing.builders import make_pod
 
-from .judging import points, registrations, wakes
+from .evaluating import points, registrations, wakes
 
 GATES_GONE = (Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
 

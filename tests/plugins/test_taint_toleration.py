@@ -11,7 +11,7 @@ from bayplan.plugin.taints import tolerates
 from bayplan.plugins.taint_toleration import REASON, TaintToleration
 from bayplan.testing.builders import make_node, make_pod, make_toleration
 
-from .judging import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
+from .evaluating import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
 
 NODE_CHANGE = (Resource.NODE, Action.UPDATE_NODE_TAINT)
 

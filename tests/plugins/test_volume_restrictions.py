@@ -27,8 +27,8 @@ from bayplan.plugin.storage import Volume
 from bayplan.plugins.volume_restrictions import REASON_CLAIM, REASON_DISK, VolumeRestrictions
 from bayplan.testing.builders import make_node, make_pod, make_pvc
 
-from .judging import points, registrations, wakes
-from .volume_judging import filtered, judged, storage_cluster, supposing
+from .evaluating import points, registrations, wakes
+from .volume_evaluating import evaluate, filtered, storage_cluster, supposing
 
 DISK_TAKEN = (Code.UNSCHEDULABLE, frozenset({REASON_DISK}))
 CLAIM_TAKEN = (Code.UNSCHEDULABLE, frozenset({REASON_CLAIM}))
@@ -86,9 +86,9 @@ def test_its_points_are_upstreams() -> None:
 )
 def test_a_disk_is_not_mounted_twice_on_one_node(wanted: Volume, mounted: Volume, fits: bool) -> None:
     cluster = storage_cluster(
-        [make_node("n"), make_node("m")], placed={"n": [make_pod("other", volumes=[mounted])]}
+        [make_node("n"), make_node("m")], assigned={"n": [make_pod("other", volumes=[mounted])]}
     )
-    assert judged(VolumeRestrictions(), make_pod(volumes=[wanted]), cluster) == (
+    assert evaluate(VolumeRestrictions(), make_pod(volumes=[wanted]), cluster) == (
         {} if fits else {"n": DISK_TAKEN}
     )
 
@@ -108,62 +108,62 @@ def test_a_disk_is_not_mounted_twice_on_one_node(wanted: Volume, mounted: Volume
 )
 def test_pods_that_cannot_be_in_the_way_are_skipped(pod: Pod) -> None:
     user = make_pod("other", claims=["shared"])
-    cluster = storage_cluster([make_node("n")], EXCLUSIVE, make_pvc("shared"), placed={"n": [user]})
-    assert judged(VolumeRestrictions(), pod, cluster) in (SKIP, SKIP_FOR_SIGNATURE)
+    cluster = storage_cluster([make_node("n")], EXCLUSIVE, make_pvc("shared"), assigned={"n": [user]})
+    assert evaluate(VolumeRestrictions(), pod, cluster) in (SKIP, SKIP_FOR_SIGNATURE)
 
 
 def test_a_missing_claim_is_said_before_any_node_is_looked_at() -> None:
-    answer = judged(VolumeRestrictions(), make_pod(claims=["c"]), storage_cluster([make_node("n")]))
+    answer = evaluate(VolumeRestrictions(), make_pod(claims=["c"]), storage_cluster([make_node("n")]))
     assert answer == unresolvable('persistentvolumeclaim "c" not found')
 
 
 def test_an_exclusive_claim_in_use_keeps_its_pod_off_every_node() -> None:
     cluster = storage_cluster(
-        [make_node("n"), make_node("m")], EXCLUSIVE, placed={"n": [make_pod("other", claims=["c"])]}
+        [make_node("n"), make_node("m")], EXCLUSIVE, assigned={"n": [make_pod("other", claims=["c"])]}
     )
-    verdicts = judged(VolumeRestrictions(), make_pod(claims=["c"]), cluster)
-    assert verdicts == {"n": CLAIM_TAKEN, "m": CLAIM_TAKEN}
+    rejections = evaluate(VolumeRestrictions(), make_pod(claims=["c"]), cluster)
+    assert rejections == {"n": CLAIM_TAKEN, "m": CLAIM_TAKEN}
 
 
 def test_only_the_disk_is_named_where_both_are_taken() -> None:
     user = make_pod("other", claims=["c"], volumes=[gce("d")])
-    cluster = storage_cluster([make_node("n"), make_node("m")], EXCLUSIVE, placed={"n": [user]})
-    verdicts = judged(VolumeRestrictions(), make_pod(claims=["c"], volumes=[gce("d")]), cluster)
-    assert verdicts == {"n": DISK_TAKEN, "m": CLAIM_TAKEN}
+    cluster = storage_cluster([make_node("n"), make_node("m")], EXCLUSIVE, assigned={"n": [user]})
+    rejections = evaluate(VolumeRestrictions(), make_pod(claims=["c"], volumes=[gce("d")]), cluster)
+    assert rejections == {"n": DISK_TAKEN, "m": CLAIM_TAKEN}
 
 
 def test_a_claim_of_that_name_elsewhere_is_another_claim() -> None:
     user = make_pod("other", namespace="elsewhere", claims=["c"])
-    cluster = storage_cluster([make_node("n")], EXCLUSIVE, placed={"n": [user]})
-    assert judged(VolumeRestrictions(), make_pod(claims=["c"]), cluster) in (SKIP, SKIP_FOR_SIGNATURE)
+    cluster = storage_cluster([make_node("n")], EXCLUSIVE, assigned={"n": [user]})
+    assert evaluate(VolumeRestrictions(), make_pod(claims=["c"]), cluster) in (SKIP, SKIP_FOR_SIGNATURE)
 
 
 def test_pods_of_nodes_that_are_gone_do_not_count() -> None:
     cluster = storage_cluster(
-        [make_node("n"), make_node("m")], EXCLUSIVE, placed={"n": [make_pod("other", claims=["c"])]}
+        [make_node("n"), make_node("m")], EXCLUSIVE, assigned={"n": [make_pod("other", claims=["c"])]}
     )
     cluster.remove_node("n")
-    assert judged(VolumeRestrictions(), make_pod(claims=["c"]), cluster) in (SKIP, SKIP_FOR_SIGNATURE)
+    assert evaluate(VolumeRestrictions(), make_pod(claims=["c"]), cluster) in (SKIP, SKIP_FOR_SIGNATURE)
 
 
 def test_evicting_the_user_of_a_claim_frees_it() -> None:
     """RemovePod and AddPod count the claims of the pods in question; the state they are given is a copy."""
     user, pod, plugin = make_pod("other", claims=["c"]), make_pod(claims=["c"]), VolumeRestrictions()
-    cluster = storage_cluster([make_node("n")], EXCLUSIVE, placed={"n": [user]})
+    cluster = storage_cluster([make_node("n")], EXCLUSIVE, assigned={"n": [user]})
     nodes, state = NodeColumns(cluster), CycleState()
     plugin.pre_filter(state, pod, nodes)
     without, again = state.clone(), state.clone()
     plugin.remove_pod(without, pod, user, nodes.node_info(0))
     plugin.remove_pod(again, pod, user, nodes.node_info(0))
     plugin.add_pod(again, pod, user, nodes.node_info(0))
-    verdicts = [filtered(plugin, each, pod, nodes) for each in (without, again, state)]
-    assert verdicts == [{}, {"n": CLAIM_TAKEN}, {"n": CLAIM_TAKEN}]
+    rejections = [filtered(plugin, each, pod, nodes) for each in (without, again, state)]
+    assert rejections == [{}, {"n": CLAIM_TAKEN}, {"n": CLAIM_TAKEN}]
 
 
 def test_namespaces_are_not_compared_when_pods_are_supposed() -> None:
     """As upstream, a pod of another namespace with a claim of that name counts there."""
     user, plugin, pod = make_pod("other", claims=["c"]), VolumeRestrictions(), make_pod(claims=["c"])
-    cluster = storage_cluster([make_node("n")], EXCLUSIVE, placed={"n": [user]})
+    cluster = storage_cluster([make_node("n")], EXCLUSIVE, assigned={"n": [user]})
     nodes, state = NodeColumns(cluster), CycleState()
     plugin.pre_filter(state, pod, nodes)
     plugin.remove_pod(state, pod, make_pod("third", namespace="x", claims=["c"]), nodes.node_info(0))
@@ -178,7 +178,7 @@ def test_evicting_the_user_of_a_disk_frees_it_and_a_nominated_one_takes_it() -> 
         CycleState(),
     )
     plugin = VolumeRestrictions()
-    cluster = storage_cluster([make_node("n"), make_node("m"), make_node("o")], placed={"n": [user]})
+    cluster = storage_cluster([make_node("n"), make_node("m"), make_node("o")], assigned={"n": [user]})
     plugin.pre_filter(state, pod, NodeColumns(cluster))
     view = supposing(cluster, gone=[user], added={"m": [make_pod("b", volumes=[gce("d")])]})
     assert filtered(plugin, state, pod, view) == {"m": DISK_TAKEN}

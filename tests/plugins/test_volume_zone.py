@@ -17,8 +17,8 @@ from bayplan.plugins.volume_zone import (
 )
 from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 
-from .judging import points, registrations, wakes
-from .volume_judging import judged, storage_cluster
+from .evaluating import points, registrations, wakes
+from .volume_evaluating import evaluate, storage_cluster
 
 ZONE, BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
 REGION, BETA_REGION = "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"
@@ -56,7 +56,7 @@ def test_a_node_fits_if_it_is_where_the_volume_is(
     volume: dict[str, str], node: dict[str, str], fits: bool
 ) -> None:
     cluster = storage_cluster([make_node("n", labels=node)], BOUND, make_pv("v", labels=volume))
-    assert judged(VolumeZone(), POD, cluster) == ({} if fits else {"n": REJECTED})
+    assert evaluate(VolumeZone(), POD, cluster) == ({} if fits else {"n": REJECTED})
 
 
 @pytest.mark.parametrize(
@@ -101,17 +101,17 @@ def test_a_node_fits_if_it_is_where_the_volume_is(
     ],
 )
 def test_what_is_missing_is_said_before_any_node_is_looked_at(objects: list[Object], answer: Status) -> None:
-    assert judged(VolumeZone(), POD, storage_cluster([make_node("n")], *objects)) == answer
+    assert evaluate(VolumeZone(), POD, storage_cluster([make_node("n")], *objects)) == answer
 
 
 def test_a_claim_without_name_is_rejected() -> None:
-    answer = judged(VolumeZone(), make_pod(claims=[""]), storage_cluster([]))
+    answer = evaluate(VolumeZone(), make_pod(claims=[""]), storage_cluster([]))
     assert answer == unresolvable(NO_CLAIM_NAME)
 
 
 def test_ephemeral_volumes_are_not_looked_at() -> None:
     pod = make_pod(volumes=[Volume(name="scratch", ephemeral=EphemeralVolumeSource())])
-    assert judged(VolumeZone(), pod, storage_cluster([])) is SKIP
+    assert evaluate(VolumeZone(), pod, storage_cluster([])) is SKIP
 
 
 def test_every_volume_counts() -> None:
@@ -123,7 +123,7 @@ def test_every_volume_counts() -> None:
         make_pv("v", labels={ZONE: "a"}),
         make_pv("w", labels={ZONE: "b"}),
     )
-    assert judged(VolumeZone(), make_pod(claims=["c", "d"]), cluster) == {"n-a": REJECTED, "n-b": REJECTED}
+    assert evaluate(VolumeZone(), make_pod(claims=["c", "d"]), cluster) == {"n-a": REJECTED, "n-b": REJECTED}
 
 
 def test_it_registers_for_the_events_upstream_does() -> None:

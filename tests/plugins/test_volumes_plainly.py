@@ -18,14 +18,14 @@ from bayplan.plugins.volume_restrictions import VolumeRestrictions
 from bayplan.plugins.volume_zone import VolumeZone
 
 from . import plain_volumes
-from .plain_volumes import Refusal, Verdict
+from .plain_volumes import Rejection
 from .volume_clusters import Storage
-from .volume_judging import filtered, filtering, supposing
+from .volume_evaluating import filtered, filtering, supposing
 
 CHANCE = st.integers(0, 2**32).map(random.Random)
 """A seed is enough: drawing every choice from hypothesis is twenty times slower."""
 
-PlainRule = Callable[[Cluster, Pod, Node, Sequence[Pod]], Verdict]
+PlainRule = Callable[[Cluster, Pod, Node, Sequence[Pod]], Rejection | None]
 
 
 def everywhere(cluster: Cluster) -> list[Pod]:
@@ -43,14 +43,14 @@ RULES: dict[type[Plugin], PlainRule] = {
 }
 
 
-def plainly(rule: PlainRule, cluster: Cluster, pod: Pod, view: NodeColumns) -> dict[str, Refusal]:
+def plainly(rule: PlainRule, cluster: Cluster, pod: Pod, view: NodeColumns) -> dict[str, Rejection]:
     found = {}
     for position, row in enumerate(view.rows.tolist()):
         node = cluster.nodes.node[row]
         if node is not None:
-            verdict = rule(cluster, pod, node, view.pods_on(position))
-            if verdict is not None:
-                found[node.name] = verdict
+            rejection = rule(cluster, pod, node, view.pods_on(position))
+            if rejection is not None:
+                found[node.name] = rejection
     return found
 
 

@@ -280,11 +280,11 @@ class Storage:
     def change(self, cluster: Cluster) -> None:
         """Something happens."""
         kind = self.rng.randrange(10)
-        placed = [p for p in cluster.pods.pod if p is not None and cluster.assigned_pod(p.uid) is not None]
+        assigned = [p for p in cluster.pods.pod if p is not None and cluster.assigned_pod(p.uid) is not None]
         if kind < 2:
             self.place(cluster)
-        elif kind < 4 and placed:
-            cluster.remove_pod(self.rng.choice(placed).uid)
+        elif kind < 4 and assigned:
+            cluster.remove_pod(self.rng.choice(assigned).uid)
         elif kind == 4:
             name = self.rng.choice(NODES)
             is_there = (

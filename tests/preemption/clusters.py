@@ -1,4 +1,4 @@
-"""Clusters of pods with priorities, and a judge that only counts cpu."""
+"""Clusters of pods with priorities, and a filter that only counts cpu."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def crowded(**pods: Sequence[Pod]) -> Cluster:
 
 
 def room_for(cpu: int, broken: Sequence[str] = ()) -> FilterHypothesis:
-    """A judge that asks for so many cpus, and that breaks on some nodes."""
+    """A filter that requires so many cpus, and fails on some nodes."""
     reasons = {0: Reasons("Cpu")}
 
-    def judge(view: Hypothesis) -> NodeStatuses:
+    def filter_hypothesis(view: Hypothesis) -> NodeStatuses:
         node_statuses = NodeStatuses(
             np.full(len(view), PASS, dtype=np.int8), np.zeros(len(view), dtype=np.int64), reasons
         )
@@ -62,11 +62,11 @@ def room_for(cpu: int, broken: Sequence[str] = ()) -> FilterHypothesis:
             node_statuses.add(0, found)
         return node_statuses
 
-    return judge
+    return filter_hypothesis
 
 
-def run(cluster: Cluster, priority: int, judge: FilterHypothesis) -> DryRun:
-    return dry_run(cluster, priority, cluster.order, judge)
+def run(cluster: Cluster, priority: int, filter_hypothesis: FilterHypothesis) -> DryRun:
+    return dry_run(cluster, priority, cluster.order, filter_hypothesis)
 
 
 def victims(cluster: Cluster, found: DryRun) -> dict[str, list[str]]:

@@ -84,7 +84,7 @@ WAITS = "not eligible due to a terminating pod on the nominated node."
         pytest.param(
             preemptor(nominated_node="n"), leaving("a"), (), WAITS, id="its victims are on their way out"
         ),
-        pytest.param(preemptor(), leaving("a"), (), "", id="it was promised no node"),
+        pytest.param(preemptor(), leaving("a"), (), "", id="it has no nomination"),
         pytest.param(
             preemptor(nominated_node="n"), leaving("a"), ("n",), "", id="nothing helps on that node any more"
         ),
@@ -169,7 +169,7 @@ def test_the_best_node_and_its_victims() -> None:
 
 
 def test_why_it_helps_nowhere() -> None:
-    """Nodes that were not judged are those where it is no use."""
+    """Nodes that were not evaluated are those where it does not help."""
     cluster = crowded(a=[], b=[low("b", 200, cpu=1), low("c")], c=[low("d", cpu=4)], d=[])
     found = outcome(cluster, unresolvable=["c", "d"])
     evaluation = evaluate(preemptor(), found)
@@ -242,30 +242,30 @@ def test_where_all_violate_budgets_only_as_many_as_wanted_are_remembered() -> No
 
 
 class TestKept:
-    """For pods that are identical only rows that changed are judged again."""
+    """For pods that are identical only rows that changed are evaluated again."""
 
-    def judged_rows(self, cluster: Cluster, found: FilterOutcome, pod: Pod) -> int:
-        """How many rows were judged for the pod, at least once."""
+    def evaluated_rows(self, cluster: Cluster, found: FilterOutcome, pod: Pod) -> int:
+        """How many rows were evaluated for the pod, at least once."""
         seen: set[int] = set()
-        judge = found.filter_hypothesis
+        original = found.filter_hypothesis
 
-        def counting(view):  # type: ignore[no-untyped-def]  # wraps the judge for this test
+        def counting(view):  # type: ignore[no-untyped-def]  # wraps the filter for this test
             seen.update(view.rows.tolist())
-            return judge(view)
+            return original(view)
 
         found.filter_hypothesis = counting
         evaluate(pod, found)
-        found.filter_hypothesis = judge
+        found.filter_hypothesis = original
         return len(seen)
 
     def test_nothing_changed(self) -> None:
         cluster = crowded(**{f"n{number}": [low(f"p{number}", cpu=4)] for number in range(6)})
         found = outcome(cluster)
-        assert self.judged_rows(cluster, found, preemptor()) == 6
-        assert self.judged_rows(cluster, found, preemptor()) == 0
+        assert self.evaluated_rows(cluster, found, preemptor()) == 6
+        assert self.evaluated_rows(cluster, found, preemptor()) == 0
 
     @pytest.mark.parametrize(
-        ("change", "judged"),
+        ("change", "evaluated"),
         [
             pytest.param(lambda cluster: cluster.add_pod(low("new"), "n3"), 1, id="a pod came"),
             pytest.param(
@@ -281,12 +281,12 @@ class TestKept:
             pytest.param(lambda cluster: cluster.add_pod(low("new"), "unseen"), 6, id="the table grew"),
         ],
     )
-    def test_what_changed(self, change, judged: int) -> None:  # type: ignore[no-untyped-def]  # any change
+    def test_what_changed(self, change, evaluated: int) -> None:  # type: ignore[no-untyped-def]  # any change
         cluster = crowded(**{f"n{number}": [low(f"p{number}", cpu=4)] for number in range(6)})
         found = outcome(cluster)
         evaluate(preemptor(), found)
         change(cluster)
-        assert self.judged_rows(cluster, found, preemptor()) == judged
+        assert self.evaluated_rows(cluster, found, preemptor()) == evaluated
 
     def test_other_priorities_have_other_victims(self) -> None:
         cluster = crowded(a=[low("a", 50, cpu=4)], b=[low("b", 5, cpu=4)])
@@ -304,7 +304,7 @@ class TestKept:
         assert names == [["a", "b"], ["b"], ["a", "b"], ["b"], None]
 
     def test_pods_that_were_nominated_leave_nothing_behind(self) -> None:
-        """Each is judged without its own nomination, and what that gave is of no use to others."""
+        """Each is evaluated without its own nomination, and the result is not valid for others."""
         cluster = crowded(**{f"n{number}": [low(f"p{number}", cpu=4)] for number in range(6)})
         found = outcome(cluster)
         for number in range(20):

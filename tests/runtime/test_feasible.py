@@ -92,7 +92,7 @@ class Twins:
             self.add_node()
 
     def live(self) -> None:
-        """One thing happens, then a pod is decided and, if it fits, placed."""
+        """One thing happens, then a pod is decided and, if it fits, assumed."""
         happen = self._rng.choices(
             (
                 self.nothing,
@@ -160,7 +160,7 @@ class Twins:
                 core.cluster.remove_pod(uid)
 
     def nominate(self) -> None:
-        """A pod is promised a node, or the promise is taken back."""
+        """A pod is nominated to a node, or its nomination is removed."""
         if self._nominated:
             uid = self._nominated.pop()
             for core in (self.cached, self.uncached):

@@ -1,4 +1,4 @@
-"""Pods that are promised a node count there, for pods that go after them; and what if questions."""
+"""Nominated pods count on their node for pods of lower or equal priority; and hypotheses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HOST = "kubernetes.io/hostname"
 
 
 class Indifferent(Plugin):
-    """Scores all nodes alike, so that all are looked at."""
+    """Scores all nodes equally, so that all are evaluated."""
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         return np.zeros(len(nodes), dtype=np.int64)
@@ -116,7 +116,7 @@ class TestNominated:
 
 
 class TestNominatedNodeFirst:
-    """A pod that was promised a node gets it if it fits there, and no other is looked at."""
+    """A nominated pod gets its node if it fits there, and no other node is evaluated."""
 
     def test_it_is_taken_though_others_are_better(self) -> None:
         start = SearchStart(1)
@@ -149,7 +149,7 @@ class TestNominatedNodeFirst:
         assert found(framework, make_pod(nominated_node="n2")).node_name == "n2"
 
     def test_where_it_does_not_fit_it_gets_the_reason_though_it_is_not_among_the_named_nodes(self) -> None:
-        """It was looked at before anybody named nodes, and counts as looked at."""
+        """It was evaluated before a plugin restricted the nodes, and counts as evaluated."""
 
         class Names(Plugin):
             def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> NodeNames:
@@ -328,7 +328,7 @@ class TestOneNodeAtATime:
 
 
 class TestWhereFiltersAreIndifferent:
-    """On rows where they let the pod in and mind none of the pods there, others have the last word."""
+    """On rows that they accept whichever pods are there, the other filters decide."""
 
     def rows(self, plugin: type[Plugin]) -> list[bool]:
         framework = make_framework(plugin(), NodeResourcesFit(), Indifferent(), nodes=3)

@@ -1,4 +1,4 @@
-"""Which nodes a search looks at, where it begins, and what it chooses."""
+"""Which nodes a search evaluates, where it begins, and what it chooses."""
 
 from __future__ import annotations
 
@@ -403,18 +403,18 @@ def test_searches_go_round() -> None:
 
 
 def test_nodes_that_do_not_fit_are_passed_over_and_counted() -> None:
-    """120 that fit are wanted; the one after them is looked at but not counted."""
+    """120 that fit are wanted; the one after them is evaluated but not counted."""
     start = SearchStart()
-    refused = [f"n{number}" for number in range(0, 300, 3)]
-    framework = many(Rejects(*refused), Score(), percentage=40, start=start)
+    rejected = [f"n{number}" for number in range(0, 300, 3)]
+    framework = many(Rejects(*rejected), Score(), percentage=40, start=start)
     result = found(framework, make_pod())
     assert (result.feasible, result.evaluated, start.index) == (120, 181, 181)
 
 
 def test_too_few_that_fit_means_all_were_looked_at() -> None:
     start = SearchStart(7)
-    refused = [f"n{number}" for number in range(250)]
-    result = found(many(Rejects(*refused), Score(), percentage=40, start=start), make_pod())
+    rejected = [f"n{number}" for number in range(250)]
+    result = found(many(Rejects(*rejected), Score(), percentage=40, start=start), make_pod())
     assert (result.feasible, result.evaluated, start.index) == (50, 300, 7)
 
 
@@ -442,7 +442,7 @@ def test_a_search_that_would_begin_behind_the_end_begins_where_upstream_does() -
 
 
 def test_a_search_among_named_nodes_moves_the_start_by_as_many() -> None:
-    """In which order they are looked at is not said: upstream goes through a set."""
+    """Their order is undefined: upstream iterates over a set."""
 
     class Names(Plugin):
         def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> NodeNames:

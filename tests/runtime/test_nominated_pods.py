@@ -1,4 +1,4 @@
-"""Nodes that are promised to pods which go first: judged again only where something changed."""
+"""Nodes with nominated pods of higher priority: filtered again only where something changed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SUPPOSED = (Hypothesis, HypotheticalNode)
 """Nodes with other pods there, in columns or in plain numbers."""
 
 FIRST = 10
-"""The priority of pods that were promised a node."""
+"""The priority of nominated pods."""
 
 
-class CountsSupposedRows(NodeResourcesFit):
+class CountsHypotheticalRows(NodeResourcesFit):
     """Counts the rows about which it is asked with other pods there."""
 
     name: ClassVar[str] = "Fit"
@@ -54,9 +54,9 @@ def big(name: str, priority: int = FIRST) -> Pod:
     return make_pod(name, cpu=3, priority=priority)
 
 
-def promised() -> tuple[Framework, CountsSupposedRows]:
-    """Six nodes with room for one big pod each, four of them promised, and a pod that has been tried."""
-    fit = CountsSupposedRows()
+def nominated() -> tuple[Framework, CountsHypotheticalRows]:
+    """Six nodes with room for one big pod each, four with nominated pods, and a pod that has been tried."""
+    fit = CountsHypotheticalRows()
     nodes = [make_node(f"n{number}", cpu=4) for number in range(6)]
     framework = make_framework(LooksAtTheNodeOnly(), fit, Indifferent(), nodes=nodes)
     for number in range(4):
@@ -68,10 +68,10 @@ def promised() -> tuple[Framework, CountsSupposedRows]:
 
 
 @pytest.mark.parametrize(
-    ("change", "judged", "feasible"),
+    ("change", "filtered", "feasible"),
     [
         pytest.param(lambda cluster: None, 0, 2, id="nothing changed"),
-        pytest.param(lambda cluster: cluster.nominate(big("new"), "n4"), 1, 1, id="a promise was made"),
+        pytest.param(lambda cluster: cluster.nominate(big("new"), "n4"), 1, 1, id="a pod was nominated"),
         pytest.param(
             lambda cluster: cluster.nominate(big("new", FIRST - 1), "n4"), 0, 2, id="to one that goes later"
         ),
@@ -79,10 +79,16 @@ def promised() -> tuple[Framework, CountsSupposedRows]:
             lambda cluster: cluster.remove_nomination(big("first-1").uid), 0, 3, id="one was removed"
         ),
         pytest.param(
-            lambda cluster: cluster.nominate(big("first-1"), "n5"), 1, 2, id="one was promised another node"
+            lambda cluster: cluster.nominate(big("first-1"), "n5"),
+            1,
+            2,
+            id="one was nominated to another node",
         ),
         pytest.param(
-            lambda cluster: cluster.set_node(make_node("n2", cpu=8)), 1, 3, id="a promised node has grown"
+            lambda cluster: cluster.set_node(make_node("n2", cpu=8)),
+            1,
+            3,
+            id="a node with a nominated pod has grown",
         ),
         pytest.param(
             lambda cluster: cluster.set_node(make_node("n2", cpu=8, unschedulable=True)),
@@ -90,7 +96,9 @@ def promised() -> tuple[Framework, CountsSupposedRows]:
             2,
             id="it has grown and was closed",
         ),
-        pytest.param(lambda cluster: cluster.remove_node("n2"), 0, 2, id="a promised node has gone"),
+        pytest.param(
+            lambda cluster: cluster.remove_node("n2"), 0, 2, id="a node with a nominated pod was deleted"
+        ),
         pytest.param(
             lambda cluster: cluster.add_pod(make_pod("small", cpu=1), "n3"), 1, 2, id="a pod came there"
         ),
@@ -101,22 +109,22 @@ def promised() -> tuple[Framework, CountsSupposedRows]:
     ],
 )
 def test_only_what_changed_is_evaluated_again(
-    change: Callable[[Cluster], None], judged: int, feasible: int
+    change: Callable[[Cluster], None], filtered: int, feasible: int
 ) -> None:
-    framework, fit = promised()
+    framework, fit = nominated()
     change(framework.cluster)
-    assert (found(framework, big("next")).feasible, fit.rows) == (feasible, judged)
+    assert (found(framework, big("next")).feasible, fit.rows) == (feasible, filtered)
 
 
 def test_a_pod_that_is_nominated_itself_may_have_it_and_others_may_not() -> None:
-    framework, fit = promised()
+    framework, fit = nominated()
     mine = big("first-2")
     assert [found(framework, pod).feasible for pod in (mine, big("next"), mine)] == [3, 2, 3]
-    assert fit.rows == 1, "its own node was judged once, for the other"
+    assert fit.rows == 1, "its own node was filtered once, for the other"
 
 
 def test_each_priority_has_its_own_view_of_who_goes_first() -> None:
-    framework, _ = promised()
+    framework, _ = nominated()
     assert [found(framework, big("next", priority)).feasible for priority in (FIRST + 1, FIRST, 0)] == [
         6,
         2,
@@ -125,9 +133,9 @@ def test_each_priority_has_its_own_view_of_who_goes_first() -> None:
 
 
 def test_a_plugin_that_broke_is_asked_again() -> None:
-    """What could not be judged is not taken for judged."""
+    """A row whose filtering failed does not count as filtered."""
 
-    class BreaksOnce(CountsSupposedRows):
+    class BreaksOnce(CountsHypotheticalRows):
         name: ClassVar[str] = "Fit"
         broken = True
 

@@ -1,4 +1,4 @@
-"""PreFilter: who is left out, which nodes are left, and what is told when none is."""
+"""PreFilter: skipped plugins, the remaining nodes, and the message if there are none."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_those_behind_a_rejection_do_not_count_as_asked() -> None:
 
 
 def test_those_before_a_rejection_count_as_asked_when_answers_are_kept() -> None:
-    """They were asked for an earlier pod alike. Whoever comes after the one that says no was not."""
+    """They ran for an earlier identical pod; those after the one that rejects it did not."""
     second = Second(rejects=True)
     framework = make_framework(Kept(), second, AlsoKept())
     not_found(framework, make_pod("a"))

@@ -84,7 +84,7 @@ def test_the_order_of_labels_does_not_matter() -> None:
     [(["labels"], False), (["node_name"], False), (["annotations"], True), (["name", "labels"], True)],
 )
 def test_whether_pods_of_one_template_may_differ(fields: list[str], per_pod: bool) -> None:
-    """The node that a pod names is looked at separately, because it is hardly ever set."""
+    """The node that a pod names is evaluated separately, because it is rarely set."""
     assert PodSigner(fields).per_pod is per_pod
 
 

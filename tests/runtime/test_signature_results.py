@@ -41,7 +41,7 @@ FITS = NodeResourcesFit
 
 
 class Indifferent(Plugin):
-    """Scores all nodes alike, so that they are all looked at."""
+    """Scores all nodes equally, so that all are evaluated."""
 
     depends_on = Dependencies.of()
 
@@ -162,14 +162,14 @@ class TestRows:
         assert rows_asked(framework, lambda: found(framework, next(next_pod))) == 0
         assert len(plugin.asked) == 1
 
-    @pytest.mark.parametrize("placed", [1, 3, 20], ids=lambda placed: f"{placed} placements")
-    def test_after_placements_the_rows_where_pods_were_placed(self, placed: int) -> None:
+    @pytest.mark.parametrize("count", [1, 3, 20], ids=lambda count: f"{count} placements")
+    def test_after_placements_the_rows_where_pods_were_added(self, count: int) -> None:
         framework = make_framework(FITS(), nodes=50)
         next_pod = pods()
         found(framework, next(next_pod))
-        for number in range(placed):
+        for number in range(count):
             framework.cluster.add_pod(make_pod(f"other-{number}", cpu="1"), f"n{number}")
-        assert rows_asked(framework, lambda: found(framework, next(next_pod))) == placed
+        assert rows_asked(framework, lambda: found(framework, next(next_pod))) == count
 
     def test_several_pods_on_one_row_make_one_row(self) -> None:
         framework = make_framework(FITS(), nodes=50)
@@ -512,7 +512,7 @@ class TestShortcuts:
 
 
 class TestOneNodeAtATime:
-    """A plugin that looks at single nodes may be kept, too."""
+    """Results of a plugin that evaluates single nodes are cached, too."""
 
     class Kept(NodePlugin):
         depends_on = Dependencies.of("labels")

@@ -51,7 +51,7 @@ def root_of_heap(totals: list[int]) -> int:
     ("totals", "winner"),
     [
         pytest.param([7], 0, id="one node"),
-        pytest.param([1, 1], 0, id="all alike: the first"),
+        pytest.param([1, 1], 0, id="all equal: the first"),
         pytest.param([1, 2, 2], 1, id="two of three: the left child"),
         pytest.param([0, 0, 5, 5, 0], 3, id="the subtree of 1 comes before 2"),
         pytest.param([0, 0, 5, 0, 0, 5, 5], 2, id="within the subtree of 2 its root"),

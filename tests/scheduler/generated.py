@@ -326,7 +326,7 @@ PARTICULAR: Final = tuple(
     if shape.fields.keys() & {"spread", "affinity"}
     for cpu in ("1", "2")
 )
-"""Pods that go first, and that want to be near others or away from them."""
+"""Pods of higher priority, and pods with affinity or anti-affinity."""
 NODE_POOL: Final = _nodes(12)
 OBJECTS: Final[tuple[Object, ...]] = (
     make_service("web", {"app": "web"}),
@@ -439,7 +439,7 @@ class UpdatePod:
 
 @dataclass(frozen=True)
 class AppearPod:
-    """A pod that somebody else placed, perhaps on a node that nobody has seen."""
+    """A pod that another scheduler bound, perhaps to an unknown node."""
 
     shape: Shape
     node: str

@@ -1,6 +1,6 @@
 """Whatever happened to a cluster, its columns are those of one that was loaded as it is now.
 
-And a hypothesis ("these pods gone, those there") is judged as a cluster where that is really so.
+And a hypothesis ("these pods gone, those there") is evaluated as a cluster where that is really so.
 """
 
 from __future__ import annotations

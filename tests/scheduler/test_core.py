@@ -1,4 +1,4 @@
-"""The core: loading a cluster, deciding, counting pods as placed, and how much of it is computed again."""
+"""The core: loading a cluster, deciding, assuming pods, and how much of it is computed again."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def place(core: SchedulingCore, pod: Pod) -> str:
 
 @pytest.mark.parametrize(("release", "gated"), [(V1_36, None), (V1_37, "a")], ids=str)
 def test_loading_puts_everything_in_its_place(release: Release, gated: str | None) -> None:
-    """Pods that run count, pods that are promised a node are expected there, and no others."""
+    """Assigned pods count, nominated pods are expected on their node, and no others."""
     objects: list[Object] = [
         make_pod("runs", node="a", cpu=1),
         make_pod("early", node="unseen"),
@@ -145,7 +145,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("nodes", [60, 600])
 def test_a_run_of_equal_pods_asks_about_one_row_for_each(shape: str, nodes: int) -> None:
-    """After the first, each pod costs the row where the one before it was placed, however many there are."""
+    """After the first, each pod costs the row where the one before it was assumed, however many there are."""
     core = core_of(nodes)
     place(core, make_pod("first", **SHAPES[shape]))
     pods = [make_pod(f"p{number}", **SHAPES[shape]) for number in range(30)]

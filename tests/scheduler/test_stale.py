@@ -29,7 +29,7 @@ HOST = "kubernetes.io/hostname"
 
 
 class Both:
-    """A core that keeps and one that does not, fed alike."""
+    """A core with a cache and one without, with the same events."""
 
     def __init__(self, *nodes: Node) -> None:
         self.cores = (SchedulingCore(cache=True), SchedulingCore(cache=False))
@@ -96,7 +96,7 @@ def test_a_pod_on_an_unseen_node_changes_no_sums() -> None:
     [
         pytest.param(make_pod("p", claims=["missing"]), id="that PreFilter ended"),
         pytest.param(make_pod("p", nominated_node="b"), id="that took the nominated node"),
-        pytest.param(make_pod("p"), id="that looked at all nodes"),
+        pytest.param(make_pod("p"), id="that evaluated all nodes"),
     ],
 )
 def test_nodes_are_listed_at_the_beginning_of_every_attempt(attempt: Pod) -> None:

@@ -115,7 +115,7 @@ def test_how_many_nodes_a_domain_has() -> None:
     assert [int(sums.members[values.find(zone)]) for zone in "012"] == [3, 3, 3]
 
 
-@pytest.mark.parametrize("often", [1, 7, 60], ids=lambda often: f"looked at every {often}")
+@pytest.mark.parametrize("often", [1, 7, 60], ids=lambda often: f"refreshed every {often}")
 def test_a_long_life(often: int) -> None:
     """Updated row by row, computed from scratch if much changed, and after the log was trimmed."""
     rng = np.random.default_rng(often)

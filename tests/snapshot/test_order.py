@@ -1,4 +1,4 @@
-"""The order in which nodes are looked at."""
+"""The order in which nodes are evaluated."""
 
 from __future__ import annotations
 

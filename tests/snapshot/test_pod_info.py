@@ -22,7 +22,7 @@ def test_pods_of_one_template_share_their_facts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "alike"),
+    ("after", "is_same"),
     [
         pytest.param(make_pod("p", cpu=1, node="n"), True, id="it has been bound"),
         pytest.param(make_pod("p", cpu=1, annotations={"a": "b"}), True, id="its annotations"),
@@ -47,10 +47,10 @@ def test_pods_of_one_template_share_their_facts() -> None:
         ),
     ],
 )
-def test_versions_of_a_pod_that_are_seen_to_be_identical_have_one_template(after: Pod, alike: bool) -> None:
+def test_versions_of_a_pod_that_are_seen_to_be_identical_have_one_template(after: Pod, is_same: bool) -> None:
     before = make_pod("p", cpu=1)
-    assert (same_signature(before, after), same_signature(after, before)) == (alike, alike)
-    assert (pod_signature(before) == pod_signature(after)) is alike
+    assert (same_signature(before, after), same_signature(after, before)) == (is_same, is_same)
+    assert (pod_signature(before) == pod_signature(after)) is is_same
 
 
 def test_what_is_known() -> None:

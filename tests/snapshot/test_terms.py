@@ -1,4 +1,4 @@
-"""Affinity terms that placed pods carry: found by the labels of a newcomer, never by asking the pods."""
+"""Affinity terms that assigned pods carry: found by the labels of a newcomer, never by asking the pods."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ class TestParsing:
         ]
 
 
-def cluster_of(*placed: tuple[Pod, str]) -> Cluster:
+def cluster_of(*assigned: tuple[Pod, str]) -> Cluster:
     cluster = Cluster()
     for number in range(3):
         cluster.set_node(make_node(f"n{number}"))
-    for pod, node in placed:
+    for pod, node in assigned:
         cluster.add_pod(pod, node)
     return cluster
 

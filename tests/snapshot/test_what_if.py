@@ -52,7 +52,7 @@ def test_pods_gone_and_added() -> None:
 
 
 def test_each_row_is_its_own_hypothesis() -> None:
-    """A pod gone from one node is still there when another is judged."""
+    """A pod removed from one node is still there when another node is evaluated."""
     cluster = cluster_of()
     view = suppose(cluster, a="-a1 -a2", b="")
     assert view.pod_count.tolist() == [0, 1]

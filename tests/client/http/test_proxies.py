@@ -35,7 +35,7 @@ def test_the_proxy_for_a_server(environ: dict[str, str], server: str, expected: 
         pytest.param("*", True, id="everything"),
         pytest.param("api.example.com", True, id="the name itself"),
         pytest.param("example.com", True, id="a name covers what is below it"),
-        pytest.param("ample.com", False, id="but not what only ends alike"),
+        pytest.param("ample.com", False, id="but not another name with the same ending"),
         pytest.param(".example.com", True, id="a dot in front: what is below"),
         pytest.param("*.example.com", True, id="a star and a dot in front: the same"),
         pytest.param(".api.example.com", False, id="a dot in front: not the name itself"),

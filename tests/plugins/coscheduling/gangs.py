@@ -141,5 +141,5 @@ def virtual(test: Test) -> Callable[[], None]:
 
 
 def make_absent_minded(number: int) -> Pod:
-    """A member that is refused in a way which this plugin does not get to know of: its claim is missing."""
+    """A member that is rejected in a way that this plugin does not notice: its claim is missing."""
     return make_member(number, claims=["nowhere"])

@@ -18,14 +18,14 @@ from .gangs import Breaks, after, gangs, make_absent_minded, make_group, make_me
 
 @virtual
 async def test_a_group_that_cannot_be_completed_gives_back_at_once() -> None:
-    """Not a moment passes between the refusal of one and the release of the others."""
+    """Not a moment passes between the rejection of one and the release of the others."""
     async with gangs(make_node("n", cpu=2), make_group(), *make_members(3)) as cluster:
         assert (current_loop().time(), cluster.held) == (0, 0)
 
 
 @virtual
 async def test_members_that_come_too_late_are_not_tried_at_all() -> None:
-    """Three of five are needed, and one fits. After the third refusal the last one is not looked at."""
+    """Three of five are needed, and one fits. After the third rejection the last one is not evaluated."""
     async with gangs(make_node("n", cpu=1), make_group(), *make_members(5)) as cluster:
         told = [cluster.reason(f"g-{number}") for number in range(5)]
         assert [BACKS_OFF.format(name="g") in text for text in told] == [False] * 4 + [True]
@@ -128,7 +128,7 @@ async def test_a_group_is_tried_again_when_room_appears() -> None:
 
 @virtual
 async def test_a_group_that_does_not_fit_is_not_tried_all_the_time() -> None:
-    """Its own giving back looks like room to the member that was refused."""
+    """Its own giving back looks like room to the member that was rejected."""
     async with gangs(make_node("n", cpu=2), make_group(), *make_members(3)) as cluster:
         await after(600)
         assert cluster.attempts < 150
@@ -136,7 +136,7 @@ async def test_a_group_that_does_not_fit_is_not_tried_all_the_time() -> None:
 
 @virtual
 async def test_members_that_were_sent_back_are_tried_once_the_group_is_complete() -> None:
-    """One is enough. When its room is taken, the second is refused and the third not looked at."""
+    """One is enough. When its room is taken, the second is rejected and the third is not evaluated."""
     async with gangs(make_node("n", cpu=1), make_group(wanted=1), *make_members(3)) as cluster:
         cluster.remove("g-0")
         cluster.add(make_pod("urgent", cpu="1", priority=5))
@@ -149,7 +149,7 @@ async def test_members_that_were_sent_back_are_tried_once_the_group_is_complete(
 
 @virtual
 async def test_members_that_were_sent_back_do_not_depend_on_the_one_that_failed() -> None:
-    """The first breaks after it got its node, and is then deleted: nobody has been refused a node."""
+    """The first breaks after it got its node, and is then deleted: nobody has been rejected a node."""
     async with gangs(make_node("n"), make_group(wanted=2)) as cluster:
         Breaks.names.add("g-0")
         cluster.add(*make_members(3))
@@ -160,17 +160,17 @@ async def test_members_that_were_sent_back_do_not_depend_on_the_one_that_failed(
 
 
 @pytest.mark.parametrize(
-    "refused",
+    "rejected",
     [
-        pytest.param(1, id="the only one that was refused"),
-        pytest.param(2, id="one of two that were refused, and the group can do without the other"),
+        pytest.param(1, id="the only one that was rejected"),
+        pytest.param(2, id="one of two that were rejected, and the group can do without the other"),
     ],
 )
-def test_members_that_were_sent_back_when_others_bind_one_that_was_rejected(refused: int) -> None:
+def test_members_that_were_sent_back_when_others_bind_one_that_was_rejected(rejected: int) -> None:
     async def main() -> None:
         tolerant = make_member(9, tolerations=[make_toleration("k")])
         async with gangs(make_node("m", taints=["k:NoSchedule"]), make_group(wanted=2)) as cluster:
-            cluster.add(*make_members(refused), tolerant)
+            cluster.add(*make_members(rejected), tolerant)
             await after(60)
             assert (BACKS_OFF.format(name="g") in cluster.reason("g-9"), cluster.bound()) == (True, 0)
             cluster.store.bind("g-0", "default", "m")
@@ -182,7 +182,7 @@ def test_members_that_were_sent_back_when_others_bind_one_that_was_rejected(refu
 
 @virtual
 async def test_a_member_that_was_rejected_and_sent_back_is_tried_again() -> None:
-    """Room comes up for it just before another is refused, who would not fit there."""
+    """Room comes up for it just before another is rejected, who would not fit there."""
     async with gangs(
         make_node("n", cpu=1), make_pod("full", cpu="1", priority=3), make_group(wanted=1)
     ) as cluster:

@@ -211,16 +211,16 @@ def test_cached_decisions_are_those_without_cache(policy: type[Plugin]) -> None:
     placements = []
     for cache in (True, False):
         core = make_core(*(gpu_node(f"n{i}", (1, 2, 4)[i % 3]) for i in range(9)), policy=policy, cache=cache)
-        placed = []
+        assigned = []
         for i in range(60):
             count, milli = ((1, 300), (1, 450), (1, 1000), (2, 1000), (1, 50))[i % 5]
             decision = core.decide(gpu_pod(f"p{i}", count, milli, cpu=("1", "2")[i % 2]))
             if decision.fits:
                 assert core.reserve(decision).is_success
-            placed.append(decision.node_name or decision.message)
+            assigned.append(decision.node_name or decision.message)
             if i % 7 == 6 and core.cluster.node_of(f"pod/default/p{i - 4}"):
                 core.cluster.remove_pod(f"pod/default/p{i - 4}")
-        placements.append(placed)
+        placements.append(assigned)
     assert placements[0] == placements[1]
 
 

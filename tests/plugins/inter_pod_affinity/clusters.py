@@ -29,7 +29,7 @@ from bayplan.testing.builders import (
     make_selector,
 )
 
-from ..judging import Asked, make_cluster
+from ..evaluating import Asked, make_cluster
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
@@ -49,10 +49,10 @@ TOO_NEAR = (Code.UNSCHEDULABLE, (ANTI_AFFINITY,))
 KEPT_AWAY = (Code.UNSCHEDULABLE, (EXISTING_ANTI_AFFINITY,))
 
 
-Verdict = tuple[Code, tuple[str, ...]]
+Rejection = tuple[Code, tuple[str, ...]]
 
 
-def zones(placed: Mapping[str, Iterable[Pod]] | None = None) -> Cluster:
+def zones(assigned: Mapping[str, Iterable[Pod]] | None = None) -> Cluster:
     """Two zones of two nodes, a1 to b2, and a node without a zone, with these pods on them."""
     nodes = [
         make_node(f"{zone}{number}", labels={ZONE: zone, HOST: f"{zone}{number}"})
@@ -60,7 +60,7 @@ def zones(placed: Mapping[str, Iterable[Pod]] | None = None) -> Cluster:
         for number in (1, 2)
     ]
     nodes.append(make_node("lost", labels={HOST: "lost"}))
-    return make_cluster(nodes, {name: list(pods) for name, pods in (placed or {}).items()})
+    return make_cluster(nodes, {name: list(pods) for name, pods in (assigned or {}).items()})
 
 
 def ask(pod: Pod, cluster: Cluster, **args: int | bool) -> Asked:

@@ -29,7 +29,7 @@ from bayplan.testing.builders import (
     make_selector,
 )
 
-from ..judging import Asked, points
+from ..evaluating import Asked, points
 from .clusters import (
     DB,
     HOST,
@@ -52,7 +52,7 @@ def test_extension_points() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "placed", "rejected"),
+    ("pod", "assigned", "rejected"),
     [
         pytest.param(
             near(make_pod_term(ZONE, WEB)),
@@ -116,12 +116,12 @@ def test_extension_points() -> None:
         ),
     ],
 )
-def test_affinity(pod: Pod, placed: Mapping[str, list[Pod]], rejected: set[str]) -> None:
-    assert ask(pod, zones(placed)).rejected() == dict.fromkeys(rejected, TOO_FAR)
+def test_affinity(pod: Pod, assigned: Mapping[str, list[Pod]], rejected: set[str]) -> None:
+    assert ask(pod, zones(assigned)).rejected() == dict.fromkeys(rejected, TOO_FAR)
 
 
 @pytest.mark.parametrize(
-    ("pod", "placed", "rejected"),
+    ("pod", "assigned", "rejected"),
     [
         pytest.param(
             away(make_pod_term(ZONE, WEB)),
@@ -149,12 +149,12 @@ def test_affinity(pod: Pod, placed: Mapping[str, list[Pod]], rejected: set[str])
         ),
     ],
 )
-def test_anti_affinity(pod: Pod, placed: Mapping[str, list[Pod]], rejected: set[str]) -> None:
-    assert ask(pod, zones(placed)).rejected() == dict.fromkeys(rejected, TOO_NEAR)
+def test_anti_affinity(pod: Pod, assigned: Mapping[str, list[Pod]], rejected: set[str]) -> None:
+    assert ask(pod, zones(assigned)).rejected() == dict.fromkeys(rejected, TOO_NEAR)
 
 
 @pytest.mark.parametrize(
-    ("pod", "placed", "rejected"),
+    ("pod", "assigned", "rejected"),
     [
         pytest.param(
             make_pod("incoming", labels=WEB),
@@ -183,9 +183,9 @@ def test_anti_affinity(pod: Pod, placed: Mapping[str, list[Pod]], rejected: set[
     ],
 )
 def test_anti_affinity_of_pods_already_there(
-    pod: Pod, placed: Mapping[str, list[Pod]], rejected: set[str]
+    pod: Pod, assigned: Mapping[str, list[Pod]], rejected: set[str]
 ) -> None:
-    asked = ask(pod, zones(placed))
+    asked = ask(pod, zones(assigned))
     assert asked.rejected() == dict.fromkeys(rejected, KEPT_AWAY)
     assert (asked.pre_filter in (SKIP, SKIP_FOR_SIGNATURE)) is not bool(rejected)
 
@@ -265,7 +265,7 @@ def test_namespaces_of_the_pods_own_terms(term: PodAffinityTerm, placed_in: str,
         pytest.param(make_selector({"team": "a"}), True, id="its labels match"),
         pytest.param(make_selector({"team": "b"}), False, id="they do not"),
         pytest.param(
-            make_selector({}, make_expression("team", "DoesNotExist")), False, id="they are looked at, here"
+            make_selector({}, make_expression("team", "DoesNotExist")), False, id="they are evaluated, here"
         ),
     ],
 )

@@ -19,7 +19,7 @@ from bayplan.testing.builders import (
     make_pod_term,
 )
 
-from ..judging import registrations, wakes
+from ..evaluating import registrations, wakes
 from .clusters import DB, REPELS_WEB, WEB, ZONE, away, near
 
 

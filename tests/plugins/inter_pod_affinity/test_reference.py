@@ -33,8 +33,8 @@ from bayplan.testing.builders import (
     make_selector,
 )
 
-from ..judging import make_cluster, suppose
-from .clusters import HOST, KEPT_AWAY, NOW, TOO_FAR, TOO_NEAR, ZONE, Verdict, ask, labels, terms
+from ..evaluating import make_cluster, suppose
+from .clusters import HOST, KEPT_AWAY, NOW, TOO_FAR, TOO_NEAR, ZONE, Rejection, ask, labels, terms
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
@@ -58,18 +58,18 @@ class World:
     """Nodes, who is on them, and namespaces, as plain objects."""
 
     nodes: list[Node]
-    placed: dict[str, list[Pod]] = field(default_factory=dict)
+    assigned: dict[str, list[Pod]] = field(default_factory=dict)
     namespaces: list[Namespace] = field(default_factory=list)
 
     def cluster(self) -> Cluster:
-        cluster = make_cluster(self.nodes, self.placed)
+        cluster = make_cluster(self.nodes, self.assigned)
         for namespace in self.namespaces:
             cluster.objects.put(namespace)
         return cluster
 
     def everybody(self) -> Iterator[tuple[Pod, Node]]:
         for node in self.nodes:
-            for pod in self.placed.get(node.name, ()):
+            for pod in self.assigned.get(node.name, ()):
                 yield pod, node
 
 
@@ -145,7 +145,7 @@ class PlainAffinity:
                     if not counts[pair]:
                         del counts[pair]
 
-    def verdict(self, node: Node) -> Verdict | None:
+    def rejection(self, node: Node) -> Rejection | None:
         own = terms_of(self.pod, anti=False)
         unmet = False
         for term in own:
@@ -234,7 +234,7 @@ def worlds(draw: st.DrawFn) -> World:
     world = World(nodes)
     for number in range(draw(st.integers(0, 7))):
         name = f"n{draw(st.integers(0, len(nodes) - 1))}"
-        world.placed.setdefault(name, []).append(draw(some_pods(f"p{number}")))
+        world.assigned.setdefault(name, []).append(draw(some_pods(f"p{number}")))
     for name in draw(st.lists(st.sampled_from(("default", "other")), unique=True)):
         team = draw(st.sampled_from(({}, {"team": "a"}, {"team": "b"})))
         world.namespaces.append(make_namespace(name, labels=team))
@@ -250,7 +250,9 @@ def test_filter_agrees_with_the_plain_rule(world: World, pod: Pod) -> None:
     plain = PlainAffinity(pod, world)
     asked = ask(pod, world.cluster())
     assert (asked.pre_filter in (SKIP, SKIP_FOR_SIGNATURE)) is plain.skips
-    expected = {node.name: verdict for node in world.nodes if (verdict := plain.verdict(node)) is not None}
+    expected = {
+        node.name: rejection for node in world.nodes if (rejection := plain.rejection(node)) is not None
+    }
     assert asked.rejected() == expected
 
 
@@ -277,7 +279,7 @@ def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.D
     gone: dict[str, list[Pod]] = {}
     added: dict[str, list[Pod]] = {}
     for node in world.nodes:
-        here = world.placed.get(node.name, [])
+        here = world.assigned.get(node.name, [])
         gone[node.name] = (
             data.draw(st.lists(st.sampled_from(here), unique_by=lambda pod: pod.uid)) if here else []
         )
@@ -292,7 +294,7 @@ def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.D
             plain.change(other, node, -1)
         for other in added[node.name]:
             plain.change(other, node, 1)
-        assert (None if status is None else (status.code, status.reasons)) == plain.verdict(node), node.name
+        assert (None if status is None else (status.code, status.reasons)) == plain.rejection(node), node.name
 
 
 def test_the_cost_of_terms_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from bayplan.testing.builders import (
     make_pod_term,
 )
 
-from ..judging import make_cluster
+from ..evaluating import make_cluster
 from .clusters import DB, HOST, WEB, ZONE, ask, zones
 
 
@@ -32,7 +32,7 @@ def avoids(weight: int, term: PodAffinityTerm) -> Affinity:
 
 
 @pytest.mark.parametrize(
-    ("pod", "placed", "raw", "normal"),
+    ("pod", "assigned", "raw", "normal"),
     [
         pytest.param(
             make_pod("incoming", affinity=prefers(5, make_pod_term(ZONE, WEB))),
@@ -78,20 +78,20 @@ def avoids(weight: int, term: PodAffinityTerm) -> Affinity:
         ),
     ],
 )
-def test_scores(pod: Pod, placed: Mapping[str, list[Pod]], raw: list[int], normal: list[int]) -> None:
-    asked = ask(pod, zones(placed))
+def test_scores(pod: Pod, assigned: Mapping[str, list[Pod]], raw: list[int], normal: list[int]) -> None:
+    asked = ask(pod, zones(assigned))
     assert (asked.scores(), asked.normalized()) == (raw, normal)
 
 
 def test_scores_that_are_all_equal_come_to_nothing() -> None:
-    placed = {name: [make_pod(name, labels=WEB)] for name in ("a1", "b1")}
-    cluster = make_cluster([make_node(name, labels={HOST: name}) for name in placed], placed)
+    assigned = {name: [make_pod(name, labels=WEB)] for name in ("a1", "b1")}
+    cluster = make_cluster([make_node(name, labels={HOST: name}) for name in assigned], assigned)
     pod = make_pod("incoming", affinity=prefers(9, make_pod_term(HOST, WEB)))
     assert ask(pod, cluster).normalized() == [0, 0]
 
 
 @pytest.mark.parametrize(
-    ("pod", "placed", "args"),
+    ("pod", "assigned", "args"),
     [
         pytest.param(make_pod("incoming", labels=WEB), {}, {}, id="nobody there"),
         pytest.param(
@@ -117,18 +117,20 @@ def test_scores_that_are_all_equal_come_to_nothing() -> None:
         ),
     ],
 )
-def test_nothing_to_score(pod: Pod, placed: Mapping[str, list[Pod]], args: dict[str, int | bool]) -> None:
-    assert ask(pod, zones(placed), **args).pre_score in (SKIP, SKIP_FOR_SIGNATURE)
+def test_nothing_to_score(pod: Pod, assigned: Mapping[str, list[Pod]], args: dict[str, int | bool]) -> None:
+    assert ask(pod, zones(assigned), **args).pre_score in (SKIP, SKIP_FOR_SIGNATURE)
 
 
 def test_wishes_of_others_count_where_the_pod_has_some_of_its_own() -> None:
     """They are ignored only for pods without preferences."""
     pod = make_pod("incoming", labels=WEB, affinity=prefers(1, make_pod_term(ZONE, DB)))
-    placed = {"a1": [make_pod("w", affinity=prefers(7, make_pod_term(ZONE, WEB)))]}
-    asked = ask(pod, zones(placed), ignore_preferred_terms_of_existing_pods=True)
+    assigned = {"a1": [make_pod("w", affinity=prefers(7, make_pod_term(ZONE, WEB)))]}
+    asked = ask(pod, zones(assigned), ignore_preferred_terms_of_existing_pods=True)
     assert asked.scores() == [7, 7, 0, 0, 0]
 
 
 def test_what_a_need_of_others_is_worth() -> None:
-    placed = {"a1": [make_pod("w", affinity=make_pod_affinity(required=[make_pod_term(HOST, WEB)]))]}
-    assert ask(make_pod("incoming", labels=WEB), zones(placed), hard_pod_affinity_weight=30).scores()[0] == 30
+    assigned = {"a1": [make_pod("w", affinity=make_pod_affinity(required=[make_pod_term(HOST, WEB)]))]}
+    assert (
+        ask(make_pod("incoming", labels=WEB), zones(assigned), hard_pod_affinity_weight=30).scores()[0] == 30
+    )

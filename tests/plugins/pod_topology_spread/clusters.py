@@ -23,7 +23,7 @@ from bayplan.testing.builders import (
     make_pod,
 )
 
-from ..judging import Asked, make_cluster
+from ..evaluating import Asked, make_cluster
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 

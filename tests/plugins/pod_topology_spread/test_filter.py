@@ -22,7 +22,7 @@ from bayplan.testing.builders import (
     make_spread,
 )
 
-from ..judging import make_cluster, points
+from ..evaluating import make_cluster, points
 from .clusters import HOST, NO_LABEL, TOO_MANY, WEB, ZONE, ask, hosts, web, webs, zoned
 
 
@@ -45,7 +45,7 @@ def test_extension_points() -> None:
             id="too few domains: as if one were empty",
         ),
         pytest.param((2, 2, 1), {"max_skew": 2, "min_domains": 3}, WEB, set(), id="enough domains"),
-        pytest.param((2, 2, 2), {}, WEB, set(), id="all alike"),
+        pytest.param((2, 2, 2), {}, WEB, set(), id="all equal"),
         pytest.param((5,), {}, WEB, set(), id="one domain is never skewed"),
     ],
 )

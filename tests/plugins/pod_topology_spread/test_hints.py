@@ -18,7 +18,7 @@ from bayplan.testing.builders import (
     make_toleration,
 )
 
-from ..judging import registrations, wakes
+from ..evaluating import registrations, wakes
 from .clusters import WEB, ZONE, zoned
 
 
@@ -56,7 +56,7 @@ TOLERANT = make_pod(
             None,
             make_pod("x", labels=WEB, nominated_node="a"),
             True,
-            id="one that is promised a node",
+            id="one that is nominated to a node",
         ),
         pytest.param(
             WAITING,

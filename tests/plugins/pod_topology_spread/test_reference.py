@@ -31,7 +31,7 @@ from bayplan.testing.builders import (
     make_toleration,
 )
 
-from ..judging import make_cluster, suppose
+from ..evaluating import make_cluster, suppose
 from .clusters import HOST, NO_LABEL, NOW, TOO_MANY, WEB, ZONE, ask, asked_about, labels
 
 
@@ -68,10 +68,10 @@ class World:
     """Nodes and who is on them, as plain objects."""
 
     nodes: list[Node]
-    placed: dict[str, list[Pod]] = field(default_factory=dict)
+    assigned: dict[str, list[Pod]] = field(default_factory=dict)
 
     def cluster(self) -> Cluster:
-        return make_cluster(self.nodes, self.placed)
+        return make_cluster(self.nodes, self.assigned)
 
 
 class PlainSpread:
@@ -114,7 +114,7 @@ class PlainSpread:
             other.namespace == self.pod.namespace
             and not other.is_terminating
             and selects(selector, other.labels)
-            for other in self.world.placed.get(node.name, ())
+            for other in self.world.assigned.get(node.name, ())
         )
 
     def change(self, other: Pod, node: Node, by: int) -> None:
@@ -125,7 +125,7 @@ class PlainSpread:
             if self.accepts(constraint, node) and selects(narrowed(constraint, self.pod), other.labels):
                 self.counts[place][node.labels[constraint.topology_key]] += by
 
-    def verdict(self, node: Node) -> tuple[Code, tuple[str, ...]] | None:
+    def rejection(self, node: Node) -> tuple[Code, tuple[str, ...]] | None:
         for constraint, counts in zip(self.constraints, self.counts, strict=True):
             value = node.labels.get(constraint.topology_key)
             if value is None:
@@ -230,7 +230,7 @@ def worlds(draw: st.DrawFn) -> World:
         nodes.append(make_node(f"n{number}", labels=own, taints=taints))
     world = World(nodes)
     for number in range(draw(st.integers(0, 10))):
-        world.placed.setdefault(f"n{draw(st.integers(0, len(nodes) - 1))}", []).append(
+        world.assigned.setdefault(f"n{draw(st.integers(0, len(nodes) - 1))}", []).append(
             draw(placed_pods(f"p{number}"))
         )
     return world
@@ -278,7 +278,9 @@ plainly = settings(max_examples=80, derandomize=True, deadline=None, suppress_he
 @given(world=worlds(), pod=spread_pods(hard=True))
 def test_filter_agrees_with_the_plain_rule(world: World, pod: Pod) -> None:
     plain = PlainSpread(pod, world, "DoNotSchedule")
-    expected = {node.name: verdict for node in world.nodes if (verdict := plain.verdict(node)) is not None}
+    expected = {
+        node.name: rejection for node in world.nodes if (rejection := plain.rejection(node)) is not None
+    }
     assert ask(pod, world.cluster()).rejected() == expected
 
 
@@ -312,7 +314,7 @@ def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.D
     gone: dict[str, list[Pod]] = {}
     added: dict[str, list[Pod]] = {}
     for node in world.nodes:
-        here = world.placed.get(node.name, [])
+        here = world.assigned.get(node.name, [])
         gone[node.name] = (
             data.draw(st.lists(st.sampled_from(here), unique_by=lambda pod: pod.uid)) if here else []
         )
@@ -328,4 +330,4 @@ def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.D
             plain.change(other, node, -1)
         for other in added[node.name]:
             plain.change(other, node, 1)
-        assert (None if status is None else (status.code, status.reasons)) == plain.verdict(node), node.name
+        assert (None if status is None else (status.code, status.reasons)) == plain.rejection(node), node.name

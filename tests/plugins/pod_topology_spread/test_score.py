@@ -20,7 +20,7 @@ from bayplan.testing.builders import (
     make_spread,
 )
 
-from ..judging import make_cluster
+from ..evaluating import make_cluster
 from .clusters import HOST, TOO_MANY, WEB, ZONE, ask, asked_about, hosts, web, webs, zoned
 
 

@@ -30,7 +30,7 @@ from bayplan.testing.builders import (
     make_storage_class,
 )
 
-from ..volume_judging import Verdict, judged, storage_cluster
+from ..volume_evaluating import Rejection, evaluate, storage_cluster
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 
@@ -53,12 +53,12 @@ MADE = make_storage_class("made", provisioner=DRIVER)
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-def refused(*reasons: str) -> Verdict:
+def rejected(*reasons: str) -> Rejection:
     return Code.UNRESOLVABLE, frozenset(reasons)
 
 
-def verdicts(pod: Pod, *objects: Object) -> Any:
-    return judged(VolumeBinding(), pod, storage_cluster(NODES, STATIC, MADE, *objects))
+def rejections(pod: Pod, *objects: Object) -> Any:
+    return evaluate(VolumeBinding(), pod, storage_cluster(NODES, STATIC, MADE, *objects))
 
 
 def pinned(name: str, *terms: Any, **fields: Any) -> PersistentVolume:

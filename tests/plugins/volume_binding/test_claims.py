@@ -44,9 +44,9 @@ from bayplan.testing.builders import (
     make_storage_class,
 )
 
-from ..judging import points
-from ..volume_judging import judged, storage_cluster
-from .clusters import BOUND, HOST, LONG_AGO, MADE, NODES, ZONE, pinned, refused, verdicts
+from ..evaluating import points
+from ..volume_evaluating import evaluate, storage_cluster
+from .clusters import BOUND, HOST, LONG_AGO, MADE, NODES, ZONE, pinned, rejected, rejections
 
 
 def test_its_points_are_upstreams() -> None:
@@ -141,13 +141,13 @@ OWN = make_owner("Pod", "p", uid="pod/default/p", api_version="v1")
     ],
 )
 def test_claims_that_are_not_ready_reject_the_pod(pod: Pod, objects: list[Object], answer: Status) -> None:
-    assert verdicts(pod, *objects) == answer
+    assert rejections(pod, *objects) == answer
 
 
 def test_the_claim_of_an_ephemeral_volume_counts() -> None:
     claim = make_pvc("p-e", volume="v", owner=OWN)
-    assert verdicts(EPHEMERAL, claim, make_pv("v", on_nodes_with={ZONE: ["a"]})) == {
-        "m": refused(REASON_AFFINITY)
+    assert rejections(EPHEMERAL, claim, make_pv("v", on_nodes_with={ZONE: ["a"]})) == {
+        "m": rejected(REASON_AFFINITY)
     }
 
 
@@ -194,28 +194,28 @@ def test_the_claim_of_an_ephemeral_volume_counts() -> None:
     ],
 )
 def test_a_bound_volume_ties_the_pod_to_the_nodes_it_reaches(volume: PersistentVolume, reached: str) -> None:
-    found = verdicts(make_pod(claims=["c"]), BOUND, volume)
-    assert found == {name: refused(REASON_AFFINITY) for name in "nm" if name not in reached}
+    found = rejections(make_pod(claims=["c"]), BOUND, volume)
+    assert found == {name: rejected(REASON_AFFINITY) for name in "nm" if name not in reached}
 
 
 def test_a_bound_claim_whose_volume_is_gone_fits_nowhere() -> None:
-    assert verdicts(make_pod(claims=["c"]), BOUND) == dict.fromkeys("nm", refused(REASON_LOST_VOLUME))
+    assert rejections(make_pod(claims=["c"]), BOUND) == dict.fromkeys("nm", rejected(REASON_LOST_VOLUME))
 
 
 def test_the_first_bound_claim_that_fails_decides() -> None:
     claims = [make_pvc("c", volume="v"), make_pvc("d", volume="gone")]
-    found = verdicts(make_pod(claims=["c", "d"]), *claims, make_pv("v", on_nodes_with={ZONE: ["a"]}))
-    assert found == {"n": refused(REASON_LOST_VOLUME), "m": refused(REASON_AFFINITY)}
+    found = rejections(make_pod(claims=["c", "d"]), *claims, make_pv("v", on_nodes_with={ZONE: ["a"]}))
+    assert found == {"n": rejected(REASON_LOST_VOLUME), "m": rejected(REASON_AFFINITY)}
 
 
 def test_bound_and_unbound_claims_add_up_their_reasons() -> None:
-    found = verdicts(
+    found = rejections(
         make_pod(claims=["c", "d"]),
         BOUND,
         make_pv("v", on_nodes_with={ZONE: ["a"]}),
         make_pvc("d", storage_class="static"),
     )
-    assert found == {"n": refused(REASON_NO_VOLUME), "m": refused(REASON_AFFINITY, REASON_NO_VOLUME)}
+    assert found == {"n": rejected(REASON_NO_VOLUME), "m": rejected(REASON_AFFINITY, REASON_NO_VOLUME)}
 
 
 def gce(volume: PersistentVolume) -> PersistentVolume:
@@ -249,8 +249,8 @@ def test_a_volume_follows_its_plugin_to_csi(moved: str | None, reached: str) -> 
         gce(make_pv("v", on_nodes_with={ZONE: ["a"]})),
         *csi_nodes,
     )
-    found = judged(VolumeBinding(), make_pod(claims=["c"]), cluster)
-    assert found == {name: refused(REASON_AFFINITY) for name in "nm" if name not in reached}
+    found = evaluate(VolumeBinding(), make_pod(claims=["c"]), cluster)
+    assert found == {name: rejected(REASON_AFFINITY) for name in "nm" if name not in reached}
 
 
 def test_a_volume_that_does_not_translate_is_an_error_where_its_plugin_has_moved() -> None:
@@ -262,5 +262,5 @@ def test_a_volume_that_does_not_translate_is_an_error_where_its_plugin_has_moved
         "could not translate pv: failed to translate Kubernetes ID to EBS Volume ID "
         "Invalid format for AWS volume (aws://a/1)"
     )
-    found = verdicts(make_pod(claims=["c"]), BOUND, volume, make_csi_node("n", annotations=note))
-    assert found == {"n": (Code.ERROR, frozenset({text})), "m": refused(REASON_AFFINITY)}
+    found = rejections(make_pod(claims=["c"]), BOUND, volume, make_csi_node("n", annotations=note))
+    assert found == {"n": (Code.ERROR, frozenset({text})), "m": rejected(REASON_AFFINITY)}

@@ -23,7 +23,7 @@ from bayplan.testing.builders import (
     make_selector,
 )
 
-from .clusters import EXACT, FREE, HOST, LONG_AGO, WANTS, ZONE, offered, refused, reserved, verdicts
+from .clusters import EXACT, FREE, HOST, LONG_AGO, WANTS, ZONE, offered, rejected, rejections, reserved
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ from .clusters import EXACT, FREE, HOST, LONG_AGO, WANTS, ZONE, offered, refused
 def test_a_claim_takes_a_free_volume_that_will_do(
     claim: PersistentVolumeClaim, volume: PersistentVolume, fits: bool
 ) -> None:
-    found = verdicts(make_pod(claims=["c"]), claim, volume)
-    assert found == ({} if fits else dict.fromkeys("nm", refused(REASON_NO_VOLUME)))
+    found = rejections(make_pod(claims=["c"]), claim, volume)
+    assert found == ({} if fits else dict.fromkeys("nm", rejected(REASON_NO_VOLUME)))
 
 
 @pytest.mark.parametrize(
@@ -89,17 +89,17 @@ def test_a_claim_takes_a_free_volume_that_will_do(
 def test_a_volume_that_is_kept_for_the_claim_is_taken_or_none(
     volumes: list[PersistentVolume], fitting: str
 ) -> None:
-    found = verdicts(make_pod(claims=["c"]), WANTS, *volumes)
-    assert found == {name: refused(REASON_NO_VOLUME) for name in "nm" if name not in fitting}
+    found = rejections(make_pod(claims=["c"]), WANTS, *volumes)
+    assert found == {name: rejected(REASON_NO_VOLUME) for name in "nm" if name not in fitting}
 
 
 def test_each_volume_is_given_once() -> None:
     claims = [replace(WANTS, metadata=make_pvc(name).metadata) for name in "cd"]
     on_n = [make_pv(f"v{i}", on_nodes_with={HOST: ["n"]}, **EXACT) for i in range(2)]
-    pod, short = make_pod(claims=["c", "d"]), refused(REASON_NO_VOLUME)
-    assert verdicts(pod, *claims, on_n[0]) == {"n": short, "m": short}
-    assert verdicts(pod, *claims, *on_n) == {"m": short}
-    assert verdicts(pod, *claims, on_n[0], FREE) == {"m": short}
+    pod, short = make_pod(claims=["c", "d"]), rejected(REASON_NO_VOLUME)
+    assert rejections(pod, *claims, on_n[0]) == {"n": short, "m": short}
+    assert rejections(pod, *claims, *on_n) == {"m": short}
+    assert rejections(pod, *claims, on_n[0], FREE) == {"m": short}
 
 
 def test_a_selector_that_is_invalid_is_an_error() -> None:
@@ -110,5 +110,5 @@ def test_a_selector_that_is_invalid_is_an_error() -> None:
         "error creating internal label selector for claim: default/c: "
         '"Near" is not a valid label selector operator'
     )
-    found = verdicts(make_pod(claims=["c"]), claim)
+    found = rejections(make_pod(claims=["c"]), claim)
     assert found == dict.fromkeys("nm", (Code.ERROR, frozenset({text})))

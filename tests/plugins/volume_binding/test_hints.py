@@ -27,7 +27,7 @@ from bayplan.testing.builders import (
     make_pvc,
 )
 
-from ..judging import registrations, wakes
+from ..evaluating import registrations, wakes
 from .clusters import BOUND, DRIVER, FREE, KEEPS_COUNT, MADE, NODES, allowing, room, where
 
 

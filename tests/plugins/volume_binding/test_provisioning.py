@@ -25,7 +25,7 @@ from bayplan.testing.builders import (
     make_storage_class,
 )
 
-from .clusters import DRIVER, HOST, KEEPS_COUNT, MADE, ZONE, allowing, refused, room, verdicts, where
+from .clusters import DRIVER, HOST, KEEPS_COUNT, MADE, ZONE, allowing, rejected, rejections, room, where
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ from .clusters import DRIVER, HOST, KEEPS_COUNT, MADE, ZONE, allowing, refused, 
     ],
 )
 def test_volumes_are_made_where_the_class_allows_it(storage_class: Object, fitting: str) -> None:
-    found = verdicts(make_pod(claims=["c"]), make_pvc("c", storage_class="made"), storage_class)
-    assert found == {name: refused(REASON_NO_VOLUME) for name in "nm" if name not in fitting}
+    found = rejections(make_pod(claims=["c"]), make_pvc("c", storage_class="made"), storage_class)
+    assert found == {name: rejected(REASON_NO_VOLUME) for name in "nm" if name not in fitting}
 
 
 @pytest.mark.parametrize(
@@ -96,21 +96,21 @@ def test_volumes_are_made_where_the_class_allows_it(storage_class: Object, fitti
     ],
 )
 def test_volumes_are_made_where_the_driver_has_room(objects: list[Object], fitting: str) -> None:
-    found = verdicts(make_pod(claims=["c"]), make_pvc("c", storage_class="made"), *objects)
-    assert found == {name: refused(REASON_NO_ROOM) for name in "nm" if name not in fitting}
+    found = rejections(make_pod(claims=["c"]), make_pvc("c", storage_class="made"), *objects)
+    assert found == {name: rejected(REASON_NO_ROOM) for name in "nm" if name not in fitting}
 
 
 def test_a_claim_of_no_size_needs_no_room() -> None:
     claim = make_pvc("c", storage_class="made")
     claim = replace(claim, spec=replace(claim.spec, resources=replace(claim.spec.resources, requests={})))
-    assert verdicts(make_pod(claims=["c"]), claim, KEEPS_COUNT) == {}
+    assert rejections(make_pod(claims=["c"]), claim, KEEPS_COUNT) == {}
 
 
 def test_a_volume_is_made_where_no_free_one_reaches() -> None:
     free = make_pv("v", storage_class="made", on_nodes_with={ZONE: ["a"]})
     pod, claim = make_pod(claims=["c"]), make_pvc("c", storage_class="made")
-    assert verdicts(pod, claim, free) == {}
-    assert verdicts(pod, claim, free, KEEPS_COUNT) == {"m": refused(REASON_NO_ROOM)}
+    assert rejections(pod, claim, free) == {}
+    assert rejections(pod, claim, free, KEEPS_COUNT) == {"m": rejected(REASON_NO_ROOM)}
 
 
 def test_the_first_claim_that_cannot_be_made_decides() -> None:
@@ -118,18 +118,18 @@ def test_the_first_claim_that_cannot_be_made_decides() -> None:
     claims = [make_pvc("c", storage_class="made", storage="2Gi"), make_pvc("d", storage_class="elsewhere")]
     elsewhere = make_storage_class("elsewhere", provisioner=DRIVER, allowed=[{ZONE: ["a"]}])
     capacity = make_csi_capacity("k", "elsewhere", capacity="5Gi", on_nodes_with={})
-    found = verdicts(make_pod(claims=["c", "d"]), *claims, elsewhere, KEEPS_COUNT, capacity)
-    assert found == {"n": refused(REASON_NO_ROOM), "m": refused(REASON_NO_VOLUME)}
+    found = rejections(make_pod(claims=["c", "d"]), *claims, elsewhere, KEEPS_COUNT, capacity)
+    assert found == {"n": rejected(REASON_NO_ROOM), "m": rejected(REASON_NO_VOLUME)}
 
 
 def test_a_volume_that_is_being_made_ties_the_pod_to_its_node() -> None:
     """A free volume is not looked for any more, and the place is checked again."""
     claim = make_pvc("c", storage_class="made", selected_node="n")
     pod, free = make_pod(claims=["c"]), make_pv("v", storage_class="made")
-    assert verdicts(pod, claim, free) == {"m": refused(REASON_NO_VOLUME)}
-    assert verdicts(pod, claim, free, KEEPS_COUNT) == {
-        "n": refused(REASON_NO_ROOM),
-        "m": refused(REASON_NO_VOLUME),
+    assert rejections(pod, claim, free) == {"m": rejected(REASON_NO_VOLUME)}
+    assert rejections(pod, claim, free, KEEPS_COUNT) == {
+        "n": rejected(REASON_NO_ROOM),
+        "m": rejected(REASON_NO_VOLUME),
     }
 
 
@@ -138,5 +138,5 @@ def test_on_other_nodes_than_the_selected_one_nothing_else_is_asked() -> None:
         make_pvc("c", storage_class="made", selected_node="n"),
         make_pvc("d", storage_class="static", selector=make_selector(None, make_expression("k", "Near"))),
     ]
-    found = verdicts(make_pod(claims=["c", "d"]), *claims)
-    assert (found["n"][0], found["m"]) == (Code.ERROR, refused(REASON_NO_VOLUME))
+    found = rejections(make_pod(claims=["c", "d"]), *claims)
+    assert (found["n"][0], found["m"]) == (Code.ERROR, rejected(REASON_NO_VOLUME))

@@ -35,8 +35,8 @@ from bayplan.testing.builders import (
     make_pvc,
 )
 
-from ..volume_judging import judged, storage_cluster
-from .clusters import HOST, MADE, NODES, SELECTED, STATIC, WANTS, refused, reserved
+from ..volume_evaluating import evaluate, storage_cluster
+from .clusters import HOST, MADE, NODES, SELECTED, STATIC, WANTS, rejected, reserved
 
 
 class Scheduler:
@@ -120,13 +120,13 @@ def test_what_was_reserved_is_seen_by_the_next_pod_until_it_is_taken_back() -> N
     before = changes.freshness(changes.kinds(VolumeBinding.depends_on.kinds))
     before.mark_current()
     plugin.reserve(state, BOTH, "n")
-    nowhere = dict.fromkeys("nm", refused(REASON_NO_VOLUME))
-    assert judged(plugin, other, cluster) == nowhere
-    assert judged(plugin, make_pod("twin", claims=["d"]), cluster) == {"m": refused(REASON_NO_VOLUME)}
+    nowhere = dict.fromkeys("nm", rejected(REASON_NO_VOLUME))
+    assert evaluate(plugin, other, cluster) == nowhere
+    assert evaluate(plugin, make_pod("twin", claims=["d"]), cluster) == {"m": rejected(REASON_NO_VOLUME)}
     assert not before.is_current
     plugin.unreserve(state, BOTH, "n")
-    assert judged(plugin, other, cluster) == {"m": refused(REASON_NO_VOLUME)}
-    assert judged(plugin, make_pod("twin", claims=["d"]), cluster) == {}
+    assert evaluate(plugin, other, cluster) == {"m": rejected(REASON_NO_VOLUME)}
+    assert evaluate(plugin, make_pod("twin", claims=["d"]), cluster) == {}
 
 
 def test_what_the_server_says_later_goes_before_what_was_reserved() -> None:

@@ -46,7 +46,7 @@ def test_what_opens_a_gate(event: ClusterEvent, opened: bool) -> None:
 
 
 def test_hints_of_all_rejectors_are_asked_once_the_event_is_the_gates() -> None:
-    """The gate's hint says no, but the event also helps the plugin that rejected the pod before."""
+    """The gate's hint returns False, but the event also helps the plugin that rejected the pod before."""
     gate = Gate(wakes=[event_with_hint(Resource.NODE, Action.ADD, lambda pod, old, new: False)])
     world = World(gate, make_filter("Fit"))
     world.add()

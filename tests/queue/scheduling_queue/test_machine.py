@@ -51,7 +51,7 @@ def vowels_only(pod: Pod, old: Any, new: Any) -> bool:
 
 
 class Life:
-    """One of the two queues, with its own gates so that both are asked alike."""
+    """One of the two queues, with its own gates so that both are called equally."""
 
     def __init__(self, pop_from_backoff: bool) -> None:
         self.gates = Gate(), OtherGate(wakes=[event_with_hint(Resource.POD, Action.DELETE)])
@@ -236,7 +236,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(event=st.sampled_from(EVENTS), limit=st.sampled_from([None, 0, 1]))
     def happen(self, event: ClusterEvent, limit: int | None) -> None:
-        """Visiting only pods that an event may concern comes to the same as judging every pod."""
+        """Visiting only pods that an event may concern comes to the same as evaluating every pod."""
         expected = {name for name, info in self.waiting.items() if self.is_moved(info, event, limit)}
         before = {name: self.entries(name) for name in self.waiting}
         for world in self.worlds:

@@ -64,7 +64,7 @@ INFEASIBLE = Condition(type="PodResizePending", status="True", reason="Infeasibl
     [
         pytest.param(make_pod(), make_pod(labels={"a": "b"}), ["UpdatePodLabel"], id="a label came"),
         pytest.param(make_pod(), make_pod(annotations={"a": "b"}), ["Update"], id="an annotation came"),
-        pytest.param(make_pod(), make_pod(), ["Update"], id="nothing that scheduling looks at"),
+        pytest.param(make_pod(), make_pod(), ["Update"], id="nothing that scheduling reads"),
         pytest.param(make_pod(cpu="2"), make_pod(cpu="1"), ["UpdatePodScaleDown"], id="less cpu"),
         pytest.param(make_pod(cpu="1"), make_pod(cpu="2"), ["Update"], id="more cpu"),
         pytest.param(make_pod(cpu="1"), make_pod(cpu="1000m"), ["Update"], id="the same cpu in other words"),

@@ -60,7 +60,7 @@ WAITING: Short = (BindingStep.WAITING, "Permit", ("A",), "")
                     "rejected due to timeout after waiting 5s at plugin A",
                 ),
             ],
-            id="waiting in vain",
+            id="rejected after waiting",
         ),
         pytest.param(
             [plugin("A", pre_bind_pre_flight=lambda *_: None, pre_bind=_stops)],

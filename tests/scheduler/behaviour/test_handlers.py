@@ -136,7 +136,9 @@ NODE = make_node("n", labels={"zone": "a"})
         pytest.param(finished, ["AssignedPodDelete"], id="a running pod ends"),
         pytest.param(lambda world: world.delete("other"), [], id="a waiting pod of another scheduler goes"),
         pytest.param(
-            lambda world: world.update("gated", labelled), [], id="a waiting pod changes: only it is judged"
+            lambda world: world.update("gated", labelled),
+            [],
+            id="a waiting pod changes: only it is evaluated",
         ),
         pytest.param(lambda world: world.delete("gated"), [], id="a waiting pod without a nomination goes"),
         pytest.param(created(make_node("m")), ["NodeAdd"], id="a node comes"),

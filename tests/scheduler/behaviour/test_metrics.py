@@ -179,7 +179,7 @@ points_by_story = pytest.mark.parametrize(
             id="a pod waits for its permit",
         ),
         pytest.param(still_waiting, HELD, id="while it waits, the points before are observed already"),
-        pytest.param(kept_waiting, {**HELD, ("Unreserve", S): 1}, id="it waits in vain"),
+        pytest.param(kept_waiting, {**HELD, ("Unreserve", S): 1}, id="its wait ends with a rejection"),
         pytest.param(
             turned_away, {**RESERVED, ("Permit", NO): 1, ("Unreserve", S): 1}, id="Permit turns it away"
         ),
@@ -195,7 +195,7 @@ points_by_story = pytest.mark.parametrize(
         pytest.param(
             unknown_claim,
             {("PreEnqueue", S): 1, ("PreFilter", NEVER): 1, ("PostFilter", ERROR): 1},
-            id="no node is looked at",
+            id="no node is evaluated",
         ),
         pytest.param(
             room_made,
@@ -241,7 +241,7 @@ SCORED = {
     [
         pytest.param(bound, {**FILTERED, **SCORED}, id="those that skip a pod have no say"),
         pytest.param(bound_to_the_only_node, FILTERED, id="nobody scores a single node"),
-        pytest.param(too_large, FILTERED, id="all filters, whichever of them said no"),
+        pytest.param(too_large, FILTERED, id="all filters, whichever of them rejects"),
         pytest.param(
             unknown_claim,
             {**PRE_FILTERED, ("PreFilter", "VolumeRestrictions"): 1.0},
@@ -272,7 +272,7 @@ def test_plugins_that_have_a_say(story: Story, expected: dict[tuple[str, str], f
         ),
         pytest.param(room_made, "pod_scheduling_attempts", {(): 2}, id="pods that were scheduled"),
         pytest.param(room_made, "preemption_attempts_total", {(): 1}, id="preemption was tried"),
-        pytest.param(too_large, "preemption_attempts_total", {(): 1}, id="in vain, too"),
+        pytest.param(too_large, "preemption_attempts_total", {(): 1}, id="without success, too"),
         pytest.param(room_made, "preemption_victims", {(): 1}, id="one victim"),
         pytest.param(
             room_made,
@@ -302,7 +302,7 @@ def test_plugins_that_have_a_say(story: Story, expected: dict[tuple[str, str], f
         pytest.param(too_large, "unschedulable_pods", {("NodeResourcesFit",): 1}, id="because of its size"),
         pytest.param(not_bound, "pending_pods", {("backoff",): 1}, id="backing off"),
         pytest.param(allowed, "permit_wait_duration_seconds", {(S,): 1}, id="waited and was allowed"),
-        pytest.param(kept_waiting, "permit_wait_duration_seconds", {(NO,): 1}, id="waited in vain"),
+        pytest.param(kept_waiting, "permit_wait_duration_seconds", {(NO,): 1}, id="rejected after waiting"),
         pytest.param(still_waiting, "goroutines", {("binding",): 1}, id="a binding under way"),
         pytest.param(still_waiting, "inflight_events", {("PodPopped",): 1}, id="a pod in flight"),
         pytest.param(

@@ -89,7 +89,7 @@ async def test_a_nominated_place_may_be_taken_by_a_pod_of_higher_priority() -> N
 
 @virtual
 async def test_room_that_is_being_made_is_not_made_twice() -> None:
-    """Tried again before the victim has ended, the pod may not evict anybody else."""
+    """Tried again before the victim has ended, the pod may not evict another pod."""
     nodes = [NODE, make_node("m", cpu="4")]
     other = make_pod("other", cpu="3", node="m", priority=5)
     async with running(*nodes, victim(), other, kubelet=end_after_grace_period) as world:

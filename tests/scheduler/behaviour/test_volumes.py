@@ -111,7 +111,7 @@ async def test_a_free_volume_is_given_to_the_claim_and_the_pod_waits_for_it() ->
         assert waiting(world)
         complete(world, "c", "v")
         await world.after(0.4)
-        assert waiting(world)  # it is looked at every second
+        assert waiting(world)  # it is checked every second
         await world.after(0.2)
         assert world.node_of("p") == "n"
 

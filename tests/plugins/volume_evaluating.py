@@ -10,29 +10,29 @@ from bayplan.framework.node_statuses import Reasons, collect
 from bayplan.plugin import Cluster, Code, CycleState, Node, NodeColumns, Plugin, Pod, Status
 from bayplan.plugin.preemption import Hypothesis
 
-from .judging import make_cluster
+from .evaluating import make_cluster
 
-Verdict = tuple[Code, frozenset[str]]
+Rejection = tuple[Code, frozenset[str]]
 
 
 def storage_cluster(
-    nodes: Iterable[Node], *objects: Object, placed: Mapping[str, Sequence[Pod]] | None = None
+    nodes: Iterable[Node], *objects: Object, assigned: Mapping[str, Sequence[Pod]] | None = None
 ) -> Cluster:
     """A cluster with these nodes, other objects, and pods by the node's name."""
-    cluster = make_cluster(nodes, placed)
+    cluster = make_cluster(nodes, assigned)
     for item in objects:
         cluster.objects.put(item)
     return cluster
 
 
-def judged(plugin: Plugin, pod: Pod, cluster: Cluster) -> Status | dict[str, Verdict] | None:
-    """What PreFilter says or, if it lets the nodes be looked at, the verdict on each that is refused."""
+def evaluate(plugin: Plugin, pod: Pod, cluster: Cluster) -> Status | dict[str, Rejection] | None:
+    """What PreFilter says or, if it lets the nodes be looked at, the rejection on each that is rejected."""
     state = CycleState()
     answer: Status | None = filtering(plugin).pre_filter(state, pod, NodeColumns(cluster))
     return filtered(plugin, state, pod, NodeColumns(cluster)) if answer is None else answer
 
 
-def filtered(plugin: Plugin, state: CycleState, pod: Pod, view: NodeColumns) -> dict[str, Verdict]:
+def filtered(plugin: Plugin, state: CycleState, pod: Pod, view: NodeColumns) -> dict[str, Rejection]:
     """What Filter says about the nodes of a view that it refuses."""
     reasons = Reasons(plugin.name)
     found = collect(filtering(plugin).filter(state, pod, view), reasons, len(view))

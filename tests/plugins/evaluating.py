@@ -36,12 +36,12 @@ GPU = "example.com/gpu"
 UNSCHEDULABLE, UNRESOLVABLE = Code.UNSCHEDULABLE, Code.UNRESOLVABLE
 
 
-def make_cluster(nodes: Iterable[Node], placed: Mapping[str, Sequence[Pod]] | None = None) -> Cluster:
+def make_cluster(nodes: Iterable[Node], assigned: Mapping[str, Sequence[Pod]] | None = None) -> Cluster:
     """A cluster of these nodes, with pods on them by the node's name."""
     cluster = Cluster()
     for node in nodes:
         cluster.set_node(node)
-    for name, pods in (placed or {}).items():
+    for name, pods in (assigned or {}).items():
         for pod in pods:
             cluster.add_pod(pod, name)
     return cluster
@@ -155,7 +155,7 @@ def suppose(
 
 
 def without(cluster: Cluster, uid: str) -> Hypothesis:
-    """The row of a placed pod as it would be if the pod were gone."""
+    """The row of a assigned pod as it would be if the pod were gone."""
     (slot,) = (slot for slot, pod in enumerate(cluster.pods.pod) if pod is not None and pod.uid == uid)
     return Hypothesis.on_few_rows(cluster, [cluster.pods.row.cell[slot]], [[(slot, -1)]])
 
@@ -191,10 +191,10 @@ def resource_nodes(draw: st.DrawFn, name: str) -> Node:
 def resource_clusters(draw: st.DrawFn) -> Cluster:
     """A few nodes of all sizes, some of them empty, some overcommitted."""
     nodes = [draw(resource_nodes(f"n{i}")) for i in range(draw(st.integers(1, 5)))]
-    placed = {
+    assigned = {
         node.name: [
             make_pod(f"on-{node.name}-{i}", requests=draw(requests())) for i in range(draw(st.integers(0, 3)))
         ]
         for node in nodes
     }
-    return make_cluster(nodes, placed)
+    return make_cluster(nodes, assigned)
