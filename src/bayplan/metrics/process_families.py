@@ -26,7 +26,7 @@ _WORKQUEUE_SECONDS: Final = exponential(1e-8, 10, 10)
 BUILD_INFO: Final = gauge(
     "kubernetes_build_info",
     BETA,
-    "Always 1, with what was built in the labels.",
+    "Always 1, with the build information in the labels.",
     "major",
     "minor",
     "git_version",
@@ -56,7 +56,7 @@ VERSION_INFO: Final = gauge(
 LEADER: Final = gauge(
     "leader_election_master_status",
     ALPHA,
-    "Whether this process leads (1) or stands by (0), by the name of the lease.",
+    "Whether this process is the leader (1) or a standby (0), by the name of the lease.",
     "name",
 )
 
@@ -79,7 +79,7 @@ REST_REQUEST_SECONDS: Final = histogram(
 REST_RATE_LIMIT_SECONDS: Final = histogram(
     "rest_client_rate_limiter_duration_seconds",
     ALPHA,
-    "Time that requests to the API server were held back to keep to the rate limit.",
+    "Time that requests to the API server were delayed by the rate limit.",
     "verb",
     "host",
     buckets=_REQUEST_SECONDS,
@@ -109,23 +109,23 @@ REST_CERTIFICATE_AGE: Final = histogram(
 REST_CERTIFICATE_TTL: Final = gauge(
     "rest_client_exec_plugin_ttl_seconds",
     ALPHA,
-    "Seconds until the first certificate from a credential plugin expires; +Inf where there is none.",
+    "Seconds until the first certificate from a credential plugin expires; +Inf if there is none.",
 )
 REST_TRANSPORTS: Final = gauge(
     "rest_client_transport_cache_entries",
     ALPHA,
-    "Connections to API servers that are kept for reuse, by their TLS settings.",
+    "Cached connections to API servers, by their TLS settings.",
 )
 REST_TRANSPORT_CREATES: Final = counter(
     "rest_client_transport_create_calls_total",
     ALPHA,
-    "Times that a kept connection was asked for, by whether there was one.",
+    "Requests for a cached connection, by whether there was one.",
     "result",
 )
 REST_ROTATION_CALLS: Final = counter(
     "rest_client_transport_cert_rotation_gc_calls_total",
     ALPHA,
-    "Times that the watching of a replaced client certificate was ended.",
+    "Times that watching a replaced client certificate was ended.",
 )
 
 WORKQUEUE_ADDS: Final = counter(
@@ -143,19 +143,19 @@ WORKQUEUE_DEPTH: Final = gauge(
 WORKQUEUE_RETRIES: Final = counter(
     "workqueue_retries_total",
     BETA,
-    "Items put back into a work queue.",
+    "Items requeued into a work queue.",
     "name",
 )
 WORKQUEUE_LONGEST: Final = gauge(
     "workqueue_longest_running_processor_seconds",
     BETA,
-    "For how long the oldest item in work has been.",
+    "How long the oldest item in progress has been processed.",
     "name",
 )
 WORKQUEUE_UNFINISHED: Final = gauge(
     "workqueue_unfinished_work_seconds",
     BETA,
-    "For how long all items in work have been, added up.",
+    "The total time that all items in progress have been processed.",
     "name",
 )
 WORKQUEUE_WAIT_SECONDS: Final = histogram(
@@ -168,7 +168,7 @@ WORKQUEUE_WAIT_SECONDS: Final = histogram(
 WORKQUEUE_WORK_SECONDS: Final = histogram(
     "workqueue_work_duration_seconds",
     BETA,
-    "Time to work on an item of a work queue.",
+    "Time to process an item of a work queue.",
     "name",
     buckets=_WORKQUEUE_SECONDS,
 )

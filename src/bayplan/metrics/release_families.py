@@ -45,7 +45,7 @@ QUEUED_ENTITIES: Final = gauge(
 QUEUE_INCOMING_ENTITIES: Final = counter(
     "scheduler_queue_incoming_entities_total",
     ALPHA,
-    "Pods added to another queue than the one that was decided for them, or to their first, by event.",
+    "Pods added to their first queue, or to another one than was decided for them, by event.",
     "queue",
     "event",
     "type",

@@ -24,7 +24,7 @@ _HINT_SECONDS: Final = exponential(0.00001, 2, 12)
 SCHEDULE_ATTEMPTS: Final = counter(
     "scheduler_schedule_attempts_total",
     STABLE,
-    "Attempts to schedule a pod, by what they came to: scheduled, unschedulable (no node fits) or error.",
+    "Attempts to schedule a pod, by result: scheduled, unschedulable (no node fits) or error.",
     "result",
     "profile",
 )
@@ -58,7 +58,7 @@ POD_ATTEMPTS: Final = histogram(
 SCHEDULED_AFTER_FLUSH: Final = counter(
     "scheduler_pod_scheduled_after_flush_total",
     ALPHA,
-    "Pods scheduled after the periodic flush of pods that are unschedulable for long. Always 0 as v1.36.",
+    "Pods scheduled after the periodic flush of long unschedulable pods. As v1.36 always 0.",
 )
 
 # Preemption
@@ -66,13 +66,13 @@ SCHEDULED_AFTER_FLUSH: Final = counter(
 PREEMPTION_VICTIMS: Final = histogram(
     "scheduler_preemption_victims",
     STABLE,
-    "Pods evicted at once to make room for another.",
+    "The number of pods evicted for one pod.",
     buckets=exponential(1, 2, 7),
 )
 PREEMPTION_ATTEMPTS: Final = counter(
     "scheduler_preemption_attempts_total",
     STABLE,
-    "Times that preemption was tried.",
+    "Preemption attempts.",
 )
 PREEMPTION_TASK_SECONDS: Final = histogram(
     "scheduler_preemption_goroutines_duration_seconds",
@@ -93,33 +93,33 @@ PREEMPTION_TASKS: Final = counter(
 PENDING_PODS: Final = gauge(
     "scheduler_pending_pods",
     STABLE,
-    "Pods that wait: in the active queue, in backoff, found unschedulable, or kept out of the queue (gated).",
+    "Pending pods: in the active queue, in backoff, unschedulable, or gated.",
     "queue",
 )
 QUEUE_INCOMING: Final = counter(
     "scheduler_queue_incoming_pods_total",
     STABLE,
-    "Pods that entered a queue, by the event that brought them there.",
+    "Pods that entered a queue, by the event that moved them.",
     "queue",
     "event",
 )
 UNSCHEDULABLE_PODS: Final = gauge(
     "scheduler_unschedulable_pods",
     BETA,
-    "Waiting pods that a plugin rejected; a pod counts once for every plugin that did.",
+    "Unschedulable pods by the plugin that rejected them; a pod counts once for each such plugin.",
     "plugin",
     "profile",
 )
 INFLIGHT_EVENTS: Final = gauge(
     "scheduler_inflight_events",
     ALPHA,
-    "Events kept because pods are being scheduled that they may concern.",
+    "Events recorded while pods are being scheduled that they may requeue.",
     "event",
 )
 HINT_SECONDS: Final = histogram(
     "scheduler_queueing_hint_execution_duration_seconds",
     ALPHA,
-    "Time for a plugin to judge whether an event may help a pod.",
+    "Time to evaluate the queueing hint of a plugin.",
     "plugin",
     "event",
     "hint",
@@ -128,7 +128,7 @@ HINT_SECONDS: Final = histogram(
 EVENT_SECONDS: Final = histogram(
     "scheduler_event_handling_duration_seconds",
     ALPHA,
-    "Time to take in a change of the cluster.",
+    "Time to handle an event of the cluster.",
     "event",
     buckets=_POINT_SECONDS,
 )
@@ -147,7 +147,7 @@ EXTENSION_POINT_SECONDS: Final = histogram(
 PLUGIN_SECONDS: Final = histogram(
     "scheduler_plugin_execution_duration_seconds",
     ALPHA,
-    "Time to run one plugin at an extension point, taken in one attempt of ten.",
+    "Time to run one plugin at an extension point, sampled in one attempt of ten.",
     "plugin",
     "extension_point",
     "status",
@@ -164,26 +164,26 @@ PLUGIN_EVALUATIONS: Final = counter(
 PERMIT_WAIT_SECONDS: Final = histogram(
     "scheduler_permit_wait_duration_seconds",
     BETA,
-    "Time that pods were held at Permit.",
+    "Time that pods waited at Permit.",
     "result",
     buckets=_MILLISECONDS,
 )
 RUNNING: Final = gauge(
     "scheduler_goroutines",
     BETA,
-    "Tasks under way, by what they do.",
+    "Running tasks by operation.",
     "operation",
 )
 CACHE_SIZE: Final = gauge(
     "scheduler_cache_size",
     ALPHA,
-    "Nodes, pods and assumed pods that the scheduler knows.",
+    "Nodes, pods and assumed pods in the scheduler cache.",
     "type",
 )
 UNREADABLE_OBJECTS: Final = gauge(
     "bayplan_unreadable_objects",
     ALPHA,
-    "Objects of the cluster that cannot be read as they are now, by kind.",
+    "Objects of the cluster whose current version cannot be read, by kind.",
     "kind",
 )
 
@@ -192,21 +192,21 @@ UNREADABLE_OBJECTS: Final = gauge(
 BATCH_ATTEMPTS: Final = counter(
     "scheduler_batch_attempts_total",
     ALPHA,
-    "Attempts to reuse the nodes found for the pod before. Always 0: bayplan keeps results in another way.",
+    "Attempts to reuse the nodes found for the previous pod. Always 0: bayplan caches results otherwise.",
     "profile",
     "result",
 )
 BATCH_FLUSHES: Final = counter(
     "scheduler_batch_cache_flushed_total",
     ALPHA,
-    "Times that the nodes found for the pod before were of no use. Always 0.",
+    "Times that the nodes found for the previous pod could not be used. Always 0.",
     "profile",
     "reason",
 )
 NODE_HINT_SECONDS: Final = histogram(
     "scheduler_get_node_hint_duration_seconds",
     ALPHA,
-    "Time to ask for a node found for the pod before. Always empty.",
+    "Time to get a node found for the previous pod. Always empty.",
     "hinted",
     "profile",
     buckets=_HINT_SECONDS,
@@ -214,7 +214,7 @@ NODE_HINT_SECONDS: Final = histogram(
 STORE_RESULTS_SECONDS: Final = histogram(
     "scheduler_store_schedule_results_duration_seconds",
     ALPHA,
-    "Time to keep the nodes found for the next pod. Always empty.",
+    "Time to store the nodes for the next pod. Always empty.",
     "profile",
     buckets=_HINT_SECONDS,
 )
@@ -232,7 +232,7 @@ BINDING_CONDITIONS: Final = counter(
 BINDING_CONDITIONS_SECONDS: Final = histogram(
     "scheduler_dra_bindingconditions_wait_duration_seconds",
     ALPHA,
-    "Time waited for the conditions of allocated devices.",
+    "Time spent waiting for the binding conditions of allocated devices.",
     "profile",
     "driver",
     "status",

@@ -199,11 +199,11 @@ def without(exposition: bytes, names: Sequence[str]) -> bytes:
     if not names:
         return exposition
     removed = {name.encode() for name in names}
-    kept: list[bytes] = []
+    lines: list[bytes] = []
     keep = True
     for line in exposition.splitlines(keepends=True):
         if line.startswith((b"# HELP ", b"# TYPE ")):
             keep = line.split(b" ", 3)[2].strip() not in removed
         if keep:
-            kept.append(line)
-    return b"".join(kept)
+            lines.append(line)
+    return b"".join(lines)

@@ -48,30 +48,33 @@ def _seconds(seconds: float) -> Duration:
     return Duration.of(seconds)
 
 
-_WITHOUT_CONFIG: Final = "Deprecated: ignored with --config, which says it in clientConnection."
+_WITHOUT_CONFIG: Final = "Deprecated: with --config, clientConnection in the file is used instead."
 
 GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
     "Main": (
         Flag("config", TEXT, "", "The configuration file, a KubeSchedulerConfiguration."),
-        Flag("kubeconfig", TEXT, "", f"Where the API server is and who we are. {_WITHOUT_CONFIG}"),
-        Flag("master", TEXT, "", "The API server's address; beats the one in the kubeconfig."),
+        Flag(
+            "kubeconfig",
+            TEXT,
+            "",
+            f"The kubeconfig file: address of the API server, and credentials. {_WITHOUT_CONFIG}",
+        ),
+        Flag("master", TEXT, "", "The address of the API server; overrides the kubeconfig."),
         Flag(
             "plugin",
             EACH,
             (),
-            "A plugin of your own, module:Class or path/to/file.py:Class, or the name of a library plugin. "
+            "An additional plugin: module:Class, path/to/file.py:Class, or the name of a library plugin. "
             "It runs at every point it implements, after the built-in ones, unless the configuration names "
-            "it. May be given several times.",
+            "it. May be repeated.",
         ),
         Flag(
             "write-config-to", TEXT, "", "Write the configuration with every default to this file, and exit."
         ),
-        Flag(
-            "version", VERSION, "false", "Print the version of Kubernetes whose scheduler this is, and exit."
-        ),
+        Flag("version", VERSION, "false", "Print the Kubernetes version that is emulated, and exit."),
         Flag("help", BOOLEAN, False, "Show this text, and exit.", "h"),
     ),
-    "Settings of bayplan (each beats the BayplanConfiguration)": (
+    "Settings of bayplan (each overrides the BayplanConfiguration)": (
         Flag(
             "bayplan-config",
             TEXT,
@@ -92,40 +95,52 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             "Log scheduling cycles that take longer, with the plugin that is running; 0: none.",
         ),
     ),
-    "Leader election (each beats the configuration file)": (
-        Flag("leader-elect", BOOLEAN, True, "Schedule only while holding a lease: for several replicas."),
+    "Leader election (each overrides the configuration file)": (
+        Flag(
+            "leader-elect",
+            BOOLEAN,
+            True,
+            "Schedule only while holding a lease, so that several replicas can run.",
+        ),
         Flag(
             "leader-elect-lease-duration",
             DURATION,
             _seconds(15),
-            "How long others wait after the last renewal they saw before they take the lease.",
+            "How long other candidates wait after the last renewal before they acquire the lease.",
         ),
         Flag(
             "leader-elect-renew-deadline",
             DURATION,
             _seconds(10),
-            "How long the leader tries to renew before it gives up. Less than the lease duration.",
+            "How long the leader tries to renew the lease before it gives up; less than the lease duration.",
         ),
-        Flag("leader-elect-retry-period", DURATION, _seconds(2), "Between two tries."),
-        Flag("leader-elect-resource-lock", TEXT, "leases", "The kind of object to hold: only leases."),
+        Flag("leader-elect-retry-period", DURATION, _seconds(2), "The time between two tries."),
+        Flag("leader-elect-resource-lock", TEXT, "leases", "The kind of the lock object: only leases."),
         Flag("leader-elect-resource-name", TEXT, "kube-scheduler", "The name of the lease."),
         Flag("leader-elect-resource-namespace", TEXT, "kube-system", "The namespace of the lease."),
     ),
     "Serving": (
-        Flag("secure-port", INTEGER, 10259, "HTTPS for probes, metrics and the like; 0: no server."),
-        Flag("bind-address", ADDRESS, "0.0.0.0", "Where to listen; 0.0.0.0 or :: for everywhere."),
+        Flag(
+            "secure-port",
+            INTEGER,
+            10259,
+            "The HTTPS port for probes, metrics and other endpoints; 0: no server.",
+        ),
+        Flag("bind-address", ADDRESS, "0.0.0.0", "The address to listen on; 0.0.0.0 or :: for all."),
         Flag(
             "cert-dir",
             TEXT,
             "",
-            "Where kube-scheduler.crt and .key are, or will be written; without it a certificate of our own "
-            "is made and kept in memory.",
+            "The directory of kube-scheduler.crt and .key, which are created if they are missing. "
+            "Without it, a self-signed certificate is created in memory.",
         ),
-        Flag("tls-cert-file", TEXT, "", "The certificate to serve with; read again when it changes."),
-        Flag("tls-private-key-file", TEXT, "", "The key to --tls-cert-file."),
-        Flag("tls-sni-cert-key", CERTIFICATE_PAIRS, (), "For other host names; may be repeated."),
-        Flag("tls-min-version", TEXT, "", "VersionTLS12 (as without it) or VersionTLS13."),
-        Flag("tls-cipher-suites", TEXTS, (), "Cipher suites up to TLS 1.2; without it the usual ones."),
+        Flag("tls-cert-file", TEXT, "", "The serving certificate; read again when it changes."),
+        Flag("tls-private-key-file", TEXT, "", "The private key of --tls-cert-file."),
+        Flag(
+            "tls-sni-cert-key", CERTIFICATE_PAIRS, (), "Certificates for other host names; may be repeated."
+        ),
+        Flag("tls-min-version", TEXT, "", "VersionTLS12 (the default) or VersionTLS13."),
+        Flag("tls-cipher-suites", TEXTS, (), "Cipher suites up to TLS 1.2; without it the defaults."),
         Flag("tls-curve-preferences", INTEGERS, (), "Curves for the key exchange, by Go's numbers."),
         Flag("permit-port-sharing", BOOLEAN, False, "Listen with SO_REUSEPORT."),
         Flag("permit-address-sharing", BOOLEAN, False, "Listen with SO_REUSEADDR."),
@@ -136,12 +151,13 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             "contention-profiling", BOOLEAN, True, "No effect: there are no locks. Deprecated like the above."
         ),
     ),
-    "Authentication of those who ask us": (
+    "Authentication of incoming requests": (
         Flag(
             "authentication-kubeconfig",
             TEXT,
             "",
-            "As whom to ask for reviews of tokens; without it as the pod we are, else tokens are ignored.",
+            "The kubeconfig for TokenReviews; without it the pod's service account. Without both, tokens are "
+            "ignored.",
         ),
         Flag(
             "authentication-skip-lookup",
@@ -153,9 +169,14 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             "authentication-tolerate-lookup-failure",
             BOOLEAN,
             True,
-            "Go on without it where it cannot be read; all requests may then count as anonymous.",
+            "Continue if it cannot be read; all requests may then count as anonymous.",
         ),
-        Flag("authentication-token-webhook-cache-ttl", DURATION, _seconds(10), "How long reviews are kept."),
+        Flag(
+            "authentication-token-webhook-cache-ttl",
+            DURATION,
+            _seconds(10),
+            "How long TokenReviews are cached.",
+        ),
         Flag("client-ca-file", TEXT, "", "Client certificates signed by these CAs identify the user."),
         Flag(
             "requestheader-client-ca-file",
@@ -163,35 +184,57 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             "",
             "CAs of front proxies that identify the user in headers.",
         ),
-        Flag("requestheader-allowed-names", TEXTS, (), "Common names of such proxies; without it any."),
+        Flag(
+            "requestheader-allowed-names",
+            TEXTS,
+            (),
+            "Common names of these proxies; without it, any name is accepted.",
+        ),
         Flag("requestheader-username-headers", TEXTS, ("x-remote-user",), "Headers with the user."),
         Flag("requestheader-group-headers", TEXTS, ("x-remote-group",), "Headers with the groups."),
         Flag("requestheader-uid-headers", TEXTS, (), "Headers with the user's id."),
         Flag(
-            "requestheader-extra-headers-prefix", TEXTS, ("x-remote-extra-",), "Beginnings of other headers."
+            "requestheader-extra-headers-prefix",
+            TEXTS,
+            ("x-remote-extra-",),
+            "Prefixes of headers with further attributes.",
         ),
     ),
-    "Authorisation of those who ask us": (
+    "Authorization of incoming requests": (
         Flag(
             "authorization-kubeconfig",
             TEXT,
             "",
-            "As whom to ask what they may; without it as the pod we are, else only the paths below are open.",
+            "The kubeconfig for SubjectAccessReviews; without it the pod's service account. "
+            "Without both, only the paths below are accessible.",
         ),
         Flag(
             "authorization-always-allow-paths",
             TEXTS,
             ("/healthz", "/readyz", "/livez"),
-            "Open to all, without asking.",
+            "Paths that are accessible without authorization.",
         ),
-        Flag("authorization-webhook-cache-authorized-ttl", DURATION, _seconds(10), "How long a yes is kept."),
         Flag(
-            "authorization-webhook-cache-unauthorized-ttl", DURATION, _seconds(10), "How long a no is kept."
+            "authorization-webhook-cache-authorized-ttl",
+            DURATION,
+            _seconds(10),
+            "How long allowed requests are cached.",
+        ),
+        Flag(
+            "authorization-webhook-cache-unauthorized-ttl",
+            DURATION,
+            _seconds(10),
+            "How long denied requests are cached.",
         ),
     ),
     "Requests to the API server": (
-        Flag("kube-api-qps", NUMBER, 50.0, f"How many a second; negative: no limit. {_WITHOUT_CONFIG}"),
-        Flag("kube-api-burst", INTEGER_32, 100, f"How many at once. {_WITHOUT_CONFIG}"),
+        Flag(
+            "kube-api-qps",
+            NUMBER,
+            50.0,
+            f"The maximum number of requests per second; negative: no limit. {_WITHOUT_CONFIG}",
+        ),
+        Flag("kube-api-burst", INTEGER_32, 100, f"The maximum number of requests at once. {_WITHOUT_CONFIG}"),
         Flag(
             "kube-api-content-type",
             TEXT,
@@ -205,19 +248,19 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             GATES,
             (),
             "The gates of Kubernetes that concern scheduling. Those that are off by default "
-            "are refused: they are not built yet.",
+            "are rejected: they are not implemented yet.",
         ),
         Flag(
             "pod-max-in-unschedulable-pods-duration",
             DURATION,
             _seconds(300),
-            "How long a pod may wait for an event before it is tried again all the same. Deprecated.",
+            "How long a pod may be unschedulable before it is tried again without an event. Deprecated.",
         ),
         Flag(
             "emulated-version",
             EACH,
             (),
-            "The Kubernetes version to behave as: 1.36 or 1.37. Without it, that of the API server.",
+            "The Kubernetes version to emulate: 1.36 or 1.37. Without it, that of the API server.",
         ),
         Flag(
             "min-compatibility-version",
@@ -234,19 +277,24 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             "",
             "The previous version: show metrics that are hidden because they are deprecated.",
         ),
-        Flag("disabled-metrics", TEXTS, (), "Metrics to leave out, by full name."),
-        Flag("allow-metric-labels", EACH, (), "Refused: not built yet."),
-        Flag("allow-metric-labels-manifest", TEXT, "", "Refused: not built yet."),
+        Flag("disabled-metrics", TEXTS, (), "Metrics to omit, by full name."),
+        Flag("allow-metric-labels", EACH, (), "Rejected: not implemented yet."),
+        Flag("allow-metric-labels-manifest", TEXT, "", "Rejected: not implemented yet."),
     ),
     "Logs": (
         Flag("v", NATURAL, 0, "Log verbosity, 0 to 10.", "v"),
-        Flag("vmodule", MODULE_LEVELS, (), "The same for single files: queue=4,http*=10. Text form only."),
+        Flag(
+            "vmodule",
+            MODULE_LEVELS,
+            (),
+            "Log verbosity of single files: queue=4,http*=10. Only with the text format.",
+        ),
         Flag("logging-format", TEXT, "text", "text or json."),
-        Flag("log-flush-frequency", DURATION, _seconds(5), "No effect: nothing is held back."),
-        Flag("log-text-split-stream", BOOLEAN, False, "Refused: its gate (LoggingAlphaOptions) is off."),
-        Flag("log-text-info-buffer-size", TEXT, "0", "Refused, as above."),
-        Flag("log-json-split-stream", BOOLEAN, False, "Refused, as above."),
-        Flag("log-json-info-buffer-size", TEXT, "0", "Refused, as above."),
+        Flag("log-flush-frequency", DURATION, _seconds(5), "No effect: logs are not buffered."),
+        Flag("log-text-split-stream", BOOLEAN, False, "Rejected: its gate (LoggingAlphaOptions) is off."),
+        Flag("log-text-info-buffer-size", TEXT, "0", "Rejected, as above."),
+        Flag("log-json-split-stream", BOOLEAN, False, "Rejected, as above."),
+        Flag("log-json-info-buffer-size", TEXT, "0", "Rejected, as above."),
     ),
 }
 

@@ -62,14 +62,14 @@ class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin, RowSc
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         requests = self.release.accounting.balance_requests(pod)
-        asked = [(spec.name, requests.get(spec.name, 0)) for spec in self.args.resources]
-        if not any(amount for _, amount in asked):
+        requested = [(spec.name, requests.get(spec.name, 0)) for spec in self.args.resources]
+        if not any(amount for _, amount in requested):
             return SKIP
         state.write(
             self.name,
             [
                 (resource, amount)
-                for resource, amount in asked
+                for resource, amount in requested
                 # Usage of a special resource that the pod does not request does not matter.
                 if is_tracked_resource(resource) and (amount or not is_scalar_resource(resource))
             ],

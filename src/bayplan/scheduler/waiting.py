@@ -1,6 +1,6 @@
 """Pods between decision and binding: those that wait at Permit, and those whose PreBind runs.
 
-A waiting pod has one timer for each plugin that asked it to wait. The first result wins: all plugins allow
+A waiting pod has one timer for each plugin that requires it to wait. The first result wins: all plugins allow
 it, one rejects it (or its timer expires), or the pod is preempted.
 """
 

@@ -140,7 +140,7 @@ class DynamicResources(
         limit = self.args.filter_timeout
         self._search = SearchSettings(time.monotonic, 0.0 if limit is None else limit.seconds)
         self._resolved: tuple[Pod, int, tuple[ResourceClaim, ...] | Status] | None = None
-        """The claims of the pod that was asked about last, and when claims had changed."""
+        """The last pod whose claims were resolved, the time of the last change of claims, and the result."""
 
     # What may help
 

@@ -3,7 +3,7 @@
 usage.py       where measurements come from (metrics-server or Prometheus)
 history.py     the measurements of each node
 columns.py     the load of each node, by row
-placements.py  what pods will use that were placed since the last measurement
+placements.py  predicted usage of pods that were assigned since the last measurement
 packing.py     TargetLoadPacking
 balancing.py   LoadVariationRiskBalancing
 """

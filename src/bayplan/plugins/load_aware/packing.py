@@ -1,8 +1,8 @@
 """TargetLoadPacking: fills nodes up to a target of measured cpu utilization, and spreads beyond it.
 
 Up to the target the score rises with the utilization that the node would have with the pod; beyond it falls.
-What the pod will use is predicted from its limits or requests; pods that were placed since the last
-measurement are predicted, too. The formulas are those of the scheduler-plugins project.
+What the pod will use is predicted from its limits or requests; so is the usage of
+pods that were assigned since the last measurement. The formulas are those of the scheduler-plugins project.
 """
 
 from __future__ import annotations

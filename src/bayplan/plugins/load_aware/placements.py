@@ -1,4 +1,4 @@
-"""What pods will use that are not in a measurement yet, because they were placed lately."""
+"""The predicted usage of pods that were assigned after the last measurement."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from bayplan.plugin import IntColumn
 from bayplan.plugins.load_aware.columns import LoadColumns
 
 REPORTING_SECONDS: Final = 60.0
-"""A measurement may not include pods that were placed up to this long before it."""
+"""A measurement may not include pods that were assigned up to this long before it."""
 MAX_REMEMBERED_SECONDS: Final = 600.0
 _NOTHING_COUNTED: Final = -1
 
 
 class RecentPlacements:
-    """The pods that were placed lately, and what they will use on each row.
+    """Recently assigned pods, and their predicted usage on each row.
 
     A placement is added to the sum of its row. All sums are computed again only after a measurement, a node
     or a failed binding changed what counts; then pods are dropped that do not count any more.
