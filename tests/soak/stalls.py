@@ -25,7 +25,14 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from bayplan.embedded.server.kinds import CONFIG_MAPS, NODES
-from bayplan.embedded.server.sizes import MAX_CUSTOM_VALUES, MAX_VALUES
+from bayplan.embedded.server.sizes import (
+    LABELS_PER_RULE,
+    MAX_CUSTOM_VALUES,
+    MAX_NODE_RESOURCES,
+    MAX_POD_VALUES,
+    MAX_RULES,
+    MAX_VALUES,
+)
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.outcomes import Outcomes
 
@@ -147,34 +154,34 @@ def _terms(count: int) -> list[Content]:
 
 def pods() -> Iterator[tuple[str, Content]]:
     """Pods with about as many values as are allowed, each in other fields."""
-    yield "containers", pod("containers", {"containers": _containers(MAX_VALUES // 9)})
-    env = [{"name": f"e{n}", "value": "v"} for n in range(MAX_VALUES // 3 - 50)]
+    yield "containers", pod("containers", {"containers": _containers(MAX_POD_VALUES // 9)})
+    env = [{"name": f"e{n}", "value": "v"} for n in range(MAX_POD_VALUES // 3 - 50)]
     yield "env", pod("env", {"containers": [{"name": "c", "image": "i", "env": env}]})
-    yield "labels", pod("labels", labels={f"l{n}": "v" for n in range(MAX_VALUES - 100)})
+    yield "labels", pod("labels", labels={f"l{n}": "v" for n in range(MAX_POD_VALUES - 100)})
     owners = [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": f"o{n}", "uid": f"u{n}"}
-        for n in range(MAX_VALUES // 5 - 20)
+        for n in range(MAX_POD_VALUES // 5 - 20)
     ]
     yield "owners", pod("owners", ownerReferences=owners)
-    tolerations = [{"key": f"t{n}", "operator": "Exists"} for n in range(MAX_VALUES // 3 - 100)]
+    tolerations = [{"key": f"t{n}", "operator": "Exists"} for n in range(MAX_POD_VALUES // 3 - 100)]
     yield "tolerations", pod("tolerations", {"tolerations": tolerations})
-    selector = {f"l{n}": "v" for n in range(MAX_VALUES - 100)}
+    selector = {f"l{n}": "v" for n in range((MAX_RULES - 1) * LABELS_PER_RULE)}
     yield "node selector", pod("selector", {"nodeSelector": selector})
     for kind in ("podAffinity", "podAntiAffinity"):
-        terms = {"requiredDuringSchedulingIgnoredDuringExecution": _terms(MAX_VALUES // 5 - 50)}
+        terms = {"requiredDuringSchedulingIgnoredDuringExecution": _terms(MAX_RULES - 1)}
         yield kind, pod(kind.lower(), {"affinity": {kind: terms}}, labels={"k1": "v"})
-        weighted = [{"weight": 1, "podAffinityTerm": term} for term in _terms(MAX_VALUES // 7 - 50)]
+        weighted = [{"weight": 1, "podAffinityTerm": term} for term in _terms(MAX_RULES - 1)]
         preferred = {"preferredDuringSchedulingIgnoredDuringExecution": weighted}
         yield f"preferred {kind}", pod(f"preferred-{kind.lower()}", {"affinity": {kind: preferred}})
     node_terms = {
         "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchExpressions": _expressions(1)} for n in range(MAX_VALUES // 7 - 50)]
+            "nodeSelectorTerms": [{"matchExpressions": _expressions(1)} for n in range(MAX_RULES - 10)]
         }
     }
     yield "node affinity", pod("node-affinity", {"affinity": {"nodeAffinity": node_terms}})
     node_terms = {
         "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": [{"matchExpressions": _expressions(MAX_VALUES // 5 - 50)}]
+            "nodeSelectorTerms": [{"matchExpressions": _expressions((MAX_RULES - 2) * LABELS_PER_RULE)}]
         }
     }
     yield "node expressions", pod("node-expressions", {"affinity": {"nodeAffinity": node_terms}})
@@ -185,12 +192,12 @@ def pods() -> Iterator[tuple[str, Content]]:
             "whenUnsatisfiable": "ScheduleAnyway",
             "labelSelector": {"matchLabels": {"a": "b"}},
         }
-        for n in range(MAX_VALUES // 7 - 50)
+        for n in range(MAX_RULES - 10)
     ]
     yield "spread", pod("spread", {"topologySpreadConstraints": spread})
     volumes = [
         {"name": f"v{n}", "persistentVolumeClaim": {"claimName": f"c{n}"}}
-        for n in range(MAX_VALUES // 4 - 50)
+        for n in range(MAX_POD_VALUES // 4 - 50)
     ]
     yield "volumes", pod("volumes", {"volumes": volumes})
     ephemeral = [
@@ -202,14 +209,14 @@ def pods() -> Iterator[tuple[str, Content]]:
                 }
             },
         }
-        for n in range(MAX_VALUES // 10 - 50)
+        for n in range(MAX_POD_VALUES // 10 - 50)
     ]
     yield "ephemeral volumes", pod("ephemeral", {"volumes": ephemeral})
-    ports = [{"containerPort": n + 1, "hostPort": n + 1} for n in range(MAX_VALUES // 4 - 50)]
+    ports = [{"containerPort": n + 1, "hostPort": n + 1} for n in range(MAX_POD_VALUES // 4 - 50)]
     yield "host ports", pod("ports", {"containers": [{"name": "c", "image": "i", "ports": ports}]})
-    gates = [{"name": f"example.com/g{n}"} for n in range(MAX_VALUES // 2 - 50)]
+    gates = [{"name": f"example.com/g{n}"} for n in range(MAX_POD_VALUES // 2 - 50)]
     yield "gates", pod("gates", {"schedulingGates": gates})
-    resources = {f"example.com/r{n}": "1" for n in range(MAX_VALUES // 2 - 50)}
+    resources = {f"example.com/r{n}": "1" for n in range(MAX_RULES)}
     requests = {"requests": resources, "limits": resources}
     yield "resources", pod("resources", {"containers": [{"name": "c", "image": "i", "resources": requests}]})
 
@@ -220,7 +227,7 @@ def _template(spec: Content | None = None, **metadata: Any) -> Content:
 
 def others() -> Iterator[tuple[str, str, Content]]:
     """Objects of other kinds, with the path they are created at."""
-    env = [{"name": f"e{n}", "value": "v"} for n in range(MAX_VALUES // 3 - 50)]
+    env = [{"name": f"e{n}", "value": "v"} for n in range(MAX_POD_VALUES // 3 - 50)]
     template = _template({"containers": [{"name": "c", "image": "i", "env": env}]})
     selector = {"matchLabels": {"app": "a"}}
     for kind, more in (
@@ -253,7 +260,7 @@ def others() -> Iterator[tuple[str, str, Content]]:
     yield "labels of a node", "/api/v1/nodes", {"metadata": meta("large", labels=labels)}
     taints = [{"key": f"t{n}", "effect": "PreferNoSchedule"} for n in range(MAX_VALUES // 3 - 50)]
     yield "taints of a node", "/api/v1/nodes", {"metadata": meta("tainted"), "spec": {"taints": taints}}
-    capacity = {f"example.com/r{n}": "5" for n in range(MAX_VALUES // 2 - 50)}
+    capacity = {f"example.com/r{n}": "5" for n in range(MAX_NODE_RESOURCES)}
     yield (
         "resources of a node",
         "/api/v1/nodes",
@@ -261,9 +268,9 @@ def others() -> Iterator[tuple[str, str, Content]]:
     )
     images = [{"names": [f"i{n}"], "sizeBytes": 1} for n in range(MAX_VALUES // 4 - 50)]
     yield "images of a node", "/api/v1/nodes", {"metadata": meta("images"), "status": {"images": images}}
-    hard = {f"count/r{n}.example.com": "5" for n in range(MAX_VALUES - 100)}
+    hard = {f"count/r{n}.example.com": "5" for n in range(MAX_POD_VALUES - 100)}
     yield "quota", f"{API}/resourcequotas", {"metadata": meta("quota"), "spec": {"hard": hard}}
-    limits = [{"type": "Container", "max": {f"example.com/r{n}": "5"}} for n in range(MAX_VALUES // 4 - 50)]
+    limits = [{"type": "Container", "max": {f"example.com/r{n}": "5"}} for n in range(MAX_VALUES // 6 - 50)]
     yield "limit range", f"{API}/limitranges", {"metadata": meta("range"), "spec": {"limits": limits}}
     ports = [{"name": f"p{n}", "port": n + 1} for n in range(MAX_VALUES // 5 - 100)]
     yield "service", f"{API}/services", {"metadata": meta("large-service"), "spec": {"ports": ports}}

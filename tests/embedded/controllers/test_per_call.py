@@ -8,6 +8,7 @@ import pytest
 
 from bayplan.embedded.controllers.controller import Controller
 from bayplan.embedded.controllers.daemon_set import DaemonSets
+from bayplan.embedded.controllers.ephemeral_claims import EphemeralClaims
 from bayplan.embedded.controllers.event_expiry import EventExpiry
 from bayplan.embedded.controllers.garbage_collector import GarbageCollector
 from bayplan.embedded.controllers.job import Jobs
@@ -19,6 +20,7 @@ from bayplan.embedded.server.kinds import (
     DAEMON_SETS,
     EVENTS,
     JOBS,
+    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     REPLICA_SETS,
     STATEFUL_SETS,
@@ -150,5 +152,19 @@ def test_events_are_checked_in_several_calls(monkeypatch: pytest.MonkeyPatch) ->
         await world.after(4200)
         assert world.names(EVENTS) == []
         assert 0 < max(counts) <= 200
+
+    in_world(test)
+
+
+def test_claims_of_ephemeral_volumes_are_created_in_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(world: World) -> None:
+        counts = count_writes(world, EphemeralClaims, PERSISTENT_VOLUME_CLAIMS, monkeypatch)
+        storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        template = {"volumeClaimTemplate": {"spec": storage}}
+        volumes = [{"name": f"v{number}", "ephemeral": template} for number in range(250)]
+        world.create(PODS, "p", {"containers": [{"name": "c", "image": "i"}], "volumes": volumes})
+        await world.settle()
+        assert len(world.names(PERSISTENT_VOLUME_CLAIMS)) == 250
+        assert 0 < max(counts) <= 100
 
     in_world(test)

@@ -16,12 +16,14 @@ from bayplan.embedded.server.kinds import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     NAMESPACES,
+    NODES,
     PODS,
 )
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.sizes import (
     LABELS_PER_RULE,
     MAX_CUSTOM_VALUES,
+    MAX_NODE_RESOURCES,
     MAX_POD_VALUES,
     MAX_RULES,
     MAX_VALUES,
@@ -155,6 +157,15 @@ def test_a_pod_has_a_limited_number_of_rules(spec: Callable[[int], dict[str, Any
             else:
                 with pytest.raises(StatusError, match=f"more than 100 rules for scheduling in a {kind.kind}"):
                     api.create(kind, new, "default")
+
+
+def test_a_node_has_a_limited_number_of_resources(api: ObjectAPI) -> None:
+    status = {"capacity": {f"example.com/r{number}": "1" for number in range(MAX_NODE_RESOURCES + 1)}}
+    with pytest.raises(StatusError, match="more than 1000 resources of a Node"):
+        api.create(NODES, {"metadata": {"name": "n"}, "status": status})
+    api.create(NODES, {"metadata": {"name": "n"}})
+    with pytest.raises(StatusError, match="more than 1000 resources of a Node"):
+        api.patch(NODES, "n", "", {"status": status}, subresource="status")
 
 
 def test_definitions_may_have_more(api: ObjectAPI) -> None:

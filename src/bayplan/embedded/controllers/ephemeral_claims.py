@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from bayplan.api.pod import Pod
 from bayplan.embedded.controllers.cluster import ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.controllers.templates import is_controlled_by, owner_reference
 from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, Resource
+
+_MAX_CREATED: Final = 100
+"""Claims created per call; the rest are created in the next one, so that other tasks run."""
 
 
 class EphemeralClaims(Controller):
@@ -31,6 +34,7 @@ class EphemeralClaims(Controller):
         if pod is None or "deletionTimestamp" in pod["metadata"]:
             return None
         meta = pod["metadata"]
+        left = _MAX_CREATED
         for volume in pod["spec"].get("volumes") or ():
             template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
             if template is None:
@@ -38,6 +42,9 @@ class EphemeralClaims(Controller):
             name = f"{meta['name']}-{volume['name']}"
             known = self.cluster.find(PERSISTENT_VOLUME_CLAIMS, f"{meta['namespace']}/{name}")
             if known is None:
+                if not left:
+                    return 0.0
+                left -= 1
                 described = template.get("metadata") or {}
                 own = {"name": name, "ownerReferences": [owner_reference(pod)]}
                 claim = {"metadata": {**described, **own}, "spec": dict(template["spec"])}

@@ -452,6 +452,8 @@ def _stored_copy(resource: Resource, content: Content, subresource: str) -> Cont
     body = encode(content)
     if len(body) > MAX_UNCOUNTED_BYTES:
         check_values(resource, content, status=subresource == "status")
+        if subresource == "status":
+            check_rules(resource, content)
     return to_storage(resource, decode(body))
 
 

@@ -25,6 +25,8 @@ status has all resources twice)."""
 MAX_RULES: Final = 100
 """Of a pod: terms of affinity, topology spread constraints and names of resources. The scheduler needs a
 column for each, which takes up to 0.5 ms to create."""
+MAX_NODE_RESOURCES: Final = 1000
+"""Names of resources of a node. The scheduler has a column for each."""
 LABELS_PER_RULE: Final = 10
 """Labels and expressions that select nodes count as a tenth of a rule each."""
 MAX_CUSTOM_VALUES: Final = 100_000
@@ -71,16 +73,18 @@ def check_values(resource: Resource, content: dict[str, Any], *, status: bool) -
 
 
 def check_rules(resource: Resource, content: dict[str, Any]) -> None:
-    """Checks a pod, or the template of a workload. Their types have been checked.
+    """Checks a pod, the template of a workload, or a node. Their types have been checked.
 
     Raises:
-        StatusError: it has too many rules for scheduling; 413.
+        StatusError: it has too many rules for scheduling, or resources; 413.
     """
     if resource == kinds.PODS:
         spec = content.get("spec")
     elif resource in _WITH_TEMPLATE:
         spec = ((content.get("spec") or {}).get("template") or {}).get("spec")
     else:
+        if resource == kinds.NODES:
+            _check_node(content.get("status") or {})
         return
     if spec and _rules(spec) > MAX_RULES:
         raise too_large(
@@ -88,6 +92,11 @@ def check_rules(resource: Resource, content: dict[str, Any]) -> None:
             f"spread constraints, names of resources; {LABELS_PER_RULE} labels or expressions that select "
             "nodes are one rule)"
         )
+
+
+def _check_node(status: dict[str, Any]) -> None:
+    if any(len(status.get(field) or ()) > MAX_NODE_RESOURCES for field in ("capacity", "allocatable")):
+        raise too_large(f"more than {MAX_NODE_RESOURCES} resources of a Node")
 
 
 def _rules(spec: dict[str, Any]) -> float:
