@@ -53,7 +53,7 @@ def show(context: ssl.SSLContext, certificate: bytes | str, key: bytes | str) ->
     warn_of_expiry(certificate)
 
 
-_told: set[tuple[int, bool]] = set()
+_logged: set[tuple[int, bool]] = set()
 """Serial numbers of certificates, and whether they had expired when it was logged."""
 
 
@@ -72,8 +72,8 @@ def warn_of_expiry(certificate: bytes | str, now: datetime | None = None) -> Non
     if end > now + min(SOON, (end - found.not_valid_before_utc) / 5):
         return
     has_expired = end <= now
-    if (found.serial_number, has_expired) not in _told:
-        _told.add((found.serial_number, has_expired))
+    if (found.serial_number, has_expired) not in _logged:
+        _logged.add((found.serial_number, has_expired))
         where = f" in {certificate}" if isinstance(certificate, str) else ""
         subject = found.subject.rfc4514_string()
         verb = "expired" if has_expired else "expires soon,"

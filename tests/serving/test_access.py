@@ -339,7 +339,7 @@ def test_a_cluster_that_does_not_say_is_gone_on_without(caplog: pytest.LogCaptur
 def test_or_that_says_nonsense(content: object, caplog: pytest.LogCaptureFixture) -> None:
     """It would end the task that asks again, and new authorities would never be seen."""
     assert ask("/healthz", Cluster(config_map=content)).status == 200
-    assert any("the answer is no ConfigMap" in message for message in caplog.messages)
+    assert any("the response is not a ConfigMap" in message for message in caplog.messages)
 
 
 def test_or_it_is_not_gone_on() -> None:

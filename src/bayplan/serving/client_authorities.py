@@ -77,7 +77,7 @@ class ClientAuthorities:
                 try:
                     self._set(which, _read(path))
                 except ConfigError as error:
-                    _log.warning("going on with the authorities from before: %s", error)
+                    _log.warning("keeping the previous certificate authorities: %s", error)
 
     async def look_up(self) -> None:
         """Reads from the cluster what no flag sets.
@@ -110,7 +110,7 @@ class ClientAuthorities:
         try:
             found = msgspec.json.decode(await requests.send("GET", CONFIG_MAP), type=_ConfigMap)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise ConfigError(f"the answer is no ConfigMap: {error}") from error
+            raise ConfigError(f"the response is not a ConfigMap: {error}") from error
         data = found.data or {}
         if not self._files["client"]:
             self._set("client", data.get("client-ca-file", "").encode())

@@ -89,7 +89,7 @@ class Certificate:
         try:
             pair = self._read()
         except ConfigError as error:
-            _log.warning("going on with the certificate from before: %s", error)
+            _log.warning("keeping the previous certificate: %s", error)
             return False
         self.pair = pair
         return True
@@ -143,7 +143,7 @@ class ServerTLS:
             try:
                 self._make_contexts()
             except ConfigError as error:
-                _log.warning("going on with the certificates from before: %s", error)
+                _log.warning("keeping the previous certificates: %s", error)
         connection.context = self._for(name or "")
 
     def _heed_expiry(self) -> bool:

@@ -22,7 +22,8 @@ POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 _NO_PODS: Final = (
-    "no pod of a Deployment, ReplicaSet, StatefulSet or Job {key} is there to copy; add its manifest instead"
+    "cannot scale {key}: no Deployment, ReplicaSet, StatefulSet or Job of that name has a pod to copy; "
+    "check the namespace (NAMESPACE/NAME), or add its manifest instead"
 )
 _BY_PHASE: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
