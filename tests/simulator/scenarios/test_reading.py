@@ -166,3 +166,9 @@ def test_the_example_is_valid() -> None:
     assert loaded.duration == 8 * 3600
     assert loaded.templates["web"].spec.priority == 1000
     assert loaded.templates["report"].spec.priority == 0
+
+
+def test_the_scenario_of_the_benchmark_is_valid() -> None:
+    loaded = read_scenario(ROOT / "benchmarks" / "simulated-day.yaml")
+    assert loaded.duration == 24 * 3600
+    assert loaded.templates
