@@ -44,8 +44,8 @@ test-browser: $(STAMP)
 	BAYPLAN_BROWSER=1 $(BIN)/python -m pytest -rs tests/browser
 
 check: $(STAMP)
-	$(BIN)/ruff check src tests conformance tools
-	$(BIN)/ruff format --check src tests conformance tools
+	$(BIN)/ruff check src tests conformance tools benchmarks
+	$(BIN)/ruff format --check src tests conformance tools benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

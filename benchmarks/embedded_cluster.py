@@ -19,8 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bayplan.client.paths import RESOURCES
-
+from bayplan.api.kinds import KINDS
 from bayplan.api.pod import Pod
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.kubeconfig import load_access
@@ -55,7 +54,7 @@ async def create_all(cluster: KubernetesCluster, pods: int) -> dict[str, float]:
     """Creates pods; returns when each was acknowledged."""
     done: dict[str, float] = {}
     waiting = iter([f"p{number}" for number in range(pods)])
-    path = RESOURCES["Pod"].collection("default")
+    path = KINDS.of(Pod).collection("default")
 
     async def work() -> None:
         for name in waiting:
