@@ -91,7 +91,7 @@ def run(
     equal results. Exit status: 2 invalid input or a plugin failed, otherwise 0.
     """
     if report is not None and report.suffix not in (".html", ".htm"):
-        # The file is replaced if it exists; a mistyped name must not cost somebody a scenario.
+        # An existing file is replaced, so a mistyped name must not be that of a scenario.
         raise click.UsageError(f"--report: the name should end in .html, not {report.name!r}")
     if source.files or source.kubeconfig or source.context:
         cluster = load_cluster(source)

@@ -59,7 +59,10 @@ class _Groups:
         """By group and need."""
 
     def give(self, index: int, wanted: int) -> int:
-        """Gives a need up to so many devices, if necessary by giving others different ones; how many."""
+        """Assigns up to `wanted` devices to a need, reassigning those of others if necessary.
+
+        Returns how many.
+        """
         path = self._path(index)
         if not path:
             return 0

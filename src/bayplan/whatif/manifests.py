@@ -148,7 +148,7 @@ def _expanded(raw: Mapping[str, Any], kind: str, replicas: int | None) -> Iterat
 
 
 def _template_hash(template: Mapping[str, Any]) -> str:
-    """Equal for equal templates. Kubernetes computes another number, which it documents nowhere."""
+    """Equal for equal templates. It is not the value that kube-controller-manager computes."""
     return sha256(repr(template).encode()).hexdigest()[:10]
 
 

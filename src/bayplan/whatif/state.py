@@ -49,10 +49,10 @@ class BranchStore(MemoryStore):
         """Called after every write."""
 
     def adopt(self, item: ObjectT) -> ObjectT:
-        """Adds an object as it is, with its uid, version and times, and returns it. Nobody is notified.
+        """Adds an object as it is, with its uid, version and times, and returns it. Sends no watch event.
 
-        Pods and nodes lose their finalizers (a pod of a Job has one): who would remove them is not here, so
-        they would stay forever when they are deleted.
+        Finalizers of pods and nodes (a pod of a Job has one) are removed: no controller runs here that would
+        remove them, so deleted objects would never disappear.
         """
         if item.metadata.finalizers and isinstance(item, (Pod, Node)):
             item = cast(ObjectT, replace(item, metadata=replace(item.metadata, finalizers=())))

@@ -90,7 +90,7 @@ class GarbageCollector(Controller):
         return None
 
     def _orphan(self, resource: Resource, content: Content) -> float | None:
-        """Has the dependents forget their owner, some per call. Returns when to continue."""
+        """Removes the owner from its dependents, some per call. Returns when to continue."""
         uid = content["metadata"]["uid"]
         some = list(islice(self.cluster.dependents(uid), _PER_CALL))
         for identity in some:

@@ -191,7 +191,7 @@ class DynamicResources(
         return claims if isinstance(claims, Status) else None
 
     def _claims_of(self, pod: Pod) -> tuple[ResourceClaim, ...] | Status:
-        """`resolve_claims`. The queue asks several times about a pod at the same event."""
+        """`resolve_claims`, remembered: the queue calls it several times for a pod at the same event."""
         assert self.handle is not None
         objects = self.handle.cluster.objects
         last, changed_at = self._resolved, objects.of(ResourceClaim).changes.changed_at

@@ -171,7 +171,7 @@ def is_large_body(body: bytes, content_type: str) -> bool:
 
 
 def decode_bounded(body: bytes) -> Any:
-    """The value of JSON that is not nested too deeply, and has not too many values nor too long names.
+    """Decodes JSON within the limits of depth, number of values and length of names.
 
     Raises:
         StatusError: there are too many values, or a name is too long; 413.
