@@ -256,16 +256,18 @@ class Cluster(ClusterView):
         self.cordon(name)
         evicted = [pod for pod in self.pods_of(name) if not (pod.is_terminating or belongs_to_node(pod))]
         for warning in self._scheduling.missing_kind("PodDisruptionBudget", _NO_BUDGETS) if evicted else ():
-            self._blocked["", ""] = warning
+            self._drain_warnings["", ""] = warning
         for pod in evicted:
             if pod.metadata.controller() is None:
                 text = _NO_CONTROLLER.format(node=name, key=pod.key)
-                self._blocked[name, pod.key] = Warning(text, reason=Reason.NOT_RUN, object=f"Pod {pod.key}")
+                self._drain_warnings[name, pod.key] = Warning(
+                    text, reason=Reason.NOT_RUN, object=f"Pod {pod.key}"
+                )
         for budget, count in violated_budgets(self._store.all(PodDisruptionBudget), evicted):
             text = _BUDGET.format(
                 key=budget.key, node=name, count=count, allowed=budget.status.disruptions_allowed
             )
-            self._blocked[name, budget.key] = Warning(text, reason=Reason.NOT_RUN, object=budget.key)
+            self._drain_warnings[name, budget.key] = Warning(text, reason=Reason.NOT_RUN, object=budget.key)
         return self._displace(name, evicted)
 
     def cordon(self, name: str) -> None:
@@ -391,7 +393,7 @@ class Branch(Cluster):
     def __init__(self, scheduling: Scheduling, parent: Cluster) -> None:
         super().__init__(scheduling, parent)
         self._lost, self._dropped = dict(parent._lost), dict(parent._dropped)
-        self._blocked = dict(parent._blocked)
+        self._drain_warnings = dict(parent._drain_warnings)
         self._store.mark()
         start = scheduling.profiles.core().search_start
         index, undo = start.index, scheduling.state.columns.undo
@@ -402,7 +404,7 @@ class Branch(Cluster):
         self._close()
         assert self._parent is not None
         self._parent._lost, self._parent._dropped = self._lost, self._dropped
-        self._parent._blocked = self._blocked
+        self._parent._drain_warnings = self._drain_warnings
         self._state.columns.undo.keep()
 
     def revert(self) -> None:

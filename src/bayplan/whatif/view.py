@@ -31,8 +31,8 @@ class ClusterView:
         """The node that a pod lost, by the pod's key."""
         self._dropped: dict[str, Placement] = {}
         """Pods that lost their node and are not created again."""
-        self._blocked: dict[tuple[str, str], Warning] = {}
-        """Budgets that a drain violates, by the names of node and budget."""
+        self._drain_warnings: dict[tuple[str, str], Warning] = {}
+        """By the node, and the budget or pod that the warning is about."""
 
     @property
     def columns(self) -> Columns:
@@ -109,7 +109,7 @@ class ClusterView:
 
         Also that budgets are missing, if the cluster was loaded without them.
         """
-        return tuple(self._blocked.values())
+        return tuple(self._drain_warnings.values())
 
 
 def _created(pod: Pod) -> float:
