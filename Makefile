@@ -95,11 +95,14 @@ release: $(STAMP)
 install: $(STAMP)
 
 # Exactly what is pinned, whoever runs it and when; `tools/locked.py` says so where pyproject.toml asks for more.
+# Bytecode is compiled here because Python does not write it with PYTHONDONTWRITEBYTECODE, as is usual in containers;
+# compiling everything at each start takes as long as the imports themselves.
 $(STAMP): pyproject.toml requirements/dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --require-hashes -r requirements/dev.txt
 	$(BIN)/python tools/locked.py
 	$(PIP) install --no-deps --no-build-isolation -e .
+	$(BIN)/python -m compileall -q src
 	touch $(STAMP)
 
 # Pins what pyproject.toml asks for; see requirements/README.md. UPGRADE=--upgrade takes the newest versions.
