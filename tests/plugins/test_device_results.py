@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from bayplan.api.meta import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
 from bayplan.api.pod import PodResourceClaim
+from bayplan.framework.state import SignatureMemory
 from bayplan.plugin import CycleState, NodeColumns, Pod
 from bayplan.plugin.devices import ResourceClaim, ResourceClaimStatus, ResourceSlice
 from bayplan.plugins.dynamic_resources import DynamicResources
@@ -34,6 +36,8 @@ SPECS = (
     (make_device_request("r", "big"), make_device_request("s", "gpu")),
     (make_first_available("r", make_device_request("big", "big"), make_device_request("any", "gpu")),),
     (make_device_request("r", "gpu", 'device.attributes["gpu.example.com"].model == "big"'),),
+    (make_device_request("r", "other"),),
+    (make_device_request("r", "big"), make_device_request("s", "other")),
 )
 ZONED = NodeSelector(
     node_selector_terms=(
@@ -51,10 +55,12 @@ class Play:
         self.rng = random.Random(seed)
         self.cluster = Cluster()
         self.plugin = DynamicResources(handle=CoreHandle(self.cluster))
-        self.shared = [CycleState() for _ in SPECS]
+        shared = SignatureMemory()
+        self.shared = [CycleState(SignatureMemory(shared)) for _ in SPECS]
         self.pods: list[tuple[CycleState, Pod, ResourceClaim]] = []
         self.count = 0
         self.cluster.objects.put(make_device_class("gpu"))
+        self.cluster.objects.put(make_device_class("other"))
         self.set_class("big")
         for name in NAMES:
             self.cluster.set_node(make_node(name))
@@ -168,28 +174,90 @@ def test_cached_results_equal_fresh_ones(seed: int) -> None:
         play.schedule()
 
 
-def test_only_nodes_whose_devices_changed_are_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def devices_everywhere() -> Play:
     play = Play(0)
     for name in NAMES:
         devices = (make_device(f"gpu-{number}") for number in range(4))
         play.cluster.objects.put(make_resource_slice(f"slice-{name}", *devices, node=name))
-    searched: list[int] = []
+    return play
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of nodes of each search."""
+    counts: list[int] = []
     search = NodeResults._search
 
     def counted(self: NodeResults, rows: Any, devices: Any) -> None:
-        searched.append(len(rows))
+        counts.append(len(rows))
         search(self, rows, devices)
 
     monkeypatch.setattr(NodeResults, "_search", counted)
-    for number in range(3):
-        claim = make_resource_claim(f"x{number}", *SPECS[0])
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("which", "expected"),
+    [
+        pytest.param((0, 0, 0), [4, 1, 1], id="pods of one signature"),
+        pytest.param((0, 1, 0), [4, 4, 1], id="claims that ask for something else"),
+        pytest.param((0, 5, 0), [4, 1, 1], id="classes that differ in nothing but their name"),
+    ],
+)
+def test_only_nodes_whose_devices_changed_are_searched_again(
+    which: tuple[int, ...], expected: list[int], searched: list[int]
+) -> None:
+    play = devices_everywhere()
+    for number, spec in enumerate(which):
+        claim = make_resource_claim(f"x{number}", *SPECS[spec])
         play.cluster.objects.put(claim)
         entry = PodResourceClaim(name="r", resource_claim_name=claim.name)
         pod = make_pod(f"x{number}", resource_claims=(entry,))
-        state = CycleState(play.shared[0].signature)
+        state = CycleState(play.shared[spec].signature)
         nodes = NodeColumns(play.cluster)
         play.plugin.pre_filter(state, pod, nodes)
         assert list(play.plugin.filter(state, pod, nodes)) == []
         play.plugin.reserve(state, pod, "b")
         play.write(state, pod, claim)
-    assert searched == [4, 1, 1]
+    assert searched == expected
+
+
+def test_an_error_names_the_class_of_the_claim() -> None:
+    """The results of claims whose classes differ only in their names are shared, errors excepted."""
+    play = devices_everywhere()
+    for name in ("bad", "worse"):
+        play.cluster.objects.put(make_device_class(name, "1 +"))
+        claim = make_resource_claim("mine", make_device_request("r", name))
+        play.cluster.objects.put(claim)
+        pod = make_pod("p", resource_claims=(PodResourceClaim(name="r", resource_claim_name="mine"),))
+        state, nodes = CycleState(play.shared[0].signature), NodeColumns(play.cluster)
+        assert play.plugin.pre_filter(state, pod, nodes) is None
+        (reject,) = play.plugin.filter(state, pod, nodes)
+        assert reject.reason.startswith(f"class {name}: selector #0: CEL compile error")
+
+
+def test_nodes_with_a_device_plugin_need_no_devices(searched: list[int]) -> None:
+    """What the claim for extended resources asks for differs between nodes, and so do the results."""
+    play = devices_everywhere()
+    cluster, name = play.cluster, "example.com/gpu"
+    cluster.objects.put(make_device_class("served", extended_resource=name))
+    cluster.set_node(make_node("a", resources={name: "3"}))
+    cluster.set_node(make_node("e", resources={"example.com/other": "0"}))
+    for requests, expected in (
+        ({name: "1"}, ["", "", "", "", "cannot allocate all claims"]),
+        (
+            {name: "1", "example.com/other": "1"},
+            [*["cannot fit resource"] * 4, "cannot allocate all claims"],
+        ),
+    ):
+        pod, state, nodes = make_pod("p", requests=requests), CycleState(), NodeColumns(cluster)
+        assert play.plugin.pre_filter(state, pod, nodes) is None
+        reasons = [""] * len(nodes)
+        for reject in play.plugin.filter(state, pod, nodes):
+            for row in np.nonzero(np.asarray(reject.mask))[0]:
+                reasons[row] += reject.reason
+        assert reasons == expected
+        results = state.read("DynamicResources").results
+        served = [(found := results.at(row)) is not None and bool(found.variant.mappings) for row in range(5)]
+        assert served == [row in (1, 2, 3) and len(requests) == 1 for row in range(5)]
+    assert searched == [4, 1]

@@ -611,7 +611,7 @@ def test_requests_of_containers(
     cluster = cluster_with(make_device_class("gpu", extended_resource="example.com/gpu"))
     pod = make_pod()
     pod = replace(pod, spec=replace(pod.spec, init_containers=tuple(init), containers=tuple(main)))
-    made = variant(derived(cluster, ExtendedResources), pod, ["example.com/gpu"])
+    made = variant(derived(cluster, ExtendedResources), pod, ("example.com/gpu",))
     assert [(one.name, one.exactly and one.exactly.count) for one in made.requests] == requests
     assert [(one.container_name, one.request_name.split("-")[1]) for one in made.mappings] == mappings
 

@@ -42,6 +42,7 @@ from bayplan.devices.explanation import DeviceFailure, Failure, RequestExplanati
 from bayplan.devices.features import DEFAULT_FEATURES, Features, device_features
 from bayplan.devices.inventory import Inventory
 from bayplan.devices.pools import DeviceKey, NodePools, Pool, PoolKey
+from bayplan.devices.requests import content_key, spec_key
 from bayplan.devices.state import DeviceState
 from bayplan.devices.taint_rules import TaintRules, has_equal_taints
 
@@ -67,9 +68,11 @@ __all__ = [
     "PoolKey",
     "RequestExplanation",
     "TaintRules",
+    "content_key",
     "device_features",
     "explain",
     "has_equal_taints",
     "new_share_id",
+    "spec_key",
     "why_not",
 ]

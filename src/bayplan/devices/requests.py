@@ -7,7 +7,10 @@ behaviour.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from bayplan.api.devices import DeviceClass, DeviceSelector
 from bayplan.api.resource_claims import (
@@ -26,7 +29,44 @@ from bayplan.releases import DeviceRules
 MAX_RESULTS: Final = 32
 """Devices of a claim."""
 
+_RequestT = TypeVar("_RequestT", ExactDeviceRequest, DeviceSubRequest)
+
 ClassLister = Callable[[str], DeviceClass | None]
+
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+def spec_key(claims: Sequence[ResourceClaim]) -> bytes:
+    """Equal for claims with equal specs."""
+    return _encode([claim.spec for claim in claims])
+
+
+def content_key(claims: Sequence[ResourceClaim], classes: ClassLister) -> bytes:
+    """Equal for claims that get the same devices everywhere: with the content of classes for their names."""
+    numbers: dict[str, int] = {}
+
+    def unnamed(of: _RequestT) -> _RequestT:
+        number = numbers.setdefault(of.device_class_name, len(numbers))
+        return replace(of, device_class_name=str(number))
+
+    specs = [
+        [
+            [
+                (
+                    request.name,
+                    request.exactly and unnamed(request.exactly),
+                    *map(unnamed, request.first_available),
+                )
+                for request in claim.spec.devices.requests
+            ],
+            claim.spec.devices.constraints,
+            claim.spec.devices.config,
+        ]
+        for claim in claims
+    ]
+    found = {name: classes(name) for name in numbers}
+    contents = [name if one is None else (one.spec.selectors, one.spec.config) for name, one in found.items()]
+    return _encode((specs, contents))
 
 
 class PreparedRequest:

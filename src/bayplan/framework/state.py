@@ -32,12 +32,15 @@ class SignatureMemory:
 
     It outlives the cycle, so a value in it must depend on the signature alone, or know when it is stale
     (`snapshot/changes.py`).
+
+    `shared` belongs to the pods of all signatures; it is empty if this memory is not cached.
     """
 
-    __slots__ = ("_values",)
+    __slots__ = ("_values", "shared")
 
-    def __init__(self) -> None:
+    def __init__(self, shared: SignatureMemory | None = None) -> None:
         self._values: dict[tuple[type[Any], Hashable], Any] = {}
+        self.shared = self if shared is None else shared
 
     def get(self, kind: type[T], key: Hashable = None) -> T | None:
         """The value of this type, or None."""

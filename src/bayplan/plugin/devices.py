@@ -60,7 +60,9 @@ from bayplan.devices import (
     AllocationTimeoutError,
     Allocator,
     NoFit,
+    content_key,
     new_share_id,
+    spec_key,
 )
 from bayplan.framework.binding_conditions import (
     Readiness,
@@ -158,6 +160,7 @@ __all__ = [
     "ResourcePool",
     "ResourceSlice",
     "ResourceSliceSpec",
+    "content_key",
     "is_device_resource",
     "is_in_flight",
     "is_overdue",
@@ -165,5 +168,6 @@ __all__ = [
     "put_in_flight",
     "readiness",
     "remove_in_flight",
+    "spec_key",
     "with_devices",
 ]

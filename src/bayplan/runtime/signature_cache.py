@@ -53,12 +53,12 @@ class CachedSignature:
 
     __slots__ = ("feasible", "fragments", "last_used", "memory", "repeated", "results", "skipped")
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, shared: SignatureMemory | None = None) -> None:
         self.results: SignatureResults | None = None
         """None if pods of the signature may differ in what cached plugins depend on."""
         self.fragments: Signature | None = None
         """The fragments of the last pod, if pods may differ in them."""
-        self.memory = SignatureMemory()
+        self.memory = SignatureMemory(shared)
         """What uncached plugins remember."""
         self.skipped = SkippedPlugins(cluster)
         self.feasible: Feasible | None = None
@@ -77,6 +77,8 @@ class SignatureCache:
         self._caller = caller
         self._plugins = ResultCache(profile.all_plugins(), cluster, caller)
         self._signatures: dict[bytes, CachedSignature] = {}
+        self._memory = SignatureMemory()
+        """What uncached plugins remember for pods of all signatures."""
         self._results: dict[Signature, SignatureResults] = {}
         self._uses = 0
         self._rows_computed = 0
@@ -93,7 +95,7 @@ class SignatureCache:
         if found is None:
             if len(self._signatures) >= self._max():
                 self._drop_signatures()
-            found = self._signatures[info.key] = CachedSignature(self._cluster)
+            found = self._signatures[info.key] = CachedSignature(self._cluster, self._memory)
         if pod.spec.node_name:
             results = self._results_for(pod, self._plugins.signature(pod))
         elif self._plugins.per_pod:

@@ -26,6 +26,7 @@ from bayplan.plugin import (
     SKIP_FOR_SIGNATURE,
     Action,
     BoolColumn,
+    Cluster,
     ClusterEventWithHint,
     CycleState,
     FilterOutcome,
@@ -73,7 +74,13 @@ from bayplan.plugin.devices import (
 )
 from bayplan.plugin.objects import Objects
 from bayplan.plugins.dynamic_resources.extended import claim_with, extended_demand
-from bayplan.plugins.dynamic_resources.node_results import NodeResult, SearchSettings, node_results
+from bayplan.plugins.dynamic_resources.extended_results import ExtendedNodeResults, VariantRows
+from bayplan.plugins.dynamic_resources.node_results import (
+    NodeResult,
+    NodeResults,
+    ResultsByContent,
+    SearchSettings,
+)
 from bayplan.plugins.dynamic_resources.pod_claims import AllocatedClaim, PodClaims, allocated_claim
 from bayplan.plugins.dynamic_resources.resolving import claim_keys, resolve_claims
 
@@ -225,17 +232,31 @@ class DynamicResources(
                 return failure(str(error))
         pod_claims = PodClaims(claims, tuple(allocated), demand, None)
         if len(allocated) < len(claims):
-            pod_claims.results = node_results(
-                state,
-                cluster,
-                pod,
-                tuple(pod_claims.to_allocate()) if allocated else claims,
-                demand,
-                has_user_claims=pod_claims.has_user_claims,
-                search=self._search,
-            )
+            to_allocate = tuple(pod_claims.to_allocate()) if allocated else claims
+            pod_claims.results = self._results(state, cluster, pod, to_allocate, pod_claims)
         state.write(self.name, pod_claims)
         return None
+
+    def _results(
+        self,
+        state: CycleState,
+        cluster: Cluster,
+        pod: Pod,
+        to_allocate: tuple[ResourceClaim, ...],
+        claims: PodClaims,
+    ) -> NodeResults | ExtendedNodeResults | None:
+        """The devices for claims without devices, on each node."""
+        demand, shared = claims.demand, state.signature.shared
+        by_content = shared.get(ResultsByContent) or shared.put(ResultsByContent(cluster, self._search))
+        if demand is None:
+            return by_content.of(to_allocate)
+        if demand.is_left_over:
+            return None
+        rows = state.signature.get(VariantRows) or state.signature.put(VariantRows(cluster))
+        rows.update(pod, demand)
+        return ExtendedNodeResults(
+            cluster, to_allocate, rows, by_content, has_user_claims=claims.has_user_claims
+        )
 
     def _problem(self, objects: Objects, claim: ResourceClaim, *, is_special: bool) -> Status | None:
         """Why a claim without devices cannot get any now."""

@@ -7,14 +7,15 @@ pod.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
+import numpy as np
 from msgspec.structs import replace
 
-from bayplan.plugin import Cluster, Node, Pod
+from bayplan.plugin import BoolColumn, Cluster, Node, NodeColumns, Pod
 from bayplan.plugin.columns import derived
 from bayplan.plugin.devices import (
     EXACT_COUNT,
@@ -30,7 +31,7 @@ from bayplan.plugin.devices import (
     is_device_resource,
 )
 from bayplan.plugin.objects import ObjectMeta, OwnerReference
-from bayplan.plugin.resources import NANO, fit_requests, parse_quantity, value
+from bayplan.plugin.resources import NANO, fit_requests, parse_quantity
 
 IN_MEMORY_NAME: Final = "<extended-resources>"
 """The name of a claim that does not exist in the API server yet. No claim there can have it."""
@@ -40,6 +41,8 @@ IN_MEMORY_NAME: Final = "<extended-resources>"
 class Variant:
     """The claim for a pod's extended resources on some nodes."""
 
+    resources: tuple[str, ...]
+    """Those that devices serve there."""
     requests: tuple[DeviceRequest, ...]
     mappings: tuple[ContainerExtendedResourceRequest, ...]
 
@@ -97,23 +100,39 @@ def _names_device_resource(pod: Pod) -> bool:
 
 
 def needed_resources(
-    classes: ExtendedResources, amounts: Mapping[str, int], allocatable: Mapping[str, int | None]
-) -> tuple[str, ...] | None:
-    """The resources that devices have to serve on a node, in order; None where the node can never serve one.
+    nodes: NodeColumns, amounts: Mapping[str, int]
+) -> list[tuple[tuple[str, ...] | None, BoolColumn]]:
+    """The resources that devices have to serve, in order, each list of them with the rows where it is so.
 
-    `allocatable` is what the node offers otherwise; None where it does not know the resource.
+    Instead of a list there is None for the rows that can never serve one of the resources.
     """
-    needed = []
+    classes = derived(nodes.cluster, ExtendedResources)
+    never: BoolColumn = np.zeros(len(nodes), dtype=np.bool_)
+    needed: list[tuple[tuple[str, ...], BoolColumn]] = [((), ~never)]
     for name in sorted(amounts):
-        offered = allocatable[name]
-        if not offered and classes.class_for(name) is not None:
-            needed.append(name)
-        elif offered is None:
-            return None
-    return tuple(needed)
+        missing = nodes.allocatable(name) == 0
+        if classes.class_for(name) is None:
+            never |= missing & ~_rows_with(nodes, name)
+        else:
+            needed = [
+                part
+                for names, rows in needed
+                for part in ((names, rows & ~missing), ((*names, name), rows & missing))
+                if part[1].any()
+            ]
+    if not never.any():
+        return [*needed]
+    return [(None, never), *((names, rows & ~never) for names, rows in needed)]
 
 
-def variant(classes: ExtendedResources, pod: Pod, needed: Sequence[str]) -> Variant:
+def _rows_with(nodes: NodeColumns, resource: str) -> BoolColumn:
+    """The rows whose nodes know a resource, be it that they have 0 of it."""
+    by_row = nodes.cluster.nodes.node
+    known = (by_row[row] for row in nodes.rows.tolist())
+    return np.array([node is not None and resource in node.status.allocatable for node in known], np.bool_)
+
+
+def variant(classes: ExtendedResources, pod: Pod, needed: tuple[str, ...]) -> Variant:
     """The requests for these resources.
 
     Containers that run together each have a request of their own. Plain init containers run before the
@@ -128,23 +147,18 @@ def variant(classes: ExtendedResources, pod: Pod, needed: Sequence[str]) -> Vari
             requests += made
             mappings += mapped
     requests.sort(key=lambda request: request.name)
-    return Variant(tuple(requests), tuple(mappings))
+    return Variant(needed, tuple(requests), tuple(mappings))
 
 
 def claim_on(cluster: Cluster, pod: Pod, demand: ExtendedDemand, node: Node) -> ResourceClaim | None:
     """The claim that the scheduler would create on a node; None where it needs none, or none helps."""
     if demand.is_left_over:
         return None
-    classes = derived(cluster, ExtendedResources)
-    offered = {name: offered_amount(node, name) for name in demand.amounts}
-    needed = needed_resources(classes, demand.amounts, offered)
-    return claim_with(demand.claim, variant(classes, pod, needed).requests) if needed else None
-
-
-def offered_amount(node: Node, resource: str) -> int | None:
-    """How much of a resource a device plugin offers; None where the node does not know it."""
-    quantity = node.status.allocatable.get(resource)
-    return None if quantity is None else value(quantity)
+    nodes = NodeColumns(cluster, np.array([cluster.nodes.row_of[node.name]], dtype=np.intp))
+    ((needed, _),) = needed_resources(nodes, demand.amounts)
+    if not needed:
+        return None
+    return claim_with(demand.claim, variant(derived(cluster, ExtendedResources), pod, needed).requests)
 
 
 def claim_with(claim: ResourceClaim, requests: tuple[DeviceRequest, ...]) -> ResourceClaim:

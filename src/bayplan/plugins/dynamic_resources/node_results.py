@@ -1,8 +1,8 @@
-"""The devices that claims would get on each node, for all pods whose claims have the same requests.
+"""The devices that claims would get on each node, for all pods whose claims ask for the same.
 
-Pods of a Deployment have claims of their own, but these are created from one template. Their results are
-cached with the pods' signature, by what the claims ask for, and a node is searched again only when its
-devices, the Node object or a DeviceClass changed.
+Pods of a Deployment have claims of their own, but these are created from one template. Results are shared by
+what claims ask for, whatever the pods are otherwise, and a node is searched again only when its devices, the
+Node object or a DeviceClass changed.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.plugin import BoolColumn, Cluster, CycleState, IntColumn, Node, NodeColumns, Pod, Reject
+from bayplan.plugin import BoolColumn, Cluster, IntColumn, Node, NodeColumns, Reject
 from bayplan.plugin.columns import derived
 from bayplan.plugin.devices import (
     CANNOT_ALLOCATE,
@@ -27,52 +28,41 @@ from bayplan.plugin.devices import (
     Allocator,
     ClusterDevices,
     DeviceClass,
-    ExtendedResources,
     NoFit,
     ResourceClaim,
-    ResourceClaimSpec,
+    content_key,
+    spec_key,
 )
-from bayplan.plugins.dynamic_resources.extended import (
-    ExtendedDemand,
-    Variant,
-    claim_with,
-    needed_resources,
-    offered_amount,
-    variant,
-)
+from bayplan.plugins.dynamic_resources.extended import Variant
 from bayplan.plugins.dynamic_resources.preferences import has_alternatives, total_preference
 
-REASON_NO_RESOURCE: Final = "cannot fit resource"
 TIMED_OUT: Final = "node {node}: timed out trying to allocate devices"
 
-MAX_CONTENTS: Final = 4
-"""Different contents of claims that are remembered for one signature: as a rule there is one."""
+MAX_ROWS: Final = 200_000
+"""Nodes times specs of claims whose results are cached: 40 specs for 5,000 nodes."""
 
-Content = tuple[bool | ResourceClaimSpec, ...]
-"""Whether there are extended resources, and claims of the user; and what each claim asks for."""
+MIN_SPECS: Final = 16
+"""Specs whose results are cached however many nodes there are."""
 
 
 class Code(IntEnum):
     """What was found on a node."""
 
     DEVICES = 0
-    NOTHING_NEEDED = 1
-    """All that the pod requests is served by a device plugin there."""
+    NO_NODE = 1
     NO_DEVICES = 2
     INVALID_POOLS = 3
-    NO_RESOURCE = 4
-    ERROR = 5
+    ERROR = 4
 
 
 # In Python 3.11 looking up a member of an enum takes longer than calling a function.
-_NOTHING_NEEDED: Final = Code.NOTHING_NEEDED
+_NO_NODE: Final = Code.NO_NODE
 _DEVICES: Final = Code.DEVICES
 _ERROR: Final = Code.ERROR
 
 _REASONS: Final = {
     Code.NO_DEVICES: CANNOT_ALLOCATE.reason,
     Code.INVALID_POOLS: INVALID_POOLS.reason,
-    Code.NO_RESOURCE: REASON_NO_RESOURCE,
 }
 
 
@@ -100,20 +90,17 @@ class NodeResult:
     """What the claims get on a node, in their order."""
 
     allocations: tuple[AllocationResult, ...]
-    variant: Variant | None
+    variant: Variant | None = None
     """What the claim for extended resources asks for there, if the pod has one."""
 
 
 class NodeResults:
     """Codes and results by row, for claims with one content."""
 
-    def __init__(self, cluster: Cluster, search: SearchSettings, *, has_user_claims: bool) -> None:
+    def __init__(self, cluster: Cluster, search: SearchSettings) -> None:
         self._cluster = cluster
         self._search_settings = search
-        self._has_user_claims = has_user_claims
-        self._pod = Pod()
         self._claims: tuple[ResourceClaim, ...] = ()
-        self._demand: ExtendedDemand | None = None
         changes, devices = cluster.changes, derived(cluster, ClusterDevices)
         self._freshness = changes.freshness(
             (changes.size, changes.kind(DeviceClass), devices.everywhere), (changes.nodes, devices.rows)
@@ -123,18 +110,15 @@ class NodeResults:
         self._results: list[NodeResult | None] = []
         self._errors: dict[int, str] = {}
         self._scores: IntColumn = np.zeros(0, dtype=np.int64)
-        self._variants: dict[tuple[str, ...], Variant] = {}
-        self._caches: dict[tuple[str, ...], AllocationCache] = {}
-        """By the extended resources that devices have to serve; without extended resources one."""
+        self._cache = AllocationCache()
         self._has_alternatives = False
         self._masks: list[tuple[Code, BoolColumn]] | None = None
 
-    def use_for(self, pod: Pod, claims: tuple[ResourceClaim, ...], demand: ExtendedDemand | None) -> None:
+    def use_for(self, claims: tuple[ResourceClaim, ...]) -> None:
         """From now on it is about these claims, which ask for the same."""
-        if self._errors and [claim.key for claim in self._claims] != [claim.key for claim in claims]:
-            # Errors name the claim.
+        if self._errors and _named(self._claims) != _named(claims):
             self._stale.update(self._errors)
-        self._pod, self._claims, self._demand = pod, claims, demand
+        self._claims = claims
         self._has_alternatives = any(map(has_alternatives, claims))
 
     # For Filter, Score and Reserve
@@ -199,8 +183,7 @@ class NodeResults:
         self._scores = np.zeros(rows, dtype=np.int64)
         self._results = [None] * rows
         self._errors.clear()
-        self._variants.clear()
-        self._caches.clear()
+        self._cache = AllocationCache()
         self._masks = None
         self._stale = set(range(rows))
 
@@ -209,7 +192,7 @@ class NodeResults:
         allocator = self._search_settings.allocator(self._cluster, devices)
         for row in rows:
             node = nodes[row]
-            code, result = _NOTHING_NEEDED, None
+            code, result = _NO_NODE, None
             self._errors.pop(row, None)
             if node is not None:
                 try:
@@ -227,64 +210,50 @@ class NodeResults:
             self._stale.discard(row)
 
     def _on(self, allocator: Allocator, node: Node) -> tuple[Code, NodeResult | None]:
-        claims, needed, found = self._claims, None, None
-        if self._demand is not None:
-            classes = derived(self._cluster, ExtendedResources)
-            offered = {name: offered_amount(node, name) for name in self._demand.amounts}
-            needed = needed_resources(classes, self._demand.amounts, offered)
-            if needed is None:
-                return Code.NO_RESOURCE, None
-            if not needed and not self._has_user_claims:
-                return Code.NOTHING_NEEDED, None
-            found = self._variants.get(needed)
-            if found is None:
-                found = self._variants[needed] = variant(classes, self._pod, needed)
-            claims = (*claims[:-1], claim_with(claims[-1], found.requests))
-        key = () if needed is None else needed
-        cache = self._caches.get(key)
-        if cache is None:
-            cache = self._caches[key] = AllocationCache()
         try:
-            allocations = allocator.allocate(node, claims, cache)
+            allocations = allocator.allocate(node, self._claims, self._cache)
         except AllocationTimeoutError:
             raise AllocationError(TIMED_OUT.format(node=node.name)) from None
         if isinstance(allocations, NoFit):
             return (Code.INVALID_POOLS if allocations is INVALID_POOLS else Code.NO_DEVICES), None
-        return _DEVICES, NodeResult(allocations, found)
+        return _DEVICES, NodeResult(allocations)
+
+
+def _named(claims: Sequence[ResourceClaim]) -> list[object]:
+    """What errors name: the claims, and their classes."""
+    return [(claim.key, claim.spec) for claim in claims]
 
 
 class ResultsByContent:
-    """The results for pods of one signature, by what their claims ask for."""
+    """The results for the claims of all pods of a profile."""
 
-    def __init__(self) -> None:
-        self._results: list[tuple[Content, NodeResults]] = []
-        """The one that was used last comes first."""
+    def __init__(self, cluster: Cluster, search: SearchSettings) -> None:
+        self._cluster = cluster
+        self._search = search
+        self._freshness = cluster.changes.freshness((cluster.changes.kind(DeviceClass),))
+        self._by_spec: dict[bytes, NodeResults] = {}
+        self._by_content: WeakValueDictionary[bytes, NodeResults] = WeakValueDictionary()
+        """Specs with classes of other names may have the same content."""
 
-    def get(self, content: Content, make: Callable[[], NodeResults]) -> NodeResults:
-        for at, (known, results) in enumerate(self._results):
-            if known == content:
-                if at:
-                    self._results.insert(0, self._results.pop(at))
-                return results
-        found = make()
-        self._results.insert(0, (content, found))
-        del self._results[MAX_CONTENTS:]
+    def of(self, claims: tuple[ResourceClaim, ...]) -> NodeResults:
+        """The results for claims without devices."""
+        if not self._freshness.is_current:
+            self._by_spec.clear()
+            self._freshness.mark_current()
+        key = spec_key(claims)
+        results = self._by_spec.get(key)
+        if results is None:
+            results = self._by_spec[key] = self._of_content(claims)
+        results.use_for(claims)
+        return results
+
+    def _of_content(self, claims: tuple[ResourceClaim, ...]) -> NodeResults:
+        limit = max(MIN_SPECS, MAX_ROWS // max(self._cluster.nodes.high, 1))
+        if len(self._by_spec) >= limit:
+            for old in list(self._by_spec)[: limit // 2]:
+                del self._by_spec[old]
+        content = content_key(claims, self._cluster.objects.of(DeviceClass).get)
+        found = self._by_content.get(content)
+        if found is None:
+            found = self._by_content[content] = NodeResults(self._cluster, self._search)
         return found
-
-
-def node_results(
-    state: CycleState,
-    cluster: Cluster,
-    pod: Pod,
-    claims: tuple[ResourceClaim, ...],
-    demand: ExtendedDemand | None,
-    *,
-    has_user_claims: bool,
-    search: SearchSettings,
-) -> NodeResults:
-    """The results for claims without devices, those of identical pods where there are any."""
-    by_content = state.signature.get(ResultsByContent) or state.signature.put(ResultsByContent())
-    content: Content = (demand is not None, has_user_claims, *[claim.spec for claim in claims])
-    results = by_content.get(content, lambda: NodeResults(cluster, search, has_user_claims=has_user_claims))
-    results.use_for(pod, claims, demand)
-    return results

@@ -17,6 +17,7 @@ from bayplan.plugin.devices import (
 )
 from bayplan.plugin.node_affinity import CompiledTerm, compile_terms_strict, rows_matching_terms
 from bayplan.plugins.dynamic_resources.extended import ExtendedDemand
+from bayplan.plugins.dynamic_resources.extended_results import ExtendedNodeResults
 from bayplan.plugins.dynamic_resources.node_results import NodeResults
 from bayplan.plugins.dynamic_resources.preferences import has_alternatives, preference
 
@@ -50,7 +51,7 @@ class PodClaims:
     allocated: tuple[AllocatedClaim, ...]
     demand: ExtendedDemand | None
     """The pod's extended resources that DeviceClasses serve."""
-    results: NodeResults | None
+    results: NodeResults | ExtendedNodeResults | None
     """The search for devices; None where all claims are allocated."""
     plan: ClaimPlan | None = None
     """Created by Reserve."""
