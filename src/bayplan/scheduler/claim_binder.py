@@ -109,11 +109,11 @@ class ClusterClaimBinder:
         if planned.is_new:
             await self._set_extended_claim_status(pod, written, plan)
             await self._assume_created(written)
-        context.between_cycles(lambda: self._claim_written(planned, written))
+        context.between_cycles(lambda: self._claim_written(planned, written, reservation.replaced))
 
-    def _claim_written(self, planned: PlannedClaim, written: ResourceClaim) -> None:
+    def _claim_written(self, planned: PlannedClaim, written: ResourceClaim, replaced: list[str]) -> None:
         """The allocation that was in flight has been written."""
-        self._handler.assume(written)
+        self._handler.assume(written, replaced)
         if not self._in_flight_until_bound:
             self._no_longer_in_flight(planned)
         self._context.wake()

@@ -75,6 +75,8 @@ class Reservation:
         self._now = now
         self.in_doubt = False
         """Whether a write got no response, so that it is not known whether it took effect."""
+        self.replaced: list[str] = []
+        """The versions that were read or written before the last write."""
 
     async def write(self, claim: ResourceClaim) -> ResourceClaim:
         """Returns the claim as it is stored afterwards.
@@ -128,12 +130,14 @@ class Reservation:
         status = replace(
             claim.status, allocation=allocation, reserved_for=(*claim.status.reserved_for, consumer)
         )
+        self.replaced.append(claim.metadata.resource_version)
         return await _send(what, self._api.update_status(replace(claim, status=status)))
 
     async def _with_finalizer(self, claim: ResourceClaim) -> ResourceClaim:
         meta = claim.metadata
         if CLAIM_FINALIZER in meta.finalizers:
             return claim
+        self.replaced.append(meta.resource_version)
         marked = replace(claim, metadata=replace(meta, finalizers=(*meta.finalizers, CLAIM_FINALIZER)))
         return await _send(f"add finalizer to claim {claim.key}", self._api.update(marked))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import pytest
@@ -196,6 +196,46 @@ async def test_the_later_of_versions_without_an_order_counts() -> None:
             (stored,) = known
             versions.append(stored.metadata.resource_version)
         assert versions == ["10", "10", "b", "a", "a", "8"]
+
+
+@virtual
+async def test_events_of_replaced_versions_do_not_free_devices() -> None:
+    """Without an order the versions themselves show that the event of the finalizer is a late one."""
+    async with running(make_node("n")) as world:
+        handler = ClaimHandler(world.context, "", lambda: None)
+        known = world.context.cluster.objects.of(ResourceClaim)
+
+        def version(text: str, *devices: Any) -> ResourceClaim:
+            made = make_resource_claim("c", REQUEST, allocated=devices)
+            return replace(made, metadata=replace(made.metadata, resource_version=text))
+
+        read, finalizer, later = map(version, ("read", "finalizer", "later"))
+        written = version("written", make_allocated_device("gpu-0", "n"))
+        handler.added(read)
+        assert handler.assume(written, ["read", "finalizer"])
+        for event in (finalizer, written):
+            handler.updated(read, event)
+            assert list(known) == [written]
+        handler.updated(written, later)
+        assert list(known) == [later]
+
+
+@virtual
+async def test_the_binder_names_the_versions_that_it_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    assumed: list[tuple[str, ...]] = []
+
+    def assume(self: ClaimHandler, claim: ResourceClaim, replaced: Collection[str] = ()) -> bool:
+        assumed.append((*replaced, claim.metadata.resource_version))
+        return True
+
+    monkeypatch.setattr(ClaimHandler, "assume", assume)
+    async with running(make_node("n"), CLASS, gpus("n"), make_resource_claim("c", REQUEST)) as world:
+        version = int(claim(world, "c").metadata.resource_version)
+        world.store.create(claiming("p", "c"))
+        await world.after(5)
+        ((read, finalizer, written),) = assumed
+        assert int(read) == version < int(finalizer) < int(written)
+        assert written == claim(world, "c").metadata.resource_version
 
 
 @virtual
