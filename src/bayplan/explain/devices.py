@@ -17,7 +17,7 @@ from bayplan.devices.explanation import RequestExplanation, explain, why_not
 from bayplan.explain.explanation import Explanation
 from bayplan.framework.status import Status
 from bayplan.plugins.dynamic_resources import DynamicResources
-from bayplan.plugins.dynamic_resources.extended import claim_on, extended_demand
+from bayplan.plugins.dynamic_resources.extended import claim_on, device_amounts, extended_demand
 from bayplan.plugins.dynamic_resources.resolving import resolve_claims
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.derived import derived
@@ -53,7 +53,7 @@ def missing_devices(
     if isinstance(claims, Status):
         return []
     unallocated = [claim for claim in claims if claim.status.allocation is None]
-    demand = extended_demand(cluster, pod) if nodes else None
+    demand = extended_demand(cluster, pod, device_amounts(pod)) if nodes else None
     devices, classes = derived(cluster, ClusterDevices), cluster.objects.of(DeviceClass)
     groups: dict[tuple[str, str, str, int], dict[str, str]] = {}
     """By claim, request, kind of reason and number of devices: the reason on each node."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Final
 
 import numpy as np
@@ -59,7 +59,6 @@ from bayplan.plugin import (
 )
 from bayplan.plugin.args import DynamicResourcesArgs
 from bayplan.plugin.devices import (
-    CLAIM_FINALIZER,
     AllocationResult,
     BindsClaims,
     ClaimBinder,
@@ -73,7 +72,7 @@ from bayplan.plugin.devices import (
     remove_in_flight,
 )
 from bayplan.plugin.objects import Objects
-from bayplan.plugins.dynamic_resources.extended import claim_with, extended_demand
+from bayplan.plugins.dynamic_resources.extended import claim_with, device_amounts, extended_demand
 from bayplan.plugins.dynamic_resources.extended_results import ExtendedNodeResults, VariantRows
 from bayplan.plugins.dynamic_resources.node_results import (
     NodeResult,
@@ -82,7 +81,7 @@ from bayplan.plugins.dynamic_resources.node_results import (
     SearchSettings,
 )
 from bayplan.plugins.dynamic_resources.pod_claims import AllocatedClaim, PodClaims, allocated_claim
-from bayplan.plugins.dynamic_resources.resolving import claim_keys, resolve_claims
+from bayplan.plugins.dynamic_resources.resolving import LastClaims, claim_keys, resolve_claims
 
 IN_FLIGHT: Final = "resource claim {claim} is in the process of being allocated"
 NO_CLASS: Final = "request {request}: device class {name} does not exist"
@@ -109,6 +108,8 @@ CLAIM_DELETED: Final = (
 NO_ALLOCATION: Final = "claim allocation not found for node"
 FREED_DEVICES: Final = "devices"
 """The key of events that free devices. No claim has it: their keys have a slash."""
+
+AMOUNTS: Final = ("DynamicResources", "amounts")
 
 NO_BINDER: Final = "binding claims: this scheduler has no API server to write to"
 
@@ -146,8 +147,6 @@ class DynamicResources(
         """None if binding does not wait for devices."""
         limit = self.args.filter_timeout
         self._search = SearchSettings(time.monotonic, 0.0 if limit is None else limit.seconds)
-        self._resolved: tuple[Pod, int, tuple[ResourceClaim, ...] | Status] | None = None
-        """The last pod whose claims were resolved, the time of the last change of claims, and the result."""
 
     # What may help
 
@@ -171,7 +170,7 @@ class DynamicResources(
         """Devices became free, or one of the pod's own claims changed."""
         if new is None:
             return _was_freed(old, new)
-        claims = self._claims_of(pod)
+        claims = self._last_claims.of(pod)
         if isinstance(claims, Status):
             return False
         if _was_freed(old, new):
@@ -183,28 +182,24 @@ class DynamicResources(
     def waiting_keys(self, pod: Pod) -> Collection[str]:
         """The pod's claims, as far as their names are known, and devices unless a claim is not there yet."""
         keys = claim_keys(pod)
-        if isinstance(self._claims_of(pod), Status):
+        if isinstance(self._last_claims.of(pod), Status):
             return keys
         return (*keys, FREED_DEVICES)
 
     def pod_change_helps(self, pod: Pod, old: Pod | None, new: Pod) -> bool:
         """All claims of this very pod have been created."""
-        return new.uid == pod.uid and not isinstance(self._claims_of(new), Status)
+        return new.uid == pod.uid and not isinstance(self._last_claims.of(new), Status)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
         if not pod.spec.resource_claims:
             return None
-        claims = self._claims_of(pod)
+        claims = self._last_claims.of(pod)
         return claims if isinstance(claims, Status) else None
 
-    def _claims_of(self, pod: Pod) -> tuple[ResourceClaim, ...] | Status:
-        """`resolve_claims`, remembered: the queue calls it several times for a pod at the same event."""
+    @cached_property
+    def _last_claims(self) -> LastClaims:
         assert self.handle is not None
-        objects = self.handle.cluster.objects
-        last, changed_at = self._resolved, objects.of(ResourceClaim).changes.changed_at
-        if last is None or last[0] is not pod or last[1] != changed_at:
-            last = self._resolved = pod, changed_at, resolve_claims(objects, pod)
-        return last[2]
+        return LastClaims(self.handle.cluster)
 
     # Filtering
 
@@ -213,7 +208,8 @@ class DynamicResources(
         claims = resolve_claims(cluster.objects, pod) if pod.spec.resource_claims else ()
         if isinstance(claims, Status):
             return claims
-        demand = extended_demand(cluster, pod)
+        amounts = state.memo(AMOUNTS, partial(device_amounts, pod))
+        demand = extended_demand(cluster, pod, amounts) if amounts else None
         if demand is not None:
             claims = (*claims, demand.claim)
         elif not claims:
@@ -380,14 +376,15 @@ class DynamicResources(
         for planned in plan.claims:
             if planned.allocation is None or is_in_flight(cluster.objects, planned.uid):
                 continue
+            claim = planned.claim
             if self._rules.reserve_requires_claim and not planned.is_new:
-                claim = planned.claim
                 known = cluster.objects.of(ResourceClaim).get(claim.name, claim.namespace)
                 if known is None:
                     return failure(CLAIM_DELETED.format(name=claim.name, claim=claim.key, uid=claim.uid))
                 if known.uid == claim.uid and known.status.allocation is not None:
                     continue
-            put_in_flight(cluster.objects, planned.uid, _allocated(planned.claim, planned.allocation))
+            status = replace(claim.status, allocation=planned.allocation)
+            put_in_flight(cluster.objects, planned.uid, replace(claim, status=status))
         return None
 
     def _plan(self, claims: PodClaims, result: NodeResult | None) -> ClaimPlan:
@@ -464,11 +461,3 @@ def _with_share_ids(allocation: AllocationResult) -> AllocationResult:
         result if result.share_id is None else replace(result, share_id=new_share_id()) for result in results
     )
     return replace(allocation, devices=replace(allocation.devices, results=renamed))
-
-
-def _allocated(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
-    """The claim as it will be written."""
-    meta = claim.metadata
-    if CLAIM_FINALIZER not in meta.finalizers:
-        meta = replace(meta, finalizers=(*meta.finalizers, CLAIM_FINALIZER))
-    return replace(claim, metadata=meta, status=replace(claim.status, allocation=allocation))

@@ -66,37 +66,17 @@ class ExtendedDemand:
         return self.claim.name == IN_MEMORY_NAME
 
 
-def extended_demand(cluster: Cluster, pod: Pod) -> ExtendedDemand | None:
-    """None where the pod requests no resource that a DeviceClass serves."""
-    if not requests_device_resources(cluster, pod):
-        return None
-    amounts = {
-        name: amount for name, amount in fit_requests(pod).items() if amount and is_device_resource(name)
-    }
-    return ExtendedDemand(derived(cluster, ExtendedResourceClaims).of(pod) or _in_memory(pod), amounts)
+def device_amounts(pod: Pod) -> Mapping[str, int]:
+    """What the pod requests of resources that DeviceClasses may serve, by name, never 0."""
+    return {name: amount for name, amount in fit_requests(pod).items() if amount and is_device_resource(name)}
 
 
-def requests_device_resources(cluster: Cluster, pod: Pod) -> bool:
-    """Whether a DeviceClass serves a resource that the pod requests."""
-    if not _names_device_resource(pod):
-        return False
+def extended_demand(cluster: Cluster, pod: Pod, amounts: Mapping[str, int]) -> ExtendedDemand | None:
+    """None where no DeviceClass serves a resource that the pod requests."""
     classes = derived(cluster, ExtendedResources)
-    return any(
-        amount and is_device_resource(name) and classes.class_for(name) is not None
-        for name, amount in fit_requests(pod).items()
-    )
-
-
-def _names_device_resource(pod: Pod) -> bool:
-    """A quick check, because most pods request no such resource."""
-    spec = pod.spec
-    for containers in (spec.containers, spec.init_containers):
-        for container in containers:
-            for name in container.resources.requests:
-                if "/" in name:
-                    return True
-    of_pod = () if spec.resources is None else spec.resources.requests
-    return any("/" in name for amounts in (spec.overhead, of_pod) for name in amounts)
+    if all(classes.class_for(name) is None for name in amounts):
+        return None
+    return ExtendedDemand(derived(cluster, ExtendedResourceClaims).of(pod) or _in_memory(pod), amounts)
 
 
 def needed_resources(

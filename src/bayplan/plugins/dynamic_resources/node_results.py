@@ -105,7 +105,7 @@ class NodeResults:
         self._freshness = changes.freshness(
             (changes.size, changes.kind(DeviceClass), devices.everywhere), (changes.nodes, devices.rows)
         )
-        self._stale: set[int] = set()
+        self._stale: BoolColumn = np.zeros(0, dtype=np.bool_)
         self._codes: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
         self._results: list[NodeResult | None] = []
         self._errors: dict[int, str] = {}
@@ -117,7 +117,7 @@ class NodeResults:
     def use_for(self, claims: tuple[ResourceClaim, ...]) -> None:
         """From now on it is about these claims, which ask for the same."""
         if self._errors and _named(self._claims) != _named(claims):
-            self._stale.update(self._errors)
+            self._stale[list(self._errors)] = True
         self._claims = claims
         self._has_alternatives = any(map(has_alternatives, claims))
 
@@ -155,24 +155,19 @@ class NodeResults:
 
     def _update(self, nodes: NodeColumns) -> None:
         """Searches the stale rows among these again."""
-        cluster = self._cluster
-        if not self._stale and self._masks is not None and self._freshness.is_now:
+        if self._masks is not None and self._freshness.is_now and not self._stale.any():
             return
-        devices = derived(cluster, ClusterDevices)
+        devices = derived(self._cluster, ClusterDevices)
         stale = self._freshness.stale_rows()
         if stale is None:
-            self._reset(cluster.nodes.high)
+            self._reset(self._cluster.nodes.high)
         elif stale:
-            self._stale.update(stale)
+            self._stale[stale] = True
         self._freshness.mark_current()
-        if self._stale:
-            wanted = (
-                self._stale
-                if len(nodes) >= len(self._codes)
-                else self._stale.intersection(nodes.rows.tolist())
-            )
-            if wanted:
-                self._search(sorted(wanted), devices)
+        wanted = nodes.rows[nodes.gather(self._stale)]
+        if len(wanted):
+            self._search(wanted.tolist(), devices)
+            self._stale[wanted] = False
         if self._masks is None:
             self._masks = [
                 (code, mask) for code in (*_REASONS, Code.ERROR) if (mask := self._codes == code).any()
@@ -185,7 +180,7 @@ class NodeResults:
         self._errors.clear()
         self._cache = AllocationCache()
         self._masks = None
-        self._stale = set(range(rows))
+        self._stale = np.ones(rows, dtype=np.bool_)
 
     def _search(self, rows: Sequence[int], devices: ClusterDevices) -> None:
         nodes = self._cluster.nodes.node
@@ -207,7 +202,6 @@ class NodeResults:
             self._results[row] = result
             if result is not None and self._has_alternatives:
                 self._scores[row] = total_preference(self._claims, result.allocations)
-            self._stale.discard(row)
 
     def _on(self, allocator: Allocator, node: Node) -> tuple[Code, NodeResult | None]:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bayplan.plugin import Pod, Status, unresolvable
+from bayplan.plugin import Cluster, Pod, Status, unresolvable
 from bayplan.plugin.devices import ResourceClaim
 from bayplan.plugin.objects import Objects
 
@@ -48,6 +48,22 @@ def resolve_claims(objects: Objects, pod: Pod) -> tuple[ResourceClaim, ...] | St
                 return unresolvable(NOT_OWNER.format(claim=claim.key, pod=pod.key))
         found.append(claim)
     return tuple(found)
+
+
+class LastClaims:
+    """The claims of the last pod, until a claim changes: the queue needs them several times at an event."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._objects = cluster.objects
+        self._freshness = cluster.changes.freshness((cluster.changes.kind(ResourceClaim),))
+        self._pod: Pod | None = None
+        self._claims: tuple[ResourceClaim, ...] | Status = ()
+
+    def of(self, pod: Pod) -> tuple[ResourceClaim, ...] | Status:
+        if pod is not self._pod or not self._freshness.is_current:
+            self._pod, self._claims = pod, resolve_claims(self._objects, pod)
+            self._freshness.mark_current()
+        return self._claims
 
 
 def claim_keys(pod: Pod) -> list[str]:
