@@ -160,6 +160,8 @@ class Play:
                 ]
             )
         scores = [int(score) for score in self.plugin.score(state, pod, nodes)]
+        differ = len({score for score, reason in zip(scores, reasons, strict=True) if not reason}) > 1
+        assert self.plugin.has_uniform_score(state, pod) is not differ
         return list(zip(reasons, scores, devices, strict=True))
 
 

@@ -348,7 +348,9 @@ class DynamicResources(
 
     def has_uniform_score(self, state: CycleState, pod: Pod) -> bool:
         claims: PodClaims | None = state.get(self.name)
-        return claims is None or claims.results is None or not claims.has_alternatives
+        if claims is None or claims.results is None or not claims.has_alternatives:
+            return True
+        return claims.results.has_equal_scores
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         claims: PodClaims | None = state.get(self.name)

@@ -100,6 +100,12 @@ class ExtendedNodeResults:
             scores[at] = part.results.scores(some, added)
         return scores
 
+    @property
+    def has_equal_scores(self) -> bool:
+        if len(self._parts) != 1 or not self._parts[0].rows.all():
+            return False
+        return self._parts[0].results.has_equal_scores
+
     def at(self, row: int) -> NodeResult | None:
         for part in self._parts:
             if part.rows[row]:

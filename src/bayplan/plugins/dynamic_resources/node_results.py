@@ -7,6 +7,7 @@ Node object or a DeviceClass changed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -110,6 +111,8 @@ class NodeResults:
         self._results: list[NodeResult | None] = []
         self._errors: dict[int, str] = {}
         self._scores: IntColumn = np.zeros(0, dtype=np.int64)
+        self._rows_by_score: Counter[int] = Counter()
+        """The number of rows with devices that have each score."""
         self._cache = AllocationCache()
         self._has_alternatives = False
         self._masks: list[tuple[Code, BoolColumn]] | None = None
@@ -146,6 +149,11 @@ class NodeResults:
         scores: IntColumn = nodes.gather(self._scores)
         return np.where(nodes.gather(self._codes) == Code.DEVICES, scores + added, 0)
 
+    @property
+    def has_equal_scores(self) -> bool:
+        """Whether alternatives are followed equally well on all rows with devices, as of the last filter."""
+        return len(self._rows_by_score) <= 1
+
     def at(self, row: int) -> NodeResult | None:
         """The devices for the claims on one row; None where there are none."""
         self._update(NodeColumns(self._cluster, np.array([row], dtype=np.intp)))
@@ -177,6 +185,7 @@ class NodeResults:
         self._codes = np.zeros(rows, dtype=np.int8)
         self._scores = np.zeros(rows, dtype=np.int64)
         self._results = [None] * rows
+        self._rows_by_score.clear()
         self._errors.clear()
         self._cache = AllocationCache()
         self._masks = None
@@ -199,9 +208,20 @@ class NodeResults:
                 self._masks = None
             elif code is _ERROR:
                 self._masks = None
+            if self._has_alternatives:
+                self._score(row, result)
             self._results[row] = result
-            if result is not None and self._has_alternatives:
-                self._scores[row] = total_preference(self._claims, result.allocations)
+
+    def _score(self, row: int, result: NodeResult | None) -> None:
+        counts = self._rows_by_score
+        if self._results[row] is not None:
+            before = self._scores.item(row)
+            counts[before] -= 1
+            if not counts[before]:
+                del counts[before]
+        if result is not None:
+            score = self._scores[row] = total_preference(self._claims, result.allocations)
+            counts[score] += 1
 
     def _on(self, allocator: Allocator, node: Node) -> tuple[Code, NodeResult | None]:
         try:
