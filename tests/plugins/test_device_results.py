@@ -16,9 +16,10 @@ from bayplan.plugin import CycleState, NodeColumns, Pod
 from bayplan.plugin.devices import ResourceClaim, ResourceClaimStatus, ResourceSlice
 from bayplan.plugins.dynamic_resources import DynamicResources
 from bayplan.plugins.dynamic_resources.node_results import NodeResults
-from bayplan.scheduler.core import CoreHandle
+from bayplan.scheduler.core import CoreHandle, SchedulingCore
 from bayplan.snapshot.cluster import Cluster
 from bayplan.testing.builders import (
+    make_allocated_device,
     make_device,
     make_device_class,
     make_device_request,
@@ -221,6 +222,26 @@ def test_only_nodes_whose_devices_changed_are_searched_again(
         assert list(play.plugin.filter(state, pod, nodes)) == []
         play.plugin.reserve(state, pod, "b")
         play.write(state, pod, claim)
+    assert searched == expected
+
+
+@pytest.mark.parametrize(("cache", "expected"), [(True, [4, 1]), (False, [4, 4])])
+def test_pods_that_name_different_claims_share_results(
+    cache: bool, expected: list[int], searched: list[int]
+) -> None:
+    core = SchedulingCore(cache=cache)
+    core.cluster.objects.put(make_device_class("gpu"))
+    for name in NAMES:
+        core.cluster.set_node(make_node(name))
+        core.cluster.objects.put(
+            make_resource_slice(f"slice-{name}", make_device("x"), make_device("y"), node=name)
+        )
+    for number in range(2):
+        core.cluster.objects.put(make_resource_claim(f"c{number}", *SPECS[0]))
+        entry = PodResourceClaim(name="r", resource_claim_name=f"c{number}")
+        decision = core.decide(make_pod(f"p{number}", resource_claims=(entry,)))
+        allocated = make_allocated_device("x", decision.node_name)
+        core.cluster.objects.put(make_resource_claim(f"c{number}", *SPECS[0], allocated=[allocated]))
     assert searched == expected
 
 

@@ -33,7 +33,7 @@ class SignatureMemory:
     It outlives the cycle, so a value in it must depend on the signature alone, or know when it is stale
     (`snapshot/changes.py`).
 
-    `shared` belongs to the pods of all signatures; it is empty if this memory is not cached.
+    `shared` is a memory for the pods of all signatures, or this one if nothing is cached.
     """
 
     __slots__ = ("_values", "shared")
