@@ -191,9 +191,10 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts: list[int] = []
     search = NodeResults._search
 
-    def counted(self: NodeResults, rows: Any, devices: Any) -> None:
-        counts.append(len(rows))
-        search(self, rows, devices)
+    def counted(self: NodeResults, rows: Any) -> None:
+        if rows:
+            counts.append(len(rows))
+        search(self, rows)
 
     monkeypatch.setattr(NodeResults, "_search", counted)
     return counts

@@ -75,8 +75,9 @@ class SearchSettings:
     timeout_seconds: float
     """For one node; 0 for no limit."""
 
-    def allocator(self, cluster: Cluster, devices: ClusterDevices) -> Allocator:
+    def allocator(self, cluster: Cluster) -> Allocator:
         """For devices as they are now."""
+        devices = derived(cluster, ClusterDevices)
         return Allocator(
             devices.inventory,
             devices.allocated,
@@ -156,30 +157,33 @@ class NodeResults:
 
     def at(self, row: int) -> NodeResult | None:
         """The devices for the claims on one row; None where there are none."""
-        self._update(NodeColumns(self._cluster, np.array([row], dtype=np.intp)))
+        self._mark_stale()
+        if self._stale[row]:
+            self._search([row])
         return self._results[row]
 
     # Updates
 
     def _update(self, nodes: NodeColumns) -> None:
         """Searches the stale rows among these again."""
-        if self._masks is not None and self._freshness.is_now and not self._stale.any():
+        self._mark_stale()
+        if self._stale.any():
+            self._search(nodes.rows[nodes.gather(self._stale)].tolist())
+        if self._masks is None:
+            self._masks = [
+                (code, mask) for code in (*_REASONS, Code.ERROR) if (mask := self._codes == code).any()
+            ]
+
+    def _mark_stale(self) -> None:
+        if self._freshness.is_now:
             return
-        devices = derived(self._cluster, ClusterDevices)
+        derived(self._cluster, ClusterDevices)  # records the rows whose devices changed
         stale = self._freshness.stale_rows()
         if stale is None:
             self._reset(self._cluster.nodes.high)
         elif stale:
             self._stale[stale] = True
         self._freshness.mark_current()
-        wanted = nodes.rows[nodes.gather(self._stale)]
-        if len(wanted):
-            self._search(wanted.tolist(), devices)
-            self._stale[wanted] = False
-        if self._masks is None:
-            self._masks = [
-                (code, mask) for code in (*_REASONS, Code.ERROR) if (mask := self._codes == code).any()
-            ]
 
     def _reset(self, rows: int) -> None:
         self._codes = np.zeros(rows, dtype=np.int8)
@@ -191,9 +195,9 @@ class NodeResults:
         self._masks = None
         self._stale = np.ones(rows, dtype=np.bool_)
 
-    def _search(self, rows: Sequence[int], devices: ClusterDevices) -> None:
+    def _search(self, rows: Sequence[int]) -> None:
         nodes = self._cluster.nodes.node
-        allocator = self._search_settings.allocator(self._cluster, devices)
+        allocator = self._search_settings.allocator(self._cluster)
         for row in rows:
             node = nodes[row]
             code, result = _NO_NODE, None
@@ -211,6 +215,7 @@ class NodeResults:
             if self._has_alternatives:
                 self._score(row, result)
             self._results[row] = result
+            self._stale[row] = False
 
     def _score(self, row: int, result: NodeResult | None) -> None:
         counts = self._rows_by_score
