@@ -75,9 +75,8 @@ class SearchSettings:
     timeout_seconds: float
     """For one node; 0 for no limit."""
 
-    def allocator(self, cluster: Cluster) -> Allocator:
+    def allocator(self, cluster: Cluster, devices: ClusterDevices) -> Allocator:
         """For devices as they are now."""
-        devices = derived(cluster, ClusterDevices)
         return Allocator(
             devices.inventory,
             devices.allocated,
@@ -104,6 +103,7 @@ class NodeResults:
         self._search_settings = search
         self._claims: tuple[ResourceClaim, ...] = ()
         changes, devices = cluster.changes, derived(cluster, ClusterDevices)
+        self._devices = devices
         self._freshness = changes.freshness(
             (changes.size, changes.kind(DeviceClass), devices.everywhere), (changes.nodes, devices.rows)
         )
@@ -177,7 +177,7 @@ class NodeResults:
     def _mark_stale(self) -> None:
         if self._freshness.is_now:
             return
-        derived(self._cluster, ClusterDevices)  # records the rows whose devices changed
+        self._devices.update(self._cluster)
         stale = self._freshness.stale_rows()
         if stale is None:
             self._reset(self._cluster.nodes.high)
@@ -197,7 +197,7 @@ class NodeResults:
 
     def _search(self, rows: Sequence[int]) -> None:
         nodes = self._cluster.nodes.node
-        allocator = self._search_settings.allocator(self._cluster)
+        allocator = self._search_settings.allocator(self._cluster, self._devices)
         for row in rows:
             node = nodes[row]
             code, result = _NO_NODE, None
