@@ -15,7 +15,6 @@ import typing
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
-from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from bayplan.api.meta import (
@@ -184,82 +183,72 @@ def _check_quantity(quantity: Quantity, path: str) -> None:
         raise QuantityError(_NEGATIVE.format(quantity=quantity), field=path)
 
 
-def quantity_problems(obj: Object, readable: Object | None = None) -> tuple[QuantityError, ...]:
+def quantity_problems(obj: Object) -> tuple[QuantityError, ...]:
     """The errors of unreadable quantities in the object, each with its field; empty if all can be read.
 
-    Every object that is watched comes through here, so the plan has only what leads to quantities, and the
-    paths are determined only for invalid ones. Parts that are equal in another version whose quantities can
-    all be read are not read again: most updates of an object change other fields.
+    Every object that is watched comes through here, so only what leads to quantities is read, and the paths
+    are determined only for invalid ones.
     """
     try:
-        if readable is None or type(readable) is not type(obj):
-            _parse_quantities(obj)
-        else:
-            _parse_fields(_changed_quantities(obj, readable))
+        _quantity_check(type(obj))(obj)
     except QuantityError:
         return tuple(_located_problems(obj))
     return ()
 
 
 def is_sound(record: Record) -> bool:
-    """Whether all quantities and selectors are valid. Without paths, and with all fields of a record at once,
-    this is much cheaper than finding out which are not."""
+    """Whether all quantities and selectors are valid. Without paths this is much cheaper than finding out
+    which are not."""
     try:
-        _check_fields(record)
+        _soundness_check(type(record))(record)
     except InputError:
         return False
     return True
 
 
-def _check_fields(record: Record) -> None:
-    if isinstance(record, LabelSelector):
-        compile_selector(record)
-        return
-    if isinstance(record, NodeSelectorTerm):
-        _check_node_term(record, "")
-        return
-    read, kinds = _checked_fields(type(record))
-    for content, kind in zip(read(record), kinds, strict=True):
-        if not content:
-            continue
-        if kind == "records":
-            for item in content:
-                _check_fields(item)
-        elif kind == "record":
-            _check_fields(content)
-        elif kind == "map":
-            for item in content.values():
-                _check_fields(item)
-        else:
-            quantities = content.values() if kind == "resources" else content
-            for quantity in (content,) if kind == "quantity" else quantities:
-                if quantity not in _not_negative:
-                    _check_quantity(quantity, "")
-                    _remember(_not_negative, (quantity,))
+_Check = Callable[[Any], object]
+"""Raises an InputError if the record is invalid."""
 
 
 @cache
-def _checked_fields(record: type[Record]) -> tuple[Callable[[Record], tuple[Any, ...]], tuple[str, ...]]:
-    """Reads all fields that need a check; the fields of records that are always there by their path."""
-    return _reader(tuple(_checked_paths(record)))
+def _quantity_check(record: type[Record]) -> _Check:
+    """Reads all quantities of such a record."""
+    return _compiled(_fields(record, {}), _quantity_check, _readable, parse_quantity)
 
 
-def _checked_paths(record: type[Record]) -> Iterator[tuple[str, str]]:
+@cache
+def _soundness_check(record: type[Record]) -> _Check:
+    """The same with negative quantities and invalid selectors as errors."""
+    check = _SELECTOR_CHECKS.get(record)
+    if check is None:
+        fields = _fields(record, _SELECTOR_CHECKS)
+        check = _compiled(fields, _soundness_check, _not_negative, lambda one: _check_quantity(one, ""))
+    return check
+
+
+class _Field(NamedTuple):
+    """A field with something to check: quantities, or records with some inside."""
+
+    path: str
+    """Its attribute; for a field of a record that is always there, with that of the record."""
+    kind: str
+    record: type[Record] | None
+
+
+def _fields(record: type[Record], checked: Collection[type[Record]]) -> Iterator[_Field]:
+    """The fields with quantities or with records among `checked`, however deep."""
     hints = _hints(record)
     for step in _plan(record):
         hint = hints[step.attribute]
-        is_leaf = hint in (LabelSelector, NodeSelectorTerm)
-        if step.kind == "integer":
-            continue
-        if step.kind == "record" and isinstance(hint, type) and not is_leaf:
-            for path, kind in _checked_paths(hint):
-                yield f"{step.attribute}.{path}", kind
-        elif step.kind not in ("record", "records", "map") or any(map(_needs_check, _records_in(hint))):
-            yield step.attribute, step.kind
-
-
-def _needs_check(record: type[Record]) -> bool:
-    return record in (LabelSelector, NodeSelectorTerm) or bool(_checked_fields(record)[1])
+        inner = next(_records_in(hint), None)
+        if inner is None:
+            if step.kind != "integer":
+                yield _Field(step.attribute, step.kind, None)
+        elif inner is hint and inner not in checked:
+            for field in _fields(inner, checked):
+                yield field._replace(path=f"{step.attribute}.{field.path}")
+        elif inner in checked or any(_fields(inner, checked)):
+            yield _Field(step.attribute, step.kind, inner)
 
 
 def _records_in(hint: Any) -> Iterator[type[Record]]:
@@ -269,104 +258,56 @@ def _records_in(hint: Any) -> Iterator[type[Record]]:
         yield from _records_in(argument)
 
 
-def _reader(
-    paths: tuple[tuple[str, str], ...],
-) -> tuple[Callable[[Record], tuple[Any, ...]], tuple[str, ...]]:
-    """Reads all these fields at once, which is much faster than one by one; and the kind of each."""
-    kinds = tuple(kind for _, kind in paths)
-    if len(paths) == 1:
-        read_one = attrgetter(paths[0][0])
-        return lambda record: (read_one(record),), kinds
-    return attrgetter(*(path for path, _ in paths)) if paths else lambda record: (), kinds
+def _compiled(
+    fields: Iterable[_Field],
+    check_of: Callable[[type[Record]], _Check],
+    known: set[Quantity],
+    check_quantity: Callable[[Quantity], object],
+) -> _Check:
+    """A function that checks these fields: quantities that are not `known`, and records by `check_of`.
+
+    Its source is generated, as that of a dataclass: every watched object is checked and nearly all fields are
+    empty, so a loop over the fields would take four times as long as a line for each of them.
+    """
+
+    def check_all(quantities: Collection[Quantity]) -> None:
+        for quantity in quantities:
+            check_quantity(quantity)
+        if len(known) > MAX_KNOWN:
+            known.clear()
+        known.update(quantities)
+
+    names: dict[str, Any] = {"known": known, "check_all": check_all}
+    lines = ["def check(record):", "  pass"]
+    for number, (path, kind, inner) in enumerate(fields):
+        parts = _PARTS[kind].format(f"record.{path}")
+        lines.append(f"  if record.{path}:")
+        if inner is None:
+            lines.append(f"    if not known.issuperset({parts}): check_all({parts})")
+        else:
+            names[f"check_{number}"] = check_of(inner)
+            lines.append(f"    for part in {parts}: check_{number}(part)")
+    exec("\n".join(lines), names)
+    check: _Check = names["check"]
+    return check
 
 
-MAX_READABLE: Final = 16384
+_PARTS: Final = {
+    "resources": "{}.values()",
+    "map": "{}.values()",
+    "quantities": "{}",
+    "records": "{}",
+    "quantity": "({},)",
+    "record": "({},)",
+}
+"""The quantities or records in a field of each kind."""
+
+MAX_KNOWN: Final = 16384
 
 _readable: Final[set[Quantity]] = set()
 """Quantities that could be read: a cluster has few different ones."""
 _not_negative: Final[set[Quantity]] = set()
 """Those that are not negative, either."""
-
-
-@cache
-def _quantity_plan(record: type[Record]) -> tuple[_Step, ...]:
-    """The fields of a record that are quantities, or contain some."""
-    hints = _hints(record)
-    steps = []
-    for step in _plan(record):
-        hint = hints[step.attribute]
-        members = [hint, *typing.get_args(hint)]
-        inner = [one for one in members if isinstance(one, type) and issubclass(one, Record)]
-        if step.kind in ("resources", "quantity", "quantities") or any(map(_quantity_plan, inner)):
-            steps.append(step)
-    return tuple(steps)
-
-
-def _quantity_paths(record: type[Record]) -> Iterator[tuple[str, str]]:
-    """The same with the kind of each field; the fields of records that are always there by their path."""
-    hints = _hints(record)
-    for step in _quantity_plan(record):
-        hint = hints[step.attribute]
-        if step.kind == "record" and isinstance(hint, type):
-            for path, kind in _quantity_paths(hint):
-                yield f"{step.attribute}.{path}", kind
-        else:
-            yield step.attribute, step.kind
-
-
-@cache
-def _quantity_fields(record: type[Record]) -> tuple[Callable[[Record], tuple[Any, ...]], tuple[str, ...]]:
-    """Reads all these fields."""
-    return _reader(tuple(_quantity_paths(record)))
-
-
-def _changed_quantities(record: Record, readable: Record) -> Iterator[tuple[Any, str]]:
-    """The fields that differ from another version, with their kinds."""
-    read, kinds = _quantity_fields(type(record))
-    now, before = read(record), read(readable)
-    if now != before:
-        for content, last, kind in zip(now, before, kinds, strict=True):
-            if content != last:
-                yield content, kind
-
-
-def _parse_quantities(record: Record) -> None:
-    read, kinds = _quantity_fields(type(record))
-    _parse_fields(zip(read(record), kinds, strict=True))
-
-
-def _parse_fields(fields: Iterable[tuple[Any, str]]) -> None:
-    for content, kind in fields:
-        if not content:
-            continue
-        if kind == "record":
-            _parse_quantities(content)
-        elif kind == "records":
-            for item in content:
-                _parse_quantities(item)
-        elif kind == "map":
-            for item in content.values():
-                _parse_quantities(item)
-        elif kind == "resources":
-            if not _readable.issuperset(content.values()):
-                _parse_all(content.values())
-        elif kind == "quantities":
-            if not _readable.issuperset(content):
-                _parse_all(content)
-        else:
-            parse_quantity(content)
-
-
-def _parse_all(quantities: Collection[Quantity]) -> None:
-    for quantity in quantities:
-        parse_quantity(quantity)
-    _remember(_readable, quantities)
-
-
-def _remember(known: set[Quantity], quantities: Collection[Quantity]) -> None:
-    if len(known) > MAX_READABLE:
-        known.clear()
-    known.update(quantities)
 
 
 def _located_problems(obj: Object) -> Iterator[QuantityError]:
@@ -380,9 +321,9 @@ def _located_problems(obj: Object) -> Iterator[QuantityError]:
                 yield error.at(field=path)
             continue
         prefix = f"{path}." if path else ""
-        for attribute, wire_name, kind in _quantity_plan(type(record)):
+        for attribute, wire_name, kind in _plan(type(record)):
             at, content = f"{prefix}{wire_name}", getattr(record, attribute)
-            if content is not None:
+            if content is not None and kind != "integer":
                 waiting.extend(_parts(kind, content, at))
 
 
@@ -423,3 +364,9 @@ def _check_expression(expression: LabelSelectorRequirement, path: str, operators
         problem = _TAKES_NO_VALUES
     if problem:
         raise SelectorError(problem.format(operator=operator), field=f"{path}.values")
+
+
+_SELECTOR_CHECKS: Final[dict[type[Record], _Check]] = {
+    LabelSelector: compile_selector,
+    NodeSelectorTerm: lambda term: _check_node_term(term, ""),
+}

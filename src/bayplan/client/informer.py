@@ -216,12 +216,7 @@ class Informer(Generic[ObjectT]):
 
     def _read(self, received: ObjectT, known: ObjectT | None) -> ObjectT | None:
         """The object to store in the copy: the received one, or a substitute. None to store nothing."""
-        # If nothing is unreadable, all quantities of the known version can be read.
-        if (
-            type(received) is not Unreadable
-            and not self.unreadable
-            and not quantity_problems(received, known)
-        ):
+        if not self.unreadable and type(received) is not Unreadable and not quantity_problems(received):
             return received
         item = with_readable_quantities(received)
         key = (item.metadata.namespace, item.metadata.name)
@@ -274,7 +269,7 @@ class Informer(Generic[ObjectT]):
             if self._indexes:
                 self._unindex(known)
             is_other = was_unreadable or item.uid != known.uid or type(item) is Unreadable
-            if is_other or quantity_problems(item, known):
+            if is_other or quantity_problems(item):
                 item = known
             self._handler.deleted(item)
 
