@@ -39,11 +39,12 @@ class History(Generic[EventT]):
         size: int,
         compacted: int = 0,
         *,
-        size_of: Callable[[EventT], int] = lambda _: 0,
+        size_of: Callable[[EventT], int] | None = None,
         max_bytes: int = 0,
     ) -> None:
         self.compacted = compacted
         self._size = size
+        self._full = 2 * size
         self._size_of = size_of
         self._max_bytes = max_bytes
         self._bytes = 0
@@ -56,8 +57,9 @@ class History(Generic[EventT]):
         events.append(event)
         if self._waiting:
             self._wake()
-        self._bytes += self._size_of(event)
-        if len(events) >= 2 * self._size:
+        if self._size_of is not None:
+            self._bytes += self._size_of(event)
+        if len(events) >= self._full:
             self._forget(self._size)
         elif self._bytes > 2 * self._max_bytes:
             self._forget_bytes()
@@ -108,6 +110,7 @@ class History(Generic[EventT]):
 
     def _forget_bytes(self) -> None:
         """Drops all but the latest `max_bytes`; the latest event stays."""
+        assert self._size_of is not None
         left, count = self._bytes, 0
         for event in self._events[:-1]:
             if left <= self._max_bytes:
@@ -118,7 +121,8 @@ class History(Generic[EventT]):
 
     def _forget(self, count: int) -> None:
         if count:
-            self._bytes -= sum(map(self._size_of, self._events[:count]))
+            if self._size_of is not None:
+                self._bytes -= sum(map(self._size_of, self._events[:count]))
             self.compacted = _version_of(self._events[count - 1])
             self._forgotten += count
             del self._events[:count]
