@@ -31,11 +31,12 @@ class PodHeap:
         self.label = label
         self._run: deque[_Entry] = deque()
         self._heap: list[_Entry] = []
-        self._count = 0
+        self.count = 0
+        """The number of pods."""
         self._last_ticket = 0
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __iter__(self) -> Iterator[QueuedPod]:
         """The pods in the order in which they would be popped."""
@@ -46,7 +47,7 @@ class PodHeap:
         ticket = self._last_ticket = self._last_ticket + 1
         info.sub_queue = self
         info.ticket = ticket
-        self._count += 1
+        self.count += 1
         entry = (rank, info.sequence, ticket, info)
         run = self._run
         if not run or run[-1] < entry:
@@ -62,13 +63,13 @@ class PodHeap:
             _, _, ticket, info = run.popleft() if in_run else heappop(heap)
             if info.ticket == ticket and info.sub_queue is self:
                 info.sub_queue = None
-                self._count -= 1
+                self.count -= 1
                 return info
         return None
 
     def first(self) -> QueuedPod | None:
         """The pod that `pop` would remove."""
-        if not self._count:
+        if not self.count:
             return None
         run, heap = self._run, self._heap
         while run or heap:
@@ -84,8 +85,8 @@ class PodHeap:
 
     def remove(self, info: QueuedPod) -> None:
         info.sub_queue = None
-        self._count -= 1
-        if len(self._run) + len(self._heap) > 2 * self._count + _MAX_OUTDATED:
+        self.count -= 1
+        if len(self._run) + len(self._heap) > 2 * self.count + _MAX_OUTDATED:
             self._run = deque(filter(self._is_current, self._run))
             self._heap = list(filter(self._is_current, self._heap))
             heapify(self._heap)

@@ -28,41 +28,41 @@ class InFlight:
     """Pods in flight by uid, and the events since the first of them was popped."""
 
     def __init__(self) -> None:
-        self._starts: dict[str, int] = {}
-        """In the order in which they were popped, so the numbers are ascending."""
+        self.starts: dict[str, int] = {}
+        """By uid: the number of the next event when the pod was popped. In this order, so ascending."""
         self._events: list[Recorded] = []
         self._dropped = 0
         """The number of the first recorded event."""
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self.starts)
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._starts
+        return uid in self.starts
 
     def begin(self, uid: str) -> bool:
         """The pod is in flight from now on. False: it already was, and nothing changes."""
-        if uid in self._starts:
+        if uid in self.starts:
             return False
-        self._starts[uid] = self._dropped + len(self._events)
+        self.starts[uid] = self._dropped + len(self._events)
         return True
 
     def record(self, event: ClusterEvent, old: Any, new: Any) -> None:
         """Records an event if any pod is in flight."""
-        if self._starts:
+        if self.starts:
             self._events.append(Recorded(event, old, new))
 
     def since(self, uid: str) -> list[Recorded] | None:
         """The events since the pod was popped; None if it is not in flight."""
-        start = self._starts.get(uid)
+        start = self.starts.get(uid)
         return None if start is None else self._events[start - self._dropped :]
 
     def end(self, uid: str) -> None:
         """The pod is no longer in flight. Events that no pod needs any more are dropped."""
-        start = self._starts.pop(uid, None)
+        start = self.starts.pop(uid, None)
         if start is None or not self._events or start != self._dropped:
             return
-        oldest = next(iter(self._starts.values()), None)
+        oldest = next(iter(self.starts.values()), None)
         self._drop(len(self._events) if oldest is None else oldest - self._dropped)
 
     def _drop(self, count: int) -> None:
@@ -71,12 +71,12 @@ class InFlight:
 
     def clear(self) -> None:
         """No pod is in flight any more."""
-        self._starts.clear()
+        self.starts.clear()
         self._drop(len(self._events))
 
     def counts(self) -> dict[str, int]:
         """The number of entries by the labels of `inflight_events`."""
-        counts = {POD_POPPED: len(self._starts)} if self._starts else {}
+        counts = {POD_POPPED: len(self.starts)} if self.starts else {}
         for recorded in self._events:
             label = recorded.event.label
             counts[label] = counts.get(label, 0) + 1

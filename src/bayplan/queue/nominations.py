@@ -75,7 +75,8 @@ class Nominations:
         self._columns = columns
         self._pod_lister = pod_lister
         self._pins = pins
-        self._nodes: dict[str, str] = {}
+        self.nodes: dict[str, str] = {}
+        """By uid: the node that each nominated pod is expected on; "" if its nomination was cleared."""
         self._pods: dict[str, dict[str, Pod]] = {}
         self.preemptions: dict[str, Preemption] = {}
         """The preemptions in progress, by the preemptor's uid."""
@@ -84,15 +85,9 @@ class Nominations:
 
     # Expected nodes
 
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._nodes
-
     def node_of(self, uid: str) -> str | None:
         """The node that the pod is nominated to; "" if its nomination was cleared and it is pending."""
-        return self._nodes.get(uid)
+        return self.nodes.get(uid)
 
     def pods_on(self, node_name: str) -> tuple[Pod, ...]:
         """The pods nominated to a node, oldest nomination first."""
@@ -108,7 +103,7 @@ class Nominations:
         latest = self._pod_lister(pod)
         if latest is None or latest.spec.node_name:
             return
-        self._nodes[uid] = node_name
+        self.nodes[uid] = node_name
         self._put(pod, node_name)
 
     def pod_updated(self, info: QueuedPod, old: Pod, new: Pod) -> None:
@@ -123,14 +118,14 @@ class Nominations:
         outdated = None if write is None else write.previous
         nomination = None
         if (not old.status.nominated_node_name and not shown) or shown == outdated:
-            known = self._nodes.get(old.uid)
+            known = self.nodes.get(old.uid)
             nomination = None if known is None else Nomination(known)
         self.remove(old.uid)
         self.add(new, nomination)
 
     def remove(self, uid: str) -> None:
         """The pod is no longer nominated: it is assumed, bound or deleted."""
-        node_name = self._nodes.pop(uid, None)
+        node_name = self.nodes.pop(uid, None)
         if node_name is None:
             return
         pods = self._pods[node_name]
@@ -149,7 +144,7 @@ class Nominations:
         self._replace(pod)
 
     def _replace(self, pod: Pod) -> None:
-        node_name = self._nodes.get(pod.uid)
+        node_name = self.nodes.get(pod.uid)
         if node_name is not None and self._pods[node_name][pod.uid] is not pod:
             self._put(pod, node_name)
 

@@ -59,23 +59,29 @@ class PreEnqueue:
 
         The plugin that does is stored in the record.
         """
-        observer = self._observer
+        pod, observer = info.pod, self._observer
+        profile = pod.spec.scheduler_name
+        gates = self._gates.get(profile, ())
+        if info.gating_plugin:
+            gates = self._with_first.get((profile, info.gating_plugin), gates)
         if observer is None:
-            plugin = self._rejected_by(info, None)
+            rejection = first_rejection(gates, pod)
         else:
             started = observer.clock()
-            plugin = self._rejected_by(info, observer if observer.samples_plugins() else None)
-            observer.pre_enqueue(info.profile, observer.clock() - started)
-        info.gating_plugin = plugin
-        if not plugin:
+            sampled = observer.samples_plugins()
+            rejection = _timed_rejection(gates, pod, observer) if sampled else first_rejection(gates, pod)
+            observer.pre_enqueue(profile, observer.clock() - started)
+        if rejection is None:
             # The plugin stays among those that rejected the pod until its next attempt fails: if another
             # plugin gates the pod meanwhile, events of this one still requeue it.
+            info.gating_plugin = ""
             return True
+        info.gating_plugin = plugin = rejection[0].plugin
         info.was_flushed = False
         if plugin not in info.unschedulable_plugins:
             info.unschedulable_plugins |= {plugin}
             if observer is not None:
-                observer.unschedulable(plugin, info.profile, 1)
+                observer.unschedulable(plugin, profile, 1)
         return False
 
     def still_rejects(self, info: QueuedPod) -> bool:
@@ -85,43 +91,39 @@ class PreEnqueue:
             return False
         observer = self._observer
         started = 0.0 if observer is None else observer.clock()
-        status = run_gate(gates[0], info.pod)
-        if status is None or status.code is _SUCCESS:
+        if first_rejection(gates[:1], info.pod) is None:
             return False
         info.was_flushed = False
         if observer is not None:
             observer.pre_enqueue(info.profile, observer.clock() - started)
         return True
 
-    def _rejected_by(self, info: QueuedPod, timed_by: QueueObserver | None) -> str:
-        pod = info.pod
-        profile = pod.spec.scheduler_name
-        gates = self._gates.get(profile, ())
-        if info.gating_plugin:
-            gates = self._with_first.get((profile, info.gating_plugin), gates)
-        for gate in gates:
-            status = run_gate(gate, pod) if timed_by is None else _run_gate_timed(gate, pod, timed_by)
-            if status is not None and status.code is not _SUCCESS:
-                return gate.plugin
-        return ""
+
+def first_rejection(gates: Iterable[Gate], pod: Pod) -> tuple[Gate, Status] | None:
+    """The first of the plugins that rejects the pod, and its status. A plugin that fails rejects the pod."""
+    for gate in gates:
+        try:
+            status = gate.check(pod)
+            if status is None:
+                continue
+            answer: object = status
+            if not isinstance(answer, Status):
+                raise wrong_result("pre_enqueue", answer, 'return None or unschedulable("reason")')
+        except Exception as error:
+            text = f'running PreEnqueue plugin "{gate.plugin}": {describe(error, gate.instance)}'
+            gate.failures.log(_log, f"pod {pod.key} stays gated: {text}", traceback_of(error))
+            status = failure(text)
+        if status.code is not _SUCCESS:
+            return gate, status
+    return None
 
 
-def run_gate(gate: Gate, pod: Pod) -> Status | None:
-    """The status that one plugin returns for a pod. A plugin that fails gates the pod."""
-    try:
-        answer: object = gate.check(pod)
-        if answer is None or isinstance(answer, Status):
-            return answer
-        raise wrong_result("pre_enqueue", answer, 'return None or unschedulable("reason")')
-    except Exception as error:
-        text = f'running PreEnqueue plugin "{gate.plugin}": {describe(error, gate.instance)}'
-        gate.failures.log(_log, f"pod {pod.key} stays gated: {text}", traceback_of(error))
-        return failure(text)
-
-
-def _run_gate_timed(gate: Gate, pod: Pod, observer: QueueObserver) -> Status | None:
-    started = observer.clock()
-    status = run_gate(gate, pod)
-    code = _SUCCESS if status is None else status.code
-    observer.pre_enqueue_plugin(gate.plugin, code.label, observer.clock() - started)
-    return status
+def _timed_rejection(gates: Iterable[Gate], pod: Pod, observer: QueueObserver) -> tuple[Gate, Status] | None:
+    for gate in gates:
+        started = observer.clock()
+        rejection = first_rejection((gate,), pod)
+        code = _SUCCESS if rejection is None else rejection[1].code
+        observer.pre_enqueue_plugin(gate.plugin, code.label, observer.clock() - started)
+        if rejection is not None:
+            return rejection
+    return None

@@ -112,7 +112,7 @@ class SchedulingQueue:
     def add(self, pod: Pod) -> None:
         """A new pod."""
         queues = self._sub_queues
-        if self._rules.nominates_gated_pods and (self.nominations or pod.status.nominated_node_name):
+        if self._rules.nominates_gated_pods and (self.nominations.nodes or pod.status.nominated_node_name):
             self.nominations.add(pod, None)
         queues.to_active(queues.new(pod), self.events.add.label)
 
@@ -142,7 +142,8 @@ class SchedulingQueue:
 
     def delete(self, pod: Pod) -> None:
         """The pod is deleted, or has a node now. This does not end an attempt in progress."""
-        self.nominations.remove(pod.metadata.uid)
+        if self.nominations.nodes:
+            self.nominations.remove(pod.metadata.uid)
         info = self._sub_queues.pods.get(pod.key)
         if info is None:
             return
@@ -160,7 +161,7 @@ class SchedulingQueue:
     @property
     def has_waiting_pods(self) -> bool:
         """Whether there is a pod that an event may make schedulable. Usually there is none."""
-        return bool(self._sub_queues.unschedulable) or bool(self._in_flight)
+        return bool(self._sub_queues.unschedulable.pods or self._in_flight.starts)
 
     def pop(self) -> QueuedPod | None:
         """The next pod, which is in flight from now on; None if none is ready."""
@@ -172,7 +173,7 @@ class SchedulingQueue:
             self.scheduling_cycle += 1
             if info.unschedulable_plugins or info.pending_plugins:
                 self._count_rejections(info, -1)
-            if self.nominations:
+            if self.nominations.nodes:
                 self.nominations.pod_popped(info.pod)
             return info
         return None
@@ -297,7 +298,7 @@ class SchedulingQueue:
     def next_timer(self) -> float | None:
         """When `flush` next has something to do; None: not before another event."""
         timer, queues = None, self._sub_queues
-        if len(queues.pods) == len(queues.active):
+        if len(queues.pods) == queues.active.count:
             return None
         expiration = queues.backoff.earliest_expiration()
         if expiration is not None:

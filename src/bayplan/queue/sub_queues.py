@@ -130,7 +130,7 @@ class SubQueues:
     @property
     def has_ready(self) -> bool:
         """Whether `pop_first` would find a pod."""
-        return bool(self.active) or (self._pre_enqueue_before_backoff and bool(self.backoff.rejected))
+        return bool(self.active.count or (self._pre_enqueue_before_backoff and self.backoff.rejected.count))
 
     def remove(self, info: QueuedPod) -> None:
         """Removes a pending pod from its sub-queue."""
@@ -192,7 +192,7 @@ class SubQueues:
         self.active.push(info, info.sort_key)
         if self._observer is not None:
             self._observer.incoming("active", label, as_decided=as_decided)
-        if label in self._nominating and (self.nominations or info.pod.status.nominated_node_name):
+        if label in self._nominating and (self.nominations.nodes or info.pod.status.nominated_node_name):
             self.nominations.add(info.pod, None)
         return True
 
@@ -228,7 +228,7 @@ class SubQueues:
         if known is not None and known.sub_queue is not None:
             known.sub_queue.remove(known)
         pods[key] = info
-        if self.nominations:
+        if self.nominations.nodes:
             self.nominations.pod_requeued(info.pod)
 
     def counts(self) -> PendingPods:

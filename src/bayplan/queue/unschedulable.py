@@ -35,20 +35,20 @@ class UnschedulablePods:
 
     def __init__(self, keys_of: KeysOf = _no_keys) -> None:
         self._keys_of = keys_of
-        self._pods: dict[str, QueuedPod] = {}
+        self.pods: dict[str, QueuedPod] = {}
         self._index: dict[IndexKey, dict[str, QueuedPod]] = {}
         self._oldest = inf
         """No pod has been here since before this time."""
 
     def __len__(self) -> int:
-        return len(self._pods)
+        return len(self.pods)
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        return iter(self._pods.values())
+        return iter(self.pods.values())
 
     @property
     def gated_count(self) -> int:
-        return sum(1 for info in self._pods.values() if info.gating_plugin)
+        return sum(1 for info in self.pods.values() if info.gating_plugin)
 
     def put(self, info: QueuedPod) -> None:
         """Adds the pod, or updates its index entries if it is already here."""
@@ -56,7 +56,7 @@ class UnschedulablePods:
         profile, key = info.profile, info.key
         info.sub_queue = self
         info.index_keys = tuple(self._index_keys(profile, info))
-        self._pods[key] = info
+        self.pods[key] = info
         for index_key in info.index_keys:
             self._index.setdefault(index_key, {})[key] = info
         self._oldest = min(self._oldest, info.waits_since)
@@ -76,8 +76,8 @@ class UnschedulablePods:
     def remove(self, info: QueuedPod) -> None:
         self.unindex(info)
         info.sub_queue = None
-        del self._pods[info.key]
-        if not self._pods:
+        del self.pods[info.key]
+        if not self.pods:
             self._oldest = inf
 
     def rejected_by(self, index_keys: Iterable[IndexKey]) -> list[QueuedPod]:
@@ -92,14 +92,14 @@ class UnschedulablePods:
 
     def earliest_overdue(self, max_stay: float) -> float | None:
         """A time before which no pod has been here for longer than `max_stay`."""
-        return self._oldest + max_stay if self._pods else None
+        return self._oldest + max_stay if self.pods else None
 
     def overdue(self, now: float, max_stay: float) -> list[QueuedPod]:
         """The pods that have been here for longer than that."""
-        if not self._pods or now - self._oldest <= max_stay:
+        if not self.pods or now - self._oldest <= max_stay:
             return []
-        self._oldest = min(info.waits_since for info in self._pods.values())
-        return [info for info in self._pods.values() if now - info.waits_since > max_stay]
+        self._oldest = min(info.waits_since for info in self.pods.values())
+        return [info for info in self.pods.values() if now - info.waits_since > max_stay]
 
     def unindex(self, info: QueuedPod) -> None:
         """Removes a pod from the index, so that events do not reach it until it is put in again."""

@@ -141,8 +141,8 @@ def nominations(scheduler: Scheduler) -> Iterator[str]:
         if (node_name or None) != cluster.nominated_node(pod.uid):
             there = cluster.nominated_node(pod.uid)
             yield f"pod {pod.key} is nominated to {node_name}, in columns to {there}"
-    if len(queue.nominations) != known:
-        yield f"{len(queue.nominations) - known} pods are nominated that do not wait"
+    if len(queue.nominations.nodes) != known:
+        yield f"{len(queue.nominations.nodes) - known} pods are nominated that do not wait"
     if sum(map(len, cluster.nominated.values())) > known:
         yield "columns have nominations of pods that do not wait"
 

@@ -20,7 +20,7 @@ from bayplan.errors import ConfigError, DecodeError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.garbage import no_garbage_collection
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.queue.pre_enqueue import Gate, run_gate
+from bayplan.queue.pre_enqueue import Gate, first_rejection
 from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.core import CoreHandle, SchedulingCore
@@ -196,8 +196,5 @@ def skip_reason(pod: Pod, core: SchedulingCore) -> str:
 
 def _gated_by(framework: Framework, pod: Pod) -> str:
     """The first PreEnqueue plugin that rejects the pod, and its message."""
-    for gate in Gate.all_of(framework.profile):
-        status = run_gate(gate, pod)
-        if status is not None and not status.is_success:
-            return f"{gate.plugin} ({status.message})"
-    return ""
+    rejection = first_rejection(Gate.all_of(framework.profile), pod)
+    return "" if rejection is None else f"{rejection[0].plugin} ({rejection[1].message})"

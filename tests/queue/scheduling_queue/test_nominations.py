@@ -106,7 +106,7 @@ def test_an_update_to_another_pod_of_the_same_name_withdraws_the_old_ones_nomina
     desk = Desk(new)
     desk.nominations.add(IN_STATUS, None)
     desk.nominations.pod_updated(record(IN_STATUS), IN_STATUS, new)
-    assert (IN_STATUS.uid in desk.nominations, desk.nominations.node_of("new")) == (False, "b")
+    assert (IN_STATUS.uid in desk.nominations.nodes, desk.nominations.node_of("new")) == (False, "b")
 
 
 def test_delete() -> None:
@@ -114,7 +114,7 @@ def test_delete() -> None:
     desk.nominations.add(PLAIN, Nomination("a"))
     desk.nominations.remove(PLAIN.uid)
     desk.nominations.remove(PLAIN.uid)
-    assert (len(desk.nominations), desk.columns.nodes(), desk.nominations.pods_on("a")) == (0, {}, ())
+    assert (len(desk.nominations.nodes), desk.columns.nodes(), desk.nominations.pods_on("a")) == (0, {}, ())
 
 
 def test_a_pod_outside_the_queue_asks_for_nothing() -> None:

@@ -323,7 +323,7 @@ async def test_one_that_is_deleted_meanwhile_leaves_the_room_to_others() -> None
         await world.delete("p")
         await world.after(30)
         assert world.node_of("q") == "n"
-        assert len(world.context.queue.nominations) == 0
+        assert len(world.context.queue.nominations.nodes) == 0
 
 
 @virtual
