@@ -98,12 +98,10 @@ class Cache:
 
     def add(self, pod: Pod) -> None:
         """A pod with a node was seen: an assumed one, now confirmed, or one that another scheduler bound."""
-        uid = _uid(pod)
-        if uid in self._assumed:
-            del self._assumed[uid]
+        if self._assumed.pop(pod.metadata.uid, None) is not None:
             self._move_or_update(pod)
-        elif self.cluster.has_pod(uid):
-            raise CacheError(f"pod {uid}({pod.key}) was already in added state", uid)
+        elif self.cluster.has_pod(_uid(pod)):
+            raise CacheError(f"pod {pod.uid}({pod.key}) was already in added state", pod.uid)
         else:
             self.cluster.add_pod(pod, pod.spec.node_name)
 

@@ -195,9 +195,10 @@ class Informer(Generic[ObjectT]):
         for event in batch:
             item = event.object
             if item is not None:
-                known = objects.get((item.metadata.namespace, item.metadata.name))
+                meta = item.metadata
+                known = objects.get((meta.namespace, meta.name))
                 if known is not None and is_older_version(
-                    item.metadata.resource_version, known.metadata.resource_version
+                    meta.resource_version, known.metadata.resource_version
                 ):
                     pass  # The event is outdated, or about an earlier object of the same name.
                 elif event.change is _DELETED:

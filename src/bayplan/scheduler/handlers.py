@@ -105,12 +105,14 @@ class PodHandler:
     def _assigned_added(self, pod: Pod) -> None:
         started = self._stopwatch()
         queue = self._context.queue
-        assumed = self._assumed_pod(pod.uid) if queue.has_waiting_pods else None
+        has_waiting = queue.has_waiting_pods
+        assumed = self._assumed_pod(pod.uid) if has_waiting else None
         try:
             self._context.cache.add(pod)
         except CacheError as error:
             _log.warning("%s", error)
-        queue.move_to_active_or_backoff(ASSIGNED_POD_ADD, None, pod)
+        if has_waiting:
+            queue.move_to_active_or_backoff(ASSIGNED_POD_ADD, None, pod)
         if assumed is not None:
             self._assumed_confirmed(assumed, pod)
         self._handled(_ASSIGNED_ADDED, self._stopwatch() - started)

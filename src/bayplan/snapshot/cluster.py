@@ -272,8 +272,8 @@ class Cluster:
         info = known if same_signature(old, pod) else self.pod_infos.of(pod)
         same = (
             info is known
-            and old.is_terminating == pod.is_terminating
-            and start_nanos(pod) == pods.start.cell[slot]
+            and pods.terminating.cell[slot] == (pod.metadata.deletion_timestamp is not None)
+            and pods.start.cell[slot] == start_nanos(pod)
         )
         if not same:
             node_name = self.nodes.name[row]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from bayplan.api.host_ports import HostPort, host_ports
-from bayplan.api.pod import Pod, Volume
+from bayplan.api.meta import Condition
+from bayplan.api.pod import Pod, PodStatus, Volume
 from bayplan.api.requests import RESIZE_PENDING, RequestAccounting
 from bayplan.api.saturation import LARGE_REQUEST
 from bayplan.snapshot.label_sets import LabelSet, LabelSets
@@ -84,7 +85,7 @@ def pod_signature(pod: Pod) -> bytes:
         status.container_statuses
         or status.init_container_statuses
         or status.resources is not None
-        or _is_resize_pending(pod)
+        or _pending_resize(status) is not None
     ):
         resize = [condition for condition in status.conditions if condition.type == RESIZE_PENDING]
         parts.append(
@@ -101,9 +102,11 @@ def pod_signature(pod: Pod) -> bytes:
     return encoded(_encoder, parts)
 
 
-def _is_resize_pending(pod: Pod) -> bool:
-    conditions = pod.status.conditions
-    return bool(conditions) and any(condition.type == RESIZE_PENDING for condition in conditions)
+def _pending_resize(status: PodStatus) -> Condition | None:
+    for condition in status.conditions:
+        if condition.type == RESIZE_PENDING:
+            return condition
+    return None
 
 
 def encoded(encoder: msgspec.msgpack.Encoder, parts: object) -> bytes:
@@ -126,7 +129,7 @@ def same_signature(old: Pod, new: Pod) -> bool:
         and not (status.container_statuses or was_status.container_statuses)
         and not (status.init_container_statuses or was_status.init_container_statuses)
         and status.resources is was_status.resources is None
-        and not (_is_resize_pending(old) or _is_resize_pending(new))
+        and _pending_resize(status) is _pending_resize(was_status) is None
         and msgspec.structs.replace(old.spec, node_name=new.spec.node_name) == new.spec
     )
 

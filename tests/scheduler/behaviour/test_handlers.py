@@ -199,7 +199,7 @@ async def test_what_the_queue_hears_of_a_change(
 async def test_the_queue_hears_of_pods_after_they_count_and_after_they_no_longer_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with running(NODE) as world:
+    async with running(NODE, make_pod("gated", gates=["g"])) as world:
         heard = listen(world, monkeypatch)
         await world.create(make_pod("q", node="n"))
         await world.delete("q")
