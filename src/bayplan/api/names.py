@@ -75,11 +75,6 @@ def dns_subdomain_problems(name: str) -> list[str]:
     return _subdomain_problems(name, "characters")
 
 
-def is_dns_subdomain(name: str) -> bool:
-    """Whether a name has the form of most objects' names. Cheaper than the list of its errors."""
-    return len(name) <= DNS_SUBDOMAIN_MAX and _is_dns_subdomain(name) is not None
-
-
 def _subdomain_problems(name: str, unit: str) -> list[str]:
     problems = _too_long(name, DNS_SUBDOMAIN_MAX, unit)
     if not _is_dns_subdomain(name):

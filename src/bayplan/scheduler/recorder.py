@@ -42,10 +42,11 @@ from msgspec.structs import replace
 
 from bayplan.api.event import Event, EventSeries
 from bayplan.api.meta import DEFAULT_NAMESPACE, ObjectMeta, ObjectReference
-from bayplan.api.names import is_dns_subdomain
+from bayplan.api.names import DNS_SUBDOMAIN_MAX
 from bayplan.api.pod import Pod
 from bayplan.cluster_api import EventSink
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
+from bayplan.scheduler.tasks import run_until_wait
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
@@ -73,32 +74,24 @@ MAX_WRITERS: Final = 32
 MAX_COLLECTED: Final = MAX_WRITERS
 """This many events are written without further delay: larger batches would not be cheaper."""
 
-_Key = tuple[object, ...]
-"""What equal events have in common."""
-
 _LOG_LEVEL: Final = logging.INFO - 2
 """Events are also logged, at `-v=2`."""
 
 _log = logging.getLogger(__name__)
 
 
+_Key = tuple[ObjectReference, str, str, str, str, ObjectReference | None]
+"""What equal events have in common: regarding, type, reason, action, controller, related."""
+
+
 class _Recorded(msgspec.Struct, gc=False):
     """What `record` was called with, and when."""
 
-    regarding: ObjectReference
-    type: str
-    reason: str
-    action: str
+    key: _Key
     note: str
-    controller: str
-    related: ObjectReference | None
     seen: float
     """By the loop's clock."""
     wall: float
-
-    @property
-    def key(self) -> _Key:
-        return (self.regarding, self.type, self.reason, self.action, self.controller, self.related)
 
 
 class _Remembered(msgspec.Struct, gc=False):
@@ -161,6 +154,8 @@ class EventRecorder:
         self._sink = sink
         self._is_discarding = isinstance(sink, DiscardedEvents)
         self._hostname = hostname
+        self._instances: dict[str, str] = {}
+        """`reportingInstance` by controller."""
         self._wall_time = wall_time
         self._rng = rng
         self._loop = asyncio.get_running_loop()
@@ -226,11 +221,13 @@ class EventRecorder:
         if self._is_discarding:
             return
         now = self._loop.time()
-        self._collected.append(
-            _Recorded(
-                regarding, event_type, reason, action, note, controller, related, now, self._wall_time()
-            )
-        )
+        key = (regarding, event_type, reason, action, controller, related)
+        recorded = _Recorded(key, note, now, self._wall_time())
+        if now >= self._next_batch and not self._collected:
+            self._next_batch = now + self._collect_seconds
+            self._process(recorded)
+            return
+        self._collected.append(recorded)
         if now >= self._next_batch or len(self._collected) >= MAX_COLLECTED:
             self._process_collected()
         elif self._batch is None:
@@ -251,8 +248,7 @@ class EventRecorder:
                 self._start_writer()
 
     def _process(self, recorded: _Recorded) -> None:
-        key = recorded.key
-        known = self._remembered.get(key)
+        known = self._remembered.get(recorded.key)
         if known is not None and known.count > 1:
             known.count += 1
             known.touch(recorded)
@@ -264,23 +260,33 @@ class EventRecorder:
             self._enqueue(known.as_series())
         else:
             event = self._make_event(recorded)
-            self._remember(key, event, recorded.seen)
+            self._remember(recorded, event)
             self._enqueue(event)
 
     def _make_event(self, recorded: _Recorded) -> Event:
-        regarding, controller = recorded.regarding, recorded.controller
-        name, at = self._name(regarding.name, recorded.wall)
+        regarding, event_type, reason, action, controller, related = recorded.key
+        instance = self._instances.get(controller)
+        if instance is None:
+            instance = self._instances[controller] = f"{controller}-{self._hostname}"
+        stamp = int(recorded.wall * 1e9)
+        if stamp <= self._last_stamp:
+            stamp = self._last_stamp + 1
+        self._last_stamp = stamp
+        name = f"{regarding.name}.{stamp:x}"
+        if len(name) > DNS_SUBDOMAIN_MAX:
+            name = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        note = recorded.note
         return Event(
             metadata=ObjectMeta(name=name, namespace=regarding.namespace or DEFAULT_NAMESPACE),
-            event_time=at,
+            event_time=datetime.fromtimestamp(stamp / 1e9, UTC),
             reporting_controller=controller,
-            reporting_instance=f"{controller}-{self._hostname}",
-            action=recorded.action,
-            reason=recorded.reason,
+            reporting_instance=instance,
+            action=action,
+            reason=reason,
             regarding=regarding,
-            related=recorded.related,
-            note=truncated(recorded.note),
-            type=recorded.type,
+            related=related,
+            note=note if len(note) <= NOTE_LIMIT and note.isascii() else truncated(note),
+            type=event_type,
         )
 
     # Shutdown
@@ -329,15 +335,17 @@ class EventRecorder:
             self._writers += 1
             self._start_task(self._write_queued())
 
+    def _start_another_writer(self) -> None:
+        if len(self._queue) > self._starting:
+            self._start_writer()
+
     async def _write_queued(self) -> None:
-        """Writes until the queue is empty. Starts another writer before it awaits a response."""
+        """Writes until the queue is empty. Starts another writer when it has to wait for a response."""
         self._starting -= 1
         try:
             while self._queue:
                 event, tries = self._queue.popleft()
-                if len(self._queue) > self._starting:
-                    self._start_writer()
-                if not await self._write(event):
+                if not await run_until_wait(self._write(event), self._start_another_writer):
                     self._retry(event, tries + 1)
             self._log_dropped()
         finally:
@@ -383,12 +391,12 @@ class EventRecorder:
 
     # Series
 
-    def _remember(self, key: _Key, event: Event, seen: float) -> None:
+    def _remember(self, recorded: _Recorded, event: Event) -> None:
         if len(self._remembered) >= MAX_REMEMBERED:
             single = [key for key, known in self._remembered.items() if known.count == 1]
             for old in single[: MAX_REMEMBERED // 2]:
                 del self._remembered[old]
-        self._remembered[key] = _Remembered(event, seen)
+        self._remembered[recorded.key] = _Remembered(event, recorded.seen)
         if self._resync_timer is None:
             self._schedule_resync()
 
@@ -430,14 +438,6 @@ class EventRecorder:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _name(self, object_name: str, wall: float) -> tuple[str, datetime]:
-        stamp = max(int(wall * 1e9), self._last_stamp + 1)
-        self._last_stamp = stamp
-        name = f"{object_name}.{stamp:x}"
-        if not is_dns_subdomain(name):
-            name = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
-        return name, datetime.fromtimestamp(stamp / 1e9, UTC)
-
 
 def reference(pod: Pod) -> ObjectReference:
     meta = pod.metadata
@@ -457,8 +457,6 @@ def _key(regarding: ObjectReference) -> str:
 
 def truncated(note: str) -> str:
     """The note; if it has more than 1024 bytes, its first 1020 (whole characters only) and ` ...`."""
-    if len(note) <= NOTE_LIMIT and note.isascii():
-        return note
     data = note.encode()
     if len(data) <= NOTE_LIMIT:
         return note

@@ -135,6 +135,16 @@ async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def run_until_wait(work: Coroutine[Any, Any, T], on_wait: Callable[[], None]) -> T:
+    """Awaits the coroutine. Calls `on_wait` before it waits for the first time, if it does."""
+    try:
+        waits_for = work.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]  # what the coroutine returned
+    on_wait()
+    return await _Rest(work, waits_for)
+
+
 async def _finish(work: Coroutine[Any, Any, T], waits_for: Any) -> T:
     """Runs the rest of a coroutine whose first step yielded `waits_for`."""
     return await _Rest(work, waits_for)
