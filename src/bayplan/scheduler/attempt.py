@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
@@ -23,16 +23,15 @@ from bayplan.queue.queued import QueuedPod
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.profile import METHODS, PointStep, Profile
 from bayplan.runtime.search import Search
-from bayplan.runtime.timing import AttemptTimer
-from bayplan.scheduler.observing import PRE_FLIGHT, ExtensionPointMetrics
+from bayplan.runtime.timing import AttemptTimer, PointObserver
+from bayplan.scheduler.observing import PRE_FLIGHT
 from bayplan.scheduler.waiting import PreBinding, WaitingPod
 
 _LATE: Final = (Point.PRE_BIND, Point.BIND)
 """Points after which no event can requeue the pod."""
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """A pod between decision and binding."""
 
     info: QueuedPod
@@ -42,7 +41,7 @@ class Attempt:
     node_name: str
     started: float
     """By the loop's clock, when its scheduling cycle began."""
-    points: ExtensionPointMetrics | None = None
+    points: PointObserver | None = None
     """Measures the extension points that are measured in every attempt; None if metrics are off."""
     timer: AttemptTimer | None = None
     """Measures the others, if this attempt is sampled."""

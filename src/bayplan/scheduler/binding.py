@@ -49,6 +49,8 @@ _RESERVE: Final = Point.RESERVE
 _PERMIT: Final = Point.PERMIT
 _BIND: Final = Point.BIND
 _POST_BIND: Final = Point.POST_BIND
+_SAMPLED: Final = (PRE_FLIGHT, _BIND)
+"""The points of the binding cycle that are measured in sampled attempts only."""
 
 _log = logging.getLogger(__name__)
 
@@ -99,29 +101,26 @@ class Bindings:
 
     def _reserve_and_permit(self, attempt: Attempt) -> dict[str, float]:
         """Runs Reserve and Permit. Returns how long the pod has to wait for each plugin."""
-        timer = attempt.timer
+        timer, profile = attempt.timer, attempt.profile
+        state, pod, node_name = attempt.search.state, attempt.pod, attempt.node_name
         if timer is not None:
             timer.start()
-        self._reserve(attempt)
-        if timer is not None:
-            timer.passed(_RESERVE)
-        seconds = self._permit(attempt)
-        if timer is not None:
-            timer.passed(_PERMIT, Code.WAIT if seconds else Code.SUCCESS)
-        return seconds
-
-    def _reserve(self, attempt: Attempt) -> None:
-        timer = attempt.timer
-        for step in attempt.profile.reserves:
+        for step in profile.reserves:
             try:
                 call = step.plugin.reserve
                 if timer is not None:
-                    call = timed(timer, step.name, Point.RESERVE, call)
-                answer = call(attempt.search.state, attempt.pod, attempt.node_name)
+                    call = timed(timer, step.name, _RESERVE, call)
+                answer = call(state, pod, node_name)
             except Exception as error:
-                raise plugin_error(step, Point.RESERVE, error) from error
+                raise plugin_error(step, _RESERVE, error) from error
             if answer is not None:
-                check(step, Point.RESERVE, answer)
+                check(step, _RESERVE, answer)
+        if timer is not None:
+            timer.passed(_RESERVE)
+        seconds = self._permit(attempt) if profile.permits else {}
+        if timer is not None:
+            timer.passed(_PERMIT, Code.WAIT if seconds else Code.SUCCESS)
+        return seconds
 
     def _permit(self, attempt: Attempt) -> dict[str, float]:
         seconds: dict[str, float] = {}
@@ -169,10 +168,13 @@ class Bindings:
     # The binding cycle
 
     async def _bind_cycle(self, attempt: Attempt) -> None:
+        """Runs the binding cycle and handles its result."""
         self.under_way += 1
         try:
             await self._wait_and_bind(attempt)
         except (RejectedError, AttemptError) as error:
+            if attempt.timer is not None and error.point in _SAMPLED:
+                attempt.timer.passed(error.point, code_of(error))
             self._failed(attempt, error)
         except Exception as error:
             _log.exception("the binding of pod %s failed", attempt.pod.key)
@@ -183,11 +185,16 @@ class Bindings:
             self.under_way -= 1
 
     async def _wait_and_bind(self, attempt: Attempt) -> None:
-        context, pod = self._context, attempt.pod
+        context, pod, timer = self._context, attempt.pod, attempt.timer
+        uid = pod.metadata.uid
         try:
-            if self._failures.is_writing(pod.uid):
-                await self._failures.written(pod.uid)
-            has_work = self._pre_flight(attempt)
+            if self._failures.is_writing(uid):
+                await self._failures.written(uid)
+            if timer is not None:
+                timer.start()
+            has_work = pre_flight(attempt)
+            if timer is not None:
+                timer.passed(PRE_FLIGHT, Code.SUCCESS if has_work else Code.SKIP)
             if has_work or attempt.waiting is not None:
                 await self._set_expected_node(attempt)
             if attempt.waiting is not None:
@@ -195,27 +202,15 @@ class Bindings:
         finally:
             # Also after an error: a pod among the waiting ones must have a binding cycle.
             if attempt.waiting is not None:
-                context.waiting.remove(pod.uid)
-        context.queue.done(pod.metadata.uid)
+                context.waiting.remove(uid)
+        context.queue.done(uid)
         if has_work:
             await self._pre_bind(attempt)
-        elif attempt.timer is not None:
-            attempt.timer.start()
-            attempt.timer.passed(Point.PRE_BIND)
-        await self._bind(attempt)
-
-    def _pre_flight(self, attempt: Attempt) -> bool:
-        timer = attempt.timer
-        if timer is None:
-            return pre_flight(attempt)
-        timer.start()
-        try:
-            has_work = pre_flight(attempt)
-        except AttemptError as error:
-            timer.passed(PRE_FLIGHT, code_of(error))
-            raise
-        timer.passed(PRE_FLIGHT, Code.SUCCESS if has_work else Code.SKIP)
-        return has_work
+        elif timer is not None:
+            timer.start()
+            timer.passed(Point.PRE_BIND)
+        if self._binder is None or not await self._bound_by_extender(attempt, self._binder):
+            await self._bind(attempt)
 
     async def _pre_bind(self, attempt: Attempt) -> None:
         points = attempt.points
@@ -255,38 +250,28 @@ class Bindings:
             raise AttemptError(f"waiting on permit for pod: {outcome.message}", outcome.plugin)
 
     async def _bind(self, attempt: Attempt) -> None:
-        if self._binder is not None and await self._bound_by_extender(attempt, self._binder):
-            return
+        """Calls the Bind plugins in turn until one binds the pod."""
         timer = attempt.timer
-        if timer is None:
-            await self._bound_by_plugin(attempt)
-            return
-        timer.start()
-        try:
-            await self._bound_by_plugin(attempt)
-        except (RejectedError, AttemptError) as error:
-            timer.passed(_BIND, code_of(error))
-            raise
-        timer.passed(_BIND)
-
-    async def _bound_by_plugin(self, attempt: Attempt) -> None:
-        pod, node_name, timer = attempt.pod, attempt.node_name, attempt.timer
+        if timer is not None:
+            timer.start()
         for step in attempt.profile.binds:
-            call = timed_wait(timer, step.name, Point.BIND, step.plugin.bind)
+            call = timed_wait(timer, step.name, _BIND, step.plugin.bind)
             try:
-                answer = await call(attempt.search.state, pod, node_name)
+                answer = await call(attempt.search.state, attempt.pod, attempt.node_name)
             except (UnknownOutcomeError, ServerError) as error:
-                await self._read_back(attempt, plugin_error(step, Point.BIND, error))
-                return
+                await self._read_back(attempt, plugin_error(step, _BIND, error))
+                answer = None
             except Exception as error:
-                raise plugin_error(step, Point.BIND, error) from error
-            if answer is None:
-                return
-            if isinstance(answer, Status) and answer.code is Code.SKIP:
-                continue
-            check(step, _BIND, answer)
-            return
-        raise NoBinderError
+                raise plugin_error(step, _BIND, error) from error
+            if answer is not None:
+                if isinstance(answer, Status) and answer.code is Code.SKIP:
+                    continue
+                check(step, _BIND, answer)
+            break
+        else:
+            raise NoBinderError
+        if timer is not None:
+            timer.passed(_BIND)
 
     async def _bound_by_extender(self, attempt: Attempt, binder: Binder) -> bool:
         """False if no extender binds this pod, so that the plugins have to."""
@@ -320,18 +305,21 @@ class Bindings:
     # The end of an attempt
 
     def _bound(self, attempt: Attempt) -> None:
-        context, pod, profile = self._context, attempt.pod, attempt.info.profile
-        context.recorder.scheduled(pod, attempt.node_name, profile)
+        context, info, profile = self._context, attempt.info, attempt.profile
+        context.recorder.scheduled(attempt.pod, attempt.node_name, profile.scheduler_name)
         if context.on_binding is not None:
             self._report(attempt, BindingStep.BOUND)
         if context.metrics.enabled:
-            info, seconds = attempt.info, context.loop.time() - attempt.started
+            seconds = context.loop.time() - attempt.started
             first = info.initial_attempt_timestamp
             assert first is not None, "set when the pod became active"
-            context.metrics.pod_scheduled(profile, seconds, info.attempts, context.now() - first)
+            context.metrics.pod_scheduled(
+                profile.scheduler_name, seconds, info.attempts, context.now() - first
+            )
             if info.was_flushed and context.cluster.release.queue.counts_flushed_pods:
                 context.metrics.scheduled_after_flush()
-        self._post_bind(attempt)
+        if profile.post_binds or attempt.timer is not None:
+            self._post_bind(attempt)
         self._activate(attempt)
 
     def _post_bind(self, attempt: Attempt) -> None:

@@ -220,7 +220,6 @@ class Scheduler:
         self._failures = Failures(self.context)
         self._evictions = Evictions(self.context, self._plugins())
         self._bindings = Bindings(self.context, self._failures, self._extenders or None)
-        self._points: dict[str, ExtensionPointMetrics] = {}
         of_plugins = (record for plugin in self._plugins() for record in plugin.kinds)
         self.handlers = make_handlers(
             self.context,
@@ -251,8 +250,7 @@ class Scheduler:
         for name, framework in self._frameworks.items():
             plugins = framework.profile.plugins
             if metrics.enabled:
-                points = ExtensionPointMetrics(metrics, framework.profile, time.perf_counter)
-                framework.observer = self._points[name] = points
+                framework.observer = ExtensionPointMetrics(metrics, framework.profile, time.perf_counter)
             metrics.declare_profile(
                 name, {point: [plugin.name for plugin in plugins[point]] for point in plugins}
             )
@@ -340,31 +338,34 @@ class Scheduler:
     async def schedule(self) -> None:
         """Schedules one pod after the other, once everything has synced, until `stop`."""
         await self.synced()
-        context = self.context
-        in_a_row, yield_at = 0, 0.0
         while not self._stopped:
+            if await self._schedule_some():
+                await asyncio.sleep(0)
+            else:
+                await self._wait_for_work()
+        self.context.tasks.run_deferred()
+
+    async def _schedule_some(self) -> bool:
+        """Schedules pods until other tasks should run. False if no pod is left."""
+        context, is_empty, in_a_row = self.context, False, 0
+        now = context.loop.time()
+        yield_at = now + MAX_SECONDS_BETWEEN_YIELDS
+        while in_a_row < PODS_BETWEEN_YIELDS and now < yield_at and not self._stopped:
             timer = context.queue.next_timer()
             if timer is not None and timer <= context.now():
                 context.queue.flush()
             info = context.queue.pop()
             if info is not None:
-                if not in_a_row:
-                    yield_at = context.loop.time() + MAX_SECONDS_BETWEEN_YIELDS
-                await self._schedule_one(info)
+                await self._schedule_one(info, now)
                 in_a_row += 1
-                if in_a_row < PODS_BETWEEN_YIELDS and context.loop.time() < yield_at:
-                    continue
-            elif context.tasks.run_deferred():
-                # A binding may have failed, and its pod may be ready again.
-                continue
-            in_a_row = 0
-            context.tasks.run_deferred()
-            context.metrics.flush()
-            if info is None:
-                await self._wait_for_work()
-            else:
-                await asyncio.sleep(0)
+            elif not context.tasks.run_deferred():
+                # Otherwise a binding may have failed, and its pod may be ready again.
+                is_empty = True
+                break
+            now = context.loop.time()
         context.tasks.run_deferred()
+        context.metrics.flush()
+        return not is_empty
 
     def _queue_changed(self) -> None:
         """Wakes the loop if it would find something in the queue.
@@ -397,9 +398,8 @@ class Scheduler:
             self._alarm_at = inf
             alarm.cancel()
 
-    async def _schedule_one(self, info: QueuedPod) -> None:
+    async def _schedule_one(self, info: QueuedPod, started: float) -> None:
         context, pod = self.context, info.pod
-        started = context.loop.time()
         framework = self._frameworks.get(pod.spec.scheduler_name)
         if framework is None:
             _log.error("pod %s: no profile is named %r", pod.key, pod.spec.scheduler_name)
@@ -437,7 +437,7 @@ class Scheduler:
                     decision.found.search,
                     decision.node_name,
                     started,
-                    self._points.get(pod.spec.scheduler_name),
+                    framework.observer,
                     framework.caller.timer,
                 )
             )

@@ -30,13 +30,14 @@ _SKIP: Final = Code.SKIP
 
 def pre_flight(attempt: Attempt) -> bool:
     """Whether any PreBind plugin has work to do."""
-    with_work = []
+    with_work, timer = [], attempt.timer
+    state, pod, node_name = attempt.search.state, attempt.pod, attempt.node_name
     for step in attempt.profile.pre_binds:
         try:
             call = step.plugin.pre_bind_pre_flight
-            if attempt.timer is not None:
-                call = timed(attempt.timer, step.name, PRE_FLIGHT, call)
-            answer: object = call(attempt.search.state, attempt.pod, attempt.node_name)
+            if timer is not None:
+                call = timed(timer, step.name, PRE_FLIGHT, call)
+            answer: object = call(state, pod, node_name)
         except Exception as error:
             raise plugin_error(step, PRE_FLIGHT, error) from error
         if answer is None:
