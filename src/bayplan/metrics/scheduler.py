@@ -28,7 +28,8 @@ EVALUATED_POINTS: Final = ("PreFilter", "Filter", "PreScore", "Score")
 SAMPLE_RATE: Final = 0.1
 PAUSES_BETWEEN_FLUSHES: Final = 64
 """With 64 pods between two pauses a list of observations grows to about 4,000."""
-_ATTEMPTS: Final = (*map(str, range(1, 15)), "15+")
+_ATTEMPTS: Final = {attempts: (str(attempts),) for attempts in range(1, 15)}
+_MANY_ATTEMPTS: Final = ("15+",)
 _BATCH_RESULTS: Final = ("no_hint", "hint_used", "hint_not_used")
 _TRANSPORT_RESULTS: Final = ("hit", "miss")
 _COMPONENT: Final = "kube-scheduler"
@@ -145,7 +146,7 @@ class SchedulerMetrics(Metrics):
     def pod_scheduled(self, profile: str, seconds: float, attempts: int, since_first: float) -> None:
         self.attempt("scheduled", profile, seconds)
         self._pod_attempts.note(attempts)
-        self._sli_seconds[(_ATTEMPTS[min(attempts, 15) - 1],)].note(since_first)
+        self._sli_seconds[_ATTEMPTS.get(attempts, _MANY_ATTEMPTS)].note(since_first)
 
     def scheduled_after_flush(self) -> None:
         self.families[scheduler.SCHEDULED_AFTER_FLUSH][()].inc()

@@ -29,6 +29,12 @@ NORMALIZE: Final = "ScoreExtensionNormalize"
 ADJUST: Final = "PreFilterExtension"
 """Followed by AddPod or RemovePod."""
 
+# In Python 3.11 looking up a member of an enum takes longer than calling a function.
+_SUCCESS: Final = Code.SUCCESS
+_ERROR: Final = Code.ERROR
+_FILTER: Final = Point.FILTER
+_SCORE: Final = Point.SCORE
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -108,12 +114,12 @@ class TimedCalls:
         return timed(self._timer, step.name, Point.PRE_FILTER, calls.pre_filter)(step, state, pod, nodes)
 
     def filter_one(self, step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
-        return timed(self._timer, step.name, Point.FILTER, calls.filter_one)(step, state, pod, node, reasons)
+        return timed(self._timer, step.name, _FILTER, calls.filter_one)(step, state, pod, node, reasons)
 
     def filter_rows(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
     ) -> Rejections | None:
-        call = timed(self._timer, step.name, Point.FILTER, calls.filter_rows)
+        call = timed(self._timer, step.name, _FILTER, calls.filter_rows)
         return call(step, state, pod, nodes, reasons)
 
     def by_row(self, step: Step, point: Point, shortcut: Callable[[int], int], row: int) -> int:
@@ -121,17 +127,17 @@ class TimedCalls:
         started = self._timer.clock()
         answer = calls.by_row(step, point, shortcut, row)
         if answer is not True:
-            self._timer.took(step.name, point, Code.SUCCESS, self._timer.clock() - started)
+            self._timer.took(step.name, point, _SUCCESS, self._timer.clock() - started)
         return answer
 
     def pre_score(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
         return timed(self._timer, step.name, Point.PRE_SCORE, calls.pre_score)(step, state, pod, nodes)
 
     def score_rows(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
-        return timed(self._timer, step.name, Point.SCORE, calls.score_rows)(step, state, pod, nodes)
+        return timed(self._timer, step.name, _SCORE, calls.score_rows)(step, state, pod, nodes)
 
     def score_one(self, step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int:
-        return timed(self._timer, step.name, Point.SCORE, calls.score_one)(step, state, pod, node)
+        return timed(self._timer, step.name, _SCORE, calls.score_one)(step, state, pod, node)
 
     def normalized(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn
@@ -151,7 +157,7 @@ class TimedCalls:
             return answer
         finally:
             if code is not Code.SKIP:
-                self._timer.took(step.name, Point.SCORE, code, self._timer.clock() - started)
+                self._timer.took(step.name, _SCORE, code, self._timer.clock() - started)
 
 
 class Caller:
@@ -181,7 +187,7 @@ def timed(timer: AttemptTimer | None, plugin: str, point: str, call: Callable[P,
         return call
 
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        code, started = Code.ERROR, timer.clock()
+        code, started = _ERROR, timer.clock()
         try:
             answer = call(*args, **kwargs)
             code = _code(answer)
@@ -200,7 +206,7 @@ def timed_wait(
         return call
 
     async def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        code, started = Code.ERROR, timer.clock()
+        code, started = _ERROR, timer.clock()
         try:
             answer = await call(*args, **kwargs)
             code = _code(answer)
@@ -213,8 +219,10 @@ def timed_wait(
 
 def _code(answer: object) -> Code:
     """The status code of a plugin's answer."""
+    if answer is None:
+        return _SUCCESS
     if isinstance(answer, PostFilterResult):
         answer = answer.status
     if isinstance(answer, Status):
         return answer.code
-    return Code.WAIT if isinstance(answer, Wait) else Code.SUCCESS
+    return Code.WAIT if isinstance(answer, Wait) else _SUCCESS

@@ -7,7 +7,7 @@ from typing import Final
 
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code
-from bayplan.metrics import Metrics, Observe
+from bayplan.metrics import Metrics, Observe, ignore
 from bayplan.queue.observer import QueueObserver
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import Found, NotFound, Search
@@ -86,6 +86,8 @@ class ExtensionPointMetrics:
         self._metrics = metrics
         self._profile = profile
         self._points: dict[tuple[str, Code], Observe] = {}
+        if not profile.filters:
+            self._points.update(((Point.FILTER, code), ignore) for code in Code)
         self._plugins: dict[tuple[str, str, Code], Observe] = {}
         self._before_sample = metrics.cycles_before_sample()
 
@@ -97,8 +99,6 @@ class ExtensionPointMetrics:
         return PointTimer(self)
 
     def observe(self, point: str, code: Code, seconds: float) -> None:
-        if point == Point.FILTER and not self._profile.filters:
-            return
         observe = self._points.get((point, code))
         if observe is None:
             observe = self._metrics.extension_point(self._profile.scheduler_name, point, code)
