@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -10,12 +11,14 @@ import pytest
 
 from bayplan.api.meta import Condition
 from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons
-from bayplan.framework.outcome import Diagnosis, FilterOutcome
+from bayplan.framework.outcome import Diagnosis, FilterOutcome, FilterRow
 from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Cluster, Pod, Reject
 from bayplan.preemption.cached import CachedDryRun
 from bayplan.preemption.evaluation import Sampling, evaluate, preemption_errors, why_not
+from bayplan.preemption.victims import FilterHypothesis
+from bayplan.snapshot.what_if import Changes, Hypothesis
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 
 from .clusters import crowded, low, room_for
@@ -329,3 +332,44 @@ class TestKept:
             assert eviction is not None
             results.append([victim.name for victim in eviction.victims])
         assert results[0] == results[1]
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_the_ranking_agrees_with_a_comparison_of_all_rows(self, seed: int) -> None:
+        """Whatever changes between two pods, the node, its victims and the reasons are those of an evaluation
+        from scratch. Rows where evicting does not help are found with plain numbers, too."""
+        rng = random.Random(seed)
+        nodes = [f"n{number}" for number in range(12)]
+        cluster = crowded(
+            **{name: [low(f"{name}-{i}", rng.randrange(3), cpu=1) for i in range(3)] for name in nodes}
+        )
+        kept = outcome(cluster, 2)
+        kept.filter_row = one_row(cluster, kept.filter_hypothesis) if seed % 2 else None
+        for step in range(40):
+            for _ in range(rng.choice((0, 1, 1, 2, 9))):
+                name = rng.choice(nodes)
+                here = [pod.uid for pod in cluster.pods_on(cluster.nodes.row_of[name])]
+                if here and rng.random() < 0.5:
+                    cluster.remove_pod(rng.choice(here))
+                else:
+                    priority = rng.choice((0, 1, 2, 500))
+                    cluster.add_pod(
+                        low(f"new-{step}-{rng.random()}", priority, cpu=rng.randrange(1, 4)), name
+                    )
+            pod = make_pod(f"high-{step}", priority=100, cpu=2)
+            if rng.random() < 0.2:
+                cluster.nominate(pod, rng.choice(nodes))
+            found, expected = evaluate(pod, kept), evaluate(pod, outcome(cluster, 2))
+            assert found.eviction(cluster) == expected.eviction(cluster)
+            assert found.found is not None
+            assert expected.found is not None
+            assert set(found.found.status_counts()) == set(expected.found.status_counts())
+            cluster.remove_nomination(pod.uid)
+
+
+def one_row(cluster: Cluster, filter_hypothesis: FilterHypothesis) -> FilterRow:
+    """The same filter for one row."""
+
+    def filter_row(row: int, changes: Changes) -> Status | None:
+        return filter_hypothesis(Hypothesis.on_few_rows(cluster, [row], [changes])).status(0)
+
+    return filter_row

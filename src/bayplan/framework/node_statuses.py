@@ -174,18 +174,23 @@ def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Rejection
 
 
 class NodeStatuses:
-    """The results of the filters for some rows."""
+    """The results of the filters for some rows. `plain`: nominated pods reject none of them."""
 
     __slots__ = ("_layers", "_plain", "_reason_id", "_reasons", "_rejecting_plugin")
 
     def __init__(
-        self, rejecting_plugin: RejectingPlugins, reason_id: ReasonIds, reasons: dict[int, Reasons]
+        self,
+        rejecting_plugin: RejectingPlugins,
+        reason_id: ReasonIds,
+        reasons: dict[int, Reasons],
+        *,
+        plain: bool = True,
     ) -> None:
         self._rejecting_plugin = rejecting_plugin
         self._reason_id = reason_id
         self._reasons = reasons
         self._layers: list[tuple[int, Rejections]] = []
-        self._plain = True
+        self._plain = plain
 
     def add(self, index: int, found: Rejections) -> None:
         """Adds the rejections of one more plugin; they apply to rows that no earlier plugin rejects."""
@@ -222,15 +227,6 @@ class NodeStatuses:
             self._rejecting_plugin[rows.take(failing)] = other.rejecting_plugin.take(failing)
             self._reason_id[rows.take(failing)] = other.reason_id.take(failing)
 
-    def overrule_all(self, rejecting_plugin: RejectingPlugins, reason_id: ReasonIds) -> None:
-        """Like `overrule`, with a result for every row."""
-        failing = (rejecting_plugin != PASS).nonzero()[0]
-        if len(failing):
-            self._plain = False
-            self._rejecting_plugin, self._reason_id = self.rejecting_plugin.copy(), self.reason_id.copy()
-            self._rejecting_plugin[failing] = rejecting_plugin.take(failing)
-            self._reason_id[failing] = reason_id.take(failing)
-
     def detached(self) -> NodeStatuses:
         """A copy that does not change with the cluster."""
         return NodeStatuses(self.rejecting_plugin.copy(), self.reason_id.copy(), dict(self._reasons))
@@ -263,20 +259,21 @@ class NodeStatuses:
             else self._reasons[rejecting_plugin].status(int(self.reason_id[position]))
         )
 
-    def statuses(self, among: NDArray[np.intp] | None = None) -> list[tuple[Status, NDArray[np.intp]]]:
-        """Each distinct status with the positions that have it, among all positions or these."""
+    def statuses(self) -> list[tuple[Status, NDArray[np.intp]]]:
+        """Each distinct status with the positions that have it."""
+        everywhere = np.ones(len(self._rejecting_plugin), dtype=np.bool_)
+        return [(status, mask.nonzero()[0]) for status, mask in self.status_masks(everywhere)]
+
+    def status_masks(self, among: NDArray[np.bool_]) -> list[tuple[Status, NDArray[np.bool_]]]:
+        """Each distinct status with the mask of the positions that have it, among these."""
         rejecting_plugin, reason_id = self.rejecting_plugin, self.reason_id
-        left = np.arange(len(rejecting_plugin)) if among is None else among
-        if among is not None:
-            rejecting_plugin, reason_id = rejecting_plugin.take(among), reason_id.take(among)
-        rest = rejecting_plugin != PASS
-        found: list[tuple[Status, NDArray[np.intp]]] = []
-        while True:
-            if np.count_nonzero(rest) != len(rest):
-                left, rejecting_plugin, reason_id = left[rest], rejecting_plugin[rest], reason_id[rest]
-            if not len(left):
-                return found
+        left = among & (rejecting_plugin != PASS)
+        found: list[tuple[Status, NDArray[np.bool_]]] = []
+        while left.any():
             # There are usually few distinct ones: extracting them one by one is faster than sorting.
-            same = (rejecting_plugin == rejecting_plugin[0]) & (reason_id == reason_id[0])
-            found.append((self._reasons[int(rejecting_plugin[0])].status(int(reason_id[0])), left[same]))
-            rest = ~same
+            first = left.argmax()
+            plugin, reason = rejecting_plugin[first], reason_id[first]
+            same = left & (rejecting_plugin == plugin) & (reason_id == reason)
+            found.append((self._reasons[int(plugin)].status(int(reason)), same))
+            left &= ~same
+        return found

@@ -16,7 +16,7 @@ from bayplan.framework.status import Code, Status
 from bayplan.snapshot.changes import Topic
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.what_if import Hypothesis
+from bayplan.snapshot.what_if import Changes, Hypothesis
 
 NO_STATUS: Final = Status(Code.UNRESOLVABLE)
 """The status of nodes that were not evaluated, unless a better one is known."""
@@ -39,7 +39,7 @@ class Diagnosis:
     rejecting_plugins: set[str] = field(default_factory=set)
     pending_plugins: set[str] = field(default_factory=set)
     extender_statuses: dict[int, Status] = field(default_factory=dict)
-    _statuses: list[tuple[Status, IdColumn]] | None = None
+    _masks: list[tuple[Status, NDArray[np.bool_]]] | None = None
 
     def status(self, row: int) -> Status:
         """The status of a node: its own, or that of all nodes that were not evaluated."""
@@ -50,7 +50,7 @@ class Diagnosis:
         self.extender_statuses = dict(statuses)
         if statuses:
             self.evaluated = self.evaluated[~np.isin(self.evaluated, list(statuses))]
-            self._statuses = None
+            self._masks = None
 
     def explicit_status(self, row: int) -> Status | None:
         if row in self.extender_statuses:
@@ -61,27 +61,40 @@ class Diagnosis:
 
     def statuses(self) -> list[tuple[Status, IdColumn]]:
         """Each distinct explicit status with the rows that have it."""
-        if self.node_statuses is None:
-            return []
-        if self._statuses is not None:
-            return self._statuses
-        found = self.node_statuses.statuses(self.evaluated)
+        found = [(status, mask.nonzero()[0]) for status, mask in self._status_masks()]
         found.extend(
             (status, np.array([row], dtype=np.intp)) for row, status in self.extender_statuses.items()
         )
-        self._statuses = found
         return found
+
+    def counts(self) -> list[tuple[Status, int]]:
+        """Each distinct explicit status with the number of rows that have it."""
+        found = [(status, int(np.count_nonzero(mask))) for status, mask in self._status_masks()]
+        found.extend((status, 1) for status in self.extender_statuses.values())
+        return found
+
+    def _status_masks(self) -> list[tuple[Status, NDArray[np.bool_]]]:
+        """The statuses of the evaluated rows; those of extenders are not among them."""
+        if self._masks is None:
+            self._masks = []
+            if self.node_statuses is not None:
+                among = self.cluster.nodes.exists.read
+                if len(self.evaluated) != self.cluster.node_count:
+                    among = np.zeros(len(among), dtype=np.bool_)
+                    among[self.evaluated] = True
+                self._masks = self.node_statuses.status_masks(among)
+        return self._masks
 
     def rows_with(self, code: Code) -> IdColumn:
         """The rows whose effective status has this code, in the order of the node list."""
-        order, statuses = self.cluster.order, self.statuses()
-        if len(statuses) == 1 and statuses[0][0].code is code and len(statuses[0][1]) == len(order):
+        order, masks = self.cluster.order, self._status_masks()
+        if len(masks) == 1 and masks[0][0].code is code and np.count_nonzero(masks[0][1]) == len(order):
             return order
-        wanted = np.zeros(self.cluster.nodes.high, dtype=np.bool_)
-        if self.absent_nodes_status.code is code:
-            wanted[order] = True
-        for status, rows in statuses:
-            wanted[rows] = status.code is code
+        wanted = np.full(self.cluster.nodes.high, self.absent_nodes_status.code is code)
+        for status, mask in masks:
+            wanted[mask] = status.code is code
+        for row, status in self.extender_statuses.items():
+            wanted[row] = status.code is code
         return order[wanted.take(order)]
 
 
@@ -164,6 +177,10 @@ class LocalFilters:
     """The rows that pass the other filters, whichever pods are removed from them."""
 
 
+FilterRow = Callable[[int, Changes], Status | None]
+"""Why one row with these changes is rejected, nominated pods included; None if it is not."""
+
+
 @dataclass(slots=True)
 class FilterOutcome:
     """The failed search, as PostFilter sees it."""
@@ -183,3 +200,5 @@ class FilterOutcome:
     """Whether the results on a row depend on that row alone, for this pod."""
     local_filters: LocalFilters | None = None
     """If not all are local: those that are. None: no results can be reused."""
+    filter_row: FilterRow | None = None
+    """`filter_hypothesis` for one row; None if a plugin needs arrays."""

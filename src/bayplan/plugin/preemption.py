@@ -7,6 +7,7 @@ from bayplan.framework.outcome import (
     fit_error,
 )
 from bayplan.preemption.choice import (
+    Candidates,
     ranked,
 )
 from bayplan.preemption.evaluation import (
@@ -21,9 +22,6 @@ from bayplan.preemption.evaluation import (
 from bayplan.preemption.plugin import (
     PreemptionPlugin,
     candidate_sampling,
-)
-from bayplan.preemption.table import (
-    Candidates,
 )
 from bayplan.preemption.victims import (
     DryRun,

@@ -7,12 +7,16 @@ on all other rows only the cached filters matter, and their dry run is cached.
 
 from __future__ import annotations
 
+import numpy as np
+
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import PodDisruptionBudget
-from bayplan.framework.outcome import FilterOutcome
-from bayplan.preemption.table import Candidates, VictimTable
-from bayplan.preemption.victims import FilterHypothesis, dry_run
+from bayplan.framework.outcome import FilterOutcome, FilterRow
+from bayplan.preemption.choice import Candidates, Ranking
+from bayplan.preemption.table import VictimTable
+from bayplan.preemption.victims import FilterHypothesis, dry_run, hopeless
 from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.what_if import FEW_ROWS
 
 
 class CachedDryRun:
@@ -25,27 +29,49 @@ class CachedDryRun:
             (*outcome.topics, changes.size, changes.kind(PodDisruptionBudget)),
             (changes.usage, changes.nodes, changes.nominations),
         )
-        self.table = VictimTable(0)
+        self._drop()
 
-    def update(self) -> None:
-        """Drops what is stale."""
+    def _drop(self) -> None:
+        self.table = VictimTable(self._cluster.nodes.high)
+        self._rows: IdColumn | None = None
+        """The rows of the last dry run; all are known, except for those that were forgotten since."""
+        self.ranking: Ranking | None = None
+
+    def update(self, own: int) -> None:
+        """Drops what is stale, and the result for the row that the pod is nominated to, if there is one."""
         rows = self._freshness.stale_rows()
         if rows is None:
-            self.table = VictimTable(self._cluster.nodes.high)
+            self._drop()
         else:
             self.table.forget(rows)
+        if own >= 0:
+            self.table.forget((own,))
         self._freshness.mark_current()
+
+    def unknown(self, rows: IdColumn, *, ranks: bool) -> list[int]:
+        """Those of the rows that have to be evaluated. With `ranks` they are ranked the second time.
+
+        Pods that preempt one after the other nearly always have the same rows.
+        """
+        if self._rows is None or not ranks or not np.array_equal(self._rows, rows):
+            self._rows, self.ranking = rows if ranks else None, None
+            found: list[int] = rows[~self.table.known.take(rows)].tolist()
+            return found
+        if self.ranking is None:
+            self.ranking = Ranking(self.table, rows)
+        return [row for row in self.table.forgotten if row in self.ranking]
 
 
 def candidates(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
     """What evicting would require on these rows, from a cached dry run where it is current."""
     if outcome.is_local:
-        return Candidates(rows, _updated(pod, outcome, rows, outcome.filter_hypothesis))
+        cached = _updated(pod, outcome, rows, outcome.filter_hypothesis, outcome.filter_row)
+        return Candidates(rows, cached.table, cached.ranking)
     table = VictimTable(outcome.cluster.nodes.high)
     if outcome.local_filters is not None:
         local = outcome.local_filters.locally_decided()
         cached_rows, rows_left = rows[local.take(rows)], rows[~local.take(rows)]
-        table = _updated(pod, outcome, cached_rows, outcome.local_filters.filter_hypothesis).overlay()
+        table = _updated(pod, outcome, cached_rows, outcome.local_filters.filter_hypothesis).table.overlay()
     else:
         rows_left = rows
     if len(rows_left):
@@ -54,21 +80,35 @@ def candidates(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
 
 
 def _updated(
-    pod: Pod, outcome: FilterOutcome, rows: IdColumn, filter_hypothesis: FilterHypothesis
-) -> VictimTable:
-    """The cached table, with current results for these rows."""
+    pod: Pod,
+    outcome: FilterOutcome,
+    rows: IdColumn,
+    filter_hypothesis: FilterHypothesis,
+    filter_row: FilterRow | None = None,
+) -> CachedDryRun:
+    """The cached dry run, with current results for these rows."""
     cluster, memory = outcome.cluster, outcome.memory
     cached = memory.get(CachedDryRun, pod.priority)
     if cached is None:
         cached = memory.put(CachedDryRun(outcome), pod.priority)
-    cached.update()
-    table, own = cached.table, cluster.nominated_row(pod.uid)
+    # A nominated pod does not compete with itself: the result for its row is valid for this pod only.
+    own = cluster.nominated_row(pod.uid)
+    cached.update(own)
+    table, unknown = cached.table, cached.unknown(rows, ranks=outcome.is_local)
+    left = unknown
+    if filter_row is not None and len(unknown) <= FEW_ROWS:
+        left = []
+        for row in unknown:
+            status = hopeless(cluster, pod.priority, row, filter_row)
+            if status is None:
+                left.append(row)
+            else:
+                table.put_hopeless(row, status)
+    if left:
+        evaluated = np.array(left, dtype=np.intp)
+        table.put(dry_run(cluster, pod.priority, evaluated, filter_hypothesis))
+    if cached.ranking is not None:
+        cached.ranking.update(unknown)
     if own >= 0:
-        # A nominated pod does not compete with itself: the result for its row is valid for this pod only.
         table.forget((own,))
-    unknown = rows[~table.known.take(rows)]
-    if len(unknown):
-        table.put(dry_run(cluster, pod.priority, unknown, filter_hypothesis))
-    if own >= 0:
-        table.forget((own,))
-    return table
+    return cached

@@ -12,8 +12,8 @@ from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Eviction, FilterOutcome, Nomination, PostFilterResult, fit_error
 from bayplan.framework.status import Code, Status, failure, unschedulable
 from bayplan.preemption.cached import candidates
-from bayplan.preemption.choice import pick_node
-from bayplan.preemption.table import Candidates, VictimTable
+from bayplan.preemption.choice import Candidates, pick_node
+from bayplan.preemption.table import VictimTable
 from bayplan.preemption.victims import PRIORITY_OFFSET, MayEvict, dry_run
 from bayplan.releases import Release
 from bayplan.snapshot.cluster import Cluster
@@ -140,8 +140,8 @@ def evaluate(
         if len(rows):
             table.put(dry_run(outcome.cluster, pod.priority, rows, outcome.filter_hypothesis, may_evict))
         found = Candidates(rows, table)
-    considered = found.helped if sampling is None else _sampled(found, sampling)
-    return Evaluation(found=found, chosen=pick_node(found.table, considered))
+    chosen = found.best() if sampling is None else pick_node(found.table, _sampled(found, sampling))
+    return Evaluation(found=found, chosen=chosen)
 
 
 def _sampled(found: Candidates, sampling: Sampling) -> IdColumn:

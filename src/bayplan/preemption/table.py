@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Collection, MutableMapping
 from copy import copy
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,8 @@ class VictimTable:
     def __init__(self, rows: int) -> None:
         self.known: NDArray[np.bool_] = np.zeros(rows, dtype=np.bool_)
         """Whether the row was evaluated and has not changed since."""
+        self.forgotten: set[int] = set()
+        """The rows that were evaluated and have changed since."""
         self.fits: NDArray[np.bool_] = np.zeros(rows, dtype=np.bool_)
         self.status_id: NDArray[np.int64] = np.full(rows, -1, dtype=np.int64)
         self.statuses: list[Status] = []
@@ -28,7 +29,8 @@ class VictimTable:
         self.highest_priority: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
         self.priority_sum: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
         self.victim_count: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
-        self.earliest_start: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
+        self.negated_start: NDArray[np.int64] = np.zeros(rows, dtype=np.int64)
+        """The latest start is the best; all other columns are best if they are low."""
         self._victims: MutableMapping[int, IdColumn] = {}
         self._latest: DryRun | None = None
         self._index_in_latest: IdColumn = np.zeros(rows, dtype=np.intp)
@@ -37,12 +39,14 @@ class VictimTable:
         """Stores the results for some rows."""
         rows = found.rows
         self.known[rows] = True
+        if self.forgotten:
+            self.forgotten.difference_update(rows.tolist())
         self.fits[rows] = found.fits
         self.violations[rows] = found.violations
         self.highest_priority[rows] = found.highest_priority
         self.priority_sum[rows] = found.priority_sum
         self.victim_count[rows] = found.victim_count
-        self.earliest_start[rows] = found.earliest_start
+        self.negated_start[rows] = -found.earliest_start
         self.status_id[rows] = self._renumbered(found)
         if self._latest is None:
             # The first dry run covers most rows; later ones few rows at a time.
@@ -52,13 +56,20 @@ class VictimTable:
             for index, row in enumerate(rows.tolist()):
                 self._victims[row] = found.victims_of(index)
 
+    def put_hopeless(self, row: int, status: Status) -> None:
+        """Stores that evicting does not help on one row."""
+        self.known[row] = True
+        self.forgotten.discard(row)
+        self.fits[row] = False
+        self.status_id[row] = self._number(status)
+
     def overlay(self) -> VictimTable:
         """An independent copy of this table."""
         made = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):
                 setattr(made, name, value.copy())
-        made.statuses = list(self.statuses)
+        made.forgotten, made.statuses = set(self.forgotten), list(self.statuses)
         made._victims = ChainMap({}, self._victims)
         return made
 
@@ -66,6 +77,7 @@ class VictimTable:
         """Marks rows to be evaluated again. Their previous results can still be read."""
         if rows:
             self.known[list(rows)] = False
+            self.forgotten.update(rows)
 
     def victims_of(self, row: int) -> IdColumn:
         """Slots of the victims, most important first."""
@@ -76,30 +88,10 @@ class VictimTable:
         return self._latest.victims_of(int(self._index_in_latest[row]))
 
     def _renumbered(self, found: DryRun) -> NDArray[np.int64]:
-        numbers = []
-        for status in found.statuses:
-            if status not in self.statuses:
-                self.statuses.append(status)
-            numbers.append(self.statuses.index(status))
+        numbers = [self._number(status) for status in found.statuses]
         return np.array([*numbers, -1], dtype=np.int64).take(found.status_id)
 
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Rows where evicting may help, in the order of the node list, and the results for them."""
-
-    rows: IdColumn
-    table: VictimTable
-
-    @property
-    def helped(self) -> IdColumn:
-        """The rows where evicting helps."""
-        return self.rows[self.table.fits.take(self.rows)]
-
-    def status_counts(self) -> list[tuple[Status, int]]:
-        """Each reason why evicting does not help, and the number of rows."""
-        ids = self.table.status_id.take(self.rows)
-        counts = np.bincount(ids[ids >= 0], minlength=len(self.table.statuses))
-        return [
-            (status, int(count)) for status, count in zip(self.table.statuses, counts, strict=True) if count
-        ]
+    def _number(self, status: Status) -> int:
+        if status not in self.statuses:
+            self.statuses.append(status)
+        return self.statuses.index(status)

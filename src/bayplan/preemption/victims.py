@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import NodeStatuses
+from bayplan.framework.outcome import FilterRow
 from bayplan.framework.status import Code, Status
 from bayplan.preemption.budgets import violating
 from bayplan.snapshot.cluster import Cluster
@@ -88,6 +89,16 @@ def dry_run(
     if not len(helped):
         return _no_candidates(rows, status_id, statuses)
     return _summary(candidates, helped, status_id, statuses, filter_hypothesis)
+
+
+def hopeless(cluster: Cluster, priority: int, row: int, filter_row: FilterRow) -> Status | None:
+    """Why evicting does not help on one row; None if it may: then `dry_run` finds the victims.
+
+    The first step of `dry_run` in plain numbers. Most rows that changed since the last pod have just been
+    taken by another preemptor, and go no further.
+    """
+    removed = [(slot, -1) for slot in _ordered_on(cluster, priority, row)]
+    return filter_row(row, removed) if removed else NO_VICTIMS
 
 
 def _no_candidates(rows: IdColumn, status_id: NDArray[np.int64], statuses: list[Status]) -> DryRun:

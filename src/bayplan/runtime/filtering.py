@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bayplan.api.pod import Pod
 from bayplan.framework.failures import describe, wrong_result
 from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons, Rejections
+from bayplan.framework.outcome import FilterRow
 from bayplan.framework.plugin_api import AddRemovePodPlugin
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
@@ -68,30 +69,27 @@ class Filtering:
             if len(results.reasons[step.index]) > MAX_REASONS:
                 # Otherwise a plugin whose reasons always differ would use more and more memory.
                 results.reasons[step.index] = Reasons(step.name)
+        if self._cluster.nominated and not uncached:
+            return self._locally_with_nominated(search)
         node_statuses = NodeStatuses(results.rejecting_plugin, results.reason_id, results.reasons)
         if uncached:
             self._add_results(search, uncached, self._nodes, node_statuses)
-        if self._cluster.nominated:
-            self._filter_with_nominated(search, node_statuses, is_local=not uncached)
+        supposed = with_nominated(self._cluster, search.pod, None) if self._cluster.nominated else None
+        if supposed is not None:
+            node_statuses.overrule(supposed.rows, self.filter_as_given(search, supposed))
         return node_statuses
 
-    def _filter_with_nominated(self, search: Search, node_statuses: NodeStatuses, *, is_local: bool) -> None:
-        """Rejects the rows on which the pod does not fit together with the nominated pods."""
-
-        def filter_hypothesis(supposed: Hypothesis) -> NodeStatuses:
-            return self.filter_as_given(search, supposed)
-
-        if is_local:
-            results, priority = search.results, search.pod.priority
-            cached = results.memory.get(NominatedResults, priority)
-            if cached is None:
-                cached = results.memory.put(NominatedResults(self._cluster, results.topics), priority)
-            cached.update(search.pod, filter_hypothesis, self._row_filter(search))
-            node_statuses.overrule_all(cached.rejecting_plugin, cached.reason_id)
-            return
-        supposed = with_nominated(self._cluster, search.pod, None)
-        if supposed is not None:
-            node_statuses.overrule(supposed.rows, filter_hypothesis(supposed))
+    def _locally_with_nominated(self, search: Search) -> NodeStatuses:
+        """`node_statuses` with nominated pods if no uncached plugin takes part: only changed rows are
+        filtered."""
+        results, priority = search.results, search.pod.priority
+        cached = results.memory.get(NominatedResults, priority)
+        if cached is None:
+            cached = results.memory.put(NominatedResults(self._cluster, results), priority)
+        cached.update(
+            search.pod, lambda supposed: self.filter_as_given(search, supposed), self._row_filter(search)
+        )
+        return NodeStatuses(cached.rejecting_plugin, cached.reason_id, results.reasons, plain=False)
 
     def fits_row(self, search: Search, row: int) -> bool:
         """Whether one row passes, pods nominated there included. The SignatureResults must be up to date."""
@@ -180,17 +178,36 @@ class Filtering:
 
         return filter_row
 
+    def row_with_nominated(self, search: Search) -> FilterRow | None:
+        """`filter_hypothesis` for one row; None if a plugin needs arrays."""
+        filter_row, reasons = self._row_filter(search), search.results.reasons
+        if filter_row is None:
+            return None
+
+        def rejection(row: int, changes: Changes) -> Status | None:
+            plugin, reason_id = self._filter_with_nominated(search, row, changes, filter_row)
+            return None if plugin == PASS else reasons[plugin].status(reason_id)
+
+        return rejection
+
     def _filter_few(self, search: Search, hypothesis: Hypothesis, filter_row: RowFilter) -> NodeStatuses:
         """`filter_hypothesis` row by row."""
         node_statuses = self._all_passing(search, hypothesis)
         for position, row in enumerate(hypothesis.rows.tolist()):
-            changes = hypothesis.changes(position)
-            nominated = nominated_on(self._cluster, search.pod, row) if self._cluster.nominated else ()
-            result = filter_row(row, [*changes, *nominated])
-            if nominated and result[0] == PASS:
-                result = filter_row(row, changes)
+            result = self._filter_with_nominated(search, row, hypothesis.changes(position), filter_row)
             node_statuses.rejecting_plugin[position], node_statuses.reason_id[position] = result
         return node_statuses
+
+    def _filter_with_nominated(
+        self, search: Search, row: int, changes: Changes, filter_row: RowFilter
+    ) -> tuple[int, int]:
+        """The result for one row with these changes, with and without nominated pods."""
+        nominated = nominated_on(self._cluster, search.pod, row) if self._cluster.nominated else ()
+        if nominated:
+            result = filter_row(row, [*changes, *nominated])
+            if result[0] != PASS:
+                return result
+        return filter_row(row, changes)
 
     def locally_decided(self, search: Search) -> NDArray[np.bool_]:
         """The rows that pass the uncached filters, whichever pods are removed from them.

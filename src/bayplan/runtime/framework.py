@@ -237,7 +237,7 @@ class Framework:
             absent_nodes_status=filtered.absent_nodes_status,
         )
         diagnosis.rejecting_plugins.update(filtered.pre_filter_plugins)
-        diagnosis.rejecting_plugins.update(status.plugin for status, _ in diagnosis.statuses())
+        diagnosis.rejecting_plugins.update(status.plugin for status, _ in diagnosis.counts())
         return NotFound(search, diagnosis)
 
     def candidates(self, search: Search) -> tuple[SearchOrder, Status, list[str]]:

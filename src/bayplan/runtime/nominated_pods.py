@@ -7,13 +7,13 @@ the row alone, only nominated rows that changed are filtered again for identical
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import PASS, NodeStatuses, ReasonIds, RejectingPlugins
-from bayplan.snapshot.changes import Topic
+from bayplan.runtime.signature_results import SignatureResults
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.table import cells
@@ -24,25 +24,23 @@ RowFilter = Callable[[int, Changes], tuple[int, int]]
 
 
 class NominatedResults:
-    """For pods of one signature and priority: the rows that are rejected because of nominated pods.
+    """For pods of one signature and priority: the results of the filters with and without nominated pods.
 
-    `topics` are those of the filters' results.
+    A row is rejected as it is with its nominated pods, or else as it is without them, as in `results`.
     """
 
-    def __init__(self, cluster: Cluster, topics: Sequence[Topic]) -> None:
+    def __init__(self, cluster: Cluster, results: SignatureResults) -> None:
         self._cluster = cluster
+        self._results = results
         changes = cluster.changes
-        self._freshness = changes.freshness(topics, (changes.usage, changes.nodes, changes.nominations))
+        self._freshness = changes.freshness(
+            (*results.topics, results.recombined), (changes.usage, changes.nodes, changes.nominations)
+        )
         self._own_row = -1
         """The row to which the last pod was nominated itself: its result is not valid for other pods."""
-        self._allocate()
-
-    def _allocate(self) -> None:
-        rows = self._cluster.nodes.high
-        self.rejecting_plugin: RejectingPlugins = np.full(rows, PASS, dtype=np.int8)
-        """The plugin that rejects a row with its nominated pods; PASS if none does."""
-        self.reason_id: ReasonIds = np.zeros(rows, dtype=np.int64)
-        self._plugin_cell, self._reason_cell = cells(self.rejecting_plugin), cells(self.reason_id)
+        self.rejecting_plugin: RejectingPlugins
+        """The plugin that rejects a row; PASS if none does."""
+        self.reason_id: ReasonIds
 
     def update(
         self,
@@ -50,11 +48,16 @@ class NominatedResults:
         filter_hypothesis: Callable[[Hypothesis], NodeStatuses],
         filter_row: RowFilter | None,
     ) -> None:
-        """Filters the rows that changed, and the one to which the pod is nominated itself."""
+        """Filters the rows that changed, and the one to which the pod is nominated itself.
+
+        `results` must be up to date.
+        """
         own = self._cluster.nominated_row(pod.uid)
         stale = self._freshness.stale_rows()
         if stale is None:
-            self._allocate()
+            results = self._results
+            self.rejecting_plugin, self.reason_id = results.rejecting_plugin.copy(), results.reason_id.copy()
+            self._plugin_cell, self._reason_cell = cells(self.rejecting_plugin), cells(self.reason_id)
             self._filter_rows(pod, None, filter_hypothesis)
         else:
             outdated = {*stale, self._own_row, own} - {-1}
@@ -63,15 +66,18 @@ class NominatedResults:
                     self._filter_row(pod, row, filter_row)
             else:
                 rows = np.fromiter(outdated, dtype=np.intp, count=len(outdated))
-                self.rejecting_plugin[rows] = PASS
+                self.rejecting_plugin[rows] = self._results.rejecting_plugin.take(rows)
+                self.reason_id[rows] = self._results.reason_id.take(rows)
                 self._filter_rows(pod, rows, filter_hypothesis)
         self._own_row = own
         self._freshness.mark_current()
 
     def _filter_row(self, pod: Pod, row: int, filter_row: RowFilter) -> None:
         nominated = nominated_on(self._cluster, pod, row)
-        plugin, reason_id = filter_row(row, nominated) if nominated else (PASS, 0)
-        self._plugin_cell[row], self._reason_cell[row] = plugin, reason_id
+        rejection = filter_row(row, nominated) if nominated else (PASS, 0)
+        if rejection[0] == PASS:
+            rejection = self._results.rejection(row)
+        self._plugin_cell[row], self._reason_cell[row] = rejection
 
     def _filter_rows(
         self, pod: Pod, rows: IdColumn | None, filter_hypothesis: Callable[[Hypothesis], NodeStatuses]
@@ -79,8 +85,10 @@ class NominatedResults:
         nominated = with_nominated(self._cluster, pod, rows)
         if nominated is not None:
             found = filter_hypothesis(nominated)
-            self.rejecting_plugin[nominated.rows] = found.rejecting_plugin
-            self.reason_id[nominated.rows] = found.reason_id
+            failing = (found.rejecting_plugin != PASS).nonzero()[0]
+            at = nominated.rows.take(failing)
+            self.rejecting_plugin[at] = found.rejecting_plugin.take(failing)
+            self.reason_id[at] = found.reason_id.take(failing)
 
 
 def with_nominated(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> Hypothesis | None:

@@ -221,6 +221,10 @@ class SignatureResults:
         """The same for one row, if all rows are up to date."""
         return self._node_plugin_cell[row], self._node_reason_cell[row]
 
+    def rejection(self, row: int) -> tuple[int, int]:
+        """The plugin that rejects one row, or PASS, and the id of its reasons, if all rows are up to date."""
+        return self._plugin_cell[row], self._reason_cell[row]
+
     def _update_columns(self) -> None:
         columns = [results.filter_column for _, results in self._filters]
         if self._scored:

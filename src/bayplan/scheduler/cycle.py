@@ -120,7 +120,7 @@ def diagnosis_message(diagnosis: Diagnosis, post_filter_message: str = "") -> st
     """The message of a pod that fits on no node."""
     return fit_error(
         diagnosis.node_count,
-        [(status, len(rows)) for status, rows in diagnosis.statuses()],
+        diagnosis.counts(),
         diagnosis.absent_nodes_status,
         diagnosis.pre_filter_message,
         post_filter_message,
@@ -139,6 +139,7 @@ def filter_outcome(framework: Framework, result: NotFound) -> FilterOutcome:
         pre_filtered=search.pre_filtered,
         is_local=framework.is_local(search),
         local_filters=framework.local_filters(search),
+        filter_row=framework.filtering.row_with_nominated(search),
     )
 
 

@@ -256,9 +256,9 @@ def main_reason(diagnosis: Diagnosis) -> Reason:
         return Reason(", ".join(sorted(diagnosis.rejecting_plugins)), diagnosis.pre_filter_message)
     counts: Counter[Reason] = Counter()
     explicit = 0
-    for status, rows in diagnosis.statuses():
-        explicit += len(rows)
-        counts[Reason(status.plugin, ", ".join(status.reasons))] += len(rows)
+    for status, times in diagnosis.counts():
+        explicit += times
+        counts[Reason(status.plugin, ", ".join(status.reasons))] += times
     rest = diagnosis.absent_nodes_status
     if explicit < diagnosis.node_count and rest.reasons:
         counts[Reason(rest.plugin, ", ".join(rest.reasons))] += diagnosis.node_count - explicit
