@@ -324,6 +324,26 @@ class TestNominations:
         pods = [cluster.pods.pod[slot] for slot in cluster.nominated[0]]
         assert [pod.name for pod in pods if pod is not None] == ["y", "z", "x"]
 
+    @pytest.mark.parametrize(
+        ("new", "recorded"),
+        [
+            pytest.param(make_pod("p", cpu=1, nominated_node="a"), [], id="only its status"),
+            pytest.param(make_pod("p", cpu=2), [0, 0], id="its requests"),
+            pytest.param(make_pod("p", cpu=1, priority=1), [0, 0], id="its priority"),
+            pytest.param(make_pod("p", cpu=1, annotations={"x": "y"}), [0, 0], id="an annotation"),
+            pytest.param(make_pod("p", cpu=1, deleted=NOW), [0, 0], id="being deleted"),
+        ],
+    )
+    def test_a_new_version_changes_the_row_only_if_plugins_can_tell(
+        self, new: Pod, recorded: list[int]
+    ) -> None:
+        cluster = cluster_of("a")
+        cluster.nominate(make_pod("p", cpu=1), "a")
+        before = cluster.changes.clock.now
+        cluster.nominate(new, "a")
+        assert cluster.changes.nominations.since(before) == recorded
+        assert cluster.pods.pod[cluster.nominated_slot(new.uid)] is new
+
     def test_they_take_no_room_and_count_for_nobody(self) -> None:
         cluster = cluster_of("a")
         cluster.nominate(make_pod("p", cpu=1, host_ports=[80], claims=["data"]), "a")

@@ -39,7 +39,7 @@ class Diagnosis:
     rejecting_plugins: set[str] = field(default_factory=set)
     pending_plugins: set[str] = field(default_factory=set)
     extender_statuses: dict[int, Status] = field(default_factory=dict)
-    _masks: list[tuple[Status, NDArray[np.bool_]]] | None = None
+    _masks: list[tuple[Status, NDArray[np.bool_], int]] | None = None
 
     def status(self, row: int) -> Status:
         """The status of a node: its own, or that of all nodes that were not evaluated."""
@@ -61,7 +61,7 @@ class Diagnosis:
 
     def statuses(self) -> list[tuple[Status, IdColumn]]:
         """Each distinct explicit status with the rows that have it."""
-        found = [(status, mask.nonzero()[0]) for status, mask in self._status_masks()]
+        found = [(status, mask.nonzero()[0]) for status, mask, _ in self._status_masks()]
         found.extend(
             (status, np.array([row], dtype=np.intp)) for row, status in self.extender_statuses.items()
         )
@@ -69,12 +69,13 @@ class Diagnosis:
 
     def counts(self) -> list[tuple[Status, int]]:
         """Each distinct explicit status with the number of rows that have it."""
-        found = [(status, int(np.count_nonzero(mask))) for status, mask in self._status_masks()]
+        found = [(status, count) for status, _, count in self._status_masks()]
         found.extend((status, 1) for status in self.extender_statuses.values())
         return found
 
-    def _status_masks(self) -> list[tuple[Status, NDArray[np.bool_]]]:
-        """The statuses of the evaluated rows; those of extenders are not among them."""
+    def _status_masks(self) -> list[tuple[Status, NDArray[np.bool_], int]]:
+        """Each status of evaluated rows, with the rows and their number. Those of extenders are not among
+        them."""
         if self._masks is None:
             self._masks = []
             if self.node_statuses is not None:
@@ -82,16 +83,19 @@ class Diagnosis:
                 if len(self.evaluated) != self.cluster.node_count:
                     among = np.zeros(len(among), dtype=np.bool_)
                     among[self.evaluated] = True
-                self._masks = self.node_statuses.status_masks(among)
+                self._masks = [
+                    (status, mask, int(np.count_nonzero(mask)))
+                    for status, mask in self.node_statuses.status_masks(among)
+                ]
         return self._masks
 
     def rows_with(self, code: Code) -> IdColumn:
         """The rows whose effective status has this code, in the order of the node list."""
         order, masks = self.cluster.order, self._status_masks()
-        if len(masks) == 1 and masks[0][0].code is code and np.count_nonzero(masks[0][1]) == len(order):
+        if len(masks) == 1 and masks[0][0].code is code and masks[0][2] == len(order):
             return order
         wanted = np.full(self.cluster.nodes.high, self.absent_nodes_status.code is code)
-        for status, mask in masks:
+        for status, mask, _ in masks:
             wanted[mask] = status.code is code
         for row, status in self.extender_statuses.items():
             wanted[row] = status.code is code

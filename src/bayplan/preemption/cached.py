@@ -53,7 +53,8 @@ class CachedDryRun:
 
         Pods that preempt one after the other nearly always have the same rows.
         """
-        if self._rows is None or not ranks or not np.array_equal(self._rows, rows):
+        known = self._rows
+        if not ranks or known is None or not (rows is known or np.array_equal(rows, known)):
             self._rows, self.ranking = rows if ranks else None, None
             found: list[int] = rows[~self.table.known.take(rows)].tolist()
             return found

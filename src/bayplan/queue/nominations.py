@@ -20,7 +20,8 @@ This module sends no requests. Events are method calls; their consequences are c
 
 A nominated pod counts with its requests only while it is in the queue. One that was popped and not requeued
 (for example because it is being deleted) counts as a pod without requests until it is deleted or nominated
-again.
+again. The columns are changed when its attempt has ended: it does not compete with itself, and no other pod
+is scheduled meanwhile.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ class Nominations:
         self.nodes: dict[str, str] = {}
         """By uid: the node that each nominated pod is expected on; "" if its nomination was cleared."""
         self._pods: dict[str, dict[str, Pod]] = {}
+        self.popped: set[str] = set()
+        """The uids of nominated pods that are being scheduled: at most one at a time."""
         self.preemptions: dict[str, Preemption] = {}
         """The preemptions in progress, by the preemptor's uid."""
         self.last_victims: dict[str, list[Pod]] = {}
@@ -91,18 +94,25 @@ class Nominations:
 
     def pods_on(self, node_name: str) -> tuple[Pod, ...]:
         """The pods nominated to a node, oldest nomination first."""
-        return tuple(self._pods.get(node_name, {}).values())
+        here = self._pods.get(node_name)
+        if here is None:
+            return ()
+        return tuple(_bare(pod) if uid in self.popped else pod for uid, pod in here.items())
 
     def add(self, pod: Pod, nomination: Nomination | None) -> None:
         """Nominates the pod and replaces its previous nomination. None: the node in its status."""
         uid = pod.metadata.uid
-        self.remove(uid)
         node_name = pod.status.nominated_node_name if nomination is None else nomination.node_name
-        if nomination is None and not node_name:
-            return
-        latest = self._pod_lister(pod)
+        is_nominated = nomination is not None or bool(node_name)
+        latest = self._pod_lister(pod) if is_nominated else None
         if latest is None or latest.spec.node_name:
+            self.remove(uid)
             return
+        if self.nodes.get(uid) == node_name:
+            # The newest nomination is the last.
+            del self._pods[node_name][uid]
+        else:
+            self.remove(uid)
         self.nodes[uid] = node_name
         self._put(pod, node_name)
 
@@ -120,7 +130,8 @@ class Nominations:
         if (not old.status.nominated_node_name and not shown) or shown == outdated:
             known = self.nodes.get(old.uid)
             nomination = None if known is None else Nomination(known)
-        self.remove(old.uid)
+        if old.uid != new.uid:
+            self.remove(old.uid)
         self.add(new, nomination)
 
     def remove(self, uid: str) -> None:
@@ -132,24 +143,33 @@ class Nominations:
         del pods[uid]
         if not pods:
             del self._pods[node_name]
+        self.popped.discard(uid)
         if node_name:
             self._columns.remove_nomination(uid)
 
     def pod_popped(self, pod: Pod) -> None:
         """Until the pod is requeued it counts without its requests."""
-        self._replace(Pod(metadata=ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)))
+        if pod.metadata.uid in self.nodes:
+            self.popped.add(pod.metadata.uid)
+
+    def attempt_ended(self, uid: str) -> None:
+        """The attempt of a pod has ended. If the pod is still nominated, and not in the queue, it counts
+        without its requests."""
+        if uid in self.popped:
+            node_name = self.nodes[uid]
+            self._put(_bare(self._pods[node_name][uid]), node_name)
 
     def pod_requeued(self, pod: Pod) -> None:
         """The pod is in the queue again."""
-        self._replace(pod)
-
-    def _replace(self, pod: Pod) -> None:
-        node_name = self.nodes.get(pod.uid)
-        if node_name is not None and self._pods[node_name][pod.uid] is not pod:
+        uid = pod.metadata.uid
+        node_name = self.nodes.get(uid)
+        if node_name is not None and (uid in self.popped or self._pods[node_name][uid] is not pod):
             self._put(pod, node_name)
 
     def _put(self, pod: Pod, node_name: str) -> None:
-        self._pods.setdefault(node_name, {})[pod.uid] = pod
+        uid = pod.metadata.uid
+        self.popped.discard(uid)
+        self._pods.setdefault(node_name, {})[uid] = pod
         if node_name:
             self._columns.nominate(pod, node_name)
 
@@ -236,3 +256,8 @@ class Nominations:
             return True
         last = self._pod_lister(preemption.last)
         return last is not None and last.uid == preemption.last.uid and not last.is_terminating
+
+
+def _bare(pod: Pod) -> Pod:
+    """The pod without its requests, and without everything else that plugins read."""
+    return Pod(metadata=ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid))

@@ -181,6 +181,8 @@ class SchedulingQueue:
     def done(self, uid: str) -> None:
         """The attempt has ended; events that were recorded for the pod are dropped."""
         self._in_flight.end(uid)
+        if self.nominations.popped:
+            self.nominations.attempt_ended(uid)
 
     def is_in_flight(self, uid: str) -> bool:
         return uid in self._in_flight

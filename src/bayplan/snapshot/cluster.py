@@ -402,6 +402,8 @@ class Cluster:
 
     def nominate(self, pod: Pod, node_name: str) -> None:
         """The pod is nominated to a node. An earlier nomination is removed."""
+        if self._replace_nominated(pod, node_name):
+            return
         self.remove_nomination(pod.uid)
         row = self._row_for_pod(node_name)
         info = self.pod_infos.of(pod)
@@ -411,6 +413,26 @@ class Cluster:
         if self.undo.active:
             self.undo.record(lambda: self.remove_nomination(pod.uid))
         self.changes.nominations.record(row)
+
+    def _replace_nominated(self, pod: Pod, node_name: str) -> bool:
+        """Replaces only the object, if it is the last pod nominated to this node and nothing that plugins
+        read has changed. False: nothing was done."""
+        slot = self._nominated_slot.get(pod.uid)
+        if slot is None or self.undo.active:
+            return False
+        row, old = self.pods.row.cell[slot], self.pods.pod[slot]
+        assert old is not None
+        same = (
+            self.nodes.name[row] == node_name
+            and self.nominated[row][-1] == slot
+            and old.is_terminating == pod.is_terminating
+            and old.status.start_time == pod.status.start_time
+            and old.metadata.annotations == pod.metadata.annotations
+            and same_signature(old, pod)
+        )
+        if same:
+            self.pods.pod[slot] = pod
+        return same
 
     def remove_nomination(self, uid: str) -> None:
         slot = self._nominated_slot.pop(uid, None)

@@ -130,6 +130,8 @@ def test_a_pod_outside_the_queue_asks_for_nothing() -> None:
         {},
         (),
     )
+    assert desk.columns.nominated[pod.uid] == (pod, "a"), "no other pod is scheduled meanwhile"
+    desk.nominations.attempt_ended(pod.uid)
     assert desk.columns.nominated[pod.uid] == (bare, "a")
     desk.nominations.pod_requeued(pod)
     assert desk.columns.nominated[pod.uid] == (pod, "a")
