@@ -9,6 +9,7 @@ import pytest
 
 from bayplan.api.node import Namespace
 from bayplan.plugin import (
+    SKIP,
     SKIP_FOR_SIGNATURE,
     Cluster,
     CycleState,
@@ -18,9 +19,10 @@ from bayplan.plugin import (
     Plugin,
     Pod,
     Status,
+    unresolvable,
 )
 from bayplan.runtime.pre_filtering import PreFiltering
-from bayplan.runtime.search import Search
+from bayplan.runtime.search import NotFound, Search
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.snapshot.claims_in_flight import put_in_flight
 from bayplan.testing.builders import (
@@ -145,3 +147,27 @@ def test_a_plugin_that_scored_all_nodes_alike_may_tell_them_apart_later(searches
     prefers.node = "n2"
     assert found(framework, make_pod("p2")).node_name == "n2"
     assert searches == ["p0", "p2"]
+
+
+class Gate(Plugin):
+    """Skips every pod, until it is closed."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
+        self.called.append(pod.name)
+        return unresolvable("closed") if self.closed else SKIP
+
+
+def test_a_plugin_that_skipped_each_pod_is_called_once_for_each(searches: list[str]) -> None:
+    gate = Gate()
+    framework = make_framework(gate, Zero())
+    for name in ("p0", "p1"):
+        assert found(framework, make_pod(name)).node_name == "n0"
+    gate.closed = True
+    assert isinstance(framework.find(make_pod("p2")), NotFound)
+    assert (searches, gate.called) == (["p0", "p2"], ["p0", "p1", "p2"])

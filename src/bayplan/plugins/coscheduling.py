@@ -34,6 +34,7 @@ from typing import ClassVar, Final
 
 from bayplan.plugin import (
     SKIP,
+    SKIP_FOR_SIGNATURE,
     Action,
     ClusterEventWithHint,
     Code,
@@ -194,7 +195,7 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         name = pod.labels.get(POD_GROUP_LABEL)
         if name is None or self.handle is None:
-            return SKIP
+            return SKIP_FOR_SIGNATURE
         group = self._group(self.handle, pod, name)
         obstacle = self._obstacle(self.handle, pod, name, group)
         if not obstacle:
@@ -284,7 +285,7 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         if progress.has_waiting and progress.assigned < group.spec.min_member:
             return wait
         members = [one for one in _members(handle, pod, name) if not one.is_terminating]
-        missing = [one for one in members if handle.cluster.assigned_pod(one.uid) is None]
+        missing = [one for one in members if not handle.cluster.has_pod(one.uid)]
         leaving = [one for one in members if one.uid in progress.leaving or _is_leaving(handle, one)]
         progress.assigned = len(members) - len(missing) - len(leaving)
         if progress.assigned >= group.spec.min_member:
@@ -316,14 +317,16 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         self._activate_gated(self.handle, progress)
 
     def _complete(self, handle: Handle, progress: Progress, members: Collection[Pod]) -> None:
+        too_late = []
         for member in members:
             waiting = handle.waiting_pod(member.uid)
             if waiting is not None:
                 waiting.allow(self.name)
+                if waiting.is_rejected:
+                    too_late.append(member)
         del self._progress[progress.key]
         # From now on each member is scheduled alone. This cancels a pause that is not over.
         progress.pauses += 1
-        too_late = [member for member in members if _is_leaving(handle, member)]
         handle.activate([*progress.gated.values(), *progress.requeued.values(), *too_late])
 
     # Rejecting, and trying again
@@ -416,7 +419,7 @@ def _is_leaving(handle: Handle, member: Pod) -> bool:
 
 
 def _is_pending(handle: Handle, member: Pod) -> bool:
-    return not member.is_terminating and handle.cluster.assigned_pod(member.uid) is None
+    return not member.is_terminating and not handle.cluster.has_pod(member.uid)
 
 
 def _schedulable_count(members: Collection[Pod], pod: Pod) -> int:

@@ -119,7 +119,12 @@ class Framework:
         found = self.choose(search, filtered)
         if self._is_repeatable(search, filtered.feasible):
             search.signature.repeated = RepeatedSearch(
-                self.cluster, search, filtered.feasible, self._start.index, self.scoring.uniform(search)
+                self.cluster,
+                search,
+                filtered.feasible,
+                self._start.index,
+                self._pre_filtering.skipping(search),
+                self.scoring.uniform(search),
             )
         return found
 
@@ -134,10 +139,9 @@ class Framework:
 
     def _is_repeatable(self, search: Search, feasible: Feasible) -> bool:
         """Whether the search depended on nothing but cached results, and evaluated all nodes."""
-        skipped = search.signature.skipped
         return (
-            skipped.filters >= self._uncached_filters
-            and skipped.scores >= self._uncached_pre_scores
+            search.skipped_filters >= self._uncached_filters
+            and search.signature.skipped.scores >= self._uncached_pre_scores
             and search.skipped_scores is not None
             and not search.scored_uncached
             and search.pre_filter_nodes is None

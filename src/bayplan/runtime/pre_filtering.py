@@ -12,7 +12,7 @@ import numpy as np
 from bayplan.framework.outcome import Diagnosis
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.status import SKIP_FOR_SIGNATURE, Code, Status
-from bayplan.runtime.profile import Profile
+from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import Caller
 from bayplan.snapshot.cluster import Cluster
@@ -47,7 +47,10 @@ class PreFiltering:
             if step.name in skipped:
                 continue
             if not step.cached:
-                answer = self._caller.calls.pre_filter(step, search.state, pod, self._nodes)
+                known = search.pre_filter_answers.get(step.name)
+                if known is None:
+                    known = self._caller.calls.pre_filter(step, search.state, pod, self._nodes)
+                answer = known
                 if isinstance(answer, Status) and answer.code is Code.SKIP:
                     skipped_filters.add(step.name)
                     if answer is SKIP_FOR_SIGNATURE:
@@ -70,6 +73,10 @@ class PreFiltering:
         if not pre_filtered and search.pre_filter_nodes is None:
             results.mark_pre_filtered()
         return None
+
+    def skipping(self, search: Search) -> tuple[Step, ...]:
+        """The uncached plugins that returned SKIP for this pod, but not for its signature."""
+        return tuple(step for step in self._uncached if step.name not in search.signature.skipped.filters)
 
     def _up_to(self, name: str) -> frozenset[str]:
         """The plugins that ran when this one ended the search, now or earlier for an identical pod."""

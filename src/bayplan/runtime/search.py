@@ -11,6 +11,7 @@ import msgspec
 from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import NodeStatuses
 from bayplan.framework.outcome import Diagnosis, PostFilterResult
+from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime.extender_requests import Steps
@@ -40,6 +41,8 @@ class Search(msgspec.Struct):
     results: SignatureResults
     skipped_filters: Set[str] = frozenset()
     """Uncached plugins whose Filter is skipped for this pod."""
+    pre_filter_answers: dict[str, Status | NodeNames] = msgspec.field(default_factory=dict)
+    """What uncached plugins have returned before it turned out that the search cannot be repeated."""
     pre_filter_nodes: frozenset[str] | None = None
     pre_filter_plugins: list[str] = msgspec.field(default_factory=list)
     pre_filtered: frozenset[str] = frozenset()
