@@ -25,6 +25,15 @@ ABSENT = -1
 """The id of an absent value. As an index it means the last entry, which every table reserves for it."""
 
 
+def occurring(ids: IdColumn) -> IdColumn:
+    """The ids that occur in a column, in ascending order; ABSENT is the first.
+
+    `np.unique` does the same by sorting, and imports numpy.ma on its first call, which takes longer than a
+    thousand decisions.
+    """
+    return np.bincount(ids - ABSENT).nonzero()[0] + ABSENT
+
+
 class Interner(Generic[T]):
     """Gives equal values equal ids: 0, 1, 2, … in the order of first use. Ids are never reused."""
 

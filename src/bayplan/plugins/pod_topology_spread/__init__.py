@@ -339,7 +339,8 @@ class PodTopologySpread(
                 # Scores by host use the count of the node itself, not of a domain.
                 sums = DomainSums(cluster.nodes, cluster.changes, count, label, eligible)
             ids = label.column.read[eligible]
-            found.append(Domains(constraint, eligible, count, sums, np.unique(ids[ids >= 0])))
+            known = np.bincount(ids[ids >= 0]).nonzero()[0]
+            found.append(Domains(constraint, eligible, count, sums, known))
         return tuple(found)
 
     # Hints
