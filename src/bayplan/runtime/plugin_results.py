@@ -12,7 +12,7 @@ their shortcut for single rows, or else with `OneNode`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final
 
@@ -113,36 +113,28 @@ class PluginColumn:
             self._uniform = None
             self._shortcut = self._make_shortcut(view)
         elif rows:
-            self._compute_rows(rows)
+            self._compute_rows(rows if len(rows) == 1 else set(rows))
         self._freshness.mark_current()
 
-    def update_row(self, since: int, row: int) -> None:
-        """Like `update`, if one pod was added to this row or removed, and nothing else changed since then."""
-        freshness, shortcut = self._freshness, self._shortcut
+    def update_rows(self, since: int, rows: Collection[int]) -> None:
+        """Like `update`, if nothing but these rows has changed since then."""
+        freshness = self._freshness
         if freshness.time != since:
             self.update()
             return
-        if shortcut is None:
-            self._compute_rows((row,))
-        else:
-            self._uniform = None
-            self._by_shortcut(shortcut, (row,))
+        self._compute_rows(rows)
         freshness.mark_current()
 
-    def _compute_rows(self, rows: Sequence[int]) -> None:
+    def _compute_rows(self, rows: Collection[int]) -> None:
         self._uniform = None
-        count = len(rows)
-        if count > 1:
-            rows = list(set(rows))
-            count = len(rows)
-        results, cell = self._results, self.cell
-        if self._shortcut is not None and count <= FEW_ROWS_BY_SHORTCUT:
-            self._by_shortcut(self._shortcut, rows)
+        count, shortcut, results, cell = len(rows), self._shortcut, self._results, self.cell
+        if shortcut is not None and count <= FEW_ROWS_BY_SHORTCUT:
+            self._by_shortcut(shortcut, rows)
         elif count <= FEW_ROWS and results.is_elementwise:
             for row in rows:
                 cell[row] = self._compute_one(OneNode(results.cluster, row))
         else:
-            where = np.array(rows, dtype=np.intp)
+            where = np.fromiter(rows, dtype=np.intp, count=count)
             self.values[where] = self._compute(NodeColumns(results.cluster, where))
 
     def _by_shortcut(self, shortcut: Callable[[int], int], rows: Iterable[int]) -> None:

@@ -8,15 +8,18 @@ of rows, not of signatures, and the least recently used ones are dropped first.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from bayplan.api.pod import Pod
 from bayplan.framework.state import SignatureMemory
 from bayplan.runtime.feasible import Feasible
-from bayplan.runtime.plugin_results import ResultCache, Signature
+from bayplan.runtime.plugin_results import PluginResults, ResultCache, Signature
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.runtime.timing import Caller
+from bayplan.runtime.usage_results import Filters, Scorers, UsageResults
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.pod_info import PodInfo
 
@@ -80,6 +83,7 @@ class SignatureCache:
         self._memory = SignatureMemory()
         """What uncached plugins remember for pods of all signatures."""
         self._results: dict[Signature, SignatureResults] = {}
+        self._usage: WeakValueDictionary[tuple[Filters, Scorers], UsageResults] = WeakValueDictionary()
         self._uses = 0
         self._rows_computed = 0
 
@@ -113,8 +117,7 @@ class SignatureCache:
     def uncached(self, pod: Pod) -> tuple[CachedSignature, SignatureResults]:
         """New, empty values for the pod, which are not cached."""
         plugins = self._plugins.uncached(pod)
-        results = SignatureResults(self._profile, self._cluster, plugins, self._caller)
-        return CachedSignature(self._cluster), results
+        return CachedSignature(self._cluster), self._make(plugins)
 
     def _results_for(self, pod: Pod, signature: Signature) -> SignatureResults:
         found = self._results.get(signature)
@@ -122,8 +125,17 @@ class SignatureCache:
             if len(self._results) >= self._max():
                 self._drop_results()
             plugins = self._plugins.of(pod, signature)
-            found = SignatureResults(self._profile, self._cluster, plugins, self._caller)
-            self._results[signature] = found
+            found = self._results[signature] = self._make(plugins)
+        return found
+
+    def _make(self, plugins: Mapping[str, PluginResults]) -> SignatureResults:
+        return SignatureResults(self._profile, self._cluster, plugins, self._caller, self._share)
+
+    def _share(self, filters: Filters, scorers: Scorers) -> UsageResults:
+        """The combined results of these plugins: the same for all signatures that have them."""
+        found = self._usage.get((filters, scorers))
+        if found is None:
+            found = self._usage[filters, scorers] = UsageResults(self._cluster, filters, scorers)
         return found
 
     def _max(self) -> int:

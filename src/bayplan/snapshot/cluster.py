@@ -168,7 +168,7 @@ class Cluster:
         if self.undo.active:
             self._record_ports(info, row)
             self.undo.record(lambda: self.remove_pod(uid))
-        self._count(info, pod.is_terminating, row, 1)
+        self._count(info, self.pods.terminating.cell[slot], row, 1)
         if info.host_ports:
             self._use_ports(info.host_ports, row)
         for claim in info.claims:
@@ -230,7 +230,7 @@ class Cluster:
             # The last pod takes the position of the removed one, as upstream.
             here[position] = last
             pods.position.cell[last] = position
-        self._count(info, pod.is_terminating, row, -1)
+        self._count(info, pods.terminating.cell[slot], row, -1)
         if info.host_ports:
             self._free_ports(info.host_ports, row)
         for claim in info.claims:
@@ -354,21 +354,18 @@ class Cluster:
         if info.is_large or row in self.recounted_rows:
             self._recount(row)
         else:
+            nodes = self.nodes
             try:
-                self._add_requests(info, row, change)
+                nodes.pod_count.cell[row] += change
+                nodes.nonzero_cpu_milli.cell[row] += change * info.nonzero_cpu_milli
+                nodes.nonzero_memory_bytes.cell[row] += change * info.nonzero_memory_bytes
+                for requested, _, amount in info.counted:
+                    requested.cell[row] += change * amount
             except ValueError:  # a sum over tens of thousands of pods does not fit into its column
                 self._recount(row)
         self.counts.add(info.label_set, terminating, row, change)
         if info.terms.carried:
             self.terms.add(info.terms, row, change)
-
-    def _add_requests(self, info: PodInfo, row: int, change: int) -> None:
-        nodes = self.nodes
-        nodes.pod_count.cell[row] += change
-        nodes.nonzero_cpu_milli.cell[row] += change * info.nonzero_cpu_milli
-        nodes.nonzero_memory_bytes.cell[row] += change * info.nonzero_memory_bytes
-        for requested, _, amount in info.counted:
-            requested.cell[row] += change * amount
 
     def _recount(self, row: int) -> None:
         """Sums the pods of a row: subtracting a pod from a saturated sum would be wrong."""

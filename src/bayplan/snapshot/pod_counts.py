@@ -83,15 +83,11 @@ class PodCounts:
         self._uses += 1
         count.last_used = self._uses
 
-    def of_set(self, label_set: LabelSet) -> list[PodCount]:
-        """The counts that a pod with these labels belongs to."""
-        if self._fresh:
-            self._add_new_sets()
-        return self._of_set[label_set.id]
-
     def add(self, label_set: LabelSet, terminating: bool, row: int, change: int) -> None:
         """A pod with these labels was added to the row (change 1) or removed (-1)."""
-        for count in self.of_set(label_set):
+        if self._fresh:
+            self._add_new_sets()
+        for count in self._of_set[label_set.id]:
             if not (terminating and count.query.alive):
                 count.column.cell[row] += change
                 count.changed.record(row)

@@ -61,8 +61,7 @@ def _names_itself(pod: Pod) -> bool:
     The claims of a pod do, too, if they were created from templates. But DynamicResources compares what is in
     them, so that pods with equal claims are identical.
     """
-    volumes = pod.spec.volumes
-    return bool(volumes) and any(volume.ephemeral is not None for volume in volumes)
+    return any(volume.ephemeral is not None for volume in pod.spec.volumes)
 
 
 def relevant_volumes(pod: Pod) -> tuple[Volume, ...]:
@@ -97,7 +96,7 @@ def pod_signature(pod: Pod) -> bytes:
                 [(condition.status, condition.reason) for condition in resize],
             )
         )
-    if _names_itself(pod):
+    if spec.volumes and _names_itself(pod):
         parts.append((meta.name, meta.uid))
     return encoded(_encoder, parts)
 
