@@ -253,10 +253,13 @@ def _presence(lookups: tuple[tuple[Lookup, bool], ...], metered: bool) -> Callab
 
     def resolve(variables: Variables, value: Value) -> bool:
         value = before(variables, value)
-        if metered:
+        is_optional = type(value) is Optional
+        found = value.has_value if is_optional else True
+        if metered and not is_optional:
             variables[METER].charge(1)
-        if type(value) is Optional:
-            return bool(value.has_value) and last(variables, value.value, True) is not MISSING
-        return last(variables, value, True) is not MISSING
+        found = found and last(variables, value.value if is_optional else value, True) is not MISSING
+        if metered and is_optional and found:
+            variables[METER].charge(1)
+        return bool(found)
 
     return resolve

@@ -11,6 +11,7 @@ from bayplan.cel.declarations import Overload, functions, type_names
 from bayplan.cel.errors import EvaluationError
 from bayplan.cel.format_clauses import check_format
 from bayplan.cel.kubernetes_library import pattern
+from bayplan.cel.operators import OPERATORS
 from bayplan.cel.source import Source
 from bayplan.cel.syntax import (
     Call,
@@ -24,7 +25,6 @@ from bayplan.cel.syntax import (
     Struct,
     qualified_name,
 )
-from bayplan.cel.timestamps import parse_duration, parse_timestamp
 from bayplan.cel.types import Bindings, Type
 from bayplan.cel.values import Uint
 
@@ -123,8 +123,10 @@ class _Checker:
         if types.is_map(target):
             result = target.parameters[1]
         elif target.kind == "object":
-            fields = self._fields.get(target.name, {})
-            if field in fields:
+            fields = self._fields.get(target.name)
+            if fields is None:
+                self._report(expr, f"unexpected failed resolution of '{target.name}'")
+            elif field in fields:
                 result = fields[field]
             else:
                 self._report(expr, f"undefined field '{field}'")
@@ -216,17 +218,15 @@ class _Checker:
         joined: Type | None = None
         for index, element in enumerate(expr.elements):
             found = self._maybe_optional(element, index in expr.optional)
-            joined = self._join(element, joined, found)
+            joined = self._join(joined, found)
         return types.list_of(joined or self._bindings.fresh())
 
     def _map(self, expr: MapExpr) -> Type:
         key_type: Type | None = None
         value_type: Type | None = None
         for entry in expr.entries:
-            key_type = self._join(entry.key, key_type, self.check(entry.key))
-            value_type = self._join(
-                entry.value, value_type, self._maybe_optional(entry.value, entry.optional)
-            )
+            key_type = self._join(key_type, self.check(entry.key))
+            value_type = self._join(value_type, self._maybe_optional(entry.value, entry.optional))
         return types.map_of(key_type or self._bindings.fresh(), value_type or self._bindings.fresh())
 
     def _maybe_optional(self, expr: Expr, optional: bool) -> Type:
@@ -240,12 +240,12 @@ class _Checker:
             return found
         return inner
 
-    def _join(self, expr: Expr, previous: Type | None, current: Type) -> Type:
+    def _join(self, previous: Type | None, current: Type) -> Type:
         if previous is None:
             return current
         if self._bindings.assignable([previous], [current]):
             return types.most_general(previous, current)
-        return self._mismatch(expr, previous, current)
+        return types.DYN
 
     def _struct(self, expr: Struct) -> Type:
         for value in expr.values:
@@ -286,33 +286,67 @@ class _Checker:
 
 
 class _Validator:
-    """Evaluates functions with literal arguments such as regular expressions, so that they cannot fail
-    later."""
+    """What upstream checks once all types are known: functions with literal arguments, such as regular
+    expressions, do not fail later, and the elements of a list or map have one type."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
 
     def visit(self, expr: Expr) -> None:
-        for node in walk(expr):
-            if isinstance(node, Call) and node.args:
-                self._call(node)
+        pending = [(expr, False)]
+        while pending:
+            node, is_formatted = pending.pop()
+            match node:
+                case Call():
+                    self._call(node)
+                    is_formatted = is_formatted or node.function == "format"
+                case ListExpr() if not is_formatted:
+                    self._list(node)
+                case MapExpr() if not is_formatted:
+                    self._map(node)
+            pending.extend((each, is_formatted) for each in children(node))
 
     def _call(self, call: Call) -> None:
-        last = call.args[-1]
-        if call.function == "format" and isinstance(call.target, Literal) and isinstance(last, ListExpr):
-            problem = check_format(call.target.value, last, type_of)
-            if problem is not None:
-                self._source.report(problem.expr.offset, f"error during formatting: {problem.message}")
-        if not isinstance(last, Literal):
+        if not call.args:
             return
-        if call.function == "matches" and isinstance(last.value, str) and not _is_pattern(last.value):
-            self._source.report(last.offset, "invalid matches argument")
-        if call.function in ("duration", "timestamp") and isinstance(last.value, str):
-            parse = parse_duration if call.function == "duration" else parse_timestamp
+        first = call.args[0]
+        if call.function == "format" and isinstance(call.target, Literal) and isinstance(first, ListExpr):
+            problem = check_format(call.target.value, first, type_of)
+            if problem is not None:
+                self._source.report((problem.expr or call).offset, problem.message)
+        if not isinstance(first, Literal):
+            return
+        if call.function == "matches" and call.target is not None and not _is_pattern(first.value):
+            self._source.report(first.offset, "invalid matches argument")
+        if call.function in ("duration", "timestamp"):
             try:
-                parse(last.value)
+                OPERATORS[call.function](first.value)
             except EvaluationError:
-                self._source.report(last.offset, f"invalid {call.function} argument")
+                self._source.report(first.offset, f"invalid {call.function} argument")
+
+    def _list(self, expr: ListExpr) -> None:
+        found = [_element_type(each, index in expr.optional) for index, each in enumerate(expr.elements)]
+        for element, each in zip(expr.elements, found, strict=True):
+            if each != found[0]:
+                self._mismatch(element, found[0], each)
+                return
+
+    def _map(self, expr: MapExpr) -> None:
+        keys = [type_of(entry.key) for entry in expr.entries]
+        values = [_element_type(entry.value, entry.optional) for entry in expr.entries]
+        for entry, key, value in zip(expr.entries, keys, values, strict=True):
+            if key != keys[0]:
+                self._mismatch(entry.key, keys[0], key)
+            if value != values[0]:
+                self._mismatch(entry.value, values[0], value)
+
+    def _mismatch(self, expr: Expr, expected: Type, found: Type) -> None:
+        self._source.report(expr.offset, f"expected type '{expected}' but found '{found}'")
+
+
+def _element_type(expr: Expr, is_optional: bool) -> Type:
+    found = type_of(expr)
+    return (types.unwrap_optional(found) or found) if is_optional else found
 
 
 def _is_pattern(text: str) -> bool:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from bayplan.cel.kubernetes_library import Address, Format, Network, Url
+from bayplan.cel.addresses import Address, Network
+from bayplan.cel.formats import Format
 from bayplan.cel.quantity import Quantity
 from bayplan.cel.semver import Semver
+from bayplan.cel.urls import Url
 from bayplan.cel.values import Optional, Value
 
 LIST_BASE: Final = 10
@@ -85,19 +87,22 @@ def _prefix_bytes(value: Address | Network) -> int:
 
 def _list_cost(overload: str, args: list[Value], result: Value) -> int | None:
     match overload:
+        case "list_sets_contains_list" | "list_sets_intersects_list" | "list_sets_equivalent_list":
+            factor = 2 if overload == "list_sets_equivalent_list" else 1
+            return actual_size(args[0]) * actual_size(args[1]) * factor + 1
         case "list_slice" | "lists_range" | "list_reverse":
-            size, factor = actual_size(result), 1.0
+            size, depth = actual_size(result), 1.0
         case "list_flatten" | "list_flatten_int":
-            size, factor = actual_size(args[0]), float(args[1]) if len(args) == 2 else 1.0
+            size, depth = actual_size(args[0]), float(args[1]) if len(args) == 2 else 1.0
         case "list_distinct":
-            size, factor = _compared_with_itself(args[0])
+            size, depth = _compared_with_itself(args[0])
         case _ if overload.endswith("_sort"):
-            size, factor = _compared_with_itself(args[0])
+            size, depth = _compared_with_itself(args[0])
         case _ if overload.endswith("_sortByAssociatedKeys"):
-            size, factor = _compared_with_itself(args[1])
+            size, depth = _compared_with_itself(args[1])
         case _:
             return None
-    return int(size * factor) + 1 + LIST_BASE
+    return int(size * depth) % 2**64 + 1 + LIST_BASE
 
 
 def _compared_with_itself(values: Value) -> tuple[int, float]:

@@ -329,17 +329,16 @@ def functions() -> dict[str, list[Overload]]:
 @cache
 def type_names() -> dict[str, Type]:
     """Names of types that an expression can mention, such as `int` in `type(x) == int`."""
-    empty = types.DYN
     return {
         **{name: each for name, each in _NAMED.items() if name.islower() and each != types.DYN},
         "null_type": types.NULL,
-        "list": types.list_of(empty),
-        "map": types.map_of(empty, empty),
-        "type": types.type_of(empty),
-        "optional_type": types.optional_of(empty),
+        "list": types.list_of(types.parameter("A")),
+        "map": types.map_of(types.parameter("A"), types.parameter("B")),
+        "type": types.Type("type", "type"),
+        "optional_type": types.opaque_type("optional_type"),
         "google.protobuf.Duration": types.DURATION,
         "google.protobuf.Timestamp": types.TIMESTAMP,
-        **{each.name: each for each in (QUANTITY, SEMVER, FORMAT, URL, IP, CIDR)},
+        **{each.name: each for each in (IP, CIDR)},
     }
 
 

@@ -101,7 +101,7 @@ def compile_selector(expression: str) -> DeviceSelector:
         expr = parse(source)
         result = check(source, expr, {"device": _DEVICE}, _FIELDS)
         if result not in (types.BOOL, types.ANY):
-            raise CompileError(f"must evaluate to bool or the unknown type, not {result}")
+            raise CompileError(f"must evaluate to bool or the unknown type, not {result.runtime_name}")
         return DeviceSelector(expression, plan(expr), plan(expr, metered=True), estimate(expr, _size_of))
     except RecursionError as error:
         raise CompileError(f"compilation failed: expression recursion limit exceeded: {MAX_DEPTH}") from error
@@ -172,8 +172,8 @@ def _as_bool(value: Value) -> bool:
 def _size_of(path: Path) -> int | None:
     """The greatest size of a part of `device`: the API's limits for names, values and numbers of entries."""
     match path:
-        case ("device",) | ("device", "capacity", _, _):
-            return 0 if path == ("device",) or path[-1] in ("@values", "@items") else None
+        case ("device",) | ("device", "capacity", _, "@values" | "@items"):
+            return 0
         case ("device", "driver"):
             return _MAX_DRIVER
         case ("device", "allowMultipleAllocations"):

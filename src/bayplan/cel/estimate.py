@@ -103,6 +103,8 @@ class _Estimator:
                 local = self._local(expr.name)
                 self._paths[id(expr)] = (expr.name,) if local is None else local.path
                 return 1
+            case Select() if expr.operand.type is None:
+                return 1  # the name of a type
             case Select():
                 return self._select(expr)
             case Call():
@@ -234,8 +236,12 @@ class _Estimator:
         factor = 1.0
         if overload == "list_slice" and target is not None:
             known = self._operand_size(target)
-            length = max(_literal_int(args[1], known.most) - _literal_int(args[0], 0), 0)
+            length = (_literal_int(args[1], known.most) - _literal_int(args[0], 0)) % 2**64
             size = Size(length, length)
+        elif overload.startswith("list_sets_"):
+            size = self._operand_size(args[0]) * self._operand_size(args[1])
+            factor = 2.0 if overload == "list_sets_equivalent_list" else 1.0
+            return bounded(scaled(size.most, factor) + 1), None
         elif overload == "lists_range":
             length = _literal_int(args[0], UNBOUNDED)
             size = Size(length, length)
@@ -287,7 +293,9 @@ class _Estimator:
                 result = replaced(size, self._operand_size(args[0]), self._operand_size(args[1]))
                 return scaled(size.most, 2 * STRING_FACTOR), result
             case "split":
-                most = size.most if len(args) < 2 else _literal_int(args[1], size.most)
+                count = args[1].expr if len(args) == 2 else None
+                is_int = isinstance(count, Literal) and type(count.value) is int
+                most = count.value % 2**64 if is_int else size.most
                 return scaled(size.most, 2 * STRING_FACTOR), Size(0, most)
             case "join":
                 joined = self._joined(size, target, args)
@@ -365,11 +373,11 @@ class _Estimator:
         if overload in ("starts_with_string", "ends_with_string"):
             return scaled(sizes[0].most, STRING_FACTOR), None
         if overload == "string_to_bytes":
-            return scaled(sizes[0].most, STRING_FACTOR), Size(sizes[0].least, bounded(sizes[0].most * 4))
+            return scaled(sizes[0].most, STRING_FACTOR), Size(sizes[0].least, sizes[0].most * 4 % 2**64)
         if overload == "bytes_to_string":
             return scaled(sizes[0].most, STRING_FACTOR), Size(sizes[0].least // 4, sizes[0].most)
         if overload == "strings_quote":
-            quoted = Size(sizes[0].least + 2, bounded(sizes[0].most * 2 + 2))
+            quoted = Size(sizes[0].least + 2, (sizes[0].most * 2 + 2) % 2**64)
             return scaled(sizes[0].most, STRING_FACTOR), quoted
         if overload == "in_list":
             return sizes[1].most, None

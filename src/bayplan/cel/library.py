@@ -18,6 +18,7 @@ from bayplan.cel.kubernetes_library import KUBERNETES_FUNCTIONS, guarded
 from bayplan.cel.operators import OPERATORS, add, contained, divide_integers
 from bayplan.cel.values import (
     NONE,
+    ORDERED,
     Duration,
     Optional,
     Timestamp,
@@ -32,13 +33,11 @@ from bayplan.cel.values import (
 Function = Callable[..., Value]
 
 
-def _string_method(name: str, method: Callable[[str, str], Value]) -> Function:
+def _string_method(method: Callable[[str, str], Value]) -> Function:
     """A method of strings with one string argument."""
 
     def call(target: Value, argument: Value) -> Value:
-        if type(target) is not str:
-            raise EvaluationError(f"{NO_SUCH_OVERLOAD}: {name}")
-        if type(argument) is not str:
+        if type(target) is not str or type(argument) is not str:
             raise EvaluationError(NO_SUCH_OVERLOAD)
         return method(target, argument)
 
@@ -151,6 +150,8 @@ def _sorted(values: tuple[Value, ...], keys: tuple[Value, ...] | None = None) ->
             f"but got {len(values)} and {len(keys)} elements respectively"
         )
         raise EvaluationError(text)
+    if keys and type(keys[0]) not in ORDERED:
+        raise EvaluationError("list elements must be comparable")
     if keys and any(type(key) is not type(keys[0]) for key in keys):
         raise EvaluationError("list elements must have the same type")
     order = sorted(range(len(keys)), key=_Ordered.of(keys))
@@ -253,9 +254,9 @@ _SECOND: Final = 10**9
 FUNCTIONS: Final[dict[str, Function]] = {
     **OPERATORS,
     "size": size,
-    "contains": _string_method("contains", lambda text, part: part in text),
-    "startsWith": _string_method("startsWith", str.startswith),
-    "endsWith": _string_method("endsWith", str.endswith),
+    "contains": _string_method(lambda text, part: part in text),
+    "startsWith": _string_method(str.startswith),
+    "endsWith": _string_method(str.endswith),
     "getFullYear": _time_part("getFullYear", lambda time: int(time.year)),
     "getMonth": _time_part("getMonth", lambda time: int(time.month - 1)),
     "getDayOfYear": _time_part("getDayOfYear", lambda time: int(time.timetuple().tm_yday - 1)),

@@ -13,6 +13,7 @@ from bayplan.cel.values import (
     MAX_INT,
     MAX_UINT,
     MIN_INT,
+    ORDERED,
     Duration,
     Growing,
     Timestamp,
@@ -23,31 +24,32 @@ from bayplan.cel.values import (
     checked_uint,
     compare,
     equal_or_false,
+    go_double,
     itself,
     type_name,
+    unsupported,
 )
 
 
-def _overload_error() -> EvaluationError:
-    return EvaluationError(NO_SUCH_OVERLOAD)
-
-
 def _arithmetic(
-    integers: Callable[[int, int], int], doubles: Callable[[float, float], float] | None
+    name: str, integers: Callable[[int, int], int], doubles: Callable[[float, float], float] | None
 ) -> Callable[[Value, Value], Value]:
     """An operator on two numbers of one type, with overflow checks."""
+    supported = (int, Uint) if doubles is None else (int, Uint, float)
+    if name == "_+_":
+        supported = (*supported, bytes, tuple)
 
     def operate(one: Value, other: Value) -> Value:
         kind = type(one)
         if kind is not type(other):
-            raise _overload_error()
+            raise unsupported(name, one, *supported)
         if kind is int:
             return checked_int(integers(one, other))
         if kind is Uint:
             return checked_uint(integers(int(one), int(other)))
         if kind is float and doubles is not None:
             return doubles(one, other)
-        raise _overload_error()
+        raise unsupported(name, one, *supported)
 
     return operate
 
@@ -73,8 +75,8 @@ def _divide_doubles(one: float, other: float) -> float:
     return math.copysign(math.inf, one) * math.copysign(1, other)
 
 
-_add_numbers = _arithmetic(lambda one, other: one + other, lambda one, other: one + other)
-_subtract_numbers = _arithmetic(lambda one, other: one - other, lambda one, other: one - other)
+_add_numbers = _arithmetic("_+_", lambda one, other: one + other, lambda one, other: one + other)
+_subtract_numbers = _arithmetic("_-_", lambda one, other: one - other, lambda one, other: one - other)
 
 
 def add(one: Value, other: Value) -> Value:
@@ -104,17 +106,28 @@ def _subtract(one: Value, other: Value) -> Value:
     return _subtract_numbers(one, other)
 
 
+def _ordered(name: str, answer: Callable[[int], bool]) -> Callable[[Value, Value], bool]:
+    def operate(one: Value, other: Value) -> bool:
+        if type(one) not in ORDERED:
+            raise unsupported(name, one)
+        return answer(compare(one, other))
+
+    return operate
+
+
 def _negate(value: Value) -> Value:
     if type(value) is int:
         return checked_int(-value)
     if type(value) is float:
         return -value
-    raise _overload_error()
+    if type(value) is Duration:
+        return Duration(checked_int(-value.nanoseconds))
+    raise unsupported("-_", value, bool)
 
 
 def _not(value: Value) -> Value:
     if type(value) is not bool:
-        raise _overload_error()
+        raise EvaluationError(NO_SUCH_OVERLOAD)
     return not value
 
 
@@ -125,7 +138,7 @@ def contained(value: Value, container: Value) -> bool:
         except TypeError:
             return False
     if type(container) is not tuple:
-        raise _overload_error()
+        raise EvaluationError(NO_SUCH_OVERLOAD)
     return any(equal_or_false(value, each) for each in container)
 
 
@@ -176,7 +189,7 @@ def _to_double(value: Value) -> float:
     raise _no_conversion("double", value)
 
 
-def _to_string(value: Value) -> str:
+def to_string(value: Value) -> str:
     match value:
         case bool():
             return "true" if value else "false"
@@ -185,7 +198,7 @@ def _to_string(value: Value) -> str:
         case int():
             return str(int(value))
         case float():
-            return _double_text(value)
+            return go_double(value)
         case bytes():
             try:
                 return value.decode()
@@ -199,19 +212,6 @@ def _to_string(value: Value) -> str:
     if text is None:
         raise _no_conversion("string", value)
     return text
-
-
-def _double_text(value: float) -> str:
-    """A double as Go's shortest form without an exponent where that is short."""
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    if math.isnan(value):
-        return "NaN"
-    exponent = math.floor(math.log10(abs(value))) if value else 0
-    if -5 < exponent < 21:
-        return f"{value:.0f}" if value == int(value) else repr(value)
-    mantissa, _, power = f"{value!r}".partition("e")
-    return f"{mantissa}e{int(power):+03d}"
 
 
 def _to_bytes(value: Value) -> bytes:
@@ -242,7 +242,7 @@ def _to_duration(value: Value) -> Duration:
     if type(value) is Duration:
         return value
     if type(value) is int:
-        return Duration(value)
+        raise _conversion_error(value, "google.protobuf.Duration")
     if type(value) is str:
         return timestamps.parse_duration(value)
     raise _no_conversion("duration", value)
@@ -277,13 +277,13 @@ def _no_conversion(function: str, value: Value) -> EvaluationError:
 OPERATORS: Final[dict[str, Callable[..., Value]]] = {
     "_+_": add,
     "_-_": _subtract,
-    "_*_": _arithmetic(lambda one, other: one * other, lambda one, other: one * other),
-    "_/_": _arithmetic(divide_integers, _divide_doubles),
-    "_%_": _arithmetic(_modulo_integers, None),
-    "_<_": lambda one, other: compare(one, other) < 0,
-    "_<=_": lambda one, other: compare(one, other) <= 0,
-    "_>_": lambda one, other: compare(one, other) > 0,
-    "_>=_": lambda one, other: compare(one, other) >= 0,
+    "_*_": _arithmetic("_*_", lambda one, other: one * other, lambda one, other: one * other),
+    "_/_": _arithmetic("_/_", divide_integers, _divide_doubles),
+    "_%_": _arithmetic("_%_", _modulo_integers, None),
+    "_<_": _ordered("_<_", lambda order: order < 0),
+    "_<=_": _ordered("_<=_", lambda order: order <= 0),
+    "_>_": _ordered("_>_", lambda order: order > 0),
+    "_>=_": _ordered("_>=_", lambda order: order >= 0),
     "-_": _negate,
     "!_": _not,
     "@in": contained,
@@ -294,7 +294,7 @@ OPERATORS: Final[dict[str, Callable[..., Value]]] = {
     "double": _to_double,
     "duration": _to_duration,
     "int": _to_int,
-    "string": _to_string,
+    "string": to_string,
     "timestamp": _to_timestamp,
     "uint": _to_uint,
 }

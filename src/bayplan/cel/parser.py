@@ -166,7 +166,9 @@ class _Parser:
             text = "" if token.kind == EOF else token.text
             raise _SyntaxError(token, f"no viable alternative at input '.{text}'")
         self._next()
-        name = token.text.strip("`")
+        name = token.text
+        if token.kind == "ESC_IDENTIFIER":
+            self._source.report(token.offset, "unsupported syntax: '`'")
         if optional:
             return Call(dot.offset, "_?._", [operand, Literal(token.offset, name)])
         opening = self._take("(") if token.kind == "IDENTIFIER" else None
@@ -203,7 +205,7 @@ class _Parser:
         else:
             leading = ""
         if token.text in _RESERVED:
-            raise _SyntaxError(token, f"reserved identifier: {token.text}", syntax=False)
+            self._source.report(token.offset, f"reserved identifier: {token.text}")
         opening = self._take("(")
         if opening is not None:
             return self._expanded(Call(opening.offset, leading + token.text, self._arguments()))
@@ -274,16 +276,17 @@ class _Parser:
             case _:
                 raise _SyntaxError(number, f"mismatched input '{number.text}' expecting {_OPERAND}")
         if value is None:
-            raise _SyntaxError(token, problem, syntax=False)
+            self._source.report(token.offset, problem)
         return Literal(token.offset, value)
 
     def _text(self, token: Token, value: str | bytes | None) -> Expr:
         if value is None:
-            raise _SyntaxError(token, "invalid string literal", syntax=False)
+            self._source.report(token.offset, "invalid string literal")
         return Literal(token.offset, value)
 
     def _expanded(self, call: Call) -> Expr:
         try:
             return expand(call)
         except MacroError as error:
-            raise _SyntaxError(Token("", "", error.offset), error.message, syntax=False) from error
+            self._source.report(error.offset, error.message)
+            return call

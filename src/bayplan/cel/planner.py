@@ -40,7 +40,7 @@ from bayplan.cel.values import (
     Value,
     equal,
     equal_or_false,
-    type_name,
+    go_type_name,
 )
 
 _CONVERSIONS: Final = frozenset(
@@ -48,7 +48,6 @@ _CONVERSIONS: Final = frozenset(
 )
 _FOLDED: Final = frozenset({"quantity", "semver", "ip", "cidr"})
 """Functions of constants that are computed while planning, if costs are not counted."""
-_FULL_TYPE_NAMES: Final = {"duration": "google.protobuf.Duration", "timestamp": "google.protobuf.Timestamp"}
 _INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
 
 
@@ -143,7 +142,9 @@ class _Planner:
         name = qualified_name(expr)
         if name not in type_names() or type_of(expr).kind != "type":
             return None
-        return _Constant(TypeValue(_FULL_TYPE_NAMES.get(name, name)))
+        if name in ("duration", "timestamp"):
+            raise CompileError(f"program instantiation failed: reference to undefined type: {name}")
+        return _Constant(TypeValue(str(name)))
 
     def _ident(self, name: str) -> _Plan:
         if name in self._bound:
@@ -249,11 +250,13 @@ class _Planner:
         return _Computed(plain_call(function, steps))
 
     def _folded(self, function: str, args: list[Value]) -> _Plan:
-        """A constant such as `quantity("40Gi")`; an error is raised when it is evaluated."""
+        """The value of a call such as `quantity("40Gi")`, which is no constant for upstream; an error is raised
+        when it is evaluated."""
         try:
-            return _Constant(FUNCTIONS[function](*args))
+            value = FUNCTIONS[function](*args)
         except EvaluationError:
             return _Computed(lambda _: FUNCTIONS[function](*args))
+        return _Computed(lambda _: value)
 
     def _list(self, expr: ListExpr) -> _Plan:
         plans = [self.plan(element) for element in expr.elements]
@@ -344,7 +347,9 @@ def _entries(value: Value, with_values: bool) -> Iterable[Value]:
         return list(value.items()) if with_values else list(value)
     if type(value) is tuple:
         return enumerate(value) if with_values else value
-    raise EvaluationError(f"got '{type_name(value)}', expected iterable type")
+    if with_values:
+        raise EvaluationError(f"unsupported comprehension range type: {go_type_name(value)}")
+    raise EvaluationError(f"got '{go_type_name(value)}', expected iterable type")
 
 
 def _membership(operand: Step, values: tuple[Value, ...]) -> _Plan | None:

@@ -53,6 +53,9 @@ class Quantity(Comparable):
             raise EvaluationError(NO_SUCH_OVERLOAD)
         return self.nano == other.nano
 
+    def go_type_name(self) -> str:
+        return f"{'*' if self.computed else ''}{super(Quantity, self).go_type_name()}"
+
     def compare(self, other: Quantity) -> int:
         return int(self.nano > other.nano) - int(self.nano < other.nano)
 

@@ -33,7 +33,9 @@ def parse_duration(text: str) -> Duration:
     Raises:
         EvaluationError: the text is not a duration.
     """
-    body = text.lstrip("+-") if text[:1] in ("+", "-") else text
+    body = text[1:] if text[:1] in ("+", "-") else text
+    if body == "0":
+        return Duration(0)
     total, position = 0, 0
     while position < len(body):
         found = _PART.match(body, position)

@@ -29,6 +29,21 @@ class Type:
             return self.name
         return f"{self.name}({', '.join(map(str, self.parameters))})"
 
+    @property
+    def runtime_name(self) -> str:
+        """The type in the words of a value's type."""
+        name = _RUNTIME_NAMES.get(self.name, self.name)
+        shown = ", ".join(each.runtime_name for each in self.parameters)
+        return f"{name}({shown})" if shown else name
+
+
+_RUNTIME_NAMES: Final = {
+    "any": "google.protobuf.Any",
+    "duration": "google.protobuf.Duration",
+    "timestamp": "google.protobuf.Timestamp",
+    "null": "null_type",
+}
+
 
 def _simple(name: str) -> Type:
     return Type(name, name)

@@ -88,6 +88,9 @@ class Comparable:
     def equals(self, other: Value) -> bool:
         raise NotImplementedError
 
+    def go_type_name(self) -> str:
+        return f"cel.{self.TYPE_NAME.rpartition('.')[2].removeprefix('Named')}"
+
 
 _NAMES: Final[dict[type, str]] = {
     bool: "bool",
@@ -115,6 +118,19 @@ def type_name(value: Value) -> str:
     return _NAMES[kind] if kind in _NAMES else str(kind.TYPE_NAME)
 
 
+_GO_NAMES: Final = {
+    tuple: "*types.baseList", dict: "*types.baseMap", type(None): "types.Null", Optional: "*types.Optional",
+    TypeValue: "*types.Type",
+}  # fmt: skip
+
+
+def go_type_name(value: Value) -> str:
+    """The name of the Go type that upstream has for a value, which some error messages show."""
+    if isinstance(value, Comparable):
+        return value.go_type_name()
+    return _GO_NAMES.get(type(value)) or f"types.{type_name(value).rpartition('.')[2].capitalize()}"
+
+
 def equal(one: Value, other: Value) -> bool:
     """CEL's `==`: numbers by value, lists and maps by element, different kinds are unequal.
 
@@ -127,11 +143,11 @@ def equal(one: Value, other: Value) -> bool:
     if kind in _SELF_EQUAL:
         return other_kind is kind and bool(one == other)
     if kind is tuple:
-        return other_kind is tuple and len(one) == len(other) and all(map(equal, one, other))
+        return other_kind is tuple and len(one) == len(other) and all(map(_not_unequal, one, other))
     if isinstance(one, dict):
         if not isinstance(other, dict) or len(one) != len(other):
             return False
-        return all(key in other and equal(value, other[key]) for key, value in one.items())
+        return all(key in other and _not_unequal(value, other[key]) for key, value in one.items())
     if kind is Optional:
         if other_kind is not Optional or one.has_value != other.has_value:
             return False
@@ -140,6 +156,14 @@ def equal(one: Value, other: Value) -> bool:
         return False
     assert isinstance(one, Comparable), f"a value of type {kind}"
     return one.equals(other)
+
+
+def _not_unequal(one: Value, other: Value) -> bool:
+    """Equality of parts of a list or map: upstream takes those that cannot be compared for equal."""
+    try:
+        return equal(one, other)
+    except EvaluationError:
+        return True
 
 
 def equal_or_false(one: Value, other: Value) -> bool:
@@ -163,10 +187,8 @@ def compare(one: Value, other: Value) -> int:
         if math.isnan(one) or math.isnan(other):
             raise EvaluationError("NaN values cannot be ordered")
         return int(one > other) - int(one < other)
-    if kind is not other_kind:
-        raise EvaluationError(NO_SUCH_OVERLOAD)
     key = _ORDER.get(kind)
-    if key is None:
+    if kind is not other_kind or key is None:
         raise EvaluationError(NO_SUCH_OVERLOAD)
     left, right = key(one), key(other)
     return int(left > right) - int(left < right)
@@ -185,6 +207,10 @@ _ORDER: Final[dict[type, Callable[[Value], Value]]] = {
 }
 
 
+ORDERED: Final = _NUMBERS | _ORDER.keys()
+"""Types whose values can be compared with `<`."""
+
+
 def size(value: Value) -> int:
     """The number of characters, bytes, elements or entries.
 
@@ -193,7 +219,17 @@ def size(value: Value) -> int:
     """
     if isinstance(value, str | bytes | tuple | dict):
         return len(value)
-    raise EvaluationError(f"{NO_SUCH_OVERLOAD}: size")
+    raise unsupported("size", value)
+
+
+RECEIVERS: Final = frozenset({str, Duration, Timestamp})
+"""Types that upstream asks for a method before it reports which operator they do not support."""
+
+
+def unsupported(function: str, value: Value, *kinds: type) -> EvaluationError:
+    """The error of an operator that a value does not support; `kinds` support it with other operands."""
+    named = type(value) not in RECEIVERS and type(value) not in kinds
+    return EvaluationError(f"{NO_SUCH_OVERLOAD}: {function}" if named else NO_SUCH_OVERLOAD)
 
 
 def checked_int(value: int) -> int:
@@ -207,3 +243,38 @@ def checked_uint(value: int) -> Uint:
     if not 0 <= value <= MAX_UINT:
         raise EvaluationError("unsigned integer overflow")
     return Uint(value)
+
+
+def go_double(value: float) -> str:
+    """A double as Go's shortest form (`%g`): without an exponent where that is short."""
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    if math.isnan(value):
+        return "NaN"
+    exponent = math.floor(math.log10(abs(value))) if value else 0
+    if -5 < exponent < 21:
+        return f"{value:.0f}" if value == int(value) else repr(value)
+    mantissa, _, power = f"{value!r}".partition("e")
+    return f"{mantissa.removesuffix('.0')}e{int(power):+03d}"
+
+
+_ESCAPED: Final = {
+    "\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v",
+    "\\": r"\\", '"': r"\"",
+}  # fmt: skip
+
+
+def go_quoted(text: str) -> str:
+    """A string in double quotes with Go's escapes (`%q`)."""
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(char: str) -> str:
+    if char in _ESCAPED:
+        return _ESCAPED[char]
+    if char.isprintable():
+        return char
+    code = ord(char)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
