@@ -16,6 +16,19 @@ _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 
 
+_KINDS: Final = {
+    "missing ]": "missing closing ]",
+    "missing )": "missing closing )",
+    "trailing \\": "trailing backslash at end of expression",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+}
+"""What RE2 says, and what Go says."""
+
+
 class PatternError(ValueError):
     """It is not a regular expression in the syntax of RE2."""
 
@@ -28,4 +41,5 @@ def compile_pattern(pattern: str) -> Any:
     except re2.error as error:
         why = error.args[0] if error.args else error
         text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-        raise PatternError(f"error parsing regexp: {text}") from error
+        kind, _, part = text.partition(": ")
+        raise PatternError(f"error parsing regexp: {_KINDS.get(kind, kind)}: `{part}`") from error

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from bayplan.cel.errors import NO_SUCH_OVERLOAD, CostLimitError, EvaluationError, no_such_key
-from bayplan.cel.values import NONE, DefaultMap, Optional, Uint, Value, type_name
+from bayplan.cel.values import NONE, DefaultMap, Optional, Uint, Value, go_double, go_type_name, type_name
 
 Variables: TypeAlias = dict[str, Value]
 Step: TypeAlias = Callable[[Variables], Value]
@@ -20,6 +20,9 @@ Lookup: TypeAlias = Callable[[Variables, Value, bool], Value]
 
 METER: Final = "#meter"
 """The name of the meter among the variables; it is not valid in an expression."""
+
+
+KEY_TYPES: Final = frozenset({str, int, Uint, float, bool})
 
 
 class _Missing:
@@ -146,6 +149,8 @@ def look_up(value: Value, key: Value, test: bool) -> Value:
     """The value at a key or index. Maps take numbers of any type by value; a missing key is `MISSING` in a
     test.
     """
+    if type(key) not in KEY_TYPES:
+        raise EvaluationError(f"invalid qualifier type: {go_type_name(key)}")
     if isinstance(value, dict):
         found = _find(value, key)
         if found is not MISSING or test:
@@ -167,17 +172,17 @@ def _find(entries: dict[Value, Value], key: Value) -> Value:
     kind = type(key)
     if kind is str or (kind in (int, Uint, float) and not any(type(each) is bool for each in entries)):
         found = entries.get(key, MISSING)
-    elif kind is bool:
-        found = next((each for name, each in entries.items() if name is key), MISSING)
     else:
-        raise EvaluationError(f"unsupported key type: {type_name(key)}")
+        found = next((each for name, each in entries.items() if type(name) is kind and name == key), MISSING)
     return DefaultMap.EMPTY if found is MISSING and type(entries) is DefaultMap else found
 
 
 def _index(key: Value) -> int:
     kind = type(key)
-    if kind in (int, Uint) or (kind is float and key == int(key)):
+    if kind in (int, Uint) or (kind is float and key.is_integer()):
         return int(key)
+    if kind is float:
+        raise EvaluationError(f"unsupported index value {go_double(key)} in list")
     raise EvaluationError(f"unsupported index type '{type_name(key)}' in list")
 
 

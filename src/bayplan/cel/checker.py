@@ -316,7 +316,7 @@ class _Validator:
                 self._source.report((problem.expr or call).offset, problem.message)
         if not isinstance(first, Literal):
             return
-        if call.function == "matches" and call.target is not None and not _is_pattern(first.value):
+        if call.function == "matches" and isinstance(first.value, str) and not _is_pattern(first.value):
             self._source.report(first.offset, "invalid matches argument")
         if call.function in ("duration", "timestamp"):
             try:

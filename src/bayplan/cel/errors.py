@@ -28,8 +28,12 @@ class EvaluationError(CelError):
     """The cost of the evaluation up to the error, if it was counted."""
 
 
-class CostLimitError(EvaluationError):
-    """The evaluation was stopped because it exceeded its cost limit. No operator may swallow it."""
+class AbortedError(EvaluationError):
+    """The evaluation was stopped. No operator may swallow it."""
+
+
+class CostLimitError(AbortedError):
+    """The evaluation exceeded its cost limit."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded")
@@ -47,5 +51,7 @@ def no_such_overload(function: str = "", *type_names: str) -> EvaluationError:
 
 
 def format_key(key: object) -> str:
-    """A key as Go prints it: booleans in lower case."""
-    return str(key).lower() if isinstance(key, bool) else str(key)
+    """A key as Go prints it: booleans in lower case, doubles without a needless fraction."""
+    if isinstance(key, bool):
+        return str(key).lower()
+    return str(key).removesuffix(".0") if isinstance(key, float) else str(key)

@@ -1,4 +1,4 @@
-"""Named formats of strings, such as `format.dns1123Label()`, with the texts of what is wrong with a string."""
+"""Named formats of strings, such as `format.dns1123Label()`, and the texts of what is wrong."""
 
 from __future__ import annotations
 

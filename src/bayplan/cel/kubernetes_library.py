@@ -15,7 +15,7 @@ from bayplan.cel.formats import FORMATS, Format
 from bayplan.cel.quantity import Quantity, from_int, quantity
 from bayplan.cel.semver import Semver, normalized_semver, semver
 from bayplan.cel.urls import Url, parse_url
-from bayplan.cel.values import NONE, Optional, Value, type_name
+from bayplan.cel.values import NONE, Optional, Value, type_name, unsupported
 
 
 def guarded(name: str, *kinds: type) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
@@ -89,7 +89,9 @@ def pattern(text: str) -> Any:
 
 
 def _matches(text: Value, expression: Value) -> bool:
-    if type(text) is not str or type(expression) is not str:
+    if type(text) is not str:
+        raise unsupported("matches", text)
+    if type(expression) is not str:
         raise EvaluationError(NO_SUCH_OVERLOAD)
     return pattern(expression).search(text) is not None
 

@@ -198,7 +198,7 @@ def to_string(value: Value) -> str:
         case int():
             return str(int(value))
         case float():
-            return go_double(value)
+            return go_double(value, 6)
         case bytes():
             try:
                 return value.decode()

@@ -13,14 +13,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
-from bayplan.cel.attributes import METER, Attribute, Conditional, Step, Variables, constant_lookup, look_up
+from bayplan.cel.attributes import (
+    KEY_TYPES,
+    METER,
+    Attribute,
+    Conditional,
+    Step,
+    Variables,
+    constant_lookup,
+    look_up,
+)
 from bayplan.cel.checker import type_of
 from bayplan.cel.costs import LIST_BASE, MAP_BASE
 from bayplan.cel.declarations import type_names
-from bayplan.cel.errors import CompileError, CostLimitError, EvaluationError
+from bayplan.cel.errors import NO_SUCH_OVERLOAD, AbortedError, CompileError, EvaluationError
+from bayplan.cel.kubernetes_library import pattern
 from bayplan.cel.library import FUNCTIONS
 from bayplan.cel.macros import ACCUMULATOR
-from bayplan.cel.steps import alternative, charged, compared_with, logical, metered_call, plain_call
+from bayplan.cel.steps import (
+    REGEX_FUNCTIONS,
+    alternative,
+    charged,
+    compared_with,
+    logical,
+    metered_call,
+    plain_call,
+)
 from bayplan.cel.syntax import (
     Call,
     Comprehension,
@@ -48,6 +66,8 @@ _CONVERSIONS: Final = frozenset(
 )
 _FOLDED: Final = frozenset({"quantity", "semver", "ip", "cidr"})
 """Functions of constants that are computed while planning, if costs are not counted."""
+_SELF_COMPARING: Final = {"distinct": 0, "sort": 0, "@sortByAssociatedKeys": 1}
+"""Functions that compare the elements of a list with each other: which argument it is."""
 _INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
 
 
@@ -66,7 +86,7 @@ class _Lazy:
         if self._step is not None:
             try:
                 self._value = self._step(self._variables)
-            except CostLimitError:
+            except AbortedError:
                 raise
             except EvaluationError as error:
                 self._error = error
@@ -112,8 +132,8 @@ def plan(expr: Expr, metered: bool = False) -> Step:
 class _Planner:
     def __init__(self, metered: bool) -> None:
         self._metered = metered
-        self._bound: list[str] = []
-        """Names that `cel.bind` and its relatives define, innermost last."""
+        self._bound: frozenset[str] = frozenset()
+        """Names that `cel.bind` and its relatives define here."""
 
     def plan(self, expr: Expr) -> _Plan:
         match expr:
@@ -143,7 +163,7 @@ class _Planner:
         if name not in type_names() or type_of(expr).kind != "type":
             return None
         if name in ("duration", "timestamp"):
-            raise CompileError(f"program instantiation failed: reference to undefined type: {name}")
+            raise _failed_to_plan(f"reference to undefined type: {name}")
         return _Constant(TypeValue(str(name)))
 
     def _ident(self, name: str) -> _Plan:
@@ -200,7 +220,7 @@ class _Planner:
         def evaluate(variables: Variables) -> bool:
             try:
                 value = operand(variables)
-            except CostLimitError:
+            except AbortedError:
                 raise
             except EvaluationError:
                 value = True
@@ -215,6 +235,8 @@ class _Planner:
         key = self.plan(call.args[1])
         optional = call.function != "_[_]"
         if isinstance(key, _Constant):
+            if type(key.value) not in KEY_TYPES:
+                raise _failed_to_plan(f"invalid qualifier type: {go_type_name(key.value)}")
             return operand.add(constant_lookup(key.value), optional, key.value)
         step = key.branch_step() if isinstance(key, Attribute | Conditional) else key.step()
         return operand.add(lambda variables, value, test: look_up(value, step(variables), test), optional)
@@ -235,23 +257,28 @@ class _Planner:
         ):
             return self._folded(call.function, [each.step()({}) for each in plans])
         steps = [each.step() for each in plans]
-        if call.function == "_==_":
-            function: Callable[..., Value] = equal
+        if len(call.overloads) == 1 and call.function in _SELF_COMPARING:
+            steps[_SELF_COMPARING[call.function]] = _list_for_cost(steps[_SELF_COMPARING[call.function]])
+        constant = plans[1].value if len(plans) > 1 and isinstance(plans[1], _Constant) else None
+        if call.function in REGEX_FUNCTIONS and type(constant) is str:
+            function: Callable[..., Value] = _with_pattern(call.function, constant)
+        elif call.function == "_==_":
+            function = equal
         elif call.function == "_!=_":
             function = _not_equal
         else:
             function = FUNCTIONS[call.function]
         if self._metered:
             return _Computed(metered_call(call, function, steps))
-        if call.function in ("_==_", "_!=_") and isinstance(plans[1], _Constant):
-            constant = plans[1].value
-            if type(constant) in (str, int):
-                return _Computed(compared_with(steps[0], constant, function, call.function == "_==_"))
+        if call.function in ("_==_", "_!=_") and type(constant) in (str, int):
+            return _Computed(compared_with(steps[0], constant, function, call.function == "_==_"))
         return _Computed(plain_call(function, steps))
 
     def _folded(self, function: str, args: list[Value]) -> _Plan:
-        """The value of a call such as `quantity("40Gi")`, which is no constant for upstream; an error is raised
-        when it is evaluated."""
+        """The value of a call such as `quantity("40Gi")`, which is no constant for upstream.
+
+        An error is raised when it is evaluated.
+        """
         try:
             value = FUNCTIONS[function](*args)
         except EvaluationError:
@@ -299,7 +326,10 @@ class _Planner:
         if expr.accu_var != ACCUMULATOR:
             return self._binding(expr)
         fold_range, init = self._step(expr.range), self._step(expr.accu_init)
+        outside = self._bound
+        self._bound = outside - {expr.iter_var, expr.iter_var2}
         condition, body = self._step(expr.condition), self._step(expr.step)
+        self._bound = outside
         result = self._step(expr.result)
         first, second = expr.iter_var, expr.iter_var2
         grows = isinstance(expr.accu_init, ListExpr)
@@ -317,7 +347,7 @@ class _Planner:
                     if condition(scope) is False:
                         break
                     scope[ACCUMULATOR] = body(scope)
-                except CostLimitError:
+                except AbortedError:
                     raise
                 except EvaluationError as error:
                     scope[ACCUMULATOR] = error
@@ -329,9 +359,10 @@ class _Planner:
 
     def _binding(self, expr: Comprehension) -> _Plan:
         name, value = expr.accu_var, self._step(expr.accu_init)
-        self._bound.append(name)
+        outside = self._bound
+        self._bound = outside | {name}
         result = self._step(expr.result)
-        self._bound.pop()
+        self._bound = outside
         return _Computed(lambda variables: result({**variables, name: _Lazy(value, variables)}))
 
 
@@ -380,7 +411,44 @@ def _converted(function: str, value: Value) -> Value:
     try:
         return FUNCTIONS[function](value)
     except EvaluationError as error:
-        raise CompileError(f"program instantiation failed: {error}") from error
+        raise _failed_to_plan(str(error)) from error
+
+
+def _failed_to_plan(problem: str) -> CompileError:
+    return CompileError(f"program instantiation failed: {problem}")
+
+
+def _with_pattern(function: str, expression: str) -> Callable[..., Value]:
+    """A function whose regular expression is constant: upstream compiles it at once, and does not name the
+    types of other arguments that do not fit.
+    """
+    try:
+        pattern(expression)
+    except EvaluationError as error:
+        raise _failed_to_plan(str(error)) from error
+
+    def call(text: Value, _: Value, *limit: Value) -> Value:
+        text = text.name if type(text) is TypeValue else text
+        if type(text) is not str or (limit and type(limit[0]) is not int):
+            raise EvaluationError(NO_SUCH_OVERLOAD)
+        return FUNCTIONS[function](text, expression, *limit)
+
+    return call
+
+
+def _list_for_cost(step: Step) -> Step:
+    """An argument whose elements upstream counts even if it failed, which ends the evaluation."""
+
+    def evaluate(variables: Variables) -> Value:
+        try:
+            return step(variables)
+        except AbortedError:
+            raise
+        except EvaluationError as error:
+            problem = "interface conversion: *types.Err is not traits.Lister: missing method Add"
+            raise AbortedError(f"internal error: {problem}") from error
+
+    return evaluate
 
 
 def _not_equal(one: Value, other: Value) -> bool:

@@ -21,7 +21,9 @@ from bayplan.errors import QuantityError
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _FORM: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+)|([A-Za-z]*))", re.ASCII)
-_SHAPE: Final = re.compile(r"([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
+_SHAPE: Final = re.compile(
+    r"(?P<sign>[+-]?)(?P<number>[0-9]*(?:\.[0-9]*)?)(?P<suffix>[eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII
+)
 _WRONG_FORMAT: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
@@ -90,11 +92,15 @@ def quantity(text: str) -> Quantity:
     Raises:
         EvaluationError: it is not a quantity.
     """
+    shaped = _SHAPE.fullmatch(text)
+    if not text or shaped is None:
+        raise EvaluationError(_WRONG_FORMAT)
+    if not shaped["number"].strip("."):
+        text = f"{shaped['sign']}0{shaped['suffix']}"
     try:
         nano = parse_quantity(text)
     except QuantityError as error:
-        shaped = _SHAPE.fullmatch(text)
-        raise EvaluationError(_WRONG_SUFFIX if shaped else _WRONG_FORMAT) from error
+        raise EvaluationError(_WRONG_SUFFIX) from error
     return Quantity(nano, _small(text))
 
 

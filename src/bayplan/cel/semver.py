@@ -81,7 +81,7 @@ def _without_leading_zeros(part: str) -> str:
     if len(part) <= 1:
         return part
     stripped = part.lstrip("0")
-    return stripped if stripped[:1].isdigit() else "0" + stripped
+    return stripped if stripped[:1] in tuple("123456789") else "0" + stripped
 
 
 def _number(which: str, text: str) -> int:

@@ -11,11 +11,11 @@ from typing import Final
 from bayplan.cel.attributes import METER, Step, Variables
 from bayplan.cel.costs import FAILED, call_cost
 from bayplan.cel.declarations import SINGLE_IMPLEMENTATION
-from bayplan.cel.errors import NO_SUCH_OVERLOAD, CostLimitError, EvaluationError
+from bayplan.cel.errors import NO_SUCH_OVERLOAD, AbortedError, EvaluationError
 from bayplan.cel.syntax import Call, Literal
 from bayplan.cel.values import Optional, Value
 
-_REGEX: Final = frozenset({"matches", "find", "findAll"})
+REGEX_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
 
 
 def logical(terms: list[Step], deciding: bool) -> Step:
@@ -27,7 +27,7 @@ def logical(terms: list[Step], deciding: bool) -> Step:
         for term in terms:
             try:
                 value = term(variables)
-            except CostLimitError:
+            except AbortedError:
                 raise
             except EvaluationError as error:
                 first_error = first_error or error
@@ -90,7 +90,7 @@ def metered_call(call: Call, function: Callable[..., Value], steps: list[Step]) 
     """
     name = call.function
     overload = call.overloads[0] if len(call.overloads) == 1 else ""
-    ends_at_error = len(steps) > 2 or (name in _REGEX and isinstance(call.args[-1], Literal))
+    ends_at_error = len(steps) > 2 or (name in REGEX_FUNCTIONS and isinstance(call.args[-1], Literal))
     ends_at_error = ends_at_error or (not overload and name not in SINGLE_IMPLEMENTATION)
 
     def evaluate(variables: Variables) -> Value:
@@ -99,7 +99,7 @@ def metered_call(call: Call, function: Callable[..., Value], steps: list[Step]) 
         for step in steps:
             try:
                 args.append(step(variables))
-            except CostLimitError:
+            except AbortedError:
                 raise
             except EvaluationError as error:
                 if ends_at_error and len(args) + 1 < len(steps):
@@ -126,7 +126,7 @@ def charged(step: Step, cost: int) -> Step:
     def evaluate(variables: Variables) -> Value:
         try:
             value = step(variables)
-        except CostLimitError:
+        except AbortedError:
             raise
         except EvaluationError:
             variables[METER].charge(cost)

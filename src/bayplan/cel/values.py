@@ -245,17 +245,18 @@ def checked_uint(value: int) -> Uint:
     return Uint(value)
 
 
-def go_double(value: float) -> str:
-    """A double as Go's shortest form (`%g`): without an exponent where that is short."""
+def go_double(value: float, max_exponent: int = 21) -> str:
+    """A double in Go's shortest form: `%v` writes an exponent from 21 on, `%g` from 6 on."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     if math.isnan(value):
         return "NaN"
     exponent = math.floor(math.log10(abs(value))) if value else 0
-    if -5 < exponent < 21:
-        return f"{value:.0f}" if value == int(value) else repr(value)
-    mantissa, _, power = f"{value!r}".partition("e")
-    return f"{mantissa.removesuffix('.0')}e{int(power):+03d}"
+    if -5 < exponent < max_exponent:
+        return f"{value:.0f}" if value.is_integer() else repr(value)
+    digits = len(repr(value).partition("e")[0].strip("-0.").replace(".", ""))
+    mantissa, _, power = f"{value:.{max(digits - 1, 0)}e}".partition("e")
+    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(power):+03d}"
 
 
 _ESCAPED: Final = {
