@@ -7,6 +7,7 @@ syntax is RE2's: it does not backtrack, so no expression takes hours. This is th
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 
 
+_ANY_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
+"""What RE2 supports and Go does not."""
 _KINDS: Final = {
     "missing ]": "missing closing ]",
     "missing )": "missing closing )",
@@ -36,6 +39,8 @@ class PatternError(ValueError):
 @lru_cache(maxsize=4096)
 def compile_pattern(pattern: str) -> Any:
     """Raises: PatternError: kube-apiserver would not accept it."""
+    if _ANY_BYTE.search(pattern):
+        raise PatternError(r"error parsing regexp: invalid escape sequence: `\C`")
     try:
         return re2.compile(pattern, options=_OPTIONS)
     except re2.error as error:

@@ -162,6 +162,8 @@ def _as_bool(value: Value) -> bool:
     name = type_name(value)
     if name == "string":
         problem = "unsupported native conversion from string to 'bool'"
+    elif name == "list":
+        problem = "type conversion error from list to 'bool'"
     elif name in ("int", "uint", "double"):
         problem = f"unsupported type conversion from '{name}' to bool"
     else:

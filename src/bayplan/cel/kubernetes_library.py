@@ -102,8 +102,13 @@ def _find(text: str, expression: str) -> str:
 
 
 def _find_all(text: str, expression: str, limit: int = -1) -> tuple[str, ...]:
-    found = tuple(each[0] for each in pattern(expression).finditer(text))
-    return found if limit < 0 else found[:limit]
+    found: list[str] = []
+    end = -1
+    for each in pattern(expression).finditer(text):
+        if each.end() > end:  # not an empty match right behind another one
+            found.append(each[0])
+        end = each.end()
+    return tuple(found if limit < 0 else found[:limit])
 
 
 def _ip(value: Value) -> Address:

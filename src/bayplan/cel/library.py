@@ -7,7 +7,7 @@ functions are in `kubernetes_library.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import pairwise
 from typing import Final
 
@@ -44,11 +44,13 @@ def _string_method(method: Callable[[str, str], Value]) -> Function:
     return call
 
 
-def _index_of(target: Value, item: Value, start: int = 0) -> int:
+def _index_of(target: Value, item: Value, start: Value = 0) -> int:
     if type(target) is tuple:
         return next((index for index, each in enumerate(target) if equal_or_false(each, item)), -1)
     if type(target) is not str or type(item) is not str:
         raise no_such_overload("indexOf", type_name(target), type_name(item))
+    if type(start) is not int:
+        raise no_such_overload("indexOf", "string", "string", type_name(start))
     if not item:
         return start
     if start < 0:
@@ -56,7 +58,7 @@ def _index_of(target: Value, item: Value, start: int = 0) -> int:
     return target.find(item, start)
 
 
-def _last_index_of(target: Value, item: Value, start: int | None = None) -> int:
+def _last_index_of(target: Value, item: Value, start: Value = None) -> int:
     if type(target) is tuple:
         indices = range(len(target) - 1, -1, -1)
         return next((index for index in indices if equal_or_false(target[index], item)), -1)
@@ -64,6 +66,8 @@ def _last_index_of(target: Value, item: Value, start: int | None = None) -> int:
         raise no_such_overload("lastIndexOf", type_name(target), type_name(item))
     if start is None:
         return target.rfind(item)
+    if type(start) is not int:
+        raise no_such_overload("lastIndexOf", "string", "string", type_name(start))
     if not item:
         return start
     if start < 0:
@@ -101,13 +105,14 @@ def _split(text: str, separator: str, count: int = -1) -> tuple[str, ...]:
     return (*text[:limit], text[limit:])
 
 
-def _join(parts: Value, separator: str = "") -> str:
-    if type(parts) is not tuple:
-        raise no_such_overload("join", type_name(parts))
+def _join(parts: Value, *separators: Value) -> str:
+    args = (parts, *separators)
+    if type(parts) is not tuple or any(type(each) is not str for each in (*parts[:1], *separators)):
+        raise no_such_overload("join", *map(type_name, args))
     for part in parts:
         if type(part) is not str:
             raise EvaluationError(f"join: invalid input: {part}")
-    return separator.join(parts)
+    return "".join(separators).join(parts)
 
 
 _QUOTED: Final = {
@@ -142,8 +147,10 @@ def _flatten(values: tuple[Value, ...], depth: int = 1) -> tuple[Value, ...]:
     return tuple(flat)
 
 
-def _sorted(values: tuple[Value, ...], keys: tuple[Value, ...] | None = None) -> tuple[Value, ...]:
+def _sorted(values: Value, keys: Value = None) -> tuple[Value, ...]:
     keys = values if keys is None else keys
+    if type(values) is not tuple or type(keys) is not tuple:
+        raise EvaluationError(NO_SUCH_OVERLOAD)
     if len(values) != len(keys):
         text = (
             "@sortByAssociatedKeys() expected a list of the same size as the associated keys list, "
@@ -180,8 +187,30 @@ def _distinct(values: tuple[Value, ...]) -> tuple[Value, ...]:
     return tuple(unique)
 
 
+def _of(name: str, kinds: Collection[type]) -> Callable[[Function], Function]:
+    """Guards a function of a list by the type of its first element."""
+
+    def decorate(function: Function) -> Function:
+        def call(values: Value) -> Value:
+            if type(values) is not tuple or (values and type(values[0]) not in kinds):
+                raise no_such_overload(name, type_name(values))
+            return function(values)
+
+        return call
+
+    return decorate
+
+
+def _order(one: Value, other: Value) -> int:
+    """The order of two elements; 0 for those that have none."""
+    try:
+        return compare(one, other)
+    except EvaluationError:
+        return 0
+
+
 def _is_sorted(values: tuple[Value, ...]) -> bool:
-    return all(compare(one, other) <= 0 for one, other in pairwise(values))
+    return all(_order(one, other) <= 0 for one, other in pairwise(values))
 
 
 def _extreme(name: str, sign: int) -> Function:
@@ -190,7 +219,7 @@ def _extreme(name: str, sign: int) -> Function:
             raise EvaluationError(f"{name} called on empty list")
         best = values[0]
         for value in values[1:]:
-            if compare(value, best) == sign:
+            if _order(value, best) == sign:
                 best = value
         return best
 
@@ -216,6 +245,8 @@ def _sets_intersects(one: tuple[Value, ...], other: tuple[Value, ...]) -> bool:
 
 def _map_insert(entries: dict[Value, Value], *update: Value) -> dict[Value, Value]:
     added = {update[0]: update[1]} if len(update) == 2 else update[0]
+    if not isinstance(added, dict):
+        raise no_such_overload("cel.@mapInsert", "map", type_name(added))
     result = dict(entries)
     for key, value in added.items():
         if key in result:
@@ -225,7 +256,8 @@ def _map_insert(entries: dict[Value, Value], *update: Value) -> dict[Value, Valu
 
 
 def _of_non_zero(value: Value) -> Optional:
-    zero = value is None or (type(value) in (bool, int, Uint, float, str, bytes, tuple, dict) and not value)
+    kinds = (bool, int, Uint, float, str, bytes, tuple, dict)
+    zero = value in (None, Duration(0), timestamps.ZERO) or (type(value) in kinds and not value)
     return NONE if zero else Optional(value)
 
 
@@ -249,6 +281,11 @@ def _time_part(name: str, part: Callable[[Value], int], span: int = 0) -> Functi
     return call
 
 
+_SPACES: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    + ("\u2028\u2029\u202f\u205f\u3000")
+)
+"""What Go takes for white space."""
 _SECOND: Final = 10**9
 
 FUNCTIONS: Final[dict[str, Function]] = {
@@ -277,7 +314,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     ),
     "split": guarded("split", str, str, int)(_split),
     "substring": guarded("substring", str, int, int)(_substring),
-    "trim": guarded("trim", str)(str.strip),
+    "trim": guarded("trim", str)(lambda text: text.strip(_SPACES)),
     "format": guarded("format", str, tuple)(format_string),
     "strings.quote": guarded("strings.quote", str)(_quote),
     "join": _join,
@@ -291,18 +328,18 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "lists.range": guarded("lists.range", int)(lambda count: tuple(range(count))),
     "reverse": guarded("reverse", tuple)(lambda values: values[::-1]),
     "distinct": guarded("distinct", tuple)(_distinct),
-    "sort": guarded("sort", tuple)(_sorted),
+    "sort": _sorted,
     "@sortByAssociatedKeys": _sorted,
-    "isSorted": guarded("isSorted", tuple)(_is_sorted),
-    "min": guarded("min", tuple)(_extreme("min", -1)),
-    "max": guarded("max", tuple)(_extreme("max", 1)),
-    "sum": guarded("sum", tuple)(_sum),
+    "isSorted": _of("isSorted", ORDERED)(_is_sorted),
+    "min": _of("min", ORDERED)(_extreme("min", -1)),
+    "max": _of("max", ORDERED)(_extreme("max", 1)),
+    "sum": _of("sum", (int, Uint, float, Duration))(_sum),
     "cel.@mapInsert": _map_insert,
     "optional.of": Optional,
     "optional.ofNonZeroValue": _of_non_zero,
     "optional.none": lambda: NONE,
-    "optional.unwrap": _unwrap,
-    "unwrapOpt": _unwrap,
+    "optional.unwrap": _of("optional.unwrap", (Optional,))(_unwrap),
+    "unwrapOpt": _of("unwrapOpt", (Optional,))(_unwrap),
     "value": guarded("value", Optional)(Optional.get),
     "hasValue": guarded("hasValue", Optional)(lambda optional: optional.has_value),
     "first": guarded("first", tuple)(lambda values: Optional(values[0]) if values else NONE),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -28,6 +29,12 @@ from bayplan.cel.values import (
     itself,
     type_name,
     unsupported,
+)
+
+_NAMED_DOUBLE: Final = re.compile(r"[+-]?inf(?:inity)?|nan", re.IGNORECASE | re.ASCII)
+_DECIMAL_DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_HEXADECIMAL_DOUBLE: Final = re.compile(
+    r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+", re.ASCII
 )
 
 
@@ -182,11 +189,21 @@ def _to_double(value: Value) -> float:
     if type(value) in (int, Uint, float):
         return float(value)
     if type(value) is str:
-        try:
-            return float(value)
-        except ValueError as error:
-            raise _conversion_error(value, "double") from error
+        number = _parsed_double(value)
+        if number is None:
+            raise _conversion_error(value, "double")
+        return number
     raise _no_conversion("double", value)
+
+
+def _parsed_double(text: str) -> float | None:
+    """The number in a text as Go reads it; None if there is none, or one too large for a double."""
+    if _NAMED_DOUBLE.fullmatch(text):
+        return float(text)
+    if _HEXADECIMAL_DOUBLE.fullmatch(text):
+        return float.fromhex(text)
+    number = float(text) if _DECIMAL_DOUBLE.fullmatch(text) else math.inf
+    return None if math.isinf(number) else number
 
 
 def to_string(value: Value) -> str:

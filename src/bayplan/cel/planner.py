@@ -140,7 +140,7 @@ class _Planner:
             case Literal():
                 return _Constant(expr.value)
             case Ident():
-                return self._type(expr) or self._ident(expr.name.removeprefix("."))
+                return self._type(expr) or self._variable(expr)
             case Select():
                 return self._select(expr)
             case Call():
@@ -166,7 +166,10 @@ class _Planner:
             raise _failed_to_plan(f"reference to undefined type: {name}")
         return _Constant(TypeValue(str(name)))
 
-    def _ident(self, name: str) -> _Plan:
+    def _variable(self, expr: Ident) -> _Plan:
+        name = expr.name.removeprefix(".")
+        if type_of(expr).kind == "type":
+            raise _failed_to_plan(f"reference to undefined type: {name}")
         if name in self._bound:
             return Attribute(lambda variables: variables[name].get(), self._metered)
         if name == ACCUMULATOR:

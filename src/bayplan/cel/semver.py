@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import ClassVar, Final
 
 from bayplan.cel.errors import NO_SUCH_OVERLOAD, EvaluationError
-from bayplan.cel.values import MAX_UINT, Comparable, Value
+from bayplan.cel.values import MAX_UINT, Comparable, Value, go_quoted
 
 _DIGITS: Final = re.compile(r"[0-9]*", re.ASCII)
 _ALPHANUMERIC: Final = re.compile(r"[0-9A-Za-z-]*", re.ASCII)
@@ -78,7 +78,7 @@ def normalized_semver(text: str) -> Semver:
 
 
 def _without_leading_zeros(part: str) -> str:
-    if len(part) <= 1:
+    if len(part.encode()) <= 1:
         return part
     stripped = part.lstrip("0")
     return stripped if stripped[:1] in tuple("123456789") else "0" + stripped
@@ -86,14 +86,16 @@ def _without_leading_zeros(part: str) -> str:
 
 def _number(which: str, text: str) -> int:
     if not _DIGITS.fullmatch(text):
-        raise EvaluationError(f"Invalid character(s) found in {which} number {_quoted(text)}")
+        raise EvaluationError(f"Invalid character(s) found in {which} number {go_quoted(text)}")
     if len(text) > 1 and text[0] == "0":
-        raise EvaluationError(f"{which.capitalize()} number must not contain leading zeroes {_quoted(text)}")
+        raise EvaluationError(
+            f"{which.capitalize()} number must not contain leading zeroes {go_quoted(text)}"
+        )
     if not text:
         raise EvaluationError('strconv.ParseUint: parsing "": invalid syntax')
     number = int(text) if len(text) < 21 else MAX_UINT + 1
     if number > MAX_UINT:
-        raise EvaluationError(f"strconv.ParseUint: parsing {_quoted(text)}: value out of range")
+        raise EvaluationError(f"strconv.ParseUint: parsing {go_quoted(text)}: value out of range")
     return number
 
 
@@ -103,10 +105,10 @@ def _prerelease(part: str) -> str:
     if part.isascii() and part.isdigit():
         if len(part) > 1 and part[0] == "0":
             raise EvaluationError(
-                f"Numeric PreRelease version must not contain leading zeroes {_quoted(part)}"
+                f"Numeric PreRelease version must not contain leading zeroes {go_quoted(part)}"
             )
     elif not _ALPHANUMERIC.fullmatch(part):
-        raise EvaluationError(f"Invalid character(s) found in prerelease {_quoted(part)}")
+        raise EvaluationError(f"Invalid character(s) found in prerelease {go_quoted(part)}")
     return part
 
 
@@ -114,8 +116,4 @@ def _check_build(part: str) -> None:
     if not part:
         raise EvaluationError("Build meta data is empty")
     if not _ALPHANUMERIC.fullmatch(part):
-        raise EvaluationError(f"Invalid character(s) found in build meta data {_quoted(part)}")
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        raise EvaluationError(f"Invalid character(s) found in build meta data {go_quoted(part)}")

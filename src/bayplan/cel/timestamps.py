@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from bayplan.cel.errors import EvaluationError
 from bayplan.cel.values import MAX_INT, MIN_INT, Duration, Timestamp
 
+ZERO: Final = Timestamp(datetime(1, 1, 1, tzinfo=UTC))
+"""Go's zero time."""
 _UNITS: Final = {
     "ns": 1,
     "us": 10**3,
@@ -21,10 +24,8 @@ _UNITS: Final = {
     "h": 3600 * 10**9,
 }
 _PART: Final = re.compile(r"(\d*)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_TIME: Final = re.compile(
-    r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
-)
-_OFFSET: Final = re.compile(r"([+-]?)(\d\d):(\d\d)", re.ASCII)
+_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_OFFSET: Final = re.compile(r"([+-]?)(\d+):(\d+)", re.ASCII)
 
 
 def parse_duration(text: str) -> Duration:
@@ -44,9 +45,10 @@ def parse_duration(text: str) -> Duration:
         fraction = found[2] or ""
         total += int((found[1] or "0") + fraction) * _UNITS[found[3]] // 10 ** len(fraction)
         position = found.end()
-    if not body or (total > MAX_INT):
+    total = -total if text[:1] == "-" else total
+    if not body or not MIN_INT <= total <= MAX_INT:
         raise _conversion_error("google.protobuf.Duration")
-    return Duration(-total if text[0] == "-" else total)
+    return Duration(total)
 
 
 def parse_timestamp(text: str) -> Timestamp:
@@ -59,22 +61,25 @@ def parse_timestamp(text: str) -> Timestamp:
     if found is None:
         raise _conversion_error("google.protobuf.Timestamp")
     fraction = (found[3] or "").ljust(9, "0")[:9]
-    zone = "+00:00" if found[4] in "Zz" else found[4]
+    zone = "+00:00" if found[4] == "Z" else found[4]
     try:
-        time = datetime.fromisoformat(f"{found[1]}T{found[2]}.{fraction[:6]}{zone}").astimezone(UTC)
+        time = datetime.fromisoformat(f"{found[1]}T{found[2]}.{fraction[:6]}{zone}")
+        time.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise _conversion_error("google.protobuf.Timestamp") from error
     return Timestamp(time, int(fraction[6:]))
 
 
 def in_zone(timestamp: Timestamp, zone: str | None) -> datetime:
-    """The time in a zone given by name or as an offset; UTC without one."""
-    if not zone:
-        return timestamp.time
+    """The time in a zone given by name or as an offset; UTC without one. With an offset only its parts are
+    right, not the moment."""
+    utc = timestamp.time.astimezone(UTC)
+    if zone in (None, "", "UTC", "Local"):
+        return utc
     offset = _OFFSET.fullmatch(zone)
     if offset is not None:
         span = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
-        return timestamp.time.astimezone(timezone(-span if offset[1] == "-" else span))
+        return utc - span if offset[1] == "-" else utc + span
     try:
         return timestamp.time.astimezone(ZoneInfo(zone))
     except (ZoneInfoNotFoundError, ValueError) as error:
@@ -100,17 +105,19 @@ def between(one: Timestamp, other: Timestamp) -> Duration:
 
 
 def format_duration(duration: Duration) -> str:
-    """Seconds with as many decimals as needed, as protobuf's JSON writes a duration."""
+    """Seconds, as a double, with as many decimals as it needs."""
     sign = "-" if duration.nanoseconds < 0 else ""
     seconds, nano = divmod(abs(duration.nanoseconds), 10**9)
-    fraction = f".{nano:09d}".rstrip("0").rstrip(".")
-    return f"{sign}{seconds}{fraction}s"
+    text = f"{Decimal(repr(seconds + nano / 1e9)):f}"
+    return f"{sign}{text.removesuffix('.0')}s"
 
 
 def format_timestamp(timestamp: Timestamp) -> str:
     nano = timestamp.time.microsecond * 1000 + timestamp.nanoseconds
     fraction = f".{nano:09d}".rstrip("0").rstrip(".")
-    return f"{timestamp.time:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+    zone = f"{timestamp.time:%z}"
+    shown = "Z" if zone == "+0000" else f"{zone[:3]}:{zone[3:]}"
+    return f"{timestamp.time:%Y-%m-%dT%H:%M:%S}{fraction}{shown}"
 
 
 def _conversion_error(target: str) -> EvaluationError:

@@ -139,6 +139,8 @@ def equal(one: Value, other: Value) -> bool:
     """
     kind, other_kind = type(one), type(other)
     if kind in _NUMBERS:
+        if kind is float or other_kind is float:
+            return other_kind in _NUMBERS and float(one) == float(other)
         return other_kind in _NUMBERS and bool(one == other)
     if kind in _SELF_EQUAL:
         return other_kind is kind and bool(one == other)
@@ -186,6 +188,8 @@ def compare(one: Value, other: Value) -> int:
     if kind in _NUMBERS and other_kind in _NUMBERS:
         if math.isnan(one) or math.isnan(other):
             raise EvaluationError("NaN values cannot be ordered")
+        if kind is float or other_kind is float:
+            one, other = float(one), float(other)
         return int(one > other) - int(one < other)
     key = _ORDER.get(kind)
     if kind is not other_kind or key is None:
