@@ -1,6 +1,6 @@
-"""Asking one plugin alone, and generated clusters to ask it about.
+"""Evaluation of one plugin alone, and generated clusters to evaluate it on.
 
-Answers come back as plain values by node name, so that a test can compare them with a table or with a rule
+Results are plain values by node name, so that a test can compare them with a table or with a rule
 written for one node.
 """
 
@@ -54,22 +54,26 @@ def points(plugin: type[Plugin]) -> set[str]:
 
 
 def registrations(plugin: Plugin) -> list[tuple[str, Action]]:
-    return [(wake.event.resource, wake.event.action) for wake in plugin.events_to_register() or ()]
+    return [
+        (registration.event.resource, registration.event.action)
+        for registration in plugin.events_to_register() or ()
+    ]
 
 
-def wakes(plugin: Plugin, event: tuple[Resource, Action], pod: Pod, old: object, new: object) -> bool:
+def requeues(plugin: Plugin, event: tuple[Resource, Action], pod: Pod, old: object, new: object) -> bool:
     """Whether an event brings a pod back that this plugin rejected."""
     registered = plugin.events_to_register()
     assert registered is not None
     incoming = ClusterEvent(*event)
     return any(
-        wake.event.matches(incoming) and (wake.hint is None or wake.hint(pod, old, new))
-        for wake in registered
+        registration.event.matches(incoming)
+        and (registration.hint is None or registration.hint(pod, old, new))
+        for registration in registered
     )
 
 
-class Asked:
-    """A plugin whose PreFilter and PreScore, where it has them, have been asked about a pod."""
+class Evaluation:
+    """A plugin whose PreFilter and PreScore, where it has them, have been run for a pod."""
 
     def __init__(self, plugin: Plugin, pod: Pod, cluster: Cluster) -> None:
         self.plugin: Any = plugin
@@ -77,16 +81,16 @@ class Asked:
         self.cluster = cluster
         self.nodes = NodeColumns(cluster)
         self.state = CycleState()
-        self.pre_filter: Any = self._ask("pre_filter")
-        self.pre_score: Any = self._ask("pre_score")
+        self.pre_filter: Any = self._run("pre_filter")
+        self.pre_score: Any = self._run("pre_score")
 
-    def _ask(self, method: str) -> Any:
+    def _run(self, method: str) -> Any:
         if not hasattr(self.plugin, method):
             return None
         return getattr(self.plugin, method)(self.state, self.pod, self.nodes)
 
     def statuses(self, view: NodeColumns | None = None) -> list[Status | None]:
-        """What Filter says about each row of a view, None if it says nothing."""
+        """The status of each row of a view, None where Filter does not reject it."""
         view = self.nodes if view is None else view
         if isinstance(self.pre_filter, Status) and self.pre_filter.code is Code.SKIP:
             return [None] * len(view)
@@ -114,7 +118,7 @@ class Asked:
         return [int(score) for score in self.plugin.normalize(self.state, self.pod, self.nodes, scores)]
 
     def statuses_one_by_one(self) -> list[Status | None]:
-        """The same as `statuses`, each row asked about with plain numbers."""
+        """The same as `statuses`, each row evaluated with plain numbers."""
         found: list[Status | None] = []
         for row in range(len(self.nodes)):
             reasons = Reasons(self.plugin.name)
@@ -127,7 +131,7 @@ class Asked:
         return found
 
     def scores_one_by_one(self) -> list[int]:
-        """The same as `scores`, each row asked about with plain numbers."""
+        """The same as `scores`, each row evaluated with plain numbers."""
         scores = [
             self.plugin.score(self.state, self.pod, OneNode(self.cluster, row))
             for row in range(len(self.nodes))
@@ -155,7 +159,7 @@ def suppose(
 
 
 def without(cluster: Cluster, uid: str) -> Hypothesis:
-    """The row of a assigned pod as it would be if the pod were gone."""
+    """The row of an assigned pod as it would be if the pod were gone."""
     (slot,) = (slot for slot, pod in enumerate(cluster.pods.pod) if pod is not None and pod.uid == uid)
     return Hypothesis.on_few_rows(cluster, [cluster.pods.row.cell[slot]], [[(slot, -1)]])
 

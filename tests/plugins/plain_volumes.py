@@ -1,6 +1,6 @@
 """The rules about volumes for one node at a time, as plainly as they can be written.
 
-The plugins answer for all nodes at once and keep indexes; here every question is answered from the objects
+The plugins compute all nodes at once and keep indexes; here every question is answered from the objects
 themselves, by loops. Both must agree.
 """
 

@@ -18,7 +18,7 @@ from .evaluating import points
 
 
 class FakeHandle:
-    """Remembers what was bound, or fails."""
+    """Records what was bound, or fails."""
 
     release = DEFAULT_RELEASE
 
@@ -57,7 +57,7 @@ def test_sends_the_annotations_of_other_plugins() -> None:
 
 
 def test_what_fails_is_left_to_the_scheduler() -> None:
-    """It has to know whether the pod may have been bound all the same."""
+    """It has to find out whether the pod may have been bound all the same."""
     with pytest.raises(UnknownOutcomeError):
         bind(FakeHandle(UnknownOutcomeError("no answer")))
 

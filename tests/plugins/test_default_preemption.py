@@ -1,4 +1,4 @@
-"""A pod that fits nowhere may take the place of others; the search itself is tested in tests/preemption."""
+"""A pod that fits nowhere may preempt others; the search itself is tested in tests/preemption."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bayplan.testing.builders import (
     make_spread,
 )
 
-from .evaluating import points, registrations, wakes
+from .evaluating import points, registrations, requeues
 
 HOST = "kubernetes.io/hostname"
 WEB = {"app": "web"}
@@ -68,7 +68,7 @@ def test_extension_points() -> None:
     assert points(DefaultPreemption) == {"PreEnqueue", "PostFilter"}
 
 
-def test_it_nominates_a_node_and_says_who_has_to_go() -> None:
+def test_it_nominates_a_node_and_names_the_victims() -> None:
     answer = preempt(high(), crowded("4", "3"))
     assert answer.status.code is Code.SUCCESS
     assert answer.nomination == Nomination("n0")
@@ -109,7 +109,7 @@ def cluster_without_room(cluster: Cluster) -> Cluster:
 
 
 @pytest.mark.parametrize("count", [3, 200])
-def test_all_candidates_are_evaluated_unless_the_configuration_says_how_many(count: int) -> None:
+def test_all_candidates_are_evaluated_unless_the_configuration_limits_them(count: int) -> None:
     """The last node is the best, and found however many there are."""
     cluster = crowded(*["4"] * count, priority=50)
     cluster.remove_pod(make_pod(f"low-{count - 1}").uid)
@@ -118,7 +118,7 @@ def test_all_candidates_are_evaluated_unless_the_configuration_says_how_many(cou
 
 
 class Handle:
-    """What the plugin asks of the scheduler: dice, and who is being waited for."""
+    """What the plugin gets from the scheduler: random numbers, and pods that are being evicted."""
 
     log = logging.getLogger("test")
     release = DEFAULT_RELEASE
@@ -132,7 +132,7 @@ class Handle:
         return uid in self.preempting
 
 
-def test_with_a_number_it_takes_the_first_that_helps_from_a_random_place() -> None:
+def test_with_a_limit_it_takes_the_first_that_helps_from_a_random_start() -> None:
     cluster = crowded(*["4"] * 10)
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=0, min_candidate_nodes_absolute=1)
     plugin = DefaultPreemption(args, Handle(cluster))  # type: ignore[arg-type]  # the part of it that is used
@@ -140,8 +140,8 @@ def test_with_a_number_it_takes_the_first_that_helps_from_a_random_place() -> No
     assert len(chosen) > 3
 
 
-def test_affinity_to_pods_that_are_to_go_is_lost_with_them() -> None:
-    """A pod that wants to be near its own victims cannot be helped."""
+def test_affinity_to_victims_is_lost_with_them() -> None:
+    """Preemption does not help a pod with affinity to its own victims."""
     cluster = crowded("4", "")
     near = make_pod_affinity(required=[make_pod_term(HOST, WEB)])
     answer = preempt(high(affinity=near), cluster)
@@ -149,7 +149,7 @@ def test_affinity_to_pods_that_are_to_go_is_lost_with_them() -> None:
     assert "1 node(s) didn't match pod affinity rules" in answer.status.message
 
 
-def test_pods_that_keep_others_away_can_be_evicted() -> None:
+def test_pods_with_anti_affinity_can_be_evicted() -> None:
     cluster = crowded("", "4", priority=200)
     repels = make_pod_affinity(anti_required=[make_pod_term(HOST, {"app": "db"})])
     cluster.add_pod(make_pod("repels", affinity=repels), "n0")
@@ -178,8 +178,8 @@ def test_a_pod_whose_victims_are_being_evicted_waits() -> None:
 
 
 def test_a_deleted_pod_is_left_to_other_plugins() -> None:
-    """It registers for deletions so that it counts as a rejector, and never wakes a pod by itself."""
+    """It registers for deletions so that it counts as a rejector, and never requeues a pod by itself."""
     plugin = DefaultPreemption()
     assert registrations(plugin) == [(Resource.POD, Action.DELETE)]
     gone = make_pod("gone", node="n0")
-    assert not wakes(plugin, (Resource.ASSIGNED_POD, Action.DELETE), make_pod("high"), gone, None)
+    assert not requeues(plugin, (Resource.ASSIGNED_POD, Action.DELETE), make_pod("high"), gone, None)

@@ -50,7 +50,7 @@ ZONED = NodeSelector(
 
 
 class Play:
-    """A cluster to which things happen, and pods that ask for devices there."""
+    """A cluster to which things happen, and pods that request devices there."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -123,7 +123,7 @@ class Play:
         self.plugin.unreserve(state, pod, "")
 
     def schedule(self) -> None:
-        """A pod of some kind, evaluated with and without what is known of such pods."""
+        """A pod of some kind, evaluated with and without cached results."""
         which = self.rng.randrange(len(SPECS))
         self.count += 1
         claim = make_resource_claim(f"c{self.count}", *SPECS[which])

@@ -55,7 +55,7 @@ from bayplan.testing.builders import (
     make_resource_slice,
 )
 
-from .evaluating import UNRESOLVABLE, Asked, points, registrations, wakes
+from .evaluating import UNRESOLVABLE, Evaluation, points, registrations, requeues
 
 CLAIM_EVENT = (Resource.RESOURCE_CLAIM, Action.UPDATE)
 CLAIMS_MADE = (Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
@@ -105,21 +105,25 @@ def plugin_on(cluster: Cluster) -> DynamicResources:
     return DynamicResources(handle=CoreHandle(cluster))
 
 
-def asked(pod: Pod, cluster: Cluster) -> Asked:
-    return Asked(plugin_on(cluster), pod, cluster)
+def evaluate(pod: Pod, cluster: Cluster) -> Evaluation:
+    return Evaluation(plugin_on(cluster), pod, cluster)
 
 
-def post_filter(asked: Asked, reason: str = "", pre_filtered: frozenset[str] | None = None) -> Status:
-    """What PostFilter says where every node was rejected for this reason."""
+def post_filter(
+    evaluation: Evaluation, reason: str = "", pre_filtered: frozenset[str] | None = None
+) -> Status:
+    """The status of PostFilter where every node was rejected for this reason."""
     rejected = unresolvable(reason).by("DynamicResources")
-    rows = asked.nodes.rows
+    rows = evaluation.nodes.rows
     diagnosis = SimpleNamespace(statuses=lambda: [(rejected, rows)])
     outcome = SimpleNamespace(
         pre_filtered={"DynamicResources"} if pre_filtered is None else pre_filtered,
         diagnosis=diagnosis,
-        cluster=asked.cluster,
+        cluster=evaluation.cluster,
     )
-    status: Status = asked.plugin.post_filter(asked.state, asked.pod, cast(FilterOutcome, outcome)).status
+    status: Status = evaluation.plugin.post_filter(
+        evaluation.state, evaluation.pod, cast(FilterOutcome, outcome)
+    ).status
     return status
 
 
@@ -166,11 +170,11 @@ def test_hint_on_deleted_claims(deleted: ResourceClaim, expected: bool, keys: ob
     """The waiting pod need not use the claim, nor need its own claims be there."""
     plugin = plugin_on(cluster_with(release=V1_37))
     event = (Resource.RESOURCE_CLAIM, Action.DELETE)
-    assert wakes(plugin, event, templated, deleted, None) is expected
+    assert requeues(plugin, event, templated, deleted, None) is expected
     (registered,) = [one for one in plugin.events_to_register() if one.keys is not None]
     assert registered.keys is not None
     assert registered.keys(deleted, None) == keys
-    assert not wakes(plugin_on(cluster_with()), event, templated, deleted, None)
+    assert not requeues(plugin_on(cluster_with()), event, templated, deleted, None)
 
 
 # Claims of a pod
@@ -194,7 +198,7 @@ def test_hint_on_deleted_claims(deleted: ResourceClaim, expected: bool, keys: ob
             created(templated, "c"),
             [CLAIM],
             "ResourceClaim default/c was not created for Pod default/t (Pod is not owner)",
-            id="of somebody else",
+            id="of another owner",
         ),
         pytest.param(
             created(templated, "c"),
@@ -241,7 +245,7 @@ def test_a_pod_waits_for_its_claims(pod: Pod, claims: list[ResourceClaim], probl
 def test_hint_on_claims(pod: Pod, old: ResourceClaim | None, new: ResourceClaim, expected: bool) -> None:
     plugin = plugin_on(cluster_with(CLAIM))
     event = (Resource.RESOURCE_CLAIM, Action.ADD if old is None else Action.UPDATE)
-    assert wakes(plugin, event, pod, old, new) is expected
+    assert requeues(plugin, event, pod, old, new) is expected
 
 
 @pytest.mark.parametrize(
@@ -291,7 +295,7 @@ def test_claims_are_looked_up_again_when_some_have_changed() -> None:
     ],
 )
 def test_hint_on_claims_made_from_templates(pod: Pod, changed: Pod, expected: bool) -> None:
-    assert wakes(plugin_on(cluster_with(CLAIM)), CLAIMS_MADE, pod, changed, changed) is expected
+    assert requeues(plugin_on(cluster_with(CLAIM)), CLAIMS_MADE, pod, changed, changed) is expected
 
 
 # PreFilter and Filter
@@ -322,13 +326,13 @@ def test_hint_on_claims_made_from_templates(pod: Pod, changed: Pod, expected: bo
     ],
 )
 def test_pre_filter_checks_requests(request_: DeviceRequest, answer: Status | None) -> None:
-    assert asked(claiming, cluster_with(make_resource_claim("c", request_))).pre_filter == answer
+    assert evaluate(claiming, cluster_with(make_resource_claim("c", request_))).pre_filter == answer
 
 
 def test_alternatives_whose_feature_is_off() -> None:
     release = DEFAULT_RELEASE.with_gates(DEFAULT_RELEASE.gates - {"DRAPrioritizedList"})
     claim = make_resource_claim("c", make_first_available("r", REQUEST))
-    assert asked(claiming, cluster_with(claim, gpus("a"), release=release)).pre_filter == unresolvable(
+    assert evaluate(claiming, cluster_with(claim, gpus("a"), release=release)).pre_filter == unresolvable(
         "resource claim default/c, request r: has subrequests, but the DRAPrioritizedList feature is disabled"
     )
 
@@ -337,21 +341,21 @@ def test_extended_resources_whose_feature_is_off() -> None:
     served = make_device_class("gpu", extended_resource="example.com/gpu")
     pod = make_pod("e", requests={"example.com/gpu": 1})
     release = DEFAULT_RELEASE.with_gates(DEFAULT_RELEASE.gates - {"DRAExtendedResource"})
-    assert asked(pod, cluster_with(served, gpus("a"), release=release)).pre_filter == SKIP_FOR_SIGNATURE
-    assert asked(pod, cluster_with(served, gpus("a"))).pre_filter is None
+    assert evaluate(pod, cluster_with(served, gpus("a"), release=release)).pre_filter == SKIP_FOR_SIGNATURE
+    assert evaluate(pod, cluster_with(served, gpus("a"))).pre_filter is None
 
 
 def test_pre_filter_leaves_pods_without_claims_alone() -> None:
     cluster = cluster_with()
-    assert asked(plain, cluster).pre_filter is SKIP_FOR_SIGNATURE
-    assert asked(created(templated, None), cluster).pre_filter is SKIP
+    assert evaluate(plain, cluster).pre_filter is SKIP_FOR_SIGNATURE
+    assert evaluate(created(templated, None), cluster).pre_filter is SKIP
 
 
 def test_a_claim_that_another_pod_is_about_to_allocate() -> None:
     cluster = cluster_with(CLAIM)
     put_in_flight(cluster.objects, CLAIM.uid, ALLOCATED)
     expected = unresolvable("resource claim default/c is in the process of being allocated")
-    assert asked(claiming, cluster).pre_filter == expected
+    assert evaluate(claiming, cluster).pre_filter == expected
 
 
 def test_an_allocation_with_a_malformed_selector_is_an_error() -> None:
@@ -363,7 +367,7 @@ def test_an_allocation_with_a_malformed_selector_is_an_error() -> None:
     claim = make_resource_claim(
         "c", REQUEST, allocated=[make_allocated_device("gpu-0", "a")], node_selector=broken
     )
-    answer = asked(claiming, cluster_with(claim)).pre_filter
+    answer = evaluate(claiming, cluster_with(claim)).pre_filter
     assert answer.code is Code.ERROR
     assert "Near" in answer.message
 
@@ -405,7 +409,7 @@ def test_an_allocation_with_a_malformed_selector_is_an_error() -> None:
 )
 def test_nodes_without_devices_are_rejected(objects: list[Object], rejected: dict[str, str]) -> None:
     expected = {name: (UNRESOLVABLE, (reason,)) for name, reason in rejected.items()}
-    assert asked(claiming, cluster_with(*objects)).rejected() == expected
+    assert evaluate(claiming, cluster_with(*objects)).rejected() == expected
 
 
 @pytest.mark.parametrize(
@@ -428,7 +432,7 @@ def test_a_selector_that_cannot_be_evaluated_is_an_error_that_names_the_claim(
     for name in ("c", "d"):
         cluster.objects.put(make_resource_claim(name, make_device_request("gpu", "gpu", selector)))
         entry = PodResourceClaim(name="gpu", resource_claim_name=name)
-        one = asked(make_pod(name, resource_claims=(entry,)), cluster)
+        one = evaluate(make_pod(name, resource_claims=(entry,)), cluster)
         one.state = CycleState(state.signature)
         one.plugin.pre_filter(one.state, one.pod, one.nodes)
         (status,) = [status for status in one.statuses() if status is not None and status.code is Code.ERROR]
@@ -451,7 +455,7 @@ def test_alternatives_are_scored_in_order() -> None:
             ),
         ),
     )
-    found = asked(claiming, cluster)
+    found = evaluate(claiming, cluster)
     assert found.rejected() == {}
     assert (found.scores(), found.normalized()) == ([7, 8], [87, 100])
     assert not found.plugin.has_uniform_score(found.state, found.pod)
@@ -459,7 +463,7 @@ def test_alternatives_are_scored_in_order() -> None:
 
 def test_every_node_scores_nothing_without_alternatives() -> None:
     for pod in (plain, claiming):
-        found = asked(pod, cluster_with(CLAIM, gpus("a"), gpus("b")))
+        found = evaluate(pod, cluster_with(CLAIM, gpus("a"), gpus("b")))
         found.statuses()
         assert (found.scores(), found.normalized()) == ([0, 0], [0, 0])
         assert found.plugin.has_uniform_score(found.state, pod)
@@ -469,8 +473,8 @@ def test_every_node_scores_nothing_without_alternatives() -> None:
 
 
 def test_post_filter_misses_what_pre_filter_did_not_leave() -> None:
-    """Where an earlier PreFilter ended the attempt; upstream reports it as an error, and so do we."""
-    found = asked(plain, cluster_with())
+    """Where an earlier PreFilter ended the attempt; upstream reports it as an error."""
+    found = evaluate(plain, cluster_with())
     assert post_filter(found, pre_filtered=frozenset({"NodeAffinity"})) == failure("not found")
     assert post_filter(found) == unschedulable("no new claims to deallocate")
 
@@ -478,7 +482,7 @@ def test_post_filter_misses_what_pre_filter_did_not_leave() -> None:
 @pytest.mark.parametrize(
     ("reserved_for", "text"),
     [
-        pytest.param([], "deallocation of ResourceClaim completed", id="nobody's"),
+        pytest.param([], "deallocation of ResourceClaim completed", id="reserved for no pod"),
         pytest.param([claiming.uid], "deallocation of ResourceClaim completed", id="its own"),
         pytest.param(["other"], "still not schedulable", id="used by another pod"),
     ],
@@ -491,12 +495,12 @@ def test_post_filter_frees_an_unavailable_claim(reserved_for: list[str], text: s
         node_selector=NodeSelector(),
         reserved_for=reserved_for,
     )
-    found = asked(claiming, cluster_with(claim))
+    found = evaluate(claiming, cluster_with(claim))
     assert post_filter(found, "resourceclaim not available on the node") == unschedulable(text)
 
 
-def test_post_filter_of_v1_37_says_only_what_it_did() -> None:
-    assert post_filter(asked(plain, cluster_with(release=V1_37))) == unschedulable()
+def test_post_filter_of_v1_37_reports_only_what_it_did() -> None:
+    assert post_filter(evaluate(plain, cluster_with(release=V1_37))) == unschedulable()
     claims = {
         name: make_resource_claim(
             "c",
@@ -508,18 +512,18 @@ def test_post_filter_of_v1_37_says_only_what_it_did() -> None:
         for name in ("other", claiming.uid)
     }
     reason = "resourceclaim not available on the node"
-    found = asked(claiming, cluster_with(claims["other"], release=V1_37))
+    found = evaluate(claiming, cluster_with(claims["other"], release=V1_37))
     assert post_filter(found, reason) == unschedulable()
-    found = asked(claiming, cluster_with(claims[claiming.uid], release=V1_37))
+    found = evaluate(claiming, cluster_with(claims[claiming.uid], release=V1_37))
     assert post_filter(found, reason) == unschedulable("deallocation of ResourceClaim completed")
 
 
-def test_post_filter_frees_only_claims_that_were_looked_at() -> None:
+def test_post_filter_frees_only_claims_that_were_evaluated() -> None:
     """Where earlier filters rejected every node, DynamicResources rejected none."""
     claim = make_resource_claim(
         "c", REQUEST, allocated=[make_allocated_device("gpu-0", "x")], node_selector=NodeSelector()
     )
-    assert post_filter(asked(claiming, cluster_with(claim))) == unschedulable("still not schedulable")
+    assert post_filter(evaluate(claiming, cluster_with(claim))) == unschedulable("still not schedulable")
 
 
 # Reserve
@@ -528,18 +532,18 @@ def test_post_filter_frees_only_claims_that_were_looked_at() -> None:
 def test_reserve_keeps_devices_from_others_until_unreserve() -> None:
     cluster = cluster_with(CLAIM, gpus("a"), gpus("b"), make_resource_claim("d", REQUEST))
     other = make_pod("o", resource_claims=(PodResourceClaim(name="gpu", resource_claim_name="d"),))
-    found = asked(claiming, cluster)
+    found = evaluate(claiming, cluster)
     assert found.plugin.reserve(found.state, claiming, "a") is None
     assert is_in_flight(cluster.objects, CLAIM.uid)
-    assert list(asked(other, cluster).rejected()) == ["a"]
+    assert list(evaluate(other, cluster).rejected()) == ["a"]
     found.plugin.unreserve(found.state, claiming, "a")
     assert not is_in_flight(cluster.objects, CLAIM.uid)
-    assert asked(other, cluster).rejected() == {}
+    assert evaluate(other, cluster).rejected() == {}
 
 
 def test_reserve_of_v1_37_needs_the_claim() -> None:
     cluster = cluster_with(CLAIM, gpus("a"), release=V1_37)
-    found = asked(claiming, cluster)
+    found = evaluate(claiming, cluster)
     cluster.objects.remove(CLAIM)
     assert found.plugin.reserve(found.state, claiming, "a") == failure(
         "internal error, couldn't signal allocation for claim c: look up assumed claim default/c, "
@@ -564,7 +568,7 @@ def test_every_share_of_a_device_has_an_id_of_its_own() -> None:
     ids = set()
     for name in ("c", "d"):
         entry = PodResourceClaim(name="gpu", resource_claim_name=name)
-        found = asked(make_pod(name, resource_claims=(entry,)), cluster)
+        found = evaluate(make_pod(name, resource_claims=(entry,)), cluster)
         found.plugin.reserve(found.state, found.pod, "a")
         (planned,) = found.state.read("DynamicResources").plan.claims
         ids.add(planned.allocation.devices.results[0].share_id)
@@ -627,7 +631,7 @@ def test_a_left_over_claim_is_deleted_first() -> None:
         replace(claim, metadata=meta),
         gpus("a"),
     )
-    found = asked(pod, cluster)
+    found = evaluate(pod, cluster)
     reason = (UNRESOLVABLE, ("cannot schedule extended resource claim",))
     assert found.rejected() == dict.fromkeys("ab", reason)
     assert post_filter(found) == unschedulable("deletion of ResourceClaim completed")
@@ -637,11 +641,11 @@ def test_a_resource_that_nothing_offers() -> None:
     pod = make_pod("p", requests={"example.com/gpu": 1, "example.com/nic": 1})
     cluster = cluster_with(make_device_class("gpu", extended_resource="example.com/gpu"), gpus("a"))
     reason = (UNRESOLVABLE, ("cannot fit resource",))
-    assert asked(pod, cluster).rejected() == dict.fromkeys("ab", reason)
+    assert evaluate(pod, cluster).rejected() == dict.fromkeys("ab", reason)
 
 
 def test_status_of_claims_is_compared_by_value() -> None:
     """The hint must not take an equal status for a change."""
     same = make_resource_claim("c", REQUEST)
     assert same.status == ResourceClaimStatus()
-    assert not wakes(plugin_on(cluster_with(CLAIM)), CLAIM_EVENT, claiming, CLAIM, same)
+    assert not requeues(plugin_on(cluster_with(CLAIM)), CLAIM_EVENT, claiming, CLAIM, same)

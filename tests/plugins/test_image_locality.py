@@ -14,7 +14,7 @@ from bayplan.plugin.storage import Volume
 from bayplan.plugins.image_locality import ImageLocality
 from bayplan.testing.builders import make_container, make_node, make_pod
 
-from .evaluating import Asked, few_rows, make_cluster, points
+from .evaluating import Evaluation, few_rows, make_cluster, points
 
 MIB = 1024 * 1024
 
@@ -36,7 +36,7 @@ def test_its_points_are_upstreams() -> None:
 @pytest.mark.parametrize(
     ("pod", "on_nodes", "scores"),
     [
-        pytest.param(using("a"), [{}, {}], [0, 0], id="nobody has it"),
+        pytest.param(using("a"), [{}, {}], [0, 0], id="no node has it"),
         pytest.param(
             using("a", "b"), [{"a:latest": 250}, {}], [5, 0], id="one of two containers, on one of two nodes"
         ),
@@ -79,15 +79,15 @@ def test_score(pod: Pod, on_nodes: list[dict[str, int]], scores: list[int]) -> N
         make_node(f"n{i}", images={name: size * MIB for name, size in images.items()})
         for i, images in enumerate(on_nodes)
     )
-    assert Asked(ImageLocality(), pod, cluster).scores() == scores
+    assert Evaluation(ImageLocality(), pod, cluster).scores() == scores
 
 
-def test_nodes_that_come_and_go_change_the_share() -> None:
+def test_added_and_removed_nodes_change_the_share() -> None:
     cluster = make_cluster([make_node("a", images={"x:1": 1000 * MIB}), make_node("b")])
-    asked = Asked(ImageLocality(), using("x:1"), cluster)
-    before = asked.scores()
+    evaluation = Evaluation(ImageLocality(), using("x:1"), cluster)
+    before = evaluation.scores()
     cluster.remove_node("b")
-    assert (before, asked.scores()) == ([48, 0], [100, 0])
+    assert (before, evaluation.scores()) == ([48, 0], [100, 0])
 
 
 images = st.dictionaries(st.sampled_from(["a:latest", "b:latest", "c:1"]), st.integers(0, 3 * 10**9))
@@ -107,7 +107,7 @@ def test_columns_agree_with_a_plain_rule(
 ) -> None:
     cluster = make_cluster(make_node(f"n{i}", images=own) for i, own in enumerate(on_nodes))
     pod = using(*main, init=tuple(init), volumes=tuple(volumes))
-    asked = Asked(ImageLocality(), pod, cluster)
+    evaluation = Evaluation(ImageLocality(), pod, cluster)
 
     def score(own: dict[str, int]) -> int:
         sizes = 0
@@ -119,7 +119,7 @@ def test_columns_agree_with_a_plain_rule(
         return 100 * (min(max(sizes, least), most) - least) // (most - least)
 
     expected = [score(own) for own in on_nodes]
-    assert asked.scores() == expected
+    assert evaluation.scores() == expected
     rows = data.draw(few_rows(len(on_nodes)))
-    few = asked.plugin.score(asked.state, pod, NodeColumns(cluster, np.array(rows)))
+    few = evaluation.plugin.score(evaluation.state, pod, NodeColumns(cluster, np.array(rows)))
     assert few.tolist() == [expected[row] for row in rows]

@@ -21,7 +21,7 @@ from bayplan.plugin.node_affinity import (
 from bayplan.plugins.node_affinity import REASON_ADDED, REASON_CONFLICT, REASON_POD, NodeAffinity
 from bayplan.testing.builders import make_expression, make_node, make_node_affinity, make_node_term, make_pod
 
-from .evaluating import UNRESOLVABLE, Asked, few_rows, make_cluster, points, registrations, wakes
+from .evaluating import UNRESOLVABLE, Evaluation, few_rows, make_cluster, points, registrations, requeues
 
 NODE_CHANGE = (Resource.NODE, Action.UPDATE_NODE_LABEL)
 POD_REJECTED = (UNRESOLVABLE, (REASON_POD,))
@@ -34,7 +34,7 @@ empty = make_node_term()
 
 
 def named(*names: str, operator: str = "In") -> NodeSelectorTerm:
-    """A term that asks for nodes by name, one requirement a name."""
+    """A term that requires nodes by name, one requirement a name."""
     return make_node_term(fields=[make_expression("metadata.name", operator, name) for name in names])
 
 
@@ -52,7 +52,7 @@ def test_its_points_are_upstreams() -> None:
 @pytest.mark.parametrize(
     ("affinity", "answer"),
     [
-        pytest.param(None, SKIP, id="nothing is asked for"),
+        pytest.param(None, SKIP, id="nothing is required"),
         pytest.param(make_node_affinity(preferred=[(1, ssd)]), SKIP, id="only preferences"),
         pytest.param(make_node_affinity(ssd), None, id="by label"),
         pytest.param(make_node_affinity(named("a")), NodeNames(frozenset({"a"})), id="by name"),
@@ -78,8 +78,8 @@ def test_its_points_are_upstreams() -> None:
     ],
 )
 def test_pre_filter(affinity: Affinity | None, answer: object) -> None:
-    asked = Asked(NodeAffinity(), make_pod(affinity=affinity), make_cluster([make_node("a")]))
-    assert asked.pre_filter == answer
+    evaluation = Evaluation(NodeAffinity(), make_pod(affinity=affinity), make_cluster([make_node("a")]))
+    assert evaluation.pre_filter == answer
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ def test_pre_filter(affinity: Affinity | None, answer: object) -> None:
         pytest.param({}, NodeAffinity(), None, id="an empty node selector is one, too"),
         pytest.param(None, adding(ssd), None, id="the profile requires something"),
         pytest.param(None, adding(preferred=[(1, ssd)]), SKIP, id="the profile only prefers something"),
-        pytest.param(None, adding(named("a")), None, id="names that the profile asks for do not narrow"),
+        pytest.param(None, adding(named("a")), None, id="names that the profile requires do not narrow"),
     ],
 )
 def test_pre_filter_without_affinity(
     node_selector: dict[str, str] | None, plugin: NodeAffinity, answer: object
 ) -> None:
-    asked = Asked(plugin, make_pod(node_selector=node_selector), make_cluster([make_node("a")]))
-    assert asked.pre_filter == answer
+    evaluation = Evaluation(plugin, make_pod(node_selector=node_selector), make_cluster([make_node("a")]))
+    assert evaluation.pre_filter == answer
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_filter(node_selector: dict[str, str] | None, required: list[NodeSelecto
     affinity = make_node_affinity(*required) if required else None
     pod = make_pod(node_selector=node_selector, affinity=affinity)
     cluster = make_cluster([make_node("n", labels={"disk": "ssd", "zone": "b"})])
-    assert Asked(NodeAffinity(), pod, cluster).rejected() == ({} if fits else {"n": POD_REJECTED})
+    assert Evaluation(NodeAffinity(), pod, cluster).rejected() == ({} if fits else {"n": POD_REJECTED})
 
 
 def test_what_the_profile_adds_is_evaluated_first() -> None:
@@ -134,8 +134,8 @@ def test_what_the_profile_adds_is_evaluated_first() -> None:
             make_node("neither"),
         ]
     )
-    asked = Asked(adding(zone_a), make_pod(node_selector={"disk": "ssd"}), cluster)
-    assert asked.rejected() == {
+    evaluation = Evaluation(adding(zone_a), make_pod(node_selector={"disk": "ssd"}), cluster)
+    assert evaluation.rejected() == {
         "pod's": ADDED_REJECTED,
         "profile's": POD_REJECTED,
         "neither": ADDED_REJECTED,
@@ -157,13 +157,13 @@ def test_pre_score(
     plugin: NodeAffinity, preferred: list[tuple[int, NodeSelectorTerm]], code: Code | None
 ) -> None:
     pod = make_pod(affinity=make_node_affinity(preferred=preferred))
-    answer = Asked(plugin, pod, make_cluster([make_node("a")])).pre_score
+    answer = Evaluation(plugin, pod, make_cluster([make_node("a")])).pre_score
     assert (None if answer is None else answer.code) == code
 
 
-def test_an_error_in_a_preference_says_where_it_is() -> None:
+def test_an_error_in_a_preference_names_its_position() -> None:
     pod = make_pod(affinity=make_node_affinity(preferred=[(1, ssd), (1, broken)]))
-    assert Asked(NodeAffinity(), pod, make_cluster([make_node("a")])).pre_score.message == (
+    assert Evaluation(NodeAffinity(), pod, make_cluster([make_node("a")])).pre_score.message == (
         '[1].matchExpressions[0].operator: Unsupported value: "Like": supported values: '
         '"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"'
     )
@@ -178,8 +178,8 @@ def test_score_adds_the_weights_of_pod_and_profile() -> None:
         ]
     )
     pod = make_pod(affinity=make_node_affinity(preferred=[(5, ssd), (2, zone_a)]))
-    asked = Asked(adding(preferred=[(3, zone_a)]), pod, cluster)
-    assert (asked.scores(), asked.normalized()) == ([10, 5, 0], [100, 50, 0])
+    evaluation = Evaluation(adding(preferred=[(3, zone_a)]), pod, cluster)
+    assert (evaluation.scores(), evaluation.normalized()) == ([10, 5, 0], [100, 50, 0])
 
 
 expressions = st.one_of(
@@ -222,13 +222,13 @@ def test_columns_agree_with_a_plain_rule(
 ) -> None:
     cluster = make_cluster(make_node(f"n{i}", labels=own) for i, own in enumerate(on_nodes))
     pod = make_pod(node_selector=node_selector, affinity=make_node_affinity(*terms) if terms else None)
-    asked = Asked(NodeAffinity(), pod, cluster)
+    evaluation = Evaluation(NodeAffinity(), pod, cluster)
     required = required_node_affinity(pod)
     expected = [required.matches(own, f"n{i}") for i, own in enumerate(on_nodes)]
-    assert [status is None for status in asked.statuses()] == expected
+    assert [status is None for status in evaluation.statuses()] == expected
 
     rows = data.draw(few_rows(len(on_nodes)))
-    few = asked.statuses(NodeColumns(cluster, np.array(rows)))
+    few = evaluation.statuses(NodeColumns(cluster, np.array(rows)))
     assert [status is None for status in few] == [expected[row] for row in rows]
 
 
@@ -242,14 +242,14 @@ def test_scores_agree_with_a_plain_rule(
 ) -> None:
     cluster = make_cluster(make_node(f"n{i}", labels=own) for i, own in enumerate(on_nodes))
     pod = make_pod(affinity=make_node_affinity(preferred=preferred))
-    asked = Asked(NodeAffinity(), pod, cluster)
-    if asked.pre_score is not None:
-        assert asked.pre_score.code is Code.ERROR
+    evaluation = Evaluation(NodeAffinity(), pod, cluster)
+    if evaluation.pre_score is not None:
+        assert evaluation.pre_score.code is Code.ERROR
         return
     assert pod.spec.affinity is not None
     assert pod.spec.affinity.node_affinity is not None
     preferences = compile_preferred(pod.spec.affinity.node_affinity.preferred)
-    assert asked.scores() == [
+    assert evaluation.scores() == [
         sum(p.weight for p in preferences if term_matches(p.term, own, f"n{i}"))
         for i, own in enumerate(on_nodes)
     ]
@@ -269,7 +269,7 @@ def test_hint(old: dict[str, str] | None, new: dict[str, str], expected: bool) -
     pod = make_pod(affinity=make_node_affinity(ssd))
     before = None if old is None else make_node("n", labels=old)
     event = (Resource.NODE, Action.ADD) if old is None else NODE_CHANGE
-    assert wakes(NodeAffinity(), event, pod, before, make_node("n", labels=new)) is expected
+    assert requeues(NodeAffinity(), event, pod, before, make_node("n", labels=new)) is expected
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_hint(old: dict[str, str] | None, new: dict[str, str], expected: bool) -
 def test_hint_with_added_affinity(old: dict[str, str], new: dict[str, str], expected: bool) -> None:
     pod = make_pod(affinity=make_node_affinity(ssd))
     nodes = make_node("n", labels=old), make_node("n", labels=new)
-    assert wakes(adding(zone_a), NODE_CHANGE, pod, *nodes) is expected
+    assert requeues(adding(zone_a), NODE_CHANGE, pod, *nodes) is expected
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_hint_where_a_term_does_not_parse(
 ) -> None:
     pod = make_pod(node_selector=node_selector, affinity=make_node_affinity(*required))
     nodes = make_node("n", labels={"disk": "ssd"}), make_node("n", labels={"disk": "ssd", "x": "y"})
-    assert wakes(NodeAffinity(), NODE_CHANGE, pod, *nodes) is expected
+    assert requeues(NodeAffinity(), NODE_CHANGE, pod, *nodes) is expected
 
 
 def test_registrations() -> None:

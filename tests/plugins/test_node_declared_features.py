@@ -1,4 +1,4 @@
-"""NodeDeclaredFeatures: pods go where the kubelet has what they make use of."""
+"""NodeDeclaredFeatures: pods fit where the kubelet has the features that they use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bayplan.plugin import SKIP, Action, Pod, Resource
 from bayplan.plugins.node_declared_features import REASON, NodeDeclaredFeatures, required_features
 from bayplan.testing.builders import make_container, make_node, make_pod
 
-from .evaluating import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
+from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 
 RESTART = "RestartAllContainersOnContainerExits"
 USERS = "UserNamespacesHostNetworkSupport"
@@ -57,7 +57,7 @@ def test_required_features(pod: Pod, required: set[str]) -> None:
 
 
 def test_a_pod_that_needs_nothing_is_skipped() -> None:
-    assert Asked(NodeDeclaredFeatures(), make_pod(), make_cluster([make_node("n")])).pre_filter is SKIP
+    assert Evaluation(NodeDeclaredFeatures(), make_pod(), make_cluster([make_node("n")])).pre_filter is SKIP
 
 
 @settings(max_examples=30, deadline=None)
@@ -68,7 +68,7 @@ def test_all_required_features_must_be_declared(declared: list[set[str]], both: 
     )
     pod = restarting(host_network=both, host_users=False)
     required = {RESTART, USERS} if both else {RESTART}
-    assert Asked(NodeDeclaredFeatures(), pod, cluster).rejected() == {
+    assert Evaluation(NodeDeclaredFeatures(), pod, cluster).rejected() == {
         f"n{i}": (UNRESOLVABLE, (REASON,)) for i, own in enumerate(declared) if not required <= own
     }
 
@@ -86,7 +86,7 @@ def test_hint_on_nodes(old: list[str] | None, new: list[str], expected: bool) ->
     before = None if old is None else make_node("n", declared_features=old)
     event = (Resource.NODE, Action.ADD) if old is None else NODE_CHANGE
     after = make_node("n", declared_features=new)
-    assert wakes(NodeDeclaredFeatures(), event, restarting(), before, after) is expected
+    assert requeues(NodeDeclaredFeatures(), event, restarting(), before, after) is expected
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_hint_on_nodes(old: list[str] | None, new: list[str], expected: bool) ->
     ],
 )
 def test_hint_on_pods(old: Pod, new: Pod, expected: bool) -> None:
-    assert wakes(NodeDeclaredFeatures(), POD_CHANGE, restarting(), old, new) is expected
+    assert requeues(NodeDeclaredFeatures(), POD_CHANGE, restarting(), old, new) is expected
 
 
 def test_registrations() -> None:

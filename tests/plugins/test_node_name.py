@@ -1,4 +1,4 @@
-"""NodeName: a pod that names its node goes nowhere else."""
+"""NodeName: a pod that names its node fits on no other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bayplan.plugin import Action, NodeColumns, Resource
 from bayplan.plugins.node_name import REASON, NodeName
 from bayplan.testing.builders import make_node, make_pod
 
-from .evaluating import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
+from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 
 REJECTED = (UNRESOLVABLE, (REASON,))
 
@@ -28,19 +28,21 @@ def test_its_points_are_upstreams() -> None:
     ],
 )
 def test_filter(node_name: str, rejected: list[str]) -> None:
-    asked = Asked(NodeName(), make_pod(node=node_name), make_cluster([make_node("a"), make_node("b")]))
-    assert asked.rejected() == dict.fromkeys(rejected, REJECTED)
+    evaluation = Evaluation(
+        NodeName(), make_pod(node=node_name), make_cluster([make_node("a"), make_node("b")])
+    )
+    assert evaluation.rejected() == dict.fromkeys(rejected, REJECTED)
 
 
 def test_some_rows_are_evaluated_like_all() -> None:
     cluster = make_cluster([make_node(name) for name in "abcd"])
-    asked = Asked(NodeName(), make_pod(node="c"), cluster)
-    few = asked.statuses(NodeColumns(cluster, np.array([2, 0])))
+    evaluation = Evaluation(NodeName(), make_pod(node="c"), cluster)
+    few = evaluation.statuses(NodeColumns(cluster, np.array([2, 0])))
     assert [status is None for status in few] == [True, False]
 
 
 def test_any_new_node_requeues() -> None:
-    assert wakes(NodeName(), (Resource.NODE, Action.ADD), make_pod(node="a"), None, make_node("b"))
+    assert requeues(NodeName(), (Resource.NODE, Action.ADD), make_pod(node="a"), None, make_node("b"))
 
 
 def test_registrations() -> None:

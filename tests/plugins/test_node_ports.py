@@ -15,12 +15,12 @@ from bayplan.testing.builders import make_container, make_node, make_pod
 
 from .evaluating import (
     UNSCHEDULABLE,
-    Asked,
+    Evaluation,
     few_rows,
     make_cluster,
     points,
     registrations,
-    wakes,
+    requeues,
     without,
 )
 
@@ -48,7 +48,7 @@ def test_its_points_are_upstreams() -> None:
     ],
 )
 def test_pods_without_host_ports_are_skipped(pod: Pod) -> None:
-    assert Asked(NodePorts(), pod, make_cluster([make_node("n")])).pre_filter is SKIP
+    assert Evaluation(NodePorts(), pod, make_cluster([make_node("n")])).pre_filter is SKIP
 
 
 @pytest.mark.parametrize(
@@ -69,23 +69,23 @@ def test_pods_without_host_ports_are_skipped(pod: Pod) -> None:
 def test_filter(wanted: ContainerPort, used: ContainerPort, fits: bool) -> None:
     nodes = [make_node("free"), make_node("used")]
     cluster = make_cluster(nodes, {"used": [make_pod("there", host_ports=[used])]})
-    asked = Asked(NodePorts(), make_pod(host_ports=[wanted]), cluster)
-    assert asked.rejected() == ({} if fits else {"used": REJECTED})
+    evaluation = Evaluation(NodePorts(), make_pod(host_ports=[wanted]), cluster)
+    assert evaluation.rejected() == ({} if fits else {"used": REJECTED})
 
 
 def test_the_port_of_a_sidecar_counts() -> None:
     sidecar = make_container("sidecar", host_ports=[80], sidecar=True)
     cluster = make_cluster([make_node("n")], {"n": [make_pod("there", init_containers=[sidecar])]})
-    asked = Asked(NodePorts(), make_pod(init_containers=[sidecar]), cluster)
-    assert asked.rejected() == {"n": REJECTED}
+    evaluation = Evaluation(NodePorts(), make_pod(init_containers=[sidecar]), cluster)
+    assert evaluation.rejected() == {"n": REJECTED}
 
 
 def test_a_node_fits_if_the_pod_with_the_port_were_gone() -> None:
     there = make_pod("there", host_ports=[80])
     cluster = make_cluster([make_node("n")], {"n": [there, make_pod("other", host_ports=[81])]})
-    asked = Asked(NodePorts(), make_pod(host_ports=[80]), cluster)
+    evaluation = Evaluation(NodePorts(), make_pod(host_ports=[80]), cluster)
     other = make_pod("other").uid
-    rejections = [asked.statuses(without(cluster, uid)) for uid in (there.uid, other)]
+    rejections = [evaluation.statuses(without(cluster, uid)) for uid in (there.uid, other)]
     assert [[status is None for status in row] for row in rejections] == [[True], [False]]
 
 
@@ -114,15 +114,15 @@ def test_columns_agree_with_a_plain_rule(
     }
     cluster = make_cluster([make_node(name) for name in assigned], assigned)
     pod = make_pod(host_ports=wanted)
-    asked = Asked(NodePorts(), pod, cluster)
+    evaluation = Evaluation(NodePorts(), pod, cluster)
     expected = [
         not any(clash(want, use) for want in host_ports(pod) for other in pods for use in host_ports(other))
         for pods in assigned.values()
     ]
-    assert [status is None for status in asked.statuses()] == expected
+    assert [status is None for status in evaluation.statuses()] == expected
 
     rows = data.draw(few_rows(len(on_nodes)))
-    few = asked.statuses(NodeColumns(cluster, np.array(rows)))
+    few = evaluation.statuses(NodeColumns(cluster, np.array(rows)))
     assert [status is None for status in few] == [expected[row] for row in rows]
 
 
@@ -139,12 +139,12 @@ def test_columns_agree_with_a_plain_rule(
     ],
 )
 def test_hint(deleted: Pod, expected: bool) -> None:
-    assert wakes(NodePorts(), POD_DELETED, make_pod(host_ports=[80]), deleted, None) is expected
+    assert requeues(NodePorts(), POD_DELETED, make_pod(host_ports=[80]), deleted, None) is expected
 
 
 def test_any_new_node_requeues() -> None:
     pod = make_pod(host_ports=[80])
-    assert wakes(NodePorts(), (Resource.NODE, Action.ADD), pod, None, make_node("n"))
+    assert requeues(NodePorts(), (Resource.NODE, Action.ADD), pod, None, make_node("n"))
 
 
 def test_registrations() -> None:

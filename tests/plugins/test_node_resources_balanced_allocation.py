@@ -15,7 +15,7 @@ from bayplan.plugins.node_resources_balanced_allocation import NodeResourcesBala
 from bayplan.releases import V1_36
 from bayplan.testing.builders import make_container, make_node, make_pod
 
-from .evaluating import GPU, Asked, make_cluster, points, requests, resource_clusters
+from .evaluating import GPU, Evaluation, make_cluster, points, requests, resource_clusters
 
 
 def balancing(*resources: str) -> NodeResourcesBalancedAllocation:
@@ -33,7 +33,7 @@ def test_its_points_are_upstreams() -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "used", "asked", "score"),
+    ("room", "used", "requested", "score"),
     [
         pytest.param(
             milli(10000, 20000), milli(3000, 0), milli(3000, 5000), 73, id="a little out of balance"
@@ -49,10 +49,10 @@ def test_its_points_are_upstreams() -> None:
     ],
 )
 def test_score_of_cpu_and_memory(
-    room: dict[str, Any], used: dict[str, Any], asked: dict[str, Any], score: int
+    room: dict[str, Any], used: dict[str, Any], requested: dict[str, Any], score: int
 ) -> None:
     cluster = make_cluster([make_node("n", **room)], {"n": [make_pod("there", requests=used)]})
-    found = Asked(NodeResourcesBalancedAllocation(), make_pod(requests=asked), cluster)
+    found = Evaluation(NodeResourcesBalancedAllocation(), make_pod(requests=requested), cluster)
     assert (found.scores(), found.scores_one_by_one()) == ([score], [score])
 
 
@@ -65,33 +65,33 @@ def test_score_of_three_resources(used_gpus: int, score: int) -> None:
         [make_node("n", **milli(3500, 40000, 8))],
         {"n": [make_pod("there", requests=milli(3000, 5000, used_gpus))]},
     )
-    found = Asked(balancing("cpu", "memory", GPU), make_pod(requests=milli(0, 0, 1)), cluster)
+    found = Evaluation(balancing("cpu", "memory", GPU), make_pod(requests=milli(0, 0, 1)), cluster)
     assert (found.scores(), found.scores_one_by_one()) == ([score], [score])
 
 
 @pytest.mark.parametrize(
     ("pod", "skips"),
     [
-        pytest.param(make_pod(), True, id="it asks for nothing"),
-        pytest.param(make_pod(cpu=0, memory=0), True, id="it asks for nothing, explicitly"),
+        pytest.param(make_pod(), True, id="it requests nothing"),
+        pytest.param(make_pod(cpu=0, memory=0), True, id="it requests nothing, explicitly"),
         pytest.param(make_pod(requests={GPU: 1}), True, id="it requests what is not scored"),
-        pytest.param(make_pod(cpu="1m"), False, id="it asks for cpu"),
+        pytest.param(make_pod(cpu="1m"), False, id="it requests cpu"),
         pytest.param(
             make_pod(init_containers=[make_container("init", memory=1)]), False, id="an init container does"
         ),
     ],
 )
-def test_pods_that_ask_for_nothing_are_skipped(pod: Pod, skips: bool) -> None:
-    found = Asked(NodeResourcesBalancedAllocation(), pod, make_cluster([make_node("n")]))
+def test_pods_that_request_nothing_are_skipped(pod: Pod, skips: bool) -> None:
+    found = Evaluation(NodeResourcesBalancedAllocation(), pod, make_cluster([make_node("n")]))
     assert (found.pre_score is SKIP) is skips
 
 
 def expected_score(cluster: Cluster, row: int, pod: Pod, resources: tuple[str, ...]) -> int:
     """The rule for one node, as the specification states it."""
-    asked = V1_36.accounting.balance_requests(pod)
+    requested = V1_36.accounting.balance_requests(pod)
     room, before, after = [], [], []
     for resource in resources:
-        amount = asked.get(resource, 0)
+        amount = requested.get(resource, 0)
         columns = cluster.nodes.resource(resource)
         allocatable, used = int(columns.allocatable.cell[row]), int(columns.requested.cell[row])
         if allocatable and (amount or resource != GPU):
@@ -128,10 +128,10 @@ def expected_score(cluster: Cluster, row: int, pod: Pod, resources: tuple[str, .
     ),
 )
 def test_columns_agree_with_a_plain_rule(
-    cluster: Cluster, asks: dict[str, int], resources: tuple[str, ...]
+    cluster: Cluster, requested: dict[str, int], resources: tuple[str, ...]
 ) -> None:
-    pod = make_pod(requests=asks)
-    found = Asked(balancing(*resources), pod, cluster)
+    pod = make_pod(requests=requested)
+    found = Evaluation(balancing(*resources), pod, cluster)
     if found.pre_score is SKIP:
         assert not any(V1_36.accounting.balance_requests(pod).get(resource) for resource in resources)
         return

@@ -32,14 +32,14 @@ from .evaluating import (
     GPU,
     UNRESOLVABLE,
     UNSCHEDULABLE,
-    Asked,
+    Evaluation,
     few_rows,
     make_cluster,
     points,
     registrations,
     requests,
+    requeues,
     resource_clusters,
-    wakes,
     without,
 )
 
@@ -92,9 +92,9 @@ def test_its_points_are_upstreams() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asks", "rejected"),
+    ("requested", "rejected"),
     [
-        pytest.param({}, None, id="it asks for nothing"),
+        pytest.param({}, None, id="it requests nothing"),
         pytest.param({"cpu": 1, "memory": 10}, None, id="it takes all that is left"),
         pytest.param({"cpu": "1001m"}, (UNSCHEDULABLE, ("Insufficient cpu",)), id="a little too much cpu"),
         pytest.param(
@@ -108,7 +108,7 @@ def test_its_points_are_upstreams() -> None:
         pytest.param(
             {"cpu": 2, "memory": 20, GPU: 2},
             (UNSCHEDULABLE, ("Insufficient cpu", "Insufficient memory", f"Insufficient {GPU}")),
-            id="all shortages are told",
+            id="all shortages are reported",
         ),
         pytest.param({"cpu": 5}, (UNRESOLVABLE, ("Insufficient cpu",)), id="more cpu than the node has"),
         pytest.param(
@@ -126,18 +126,21 @@ def test_its_points_are_upstreams() -> None:
         pytest.param({"cpu": 0, "unknown": 5}, None, id="what scheduling does not count"),
     ],
 )
-def test_filter(asks: dict[str, Any], rejected: tuple[Code, tuple[str, ...]] | None) -> None:
+def test_filter(requested: dict[str, Any], rejected: tuple[Code, tuple[str, ...]] | None) -> None:
     node = make_node("n", cpu=4, memory=100, ephemeral_storage=10, **devices(2))
     there = make_pod("there", requests={"cpu": 3, "memory": 90, "ephemeral-storage": 5, GPU: 1})
-    asked = Asked(NodeResourcesFit(), make_pod(requests=asks), make_cluster([node], {"n": [there]}))
-    assert asked.rejected() == ({} if rejected is None else {"n": rejected})
-    assert asked.statuses_one_by_one() == asked.statuses()
+    evaluation = Evaluation(
+        NodeResourcesFit(), make_pod(requests=requested), make_cluster([node], {"n": [there]})
+    )
+    assert evaluation.rejected() == ({} if rejected is None else {"n": rejected})
+    assert evaluation.statuses_one_by_one() == evaluation.statuses()
 
 
 def test_pods_are_counted() -> None:
     cluster = make_cluster([make_node("full", cpu=1, pods=1)], {"full": [make_pod("there")]})
     found = [
-        Asked(NodeResourcesFit(), make_pod(cpu=cpu), cluster).rejected()["full"] for cpu in (None, "500m", 2)
+        Evaluation(NodeResourcesFit(), make_pod(cpu=cpu), cluster).rejected()["full"]
+        for cpu in (None, "500m", 2)
     ]
     assert found == [
         (UNSCHEDULABLE, ("Too many pods",)),
@@ -146,9 +149,9 @@ def test_pods_are_counted() -> None:
     ]
 
 
-def test_a_pod_that_asks_for_nothing_fits_an_overcommitted_node() -> None:
+def test_a_pod_that_requests_nothing_fits_an_overcommitted_node() -> None:
     cluster = make_cluster([make_node("n", cpu=1)], {"n": [make_pod("there", cpu=2)]})
-    assert Asked(NodeResourcesFit(), make_pod(cpu=0), cluster).rejected() == {}
+    assert Evaluation(NodeResourcesFit(), make_pod(cpu=0), cluster).rejected() == {}
 
 
 @pytest.mark.parametrize(
@@ -163,20 +166,22 @@ def test_a_pod_that_asks_for_nothing_fits_an_overcommitted_node() -> None:
 )
 def test_extended_resources_can_be_ignored(plugin: NodeResourcesFit, fits: bool) -> None:
     cluster = make_cluster([make_node("n")])
-    assert (Asked(plugin, make_pod(requests={GPU: 1}), cluster).rejected() == {}) is fits
+    assert (Evaluation(plugin, make_pod(requests={GPU: 1}), cluster).rejected() == {}) is fits
 
 
 def test_only_extended_resources_can_be_ignored() -> None:
     plugin = fitting(ignored=("cpu", "hugepages-2Mi"))
-    asked = Asked(plugin, make_pod(requests={"cpu": 9, "hugepages-2Mi": 1}), make_cluster([make_node("n")]))
-    assert asked.rejected() == {"n": (UNRESOLVABLE, ("Insufficient cpu", "Insufficient hugepages-2Mi"))}
+    evaluation = Evaluation(
+        plugin, make_pod(requests={"cpu": 9, "hugepages-2Mi": 1}), make_cluster([make_node("n")])
+    )
+    assert evaluation.rejected() == {"n": (UNRESOLVABLE, ("Insufficient cpu", "Insufficient hugepages-2Mi"))}
 
 
 def test_a_node_fits_if_a_pod_there_were_gone() -> None:
     there, small = make_pod("there", cpu=3), make_pod("small", cpu="500m")
     cluster = make_cluster([make_node("n", cpu=4, pods=2)], {"n": [there, small]})
-    asked = Asked(NodeResourcesFit(), make_pod(cpu=2), cluster)
-    rejections = [asked.statuses(without(cluster, pod.uid))[0] for pod in (there, small)]
+    evaluation = Evaluation(NodeResourcesFit(), make_pod(cpu=2), cluster)
+    rejections = [evaluation.statuses(without(cluster, pod.uid))[0] for pod in (there, small)]
     assert [status and status.reasons for status in rejections] == [None, ("Insufficient cpu",)]
 
 
@@ -196,18 +201,20 @@ def expected_status(cluster: Cluster, row: int, pod: Pod) -> tuple[Code, list[st
 
 @settings(max_examples=150, deadline=None)
 @given(resource_clusters(), requests(), st.data())
-def test_filter_agrees_with_a_plain_rule(cluster: Cluster, asks: dict[str, int], data: st.DataObject) -> None:
-    pod = make_pod(requests=asks)
-    asked = Asked(NodeResourcesFit(), pod, cluster)
-    expected = [expected_status(cluster, row, pod) for row in range(len(asked.nodes))]
+def test_filter_agrees_with_a_plain_rule(
+    cluster: Cluster, requested: dict[str, int], data: st.DataObject
+) -> None:
+    pod = make_pod(requests=requested)
+    evaluation = Evaluation(NodeResourcesFit(), pod, cluster)
+    expected = [expected_status(cluster, row, pod) for row in range(len(evaluation.nodes))]
 
     def plain(statuses: list[Any]) -> list[tuple[Code, list[str]] | None]:
         return [None if status is None else (status.code, sorted(status.reasons)) for status in statuses]
 
-    assert plain(asked.statuses()) == expected
-    assert plain(asked.statuses_one_by_one()) == expected
+    assert plain(evaluation.statuses()) == expected
+    assert plain(evaluation.statuses_one_by_one()) == expected
     rows = data.draw(few_rows(len(expected)))
-    few = asked.statuses(NodeColumns(cluster, np.array(rows)))
+    few = evaluation.statuses(NodeColumns(cluster, np.array(rows)))
     assert plain(few) == [expected[row] for row in rows]
 
 
@@ -229,8 +236,8 @@ def test_score(plugin: NodeResourcesFit, score: int) -> None:
     cluster = make_cluster(
         [make_node("n", cpu=4, memory=10000)], {"n": [make_pod("there", cpu=2, memory=3000)]}
     )
-    asked = Asked(plugin, make_pod(cpu=1, memory=2000), cluster)
-    assert (asked.scores(), asked.scores_one_by_one()) == ([score], [score])
+    evaluation = Evaluation(plugin, make_pod(cpu=1, memory=2000), cluster)
+    assert (evaluation.scores(), evaluation.scores_one_by_one()) == ([score], [score])
 
 
 @pytest.mark.parametrize(
@@ -245,34 +252,39 @@ def test_defaults_for_what_is_not_requested(there: dict[str, int], pod: dict[str
     cluster = make_cluster(
         [make_node("n", cpu=1, memory=1000 * 2**20)], {"n": [make_pod("there", requests=there)]}
     )
-    assert Asked(NodeResourcesFit(), make_pod(requests=pod), cluster).scores() == [score]
+    assert Evaluation(NodeResourcesFit(), make_pod(requests=pod), cluster).scores() == [score]
 
 
 def test_requests_of_the_pod_as_a_whole_are_filtered_but_not_scored() -> None:
     """Upstream's scoring of the incoming pod does not see them."""
     whole = ResourceRequirements(requests={"cpu": 5, "memory": 0})
     pod = make_pod(containers=[make_container(cpu=1, memory=0)], resources=whole)
-    asked = Asked(NodeResourcesFit(), pod, make_cluster([make_node("n", cpu=4)]))
-    assert (asked.rejected(), asked.scores()) == ({"n": (UNRESOLVABLE, ("Insufficient cpu",))}, [87])
+    evaluation = Evaluation(NodeResourcesFit(), pod, make_cluster([make_node("n", cpu=4)]))
+    assert (evaluation.rejected(), evaluation.scores()) == (
+        {"n": (UNRESOLVABLE, ("Insufficient cpu",))},
+        [87],
+    )
 
 
 @pytest.mark.parametrize(
-    ("asks", "scores"),
+    ("requested", "scores"),
     [
-        pytest.param({"cpu": 1, "memory": 0}, [75, 75], id="nobody asks for devices, so they do not count"),
+        pytest.param({"cpu": 1, "memory": 0}, [75, 75], id="no pod requests devices, so they do not count"),
         pytest.param({"cpu": 1, "memory": 0, GPU: 1}, [62, 75], id="where there are none they do not count"),
     ],
 )
-def test_special_resources_count_only_where_they_are_wanted(asks: dict[str, int], scores: list[int]) -> None:
+def test_special_resources_count_only_where_they_are_requested(
+    requested: dict[str, int], scores: list[int]
+) -> None:
     plugin = fitting(weights={"cpu": 1, GPU: 1, "pods": 1})
     cluster = make_cluster([make_node("with", cpu=4, **devices(2)), make_node("without", cpu=4)])
-    assert Asked(plugin, make_pod(requests=asks), cluster).scores() == scores
+    assert Evaluation(plugin, make_pod(requests=requested), cluster).scores() == scores
 
 
 def test_no_resource_that_counts_scores_zero() -> None:
     plugin = fitting(weights={GPU: 1})
-    asked = Asked(plugin, make_pod(), make_cluster([make_node("a", **devices(1)), make_node("b")]))
-    assert (asked.scores(), asked.scores_one_by_one()) == ([0, 0], [0, 0])
+    evaluation = Evaluation(plugin, make_pod(), make_cluster([make_node("a", **devices(1)), make_node("b")]))
+    assert (evaluation.scores(), evaluation.scores_one_by_one()) == ([0, 0], [0, 0])
 
 
 @pytest.mark.parametrize(
@@ -295,13 +307,13 @@ def test_broken_linear(curve: list[tuple[int, int]], at: int, value: int) -> Non
 def expected_score(cluster: Cluster, row: int, pod: Pod, args: NodeResourcesFitArgs) -> int:
     """The rule for one node, as the specification states it."""
     strategy = args.scoring_strategy
-    asked = scoring_requests(pod)
+    requested = scoring_requests(pod)
     nodes = cluster.nodes
     nonzero = {"cpu": nodes.nonzero_cpu_milli, "memory": nodes.nonzero_memory_bytes}
     total = weights = 0
     for spec in strategy.resources:
         columns = nodes.resource(spec.name)
-        allocatable, amount = int(columns.allocatable.cell[row]), asked.get(spec.name, 0)
+        allocatable, amount = int(columns.allocatable.cell[row]), requested.get(spec.name, 0)
         if allocatable == 0 or (amount == 0 and spec.name == GPU):
             continue
         want = int(nonzero.get(spec.name, columns.requested).cell[row]) + amount
@@ -344,15 +356,15 @@ def plugins(draw: st.DrawFn) -> NodeResourcesFit:
 @settings(max_examples=200, deadline=None)
 @given(plugins(), resource_clusters(), requests(), st.data())
 def test_score_agrees_with_a_plain_rule(
-    plugin: NodeResourcesFit, cluster: Cluster, asks: dict[str, int], data: st.DataObject
+    plugin: NodeResourcesFit, cluster: Cluster, requested: dict[str, int], data: st.DataObject
 ) -> None:
-    pod = make_pod(requests=asks)
-    asked = Asked(plugin, pod, cluster)
-    expected = [expected_score(cluster, row, pod, plugin.args) for row in range(len(asked.nodes))]
-    assert asked.scores() == expected
-    assert asked.scores_one_by_one() == expected
+    pod = make_pod(requests=requested)
+    evaluation = Evaluation(plugin, pod, cluster)
+    expected = [expected_score(cluster, row, pod, plugin.args) for row in range(len(evaluation.nodes))]
+    assert evaluation.scores() == expected
+    assert evaluation.scores_one_by_one() == expected
     rows = data.draw(few_rows(len(expected)))
-    few = plugin.score(asked.state, pod, NodeColumns(cluster, np.array(rows)))
+    few = plugin.score(evaluation.state, pod, NodeColumns(cluster, np.array(rows)))
     assert few.tolist() == [expected[row] for row in rows]
 
 
@@ -368,7 +380,7 @@ def test_score_agrees_with_a_plain_rule(
     ],
 )
 def test_hint_on_deleted_pods(deleted: Pod, expected: bool) -> None:
-    assert wakes(NodeResourcesFit(), POD_DELETED, make_pod(cpu=1), deleted, None) is expected
+    assert requeues(NodeResourcesFit(), POD_DELETED, make_pod(cpu=1), deleted, None) is expected
 
 
 @pytest.mark.parametrize(
@@ -401,7 +413,7 @@ def test_hint_on_deleted_pods(deleted: Pod, expected: bool) -> None:
 )
 def test_hint_on_pods_that_shrank(old: Pod, new: Pod, expected: bool) -> None:
     waiting = make_pod("p", requests={"cpu": 4, "memory": 0, GPU: 1})
-    assert wakes(NodeResourcesFit(), POD_SHRANK, waiting, old, new) is expected
+    assert requeues(NodeResourcesFit(), POD_SHRANK, waiting, old, new) is expected
 
 
 @pytest.mark.parametrize(
@@ -413,12 +425,12 @@ def test_hint_on_pods_that_shrank(old: Pod, new: Pod, expected: bool) -> None:
     ],
 )
 def test_hint_on_new_nodes(new: Node, expected: bool) -> None:
-    assert wakes(NodeResourcesFit(), NODE_CAME, make_pod(cpu=2), None, new) is expected
+    assert requeues(NodeResourcesFit(), NODE_CAME, make_pod(cpu=2), None, new) is expected
 
 
-def test_hint_on_new_nodes_does_not_know_what_is_ignored() -> None:
+def test_hint_on_new_nodes_counts_ignored_resources() -> None:
     plugin = fitting(ignored=(GPU,))
-    assert not wakes(plugin, NODE_CAME, make_pod(requests={GPU: 1}), None, make_node("n"))
+    assert not requeues(plugin, NODE_CAME, make_pod(requests={GPU: 1}), None, make_node("n"))
 
 
 @pytest.mark.parametrize(
@@ -436,12 +448,12 @@ def test_hint_on_new_nodes_does_not_know_what_is_ignored() -> None:
     ],
 )
 def test_hint_on_nodes_that_changed(old: Node, new: Node, expected: bool) -> None:
-    assert wakes(NodeResourcesFit(), NODE_CHANGED, make_pod(cpu=2), old, new) is expected
+    assert requeues(NodeResourcesFit(), NODE_CHANGED, make_pod(cpu=2), old, new) is expected
 
 
 def test_hint_on_devices_that_came() -> None:
     old, new = make_node("n"), make_node("n", **devices(1))
-    assert wakes(NodeResourcesFit(), NODE_CHANGED, make_pod(requests={GPU: 1}), old, new)
+    assert requeues(NodeResourcesFit(), NODE_CHANGED, make_pod(requests={GPU: 1}), old, new)
 
 
 def device_class(name: str, resource: str | None) -> SimpleNamespace:
@@ -452,7 +464,7 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
 
 
 @pytest.mark.parametrize(
-    ("asks", "old", "new", "expected"),
+    ("requested", "old", "new", "expected"),
     [
         pytest.param(GPU, None, device_class("gpu", GPU), True, id="a class came with the wanted name"),
         pytest.param(IMPLICIT, None, device_class("gpu", None), True, id="its implicit name is wanted"),
@@ -467,9 +479,9 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
         ),
     ],
 )
-def test_hint_on_device_classes(asks: str, old: object, new: object, expected: bool) -> None:
+def test_hint_on_device_classes(requested: str, old: object, new: object, expected: bool) -> None:
     event = (Resource.DEVICE_CLASS, Action.ADD if old is None else Action.UPDATE)
-    assert wakes(NodeResourcesFit(), event, make_pod(requests={asks: 1}), old, new) is expected
+    assert requeues(NodeResourcesFit(), event, make_pod(requests={requested: 1}), old, new) is expected
 
 
 def test_registrations() -> None:

@@ -8,7 +8,7 @@ from bayplan.plugin import Action, Resource, Toleration
 from bayplan.plugins.node_unschedulable import REASON, NodeUnschedulable
 from bayplan.testing.builders import make_node, make_pod, make_toleration
 
-from .evaluating import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
+from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 
 CORDON = "node.kubernetes.io/unschedulable"
 NODE_CHANGE = (Resource.NODE, Action.UPDATE_NODE_TAINT)
@@ -32,8 +32,8 @@ def test_its_points_are_upstreams() -> None:
 )
 def test_filter(tolerations: list[Toleration], fits: bool) -> None:
     cluster = make_cluster([make_node("open"), make_node("cordoned", unschedulable=True)])
-    asked = Asked(NodeUnschedulable(), make_pod(tolerations=tolerations), cluster)
-    assert asked.rejected() == ({} if fits else {"cordoned": (UNRESOLVABLE, (REASON,))})
+    evaluation = Evaluation(NodeUnschedulable(), make_pod(tolerations=tolerations), cluster)
+    assert evaluation.rejected() == ({} if fits else {"cordoned": (UNRESOLVABLE, (REASON,))})
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_hint_on_nodes(old: bool | None, new: bool, expected: bool) -> None:
     before = None if old is None else make_node("n", unschedulable=old)
     event = (Resource.NODE, Action.ADD) if old is None else NODE_CHANGE
     after = make_node("n", unschedulable=new)
-    assert wakes(NodeUnschedulable(), event, make_pod(), before, after) is expected
+    assert requeues(NodeUnschedulable(), event, make_pod(), before, after) is expected
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_hint_on_nodes(old: bool | None, new: bool, expected: bool) -> None:
 def test_hint_on_pods(changed: str, toleration: str, expected: bool) -> None:
     event = (Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
     new = make_pod(changed, tolerations=[make_toleration(toleration)])
-    assert wakes(NodeUnschedulable(), event, make_pod("p"), make_pod(changed), new) is expected
+    assert requeues(NodeUnschedulable(), event, make_pod("p"), make_pod(changed), new) is expected
 
 
 def test_registrations() -> None:

@@ -28,7 +28,7 @@ from bayplan.testing.builders import (
     make_volume_attachment,
 )
 
-from .evaluating import points, registrations, wakes
+from .evaluating import points, registrations, requeues
 from .volume_evaluating import evaluate, filtered, storage_cluster, supposing
 
 DRIVER, OTHER = "csi.example.com", "other.example.com"
@@ -65,7 +65,7 @@ def test_its_points_are_upstreams() -> None:
     ("pod", "skipped"),
     [
         pytest.param(make_pod(), True, id="no volumes"),
-        pytest.param(make_pod(volumes=[Volume(name="config")]), True, id="a volume that nobody attaches"),
+        pytest.param(make_pod(volumes=[Volume(name="config")]), True, id="a volume that is not attached"),
         pytest.param(make_pod(claims=["c"]), False, id="a claim"),
         pytest.param(make_pod(volumes=[scratch()]), False, id="an ephemeral volume"),
         pytest.param(make_pod(volumes=[ebs("vol-1")]), False, id="a volume that has moved to CSI"),
@@ -152,7 +152,9 @@ def test_volumes_are_counted_once_and_by_driver(
         pytest.param(
             make_volume_attachment("x", driver=DRIVER, node="n", volume="z"), True, id="no such volume"
         ),
-        pytest.param(make_volume_attachment("x", driver="", node="n", volume="b"), True, id="by nobody"),
+        pytest.param(
+            make_volume_attachment("x", driver="", node="n", volume="b"), True, id="without a driver"
+        ),
         pytest.param(make_volume_attachment("x", driver=OTHER, node="n", volume="b"), True, id="by another"),
         pytest.param(
             make_volume_attachment("x", driver=DRIVER, node="n", volume="c"),
@@ -226,7 +228,7 @@ BAD_EBS = (
             NOT_FOUND.format("q-scratch"),
             id="an ephemeral volume's claim is not there yet",
         ),
-        pytest.param(make_pod("p", volumes=[scratch()]), Code.ERROR, NOT_OWNER, id="or somebody else's"),
+        pytest.param(make_pod("p", volumes=[scratch()]), Code.ERROR, NOT_OWNER, id="or of another owner"),
         pytest.param(
             make_pod(claims=[""]), Code.ERROR, "PersistentVolumeClaim had no name", id="a claim without name"
         ),
@@ -359,7 +361,7 @@ def test_what_requeues_a_pod(
     event: tuple[Resource, Action], old: Object | None, new: Object | None, helps: bool
 ) -> None:
     pod = make_pod("p", claims=["c"], volumes=[scratch()])
-    assert wakes(NodeVolumeLimits(), event, pod, old, new) is helps
+    assert requeues(NodeVolumeLimits(), event, pod, old, new) is helps
 
 
 @pytest.mark.parametrize(
@@ -368,17 +370,17 @@ def test_what_requeues_a_pod(
         pytest.param(make_pod(claims=["c"]), "any", True, id="any claim may be of that driver"),
         pytest.param(make_pod(volumes=[ebs("vol-1")]), EBS, True, id="an inline volume of that driver"),
         pytest.param(make_pod(volumes=[ebs("vol-1")]), DRIVER, False, id="one of another"),
-        pytest.param(make_pod(volumes=[ebs("aws://z/1")]), DRIVER, True, id="one that nobody can tell"),
+        pytest.param(make_pod(volumes=[ebs("aws://z/1")]), DRIVER, True, id="one whose driver is unknown"),
         pytest.param(
             make_pod(volumes=[Volume(name="f", azure_file=AzureFileVolumeSource())]),
             "file.csi.azure.com",
             True,
             id="one that never counts",
         ),
-        pytest.param(make_pod(volumes=[scratch()]), DRIVER, False, id="ephemeral volumes are not asked"),
+        pytest.param(make_pod(volumes=[scratch()]), DRIVER, False, id="ephemeral volumes are not checked"),
     ],
 )
 def test_a_detached_volume_may_help(pod: Pod, driver: str, helps: bool) -> None:
     detached = make_volume_attachment("x", driver=driver, node="n", volume="v")
     event = (Resource.VOLUME_ATTACHMENT, Action.DELETE)
-    assert wakes(NodeVolumeLimits(), event, pod, detached, None) is helps
+    assert requeues(NodeVolumeLimits(), event, pod, detached, None) is helps

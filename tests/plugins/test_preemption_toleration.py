@@ -1,4 +1,4 @@
-"""PreemptionToleration: who is spared, for how long, and by whom."""
+"""PreemptionToleration: which pods are spared, for how long, and by which preemptors."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def test_pods_without_class_are_preempted_as_by_default() -> None:
 
 def test_only_the_others_are_evicted() -> None:
     spared = victim("spared", cpu="1")
-    found = victims(tolerant(), spared, victim("goes", priority_class_name="", cpu="2"))
-    assert found == ["goes"]
+    found = victims(tolerant(), spared, victim("victim", priority_class_name="", cpu="2"))
+    assert found == ["victim"]
 
 
 def test_higher_priorities_are_never_victims() -> None:

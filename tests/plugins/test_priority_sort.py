@@ -17,8 +17,8 @@ def test_its_points_are_upstreams() -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        pytest.param((10, 5.0), (1, 1.0), id="the higher priority goes first, however late"),
-        pytest.param((10, 1.0), (10, 1.5), id="of equals the earlier goes first"),
+        pytest.param((10, 5.0), (1, 1.0), id="the higher priority is first, however late"),
+        pytest.param((10, 1.0), (10, 1.5), id="of equals the earlier is first"),
         pytest.param((1, 5.0), (None, 1.0), id="no priority counts as 0"),
         pytest.param((None, 5.0), (-1, 1.0), id="no priority beats a negative one"),
     ],

@@ -8,7 +8,7 @@ from bayplan.plugin import Action, Resource, unresolvable
 from bayplan.plugins.scheduling_gates import SchedulingGates
 from bayplan.testing.builders import make_pod
 
-from .evaluating import points, registrations, wakes
+from .evaluating import points, registrations, requeues
 
 GATES_GONE = (Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
 
@@ -43,7 +43,7 @@ def test_a_gated_pod_waits(gates: list[str], reason: str) -> None:
 )
 def test_hint(changed: str, expected: bool) -> None:
     old, new = make_pod(changed, gates=["a"]), make_pod(changed)
-    assert wakes(SchedulingGates(), GATES_GONE, make_pod("p", gates=["a"]), old, new) is expected
+    assert requeues(SchedulingGates(), GATES_GONE, make_pod("p", gates=["a"]), old, new) is expected
 
 
 def test_it_registers_for_nothing_else() -> None:

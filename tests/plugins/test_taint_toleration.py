@@ -11,7 +11,7 @@ from bayplan.plugin.taints import tolerates
 from bayplan.plugins.taint_toleration import REASON, TaintToleration
 from bayplan.testing.builders import make_node, make_pod, make_toleration
 
-from .evaluating import UNRESOLVABLE, Asked, make_cluster, points, registrations, wakes
+from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 
 NODE_CHANGE = (Resource.NODE, Action.UPDATE_NODE_TAINT)
 
@@ -60,17 +60,17 @@ def test_its_points_are_upstreams() -> None:
 )
 def test_filter(taints: list[str], tolerations: list[Toleration], fits: bool) -> None:
     cluster = make_cluster([make_node("n", taints=taints)])
-    asked = Asked(TaintToleration(), make_pod(tolerations=tolerations), cluster)
-    assert asked.rejected() == ({} if fits else {"n": (UNRESOLVABLE, (REASON,))})
+    evaluation = Evaluation(TaintToleration(), make_pod(tolerations=tolerations), cluster)
+    assert evaluation.rejected() == ({} if fits else {"n": (UNRESOLVABLE, (REASON,))})
 
 
 def test_a_list_of_taints_that_comes_later_is_evaluated_too() -> None:
-    """The answers kept for a template grow with the lists of taints."""
+    """The results cached for a template grow with the lists of taints."""
     cluster = make_cluster([make_node("a")])
-    asked = Asked(TaintToleration(), make_pod(), cluster)
-    before = asked.rejected()
+    evaluation = Evaluation(TaintToleration(), make_pod(), cluster)
+    before = evaluation.rejected()
     cluster.set_node(make_node("b", taints=["new:NoSchedule"]))
-    assert (before, asked.rejected()) == ({}, {"b": (UNRESOLVABLE, (REASON,))})
+    assert (before, evaluation.rejected()) == ({}, {"b": (UNRESOLVABLE, (REASON,))})
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_score(tolerations: list[Toleration], scores: list[int], normalized: lis
             make_node("two", taints=soft),
         ]
     )
-    asked = Asked(TaintToleration(), make_pod(tolerations=tolerations), cluster)
-    assert (asked.pre_score, asked.scores(), asked.normalized()) == (None, scores, normalized)
+    evaluation = Evaluation(TaintToleration(), make_pod(tolerations=tolerations), cluster)
+    assert (evaluation.pre_score, evaluation.scores(), evaluation.normalized()) == (None, scores, normalized)
 
 
 keys, values = st.sampled_from(["a", "b"]), st.sampled_from(["", "1"])
@@ -125,15 +125,15 @@ toleration_lists = st.lists(
 @given(st.lists(taint_lists, min_size=1, max_size=4), toleration_lists)
 def test_columns_agree_with_a_plain_rule(on_nodes: list[list[Taint]], tolerations: list[Toleration]) -> None:
     cluster = make_cluster(make_node(f"n{i}", taints=taints) for i, taints in enumerate(on_nodes))
-    asked = Asked(TaintToleration(), make_pod(tolerations=tolerations), cluster)
+    evaluation = Evaluation(TaintToleration(), make_pod(tolerations=tolerations), cluster)
 
     def hated(taints: list[Taint], effects: tuple[str, ...], by: list[Toleration]) -> int:
         return sum(taint.effect in effects and not any(tolerates(t, taint) for t in by) for taint in taints)
 
     soft = [t for t in tolerations if t.effect in ("", "PreferNoSchedule")]
-    passing = [status is None for status in asked.statuses()]
+    passing = [status is None for status in evaluation.statuses()]
     assert passing == [not hated(taints, ("NoSchedule", "NoExecute"), tolerations) for taints in on_nodes]
-    assert asked.scores() == [hated(taints, ("PreferNoSchedule",), soft) for taints in on_nodes]
+    assert evaluation.scores() == [hated(taints, ("PreferNoSchedule",), soft) for taints in on_nodes]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_hint_on_nodes(old: list[str] | None, new: list[str], expected: bool) ->
     pod = make_pod(tolerations=[make_toleration("a")])
     before = None if old is None else make_node("n", taints=old)
     event = (Resource.NODE, Action.ADD) if old is None else NODE_CHANGE
-    assert wakes(TaintToleration(), event, pod, before, make_node("n", taints=new)) is expected
+    assert requeues(TaintToleration(), event, pod, before, make_node("n", taints=new)) is expected
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_hint_on_nodes(old: list[str] | None, new: list[str], expected: bool) ->
 def test_hint_on_pods(changed: str, expected: bool) -> None:
     event = (Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
     new = make_pod(changed, tolerations=[make_toleration("x")])
-    assert wakes(TaintToleration(), event, make_pod("p"), make_pod(changed), new) is expected
+    assert requeues(TaintToleration(), event, make_pod("p"), make_pod(changed), new) is expected
 
 
 def test_registrations() -> None:

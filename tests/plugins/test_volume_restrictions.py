@@ -27,7 +27,7 @@ from bayplan.plugin.storage import Volume
 from bayplan.plugins.volume_restrictions import REASON_CLAIM, REASON_DISK, VolumeRestrictions
 from bayplan.testing.builders import make_node, make_pod, make_pvc
 
-from .evaluating import points, registrations, wakes
+from .evaluating import points, registrations, requeues
 from .volume_evaluating import evaluate, filtered, storage_cluster, supposing
 
 DISK_TAKEN = (Code.UNSCHEDULABLE, frozenset({REASON_DISK}))
@@ -99,7 +99,7 @@ def test_a_disk_is_not_mounted_twice_on_one_node(wanted: Volume, mounted: Volume
         pytest.param(make_pod(), id="no volumes"),
         pytest.param(make_pod(volumes=[Volume(name="config")]), id="a volume of no interest"),
         pytest.param(make_pod(claims=["shared"]), id="a claim that may be shared"),
-        pytest.param(make_pod(claims=["c"]), id="an exclusive claim that nobody uses"),
+        pytest.param(make_pod(claims=["c"]), id="an exclusive unused claim"),
         pytest.param(
             make_pod("p", volumes=[Volume(name="gone", ephemeral=EphemeralVolumeSource())]),
             id="an ephemeral volume, whether or not its claim is there",
@@ -112,7 +112,7 @@ def test_pods_that_cannot_be_in_the_way_are_skipped(pod: Pod) -> None:
     assert evaluate(VolumeRestrictions(), pod, cluster) in (SKIP, SKIP_FOR_SIGNATURE)
 
 
-def test_a_missing_claim_is_said_before_any_node_is_looked_at() -> None:
+def test_a_missing_claim_is_reported_before_any_node_is_evaluated() -> None:
     answer = evaluate(VolumeRestrictions(), make_pod(claims=["c"]), storage_cluster([make_node("n")]))
     assert answer == unresolvable('persistentvolumeclaim "c" not found')
 
@@ -224,4 +224,4 @@ def test_what_requeues_a_pod(
     event: tuple[Resource, Action], old: Object | None, new: Object | None, helps: bool
 ) -> None:
     pod = make_pod(claims=["c"], volumes=[gce("d")])
-    assert wakes(VolumeRestrictions(), event, pod, old, new) is helps
+    assert requeues(VolumeRestrictions(), event, pod, old, new) is helps

@@ -1,4 +1,4 @@
-"""VolumeZone: a pod goes where its volumes are."""
+"""VolumeZone: a pod fits where its volumes are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bayplan.plugins.volume_zone import (
 )
 from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 
-from .evaluating import points, registrations, wakes
+from .evaluating import points, registrations, requeues
 from .volume_evaluating import evaluate, storage_cluster
 
 ZONE, BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
@@ -45,7 +45,9 @@ def test_its_points_are_upstreams() -> None:
         pytest.param({ZONE: "a"}, {REGION: "r"}, False, id="a node with a region and no zone"),
         pytest.param({BETA_ZONE: "a"}, {ZONE: "a"}, True, id="the old label is found under today's name"),
         pytest.param({BETA_ZONE: "a"}, {ZONE: "b"}, False, id="and must agree there"),
-        pytest.param({BETA_ZONE: "a"}, {BETA_ZONE: "a", ZONE: "b"}, True, id="a node's old label goes first"),
+        pytest.param(
+            {BETA_ZONE: "a"}, {BETA_ZONE: "a", ZONE: "b"}, True, id="a node's old label has precedence"
+        ),
         pytest.param(
             {ZONE: "a"}, {BETA_ZONE: "a"}, False, id="today's label is not found under the old name"
         ),
@@ -62,7 +64,7 @@ def test_a_node_fits_if_it_is_where_the_volume_is(
 @pytest.mark.parametrize(
     ("objects", "answer"),
     [
-        pytest.param([BOUND, make_pv("v")], SKIP, id="a volume that says nothing is skipped"),
+        pytest.param([BOUND, make_pv("v")], SKIP, id="a volume without labels is skipped"),
         pytest.param([BOUND, make_pv("v", labels={ZONE: "a__"})], SKIP, id="so is one with an empty part"),
         pytest.param([BOUND, make_pv("v", labels={ZONE: ""})], SKIP, id="and one with an empty label"),
         pytest.param([], unresolvable('persistentvolumeclaim "c" not found'), id="no claim"),
@@ -86,7 +88,7 @@ def test_a_node_fits_if_it_is_where_the_volume_is(
         pytest.param(
             [make_pvc("c", storage_class="k"), replace(make_storage_class("k"), volume_binding_mode=None)],
             unresolvable('VolumeBindingMode not set for StorageClass "k"'),
-            id="a class that does not say when",
+            id="a class without a binding mode",
         ),
         pytest.param(
             [
@@ -96,11 +98,13 @@ def test_a_node_fits_if_it_is_where_the_volume_is(
                 make_storage_class("k"),
             ],
             SKIP,
-            id="the annotation with the class goes first",
+            id="the annotation with the class has precedence",
         ),
     ],
 )
-def test_what_is_missing_is_said_before_any_node_is_looked_at(objects: list[Object], answer: Status) -> None:
+def test_what_is_missing_is_reported_before_any_node_is_evaluated(
+    objects: list[Object], answer: Status
+) -> None:
     assert evaluate(VolumeZone(), POD, storage_cluster([make_node("n")], *objects)) == answer
 
 
@@ -109,7 +113,7 @@ def test_a_claim_without_name_is_rejected() -> None:
     assert answer == unresolvable(NO_CLAIM_NAME)
 
 
-def test_ephemeral_volumes_are_not_looked_at() -> None:
+def test_ephemeral_volumes_are_not_checked() -> None:
     pod = make_pod(volumes=[Volume(name="scratch", ephemeral=EphemeralVolumeSource())])
     assert evaluate(VolumeZone(), pod, storage_cluster([])) is SKIP
 
@@ -205,4 +209,4 @@ def test_it_registers_for_the_events_upstream_does() -> None:
 def test_what_requeues_a_pod(
     event: tuple[Resource, Action], old: Object | None, new: Object | StorageClass, helps: bool
 ) -> None:
-    assert wakes(VolumeZone(), event, POD, old, new) is helps
+    assert requeues(VolumeZone(), event, POD, old, new) is helps

@@ -58,7 +58,7 @@ def plainly(rule: PlainRule, cluster: Cluster, pod: Pod, view: NodeColumns) -> d
 @settings(max_examples=150, deadline=None)
 @given(rng=CHANCE)
 def test_all_rows_and_few_agree_with_one_node_at_a_time(kind: type[Plugin], rng: random.Random) -> None:
-    """Whatever happened before, and however many rows are asked about."""
+    """Whatever happened before, and however many rows are evaluated."""
     storage = Storage(rng)
     cluster = storage.cluster()
     for _ in range(4):

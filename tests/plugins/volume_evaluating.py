@@ -1,4 +1,4 @@
-"""Clusters with storage, and asking one of the volume plugins about them."""
+"""Clusters with storage, and the evaluation of one volume plugin on them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def storage_cluster(
 
 
 def evaluate(plugin: Plugin, pod: Pod, cluster: Cluster) -> Status | dict[str, Rejection] | None:
-    """What PreFilter says or, if it lets the nodes be looked at, the rejection on each that is rejected."""
+    """The status of PreFilter or, if nodes are evaluated, the rejection of each that is rejected."""
     state = CycleState()
     answer: Status | None = filtering(plugin).pre_filter(state, pod, NodeColumns(cluster))
     return filtered(plugin, state, pod, NodeColumns(cluster)) if answer is None else answer
 
 
 def filtered(plugin: Plugin, state: CycleState, pod: Pod, view: NodeColumns) -> dict[str, Rejection]:
-    """What Filter says about the nodes of a view that it refuses."""
+    """The statuses of the nodes of a view that Filter rejects."""
     reasons = Reasons(plugin.name)
     found = collect(filtering(plugin).filter(state, pod, view), reasons, len(view))
     if found is None:

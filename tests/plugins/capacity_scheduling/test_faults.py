@@ -1,7 +1,7 @@
 """CapacityScheduling with a failing API server: quotas hold at every binding, and nothing is lost.
 
 Pods of three namespaces come and go while requests fail, watches break and responses are lost. Every binding
-is checked against the quotas. Then the faults end, and everybody who is within their min must run.
+is checked against the quotas. Then the faults end, and all pods within the min of their quota must run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEEDS = range(24)
 RATES: dict[Fault, float] = {
     fault: 0.05
     for fault in Fault
-    # The scheduler cannot know of a binding that is executed after it was given up.
+    # The scheduler cannot see a binding that is executed after it was given up.
     if fault is not Fault.LATE_BIND
 }
 CPUS = 12
@@ -100,7 +100,7 @@ async def play(seed: int, plugin: type[CapacityScheduling] = CapacityScheduling)
             namespace, cpu = rng.choice(["one", "two", "three"]), rng.choice(["1", "2"])
             store.create(pod_of(namespace, f"p{number}", cpu, priority=rng.choice([0, 5])))
     faulty.off()
-    # Each namespace wants all that it is guaranteed, in pods that fit wherever there is room.
+    # Each namespace requests all that it is guaranteed, in pods that fit wherever there is room.
     for quota in QUOTAS:
         for pod in [pod for pod in store.list(Pod) if pod.namespace == quota.namespace]:
             if not pod.spec.node_name:
@@ -127,7 +127,7 @@ def test_quotas_hold_and_are_given_back(seed: int) -> None:
 
 
 def test_the_runs_preempt() -> None:
-    """Else they would show nothing about giving back."""
+    """Otherwise they would not test giving back."""
     assert sum(run_virtual(play(seed))[1].evictions for seed in range(4)) > 3
 
 
@@ -164,7 +164,7 @@ class NoHints(CapacityScheduling):
     [
         pytest.param(NoLimits, "uses", id="quotas are exceeded"),
         pytest.param(NoLenders, "has only", id="borrowed capacity is not given back"),
-        pytest.param(NoHints, "wait", id="waiting pods are forgotten"),
+        pytest.param(NoHints, "wait", id="waiting pods are lost"),
     ],
 )
 def test_a_mistake_is_found(mistake: type[CapacityScheduling], problem: str) -> None:

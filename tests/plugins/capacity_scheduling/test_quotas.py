@@ -87,7 +87,7 @@ def test_a_borrower_loses_only_what_it_borrowed() -> None:
     assert victims(core.decide(pod_of("two", "p", "4"))) == []
 
 
-def test_of_the_borrowers_the_least_important_goes() -> None:
+def test_of_the_borrowers_the_least_important_is_the_victim() -> None:
     pods = [pod_of("one", f"one-{p}", node="n", priority=p) for p in (5, 1, 9)]
     core = make_core(ONE, TWO, *pods, *running("two", 1))
     assert victims(core.decide(pod_of("two", "p"))) == ["one-1"]

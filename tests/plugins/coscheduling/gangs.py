@@ -42,7 +42,7 @@ def make_members(count: int, group: str = "g", **fields: Any) -> list[Pod]:
 
 
 class Breaks(Plugin):
-    """Breaks when a pod of one of these names has been given a node."""
+    """Raises when a pod of one of these names has been given a node."""
 
     names: ClassVar[set[str]] = set()
 
@@ -58,13 +58,13 @@ class Gangs(MemoryCluster):
 
     def __init__(self, *objects: Object, config: KubeSchedulerConfiguration | None = None) -> None:
         super().__init__(MemoryStore(clock=current_loop().wall_time))
-        self.refusals: list[APIError] = []
+        self.api_errors: list[APIError] = []
         """Answers to the first bindings."""
         self.announcing: dict[str, float] = {}
         """How many seconds it takes to write a pod's status, by name."""
         self.attempts = 0
         self.on_attempt: dict[str, Callable[[], None]] = {}
-        """What happens when it is first decided about a pod."""
+        """Called at the first decision about a pod."""
         self.add(*objects)
         self.scheduler = Scheduler(self, config, plugins=[Breaks, Coscheduling], on_decision=self._decided)
 
@@ -80,8 +80,8 @@ class Gangs(MemoryCluster):
         self.store.delete(Pod, name, "default")
 
     async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
-        if self.refusals:
-            raise self.refusals.pop(0)
+        if self.api_errors:
+            raise self.api_errors.pop(0)
         await super().bind(pod, node_name, annotations)
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
@@ -105,7 +105,7 @@ class Gangs(MemoryCluster):
         return self.scheduler.context.cache.assumed_count
 
     def reason(self, name: str) -> str:
-        """Why the pod waits, as people are told."""
+        """Why the pod waits, as the event reports it."""
         return next((c.message for c in self.pod(name).status.conditions if c.type == "PodScheduled"), "")
 
 
@@ -140,6 +140,6 @@ def virtual(test: Test) -> Callable[[], None]:
     return run
 
 
-def make_absent_minded(number: int) -> Pod:
-    """A member that is rejected in a way that this plugin does not notice: its claim is missing."""
+def make_without_claim(number: int) -> Pod:
+    """A member that is rejected without this plugin: its claim is missing."""
     return make_member(number, claims=["nowhere"])

@@ -21,7 +21,7 @@ from bayplan.scheduler.plugin_sources import catalog_with
 from bayplan.simulator.virtual_time import quiescent
 from bayplan.testing.builders import make_node
 
-from .gangs import after, gangs, make_absent_minded, make_group, make_member, make_members, virtual
+from .gangs import after, gangs, make_group, make_member, make_members, make_without_claim, virtual
 
 
 @virtual
@@ -41,7 +41,7 @@ async def test_two_groups_that_hold_half_each() -> None:
 
 @virtual
 async def test_the_older_group_waits_for_the_younger_one_to_leave() -> None:
-    """Where nodes are announced slowly, places that were given back are not free at once."""
+    """Where nominations are written slowly, places that were given back are not free at once."""
     async with gangs(make_node("n", cpu=6), make_group("old", 5)) as cluster:
         await after(1)
         cluster.add(make_group("young", 4))
@@ -133,7 +133,7 @@ def test_an_argument_out_of_range() -> None:
 
 @virtual
 async def test_an_argument_takes_effect() -> None:
-    waiting = [*make_members(2), make_absent_minded(2)]
+    waiting = [*make_members(2), make_without_claim(2)]
     async with gangs(make_node("n"), make_group(), *waiting, config=make_config(5)) as cluster:
         assert cluster.held == 2
         await after(5)

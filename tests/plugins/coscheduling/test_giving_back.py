@@ -13,7 +13,7 @@ from bayplan.scheduler.loop import PODS_BETWEEN_YIELDS
 from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod, make_toleration
 
-from .gangs import Breaks, after, gangs, make_absent_minded, make_group, make_member, make_members, virtual
+from .gangs import Breaks, after, gangs, make_group, make_member, make_members, make_without_claim, virtual
 
 
 @virtual
@@ -27,21 +27,21 @@ async def test_a_group_that_cannot_be_completed_gives_back_at_once() -> None:
 async def test_members_that_come_too_late_are_not_tried_at_all() -> None:
     """Three of five are needed, and one fits. After the third rejection the last one is not evaluated."""
     async with gangs(make_node("n", cpu=1), make_group(), *make_members(5)) as cluster:
-        told = [cluster.reason(f"g-{number}") for number in range(5)]
-        assert [BACKS_OFF.format(name="g") in text for text in told] == [False] * 4 + [True]
+        reasons = [cluster.reason(f"g-{number}") for number in range(5)]
+        assert [BACKS_OFF.format(name="g") in text for text in reasons] == [False] * 4 + [True]
 
 
 @pytest.mark.parametrize(
     ("in_group", "seconds"),
     [
-        pytest.param(7, 7, id="as long as the group says"),
-        pytest.param(None, 60, id="as long as the arguments say"),
+        pytest.param(7, 7, id="as long as that of the group"),
+        pytest.param(None, 60, id="as long as that of the arguments"),
     ],
 )
 def test_waiting_ends(in_group: int | None, seconds: int) -> None:
     async def main() -> None:
         group = make_group(timeout=in_group)
-        async with gangs(make_node("n"), group, *make_members(2), make_absent_minded(2)) as cluster:
+        async with gangs(make_node("n"), group, *make_members(2), make_without_claim(2)) as cluster:
             await after(seconds - 0.1)
             assert cluster.held == 2
             await after(0.1)
@@ -51,11 +51,11 @@ def test_waiting_ends(in_group: int | None, seconds: int) -> None:
 
 
 @virtual
-async def test_one_that_has_waited_too_long_does_not_count_until_it_is_tried_again() -> None:
-    """Its place is announced so slowly that it still has it when the others come for the second time."""
+async def test_a_member_that_has_waited_too_long_does_not_count_until_it_is_tried_again() -> None:
+    """Its nomination is written so slowly that it still has it when the others come for the second time."""
     async with gangs(make_node("n", cpu=5), make_group(timeout=3)) as cluster:
         cluster.announcing = {"g-0": 4, "g-1": 20}
-        cluster.add(*make_members(2), make_absent_minded(2))
+        cluster.add(*make_members(2), make_without_claim(2))
         await after(5)
         cluster.remove("g-2")
         cluster.announcing.clear()
@@ -67,14 +67,14 @@ async def test_one_that_has_waited_too_long_does_not_count_until_it_is_tried_aga
 
 
 @virtual
-async def test_one_that_has_waited_too_long_is_tried_again_in_a_complete_group() -> None:
-    """Two of three are enough: when they are bound the first has lost its turn, but not left its node.
+async def test_a_member_that_has_waited_too_long_is_tried_again_in_a_complete_group() -> None:
+    """Two of three are enough: when they are bound the first was rejected, but still has its node.
 
     Both status writes of the first take 20 seconds, and its binding waits for them.
     """
     async with gangs(make_node("n"), make_group(wanted=2, timeout=3)) as cluster:
         cluster.announcing = {"g-0": 20}
-        cluster.add(make_member(0), make_absent_minded(1))
+        cluster.add(make_member(0), make_without_claim(1))
         await after(5)
         cluster.add(make_member(2), make_member(3))
         await after(5)
@@ -84,8 +84,8 @@ async def test_one_that_has_waited_too_long_is_tried_again_in_a_complete_group()
 
 
 @virtual
-async def test_one_that_is_deleted_releases_the_others() -> None:
-    async with gangs(make_node("n"), make_group(), *make_members(2), make_absent_minded(2)) as cluster:
+async def test_a_deleted_member_releases_the_others() -> None:
+    async with gangs(make_node("n"), make_group(), *make_members(2), make_without_claim(2)) as cluster:
         assert cluster.held == 2
         cluster.remove("g-0")
         await quiescent()
@@ -93,9 +93,9 @@ async def test_one_that_is_deleted_releases_the_others() -> None:
 
 
 @virtual
-async def test_one_that_is_preempted_releases_the_others() -> None:
-    """They are not bound, so nobody has to be evicted; the group comes back when there is room."""
-    async with gangs(make_node("n", cpu=2), make_group(), *make_members(2), make_absent_minded(2)) as cluster:
+async def test_a_preempted_member_releases_the_others() -> None:
+    """They are not bound, so no pod has to be evicted; the group comes back when there is room."""
+    async with gangs(make_node("n", cpu=2), make_group(), *make_members(2), make_without_claim(2)) as cluster:
         assert cluster.held == 2
         cluster.add(make_pod("urgent", cpu="1", priority=10))
         await quiescent()
@@ -109,7 +109,7 @@ async def test_one_that_is_preempted_releases_the_others() -> None:
 async def test_a_failed_binding_is_repeated_alone() -> None:
     """The group had been allowed: the others stay, and the one comes back."""
     async with gangs(make_node("n"), make_group()) as cluster:
-        cluster.refusals.append(ServerError("not now"))
+        cluster.api_errors.append(ServerError("not now"))
         cluster.add(*make_members(3))
         await quiescent()
         assert (cluster.bound(), cluster.held) == (2, 0)
@@ -128,7 +128,7 @@ async def test_a_group_is_tried_again_when_room_appears() -> None:
 
 @virtual
 async def test_a_group_that_does_not_fit_is_not_tried_all_the_time() -> None:
-    """Its own giving back looks like room to the member that was rejected."""
+    """Its own release is an event that requeues the member that was rejected."""
     async with gangs(make_node("n", cpu=2), make_group(), *make_members(3)) as cluster:
         await after(600)
         assert cluster.attempts < 150
@@ -148,8 +148,8 @@ async def test_members_that_were_sent_back_are_tried_once_the_group_is_complete(
 
 
 @virtual
-async def test_members_that_were_sent_back_do_not_depend_on_the_one_that_failed() -> None:
-    """The first breaks after it got its node, and is then deleted: nobody has been rejected a node."""
+async def test_members_that_were_released_do_not_depend_on_the_one_that_failed() -> None:
+    """The first fails after it got its node, and is then deleted: no pod has been rejected."""
     async with gangs(make_node("n"), make_group(wanted=2)) as cluster:
         Breaks.names.add("g-0")
         cluster.add(*make_members(3))
@@ -166,7 +166,7 @@ async def test_members_that_were_sent_back_do_not_depend_on_the_one_that_failed(
         pytest.param(2, id="one of two that were rejected, and the group can do without the other"),
     ],
 )
-def test_members_that_were_sent_back_when_others_bind_one_that_was_rejected(rejected: int) -> None:
+def test_members_that_were_released_when_others_bind_one_that_was_rejected(rejected: int) -> None:
     async def main() -> None:
         tolerant = make_member(9, tolerations=[make_toleration("k")])
         async with gangs(make_node("m", taints=["k:NoSchedule"]), make_group(wanted=2)) as cluster:
@@ -182,7 +182,7 @@ def test_members_that_were_sent_back_when_others_bind_one_that_was_rejected(reje
 
 @virtual
 async def test_a_member_that_was_rejected_and_sent_back_is_tried_again() -> None:
-    """Room comes up for it just before another is rejected, who would not fit there."""
+    """Room comes up for it just before another is rejected, which would not fit there."""
     async with gangs(
         make_node("n", cpu=1), make_pod("full", cpu="1", priority=3), make_group(wanted=1)
     ) as cluster:

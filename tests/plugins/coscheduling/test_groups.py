@@ -31,7 +31,7 @@ from .gangs import Gangs, after, gangs, make_group, make_member, make_members, v
         pytest.param(3, 3, 2, 0, 1, id="none is bound when not all fit, and the room is given back"),
         pytest.param(2, 4, 3, 3, 0, id="more than are needed are bound as they fit"),
         pytest.param(2, 4, 2, 2, 0, id="the least number is enough"),
-        pytest.param(0, 1, 4, 1, 1, id="a group without a number asks for nothing"),
+        pytest.param(0, 1, 4, 1, 1, id="a group without a number requires nothing"),
     ],
 )
 def test_all_or_none(wanted: int, pods: int, room: int, bound: int, of_others: int) -> None:
@@ -138,7 +138,7 @@ def test_a_group_that_is_completed_by_others_is_tried_soon(completed: Callable[[
 
 
 @virtual
-async def test_a_group_that_asks_for_less_is_tried_again() -> None:
+async def test_a_group_that_requires_less_is_tried_again() -> None:
     async with gangs(make_node("n", cpu=2), make_group(), *make_members(3)) as cluster:
         assert cluster.bound() == 0
         cluster.store.update(make_group(wanted=2))
@@ -171,7 +171,7 @@ async def test_a_replacement_joins_a_running_group() -> None:
     ],
 )
 def test_a_core_that_only_decides(objects: list[Object], reason: str) -> None:
-    """It knows no waiting pods, and so cannot say that members are missing."""
+    """It has no waiting pods, and so cannot report that members are missing."""
     core = SchedulingCore(plugins=[*BUILTIN_PLUGINS, Coscheduling])
     core.load([make_node("n"), *objects])
     assert reason in core.decide(make_member(0)).message
@@ -180,14 +180,14 @@ def test_a_core_that_only_decides(objects: list[Object], reason: str) -> None:
 @virtual
 async def test_what_people_are_reported() -> None:
     async with gangs(make_node("n", cpu=2), make_group(), *make_members(3)) as cluster:
-        told = {cluster.reason(f"g-{number}").split(": ", 1)[1] for number in range(3)}
-        assert 'pod group "g" cannot be completed now' in "".join(told)
-        assert "Insufficient cpu" in "".join(told)
+        reasons = {cluster.reason(f"g-{number}").split(": ", 1)[1] for number in range(3)}
+        assert 'pod group "g" cannot be completed now' in "".join(reasons)
+        assert "Insufficient cpu" in "".join(reasons)
 
 
 @virtual
-async def test_a_member_that_is_gone_when_its_turn_comes() -> None:
-    """PreFilter asks again: the group was complete when the pods entered the queue."""
+async def test_a_member_that_is_deleted_before_it_is_tried() -> None:
+    """PreFilter checks again: the group was complete when the pods entered the queue."""
     async with gangs(make_group(), *make_members(3)) as cluster:
         cluster.remove("g-0")
         cluster.add(make_node("n"))

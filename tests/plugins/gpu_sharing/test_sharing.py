@@ -1,4 +1,4 @@
-"""Pods on parts of GPUs: what fits, which devices pods get, and what is remembered of it."""
+"""Pods on parts of GPUs: what fits, which devices pods get, and what is recorded of it."""
 
 from __future__ import annotations
 
@@ -231,13 +231,13 @@ def test_preemption_evicts_the_pod_on_the_device_that_is_needed() -> None:
     core = make_core(
         gpu_node(gpus=2),
         gpu_pod("keeps", 1, 300, node="n", on="0", priority=100),
-        gpu_pod("goes", 1, 900, node="n", on="1", priority=0),
+        gpu_pod("victim", 1, 900, node="n", on="1", priority=0),
         gpu_pod("stays", 1, 100, node="n", on="0", priority=0),
     )
     decision = core.decide(gpu_pod("urgent", 1, 1000, priority=10))
     assert decision.post_filter is not None
     assert decision.post_filter.eviction is not None
-    assert [pod.name for pod in decision.post_filter.eviction.victims] == ["goes"]
+    assert [pod.name for pod in decision.post_filter.eviction.victims] == ["victim"]
 
 
 def test_nodes_that_preemption_cannot_help_are_not_tried() -> None:

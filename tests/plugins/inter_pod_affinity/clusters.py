@@ -29,7 +29,7 @@ from bayplan.testing.builders import (
     make_selector,
 )
 
-from ..evaluating import Asked, make_cluster
+from ..evaluating import Evaluation, make_cluster
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
@@ -63,8 +63,8 @@ def zones(assigned: Mapping[str, Iterable[Pod]] | None = None) -> Cluster:
     return make_cluster(nodes, {name: list(pods) for name, pods in (assigned or {}).items()})
 
 
-def ask(pod: Pod, cluster: Cluster, **args: int | bool) -> Asked:
-    return Asked(InterPodAffinity(InterPodAffinityArgs(**args)), pod, cluster)  # type: ignore[arg-type]  # by name
+def evaluate(pod: Pod, cluster: Cluster, **args: int | bool) -> Evaluation:
+    return Evaluation(InterPodAffinity(InterPodAffinityArgs(**args)), pod, cluster)  # type: ignore[arg-type]  # by name
 
 
 def near(*terms: PodAffinityTerm, labels: Mapping[str, str] | None = None) -> Pod:

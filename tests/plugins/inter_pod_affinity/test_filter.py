@@ -29,7 +29,7 @@ from bayplan.testing.builders import (
     make_selector,
 )
 
-from ..evaluating import Asked, points
+from ..evaluating import Evaluation, points
 from .clusters import (
     DB,
     HOST,
@@ -40,8 +40,8 @@ from .clusters import (
     TOO_NEAR,
     WEB,
     ZONE,
-    ask,
     away,
+    evaluate,
     near,
     zones,
 )
@@ -70,13 +70,13 @@ def test_extension_points() -> None:
             near(make_pod_term(ZONE, WEB)),
             {},
             {"a1", "a2", "b1", "b2", "lost"},
-            id="nobody there: nowhere to go",
+            id="no pod there: no node fits",
         ),
         pytest.param(
             near(make_pod_term(ZONE, WEB), labels=WEB),
             {},
             {"lost"},
-            id="the first of its kind goes anywhere with the label",
+            id="the first of its kind fits on any node with the label",
         ),
         pytest.param(
             near(make_pod_term(ZONE, WEB), labels=WEB),
@@ -88,7 +88,7 @@ def test_extension_points() -> None:
             near(make_pod_term(ZONE, WEB), labels=WEB),
             {"a1": [make_pod("w", labels=WEB)]},
             {"b1", "b2", "lost"},
-            id="the second of its kind goes to the first",
+            id="the second of its kind fits beside the first",
         ),
         pytest.param(
             near(make_pod_term(ZONE, WEB), make_pod_term(ZONE, {"tier": "front"})),
@@ -112,12 +112,12 @@ def test_extension_points() -> None:
             near(make_pod_term(ZONE)),
             {"a1": [make_pod("w")]},
             {"a1", "a2", "b1", "b2", "lost"},
-            id="no selector matches nobody",
+            id="no selector matches no pod",
         ),
     ],
 )
 def test_affinity(pod: Pod, assigned: Mapping[str, list[Pod]], rejected: set[str]) -> None:
-    assert ask(pod, zones(assigned)).rejected() == dict.fromkeys(rejected, TOO_FAR)
+    assert evaluate(pod, zones(assigned)).rejected() == dict.fromkeys(rejected, TOO_FAR)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_affinity(pod: Pod, assigned: Mapping[str, list[Pod]], rejected: set[str
             away(make_pod_term(ZONE, WEB)),
             {"lost": [make_pod("w", labels=WEB)]},
             set(),
-            id="a pod that is nowhere repels nobody",
+            id="a pod without a node repels no pod",
         ),
         pytest.param(
             away(make_pod_term(HOST, WEB), make_pod_term(HOST, DB)),
@@ -150,7 +150,7 @@ def test_affinity(pod: Pod, assigned: Mapping[str, list[Pod]], rejected: set[str
     ],
 )
 def test_anti_affinity(pod: Pod, assigned: Mapping[str, list[Pod]], rejected: set[str]) -> None:
-    assert ask(pod, zones(assigned)).rejected() == dict.fromkeys(rejected, TOO_NEAR)
+    assert evaluate(pod, zones(assigned)).rejected() == dict.fromkeys(rejected, TOO_NEAR)
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def test_anti_affinity(pod: Pod, assigned: Mapping[str, list[Pod]], rejected: se
 def test_anti_affinity_of_pods_already_there(
     pod: Pod, assigned: Mapping[str, list[Pod]], rejected: set[str]
 ) -> None:
-    asked = ask(pod, zones(assigned))
-    assert asked.rejected() == dict.fromkeys(rejected, KEPT_AWAY)
-    assert (asked.pre_filter in (SKIP, SKIP_FOR_SIGNATURE)) is not bool(rejected)
+    evaluation = evaluate(pod, zones(assigned))
+    assert evaluation.rejected() == dict.fromkeys(rejected, KEPT_AWAY)
+    assert (evaluation.pre_filter in (SKIP, SKIP_FOR_SIGNATURE)) is not bool(rejected)
 
 
 def test_a_node_has_the_first_of_three_reasons() -> None:
@@ -200,7 +200,7 @@ def test_a_node_has_the_first_of_three_reasons() -> None:
         ),
     )
     cluster = zones({"a1": [make_pod("d", labels=DB)], "a2": [make_pod("r", affinity=REPELS_WEB)]})
-    assert ask(pod, cluster).rejected() == {
+    assert evaluate(pod, cluster).rejected() == {
         "a1": TOO_NEAR,
         "a2": KEPT_AWAY,
         "b1": TOO_FAR,
@@ -210,9 +210,9 @@ def test_a_node_has_the_first_of_three_reasons() -> None:
 
 
 @pytest.mark.parametrize(
-    ("term", "placed_in", "matches"),
+    ("term", "namespace_of_pod", "matches"),
     [
-        pytest.param(make_pod_term(ZONE, WEB), "default", True, id="nothing said: the pod's own namespace"),
+        pytest.param(make_pod_term(ZONE, WEB), "default", True, id="nothing set: the pod's own namespace"),
         pytest.param(make_pod_term(ZONE, WEB), "red", False, id="and no other"),
         pytest.param(make_pod_term(ZONE, WEB, namespaces=["red"]), "red", True, id="listed"),
         pytest.param(
@@ -252,11 +252,13 @@ def test_a_node_has_the_first_of_three_reasons() -> None:
         ),
     ],
 )
-def test_namespaces_of_the_pods_own_terms(term: PodAffinityTerm, placed_in: str, matches: bool) -> None:
-    cluster = zones({"a1": [make_pod("w", labels=WEB, namespace=placed_in)]})
+def test_namespaces_of_the_pods_own_terms(
+    term: PodAffinityTerm, namespace_of_pod: str, matches: bool
+) -> None:
+    cluster = zones({"a1": [make_pod("w", labels=WEB, namespace=namespace_of_pod)]})
     for item in (make_namespace("red", labels={"team": "a"}), make_namespace("blue", labels={"team": "b"})):
         cluster.objects.put(item)
-    assert bool(ask(away(term), cluster).rejected()) is matches
+    assert bool(evaluate(away(term), cluster).rejected()) is matches
 
 
 @pytest.mark.parametrize(
@@ -270,26 +272,28 @@ def test_namespaces_of_the_pods_own_terms(term: PodAffinityTerm, placed_in: str,
     ],
 )
 def test_namespaces_of_terms_that_are_there(selector: LabelSelector, matches: bool) -> None:
-    """Terms of pods that run are held against the labels of the incoming pod's namespace."""
+    """Terms of running pods are matched with the labels of the incoming pod's namespace."""
     repelling = make_pod_affinity(anti_required=[make_pod_term(ZONE, WEB, namespace_selector=selector)])
     cluster = zones({"a1": [make_pod("r", namespace="other", affinity=repelling)]})
     cluster.objects.put(make_namespace("default", labels={"team": "a"}))
-    assert bool(ask(make_pod("incoming", labels=WEB), cluster).rejected()) is matches
+    assert bool(evaluate(make_pod("incoming", labels=WEB), cluster).rejected()) is matches
 
 
 def test_a_namespace_that_changes_its_labels_is_seen() -> None:
     """Both by the pod's own terms and by those of pods that run."""
     cluster = zones({"a1": [make_pod("w", labels=WEB, namespace="red")]})
-    asked = Asked(
+    evaluation = Evaluation(
         InterPodAffinity(),
         away(make_pod_term(ZONE, WEB, namespace_selector=make_selector({"team": "a"}))),
         cluster,
     )
-    assert not asked.rejected()
+    assert not evaluation.rejected()
     for labels, rejected in (({"team": "a"}, {"a1", "a2"}), ({"team": "b"}, set())):
         cluster.objects.put(make_namespace("red", labels=labels))
-        asked.pre_filter = asked.plugin.pre_filter(asked.state, asked.pod, asked.nodes)
-        assert asked.rejected().keys() == rejected
+        evaluation.pre_filter = evaluation.plugin.pre_filter(
+            evaluation.state, evaluation.pod, evaluation.nodes
+        )
+        assert evaluation.rejected().keys() == rejected
 
 
 BAD = make_selector({}, make_expression("app", "In"))
@@ -326,4 +330,4 @@ def test_a_malformed_term_is_reported(affinity: Affinity, message: str) -> None:
 def test_a_malformed_term_of_a_pod_that_runs_is_ignored() -> None:
     broken = make_pod_affinity(anti_required=[make_pod_term(ZONE, WEB), make_pod_term(ZONE, BAD)])
     cluster = zones({"a1": [make_pod("r", affinity=broken)]})
-    assert ask(make_pod("incoming", labels=WEB), cluster).pre_filter in (SKIP, SKIP_FOR_SIGNATURE)
+    assert evaluate(make_pod("incoming", labels=WEB), cluster).pre_filter in (SKIP, SKIP_FOR_SIGNATURE)

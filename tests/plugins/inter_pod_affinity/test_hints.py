@@ -19,7 +19,7 @@ from bayplan.testing.builders import (
     make_pod_term,
 )
 
-from ..evaluating import registrations, wakes
+from ..evaluating import registrations, requeues
 from .clusters import DB, REPELS_WEB, WEB, ZONE, away, near
 
 
@@ -120,7 +120,7 @@ FRONT = {**WEB, "tier": "front"}
     ],
 )
 def test_pods_that_help(pod: Pod, action: Action, old: Pod | None, new: Pod | None, helps: bool) -> None:
-    assert wakes(InterPodAffinity(), (Resource.POD, action), pod, old, new) is helps
+    assert requeues(InterPodAffinity(), (Resource.POD, action), pod, old, new) is helps
 
 
 def labelled(zone: str | None = None) -> Node:
@@ -152,4 +152,4 @@ def labelled(zone: str | None = None) -> Node:
     ],
 )
 def test_nodes_that_help(pod: Pod, action: Action, old: Node | None, new: Node, helps: bool) -> None:
-    assert wakes(InterPodAffinity(), (Resource.NODE, action), pod, old, new) is helps
+    assert requeues(InterPodAffinity(), (Resource.NODE, action), pod, old, new) is helps

@@ -34,7 +34,7 @@ from bayplan.testing.builders import (
 )
 
 from ..evaluating import make_cluster, suppose
-from .clusters import HOST, KEPT_AWAY, NOW, TOO_FAR, TOO_NEAR, ZONE, Rejection, ask, labels, terms
+from .clusters import HOST, KEPT_AWAY, NOW, TOO_FAR, TOO_NEAR, ZONE, Rejection, evaluate, labels, terms
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
@@ -55,7 +55,7 @@ def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 
 @dataclass
 class World:
-    """Nodes, who is on them, and namespaces, as plain objects."""
+    """Nodes, their pods, and namespaces, as plain objects."""
 
     nodes: list[Node]
     assigned: dict[str, list[Pod]] = field(default_factory=dict)
@@ -67,14 +67,14 @@ class World:
             cluster.objects.put(namespace)
         return cluster
 
-    def everybody(self) -> Iterator[tuple[Pod, Node]]:
+    def all_pods(self) -> Iterator[tuple[Pod, Node]]:
         for node in self.nodes:
             for pod in self.assigned.get(node.name, ()):
                 yield pod, node
 
 
 def means(term: PodAffinityTerm, owner: Pod, pod: Pod, world: World, *, incoming: bool) -> bool:
-    """Whether a term of `owner` means `pod`; `incoming` says whether the owner is the incoming pod."""
+    """Whether a term of `owner` matches `pod`; `incoming`: the owner is the incoming pod."""
     namespaces = set(term.namespaces)
     if not namespaces and term.namespace_selector is None:
         namespaces = {owner.namespace}
@@ -93,10 +93,10 @@ def terms_of(pod: Pod, *, anti: bool) -> tuple[PodAffinityTerm, ...]:
     return () if part is None else part.required
 
 
-def wishes_of(pod: Pod, *, anti: bool) -> list[tuple[int, PodAffinityTerm]]:
+def preferred_of(pod: Pod, *, anti: bool) -> list[tuple[int, PodAffinityTerm]]:
     affinity = pod.spec.affinity
     part = None if affinity is None else affinity.pod_anti_affinity if anti else affinity.pod_affinity
-    return [] if part is None else [(wish.weight, wish.pod_affinity_term) for wish in part.preferred]
+    return [] if part is None else [(term.weight, term.pod_affinity_term) for term in part.preferred]
 
 
 Pair = tuple[str, str]
@@ -111,7 +111,7 @@ class PlainAffinity:
         self.existing: dict[Pair, int] = {}
         self.affinity: dict[Pair, int] = {}
         self.anti_affinity: dict[Pair, int] = {}
-        for other, node in world.everybody():
+        for other, node in world.all_pods():
             self.change(other, node, 1)
 
     @property
@@ -120,7 +120,7 @@ class PlainAffinity:
         return not self.existing and not own
 
     def change(self, other: Pod, node: Node, by: int) -> None:
-        """AddPod and RemovePod. A map forgets what has come to nothing."""
+        """AddPod and RemovePod. A map drops what has become zero."""
         repelling = [
             term
             for term in terms_of(other, anti=True)
@@ -169,7 +169,7 @@ class PlainAffinity:
     def scores(self, feasible: list[Node], hard_weight: int) -> list[int] | None:
         """Normalised scores of the nodes that fit; None if there is nothing to score."""
         worth: dict[Pair, int] = {}
-        for other, node in self.world.everybody():
+        for other, node in self.world.all_pods():
             for term, weight in self._pulls(other, hard_weight):
                 if term.topology_key in node.labels:
                     pair = (term.topology_key, node.labels[term.topology_key])
@@ -182,10 +182,10 @@ class PlainAffinity:
 
     def _pulls(self, other: Pod, hard_weight: int) -> Iterator[tuple[PodAffinityTerm, int]]:
         for anti, sign in ((False, 1), (True, -1)):
-            for weight, term in wishes_of(self.pod, anti=anti):
+            for weight, term in preferred_of(self.pod, anti=anti):
                 if means(term, self.pod, other, self.world, incoming=True):
                     yield term, sign * weight
-            for weight, term in wishes_of(other, anti=anti):
+            for weight, term in preferred_of(other, anti=anti):
                 if means(term, other, self.pod, self.world, incoming=False):
                     yield term, sign * weight
         if hard_weight > 0:
@@ -204,9 +204,12 @@ weighted = st.tuples(st.sampled_from((1, 7, 100)), terms)
 def affinities(draw: st.DrawFn) -> Affinity | None:
     if not draw(st.booleans()):
         return None
-    needs, wishes = st.lists(terms, max_size=2), st.lists(weighted, max_size=2)
+    required, preferred = st.lists(terms, max_size=2), st.lists(weighted, max_size=2)
     return make_pod_affinity(
-        required=draw(needs), anti_required=draw(needs), preferred=draw(wishes), anti_preferred=draw(wishes)
+        required=draw(required),
+        anti_required=draw(required),
+        preferred=draw(preferred),
+        anti_preferred=draw(preferred),
     )
 
 
@@ -248,12 +251,12 @@ plainly = settings(max_examples=100, derandomize=True, deadline=None, suppress_h
 @given(world=worlds(), pod=some_pods("incoming"))
 def test_filter_agrees_with_the_plain_rule(world: World, pod: Pod) -> None:
     plain = PlainAffinity(pod, world)
-    asked = ask(pod, world.cluster())
-    assert (asked.pre_filter in (SKIP, SKIP_FOR_SIGNATURE)) is plain.skips
+    evaluation = evaluate(pod, world.cluster())
+    assert (evaluation.pre_filter in (SKIP, SKIP_FOR_SIGNATURE)) is plain.skips
     expected = {
         node.name: rejection for node in world.nodes if (rejection := plain.rejection(node)) is not None
     }
-    assert asked.rejected() == expected
+    assert evaluation.rejected() == expected
 
 
 @plainly
@@ -262,17 +265,20 @@ def test_scores_agree_with_the_plain_rule(world: World, pod: Pod, weight: int, d
     feasible = data.draw(st.lists(st.sampled_from(world.nodes), min_size=1, unique_by=lambda node: node.name))
     expected = PlainAffinity(pod, world).scores(feasible, weight)
     cluster = world.cluster()
-    asked = ask(pod, cluster, hard_pod_affinity_weight=weight)
+    evaluation = evaluate(pod, cluster, hard_pod_affinity_weight=weight)
     rows = np.array([cluster.nodes.row_of[node.name] for node in feasible], dtype=np.intp)
-    asked.nodes = NodeColumns(cluster, rows)
-    skipped = asked.plugin.pre_score(asked.state, pod, asked.nodes) in (SKIP, SKIP_FOR_SIGNATURE)
-    assert (None if skipped else asked.normalized()) == expected
+    evaluation.nodes = NodeColumns(cluster, rows)
+    skipped = evaluation.plugin.pre_score(evaluation.state, pod, evaluation.nodes) in (
+        SKIP,
+        SKIP_FOR_SIGNATURE,
+    )
+    assert (None if skipped else evaluation.normalized()) == expected
 
 
 @plainly
 @given(world=worlds(), pod=some_pods("incoming"), data=st.data())
 def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.DataObject) -> None:
-    """Pods gone from a node, and others that are only expected there."""
+    """Pods gone from a node, and others that are nominated there."""
     if PlainAffinity(pod, world).skips:
         return  # What was left out stays out.
     cluster = world.cluster()
@@ -287,7 +293,7 @@ def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.D
         added[node.name] = [data.draw(some_pods(f"new-{node.name}-{number}")) for number in range(count)]
         for newcomer in added[node.name]:
             cluster.nominate(newcomer, node.name)
-    statuses = ask(pod, cluster).statuses(suppose(cluster, gone, added))
+    statuses = evaluate(pod, cluster).statuses(suppose(cluster, gone, added))
     for node, status in zip(world.nodes, statuses, strict=True):
         plain = PlainAffinity(pod, world)
         for other in gone[node.name]:
@@ -298,7 +304,7 @@ def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.D
 
 
 def test_the_cost_of_terms_is_linear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Required terms with a topology key each: all keys ask for the same pods, by one query of all terms."""
+    """Required terms with a topology key each: all keys match the same pods, by one query of all terms."""
     hashed = 0
 
     def counted(selector: Selector) -> int:

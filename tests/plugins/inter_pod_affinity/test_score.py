@@ -20,7 +20,7 @@ from bayplan.testing.builders import (
 )
 
 from ..evaluating import make_cluster
-from .clusters import DB, HOST, WEB, ZONE, ask, zones
+from .clusters import DB, HOST, WEB, ZONE, evaluate, zones
 
 
 def prefers(weight: int, term: PodAffinityTerm) -> Affinity:
@@ -79,35 +79,38 @@ def avoids(weight: int, term: PodAffinityTerm) -> Affinity:
     ],
 )
 def test_scores(pod: Pod, assigned: Mapping[str, list[Pod]], raw: list[int], normal: list[int]) -> None:
-    asked = ask(pod, zones(assigned))
-    assert (asked.scores(), asked.normalized()) == (raw, normal)
+    evaluation = evaluate(pod, zones(assigned))
+    assert (evaluation.scores(), evaluation.normalized()) == (raw, normal)
 
 
 def test_scores_that_are_all_equal_come_to_nothing() -> None:
     assigned = {name: [make_pod(name, labels=WEB)] for name in ("a1", "b1")}
     cluster = make_cluster([make_node(name, labels={HOST: name}) for name in assigned], assigned)
     pod = make_pod("incoming", affinity=prefers(9, make_pod_term(HOST, WEB)))
-    assert ask(pod, cluster).normalized() == [0, 0]
+    assert evaluate(pod, cluster).normalized() == [0, 0]
 
 
 @pytest.mark.parametrize(
     ("pod", "assigned", "args"),
     [
-        pytest.param(make_pod("incoming", labels=WEB), {}, {}, id="nobody there"),
+        pytest.param(make_pod("incoming", labels=WEB), {}, {}, id="no pods"),
         pytest.param(
-            make_pod("incoming", labels=WEB), {"a1": [make_pod("w", labels=WEB)]}, {}, id="nobody with wishes"
+            make_pod("incoming", labels=WEB),
+            {"a1": [make_pod("w", labels=WEB)]},
+            {},
+            id="no pod with preferred terms",
         ),
         pytest.param(
             make_pod("incoming", labels=WEB),
             {"lost": [make_pod("w", affinity=prefers(7, make_pod_term(ZONE, WEB)))]},
             {},
-            id="wishes of a pod that is nowhere",
+            id="preferred terms of a pod without a node",
         ),
         pytest.param(
             make_pod("incoming", labels=WEB),
             {"a1": [make_pod("w", affinity=prefers(7, make_pod_term(ZONE, WEB)))]},
             {"ignore_preferred_terms_of_existing_pods": True},
-            id="wishes of others that are to be ignored",
+            id="preferred terms of others that are to be ignored",
         ),
         pytest.param(
             make_pod("incoming", labels=WEB),
@@ -118,19 +121,20 @@ def test_scores_that_are_all_equal_come_to_nothing() -> None:
     ],
 )
 def test_nothing_to_score(pod: Pod, assigned: Mapping[str, list[Pod]], args: dict[str, int | bool]) -> None:
-    assert ask(pod, zones(assigned), **args).pre_score in (SKIP, SKIP_FOR_SIGNATURE)
+    assert evaluate(pod, zones(assigned), **args).pre_score in (SKIP, SKIP_FOR_SIGNATURE)
 
 
-def test_wishes_of_others_count_where_the_pod_has_some_of_its_own() -> None:
+def test_preferred_terms_of_others_count_where_the_pod_has_some_of_its_own() -> None:
     """They are ignored only for pods without preferences."""
     pod = make_pod("incoming", labels=WEB, affinity=prefers(1, make_pod_term(ZONE, DB)))
     assigned = {"a1": [make_pod("w", affinity=prefers(7, make_pod_term(ZONE, WEB)))]}
-    asked = ask(pod, zones(assigned), ignore_preferred_terms_of_existing_pods=True)
-    assert asked.scores() == [7, 7, 0, 0, 0]
+    evaluation = evaluate(pod, zones(assigned), ignore_preferred_terms_of_existing_pods=True)
+    assert evaluation.scores() == [7, 7, 0, 0, 0]
 
 
 def test_what_a_need_of_others_is_worth() -> None:
     assigned = {"a1": [make_pod("w", affinity=make_pod_affinity(required=[make_pod_term(HOST, WEB)]))]}
     assert (
-        ask(make_pod("incoming", labels=WEB), zones(assigned), hard_pod_affinity_weight=30).scores()[0] == 30
+        evaluate(make_pod("incoming", labels=WEB), zones(assigned), hard_pod_affinity_weight=30).scores()[0]
+        == 30
     )

@@ -132,7 +132,7 @@ def test_a_row_that_another_node_took_over_has_its_load() -> None:
     assert cpu_load(columns, cluster, 2) == {"new": pytest.approx((0.5, 0.5, 0))}
 
 
-def test_what_was_placed_on_the_node_before_does_not_count_for_the_next_of_the_row() -> None:
+def test_what_was_assigned_to_the_node_before_does_not_count_for_the_next_of_the_row() -> None:
     cluster = cluster_of("old")
     plugin = TargetLoadPacking(None, CoreHandle(cluster))
     plugin.score(CycleState(), make_pod("p"), NodeColumns(cluster))
@@ -171,7 +171,7 @@ def plain_load(samples: list[Sample], capacity: float, now: float) -> tuple[floa
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_columns_are_what_the_rule_for_one_node_says(seed: int) -> None:
+def test_columns_agree_with_the_rule_for_one_node(seed: int) -> None:
     rng = random.Random(seed)
     names = [f"n{i}" for i in range(8)]
     cluster, history = cluster_of(*names[:4]), UsageHistory()

@@ -94,7 +94,7 @@ def test_what_a_pod_will_use() -> None:
     assert TargetLoadPacking(args).predicted(make_pod("p")) == 2000
 
 
-def test_pods_placed_since_the_measurement_are_predicted() -> None:
+def test_pods_assigned_since_the_measurement_are_predicted() -> None:
     plugins: list[type[Plugin]] = [*BUILTIN_PLUGINS, TargetLoadPacking]
     core = SchedulingCore(plugins=plugins)
     core.load([make_node("a", cpu="10"), make_node("b", cpu="10")])

@@ -23,7 +23,7 @@ from bayplan.testing.builders import (
     make_pod,
 )
 
-from ..evaluating import Asked, make_cluster
+from ..evaluating import Evaluation, make_cluster
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
@@ -41,7 +41,7 @@ NO_LABEL = (Code.UNRESOLVABLE, (MISSING_LABEL,))
 
 
 def zoned(name: str, zone: str | None = None, **labels: str) -> Node:
-    """A node that knows its host name, and perhaps its zone."""
+    """A node with its host name, and perhaps its zone."""
     own = {HOST: name, **labels}
     return make_node(name, labels=own if zone is None else {**own, ZONE: zone})
 
@@ -66,8 +66,8 @@ def web(*spread: TopologySpreadConstraint, labels: Mapping[str, str] = WEB) -> P
     return make_pod("web", labels=labels, spread=spread)
 
 
-def ask(pod: Pod, cluster: Cluster, plugin: Plugin | None = None) -> Asked:
-    return Asked(PodTopologySpread() if plugin is None else plugin, pod, cluster)
+def evaluate(pod: Pod, cluster: Cluster, plugin: Plugin | None = None) -> Evaluation:
+    return Evaluation(PodTopologySpread() if plugin is None else plugin, pod, cluster)
 
 
 labels = st.fixed_dictionaries(
@@ -75,10 +75,10 @@ labels = st.fixed_dictionaries(
 )
 
 
-def asked_about(pod: Pod, cluster: Cluster, feasible: list[Node]) -> Asked:
+def evaluate_feasible(pod: Pod, cluster: Cluster, feasible: list[Node]) -> Evaluation:
     """The plugin after PreScore saw these nodes."""
-    asked = ask(pod, cluster)
+    evaluation = evaluate(pod, cluster)
     rows = np.array([cluster.nodes.row_of[node.name] for node in feasible], dtype=np.intp)
-    asked.nodes = NodeColumns(cluster, rows)
-    assert asked.plugin.pre_score(asked.state, pod, asked.nodes) is None
-    return asked
+    evaluation.nodes = NodeColumns(cluster, rows)
+    assert evaluation.plugin.pre_score(evaluation.state, pod, evaluation.nodes) is None
+    return evaluation

@@ -23,7 +23,7 @@ from bayplan.testing.builders import (
 )
 
 from ..evaluating import make_cluster, points
-from .clusters import HOST, NO_LABEL, TOO_MANY, WEB, ZONE, ask, hosts, web, webs, zoned
+from .clusters import HOST, NO_LABEL, TOO_MANY, WEB, ZONE, evaluate, hosts, web, webs, zoned
 
 
 def test_extension_points() -> None:
@@ -52,7 +52,7 @@ def test_extension_points() -> None:
 def test_how_much_fuller_a_host_may_be(
     counts: tuple[int, ...], constraint: Mapping[str, int], labels: Mapping[str, str], rejected: set[str]
 ) -> None:
-    found = ask(web(make_spread(HOST, WEB, **constraint), labels=labels), hosts(*counts)).rejected()  # type: ignore[arg-type]  # only numbers
+    found = evaluate(web(make_spread(HOST, WEB, **constraint), labels=labels), hosts(*counts)).rejected()  # type: ignore[arg-type]  # only numbers
     assert found == dict.fromkeys(rejected, TOO_MANY)
 
 
@@ -76,7 +76,7 @@ def zones_of(**pods: list[Pod]) -> Cluster:
     ],
 )
 def test_what_counts(pods: dict[str, list[Pod]], rejected: str) -> None:
-    found = ask(web(make_spread(ZONE, WEB)), zones_of(**pods)).rejected()
+    found = evaluate(web(make_spread(ZONE, WEB)), zones_of(**pods)).rejected()
     assert found == {f"{zone}{number}": TOO_MANY for zone in rejected for number in (1, 2)}
 
 
@@ -85,13 +85,13 @@ def test_what_counts(pods: dict[str, list[Pod]], rejected: str) -> None:
     [
         pytest.param(make_selector({}, make_expression("app", "Exists")), {"n0"}, id="by expression"),
         pytest.param(
-            make_selector(), set(), id="the empty selector counts nobody, though it matches the pod"
+            make_selector(), set(), id="the empty selector counts no pod, though it matches the pod"
         ),
-        pytest.param(None, set(), id="no selector counts nobody and matches nothing"),
+        pytest.param(None, set(), id="no selector counts no pod and matches nothing"),
     ],
 )
 def test_selectors(selector: LabelSelector | None, rejected: set[str]) -> None:
-    assert set(ask(web(make_spread(HOST, selector)), hosts(1, 0)).rejected()) == rejected
+    assert set(evaluate(web(make_spread(HOST, selector)), hosts(1, 0)).rejected()) == rejected
 
 
 def test_match_label_keys_narrow_the_selector_to_the_pods_own_values() -> None:
@@ -106,43 +106,46 @@ def test_match_label_keys_narrow_the_selector_to_the_pods_own_values() -> None:
     pod = web(
         make_spread(HOST, WEB, match_label_keys=["revision", "absent"]), labels={**WEB, "revision": "2"}
     )
-    assert set(ask(pod, cluster).rejected()) == {"b"}
+    assert set(evaluate(pod, cluster).rejected()) == {"b"}
 
 
 def test_a_node_without_the_label_cannot_be_helped() -> None:
     cluster = make_cluster([zoned("a", "z"), zoned("b")])
-    assert ask(web(make_spread(ZONE, WEB)), cluster).rejected() == {"b": NO_LABEL}
+    assert evaluate(web(make_spread(ZONE, WEB)), cluster).rejected() == {"b": NO_LABEL}
 
 
 def test_a_node_without_some_label_counts_for_no_constraint() -> None:
-    """Its pods are as good as not there, for all constraints of the pod."""
+    """Its pods do not count, for all constraints of the pod."""
     cluster = make_cluster(
         [zoned("a", "z"), zoned("b", "z"), zoned("c")], {"c": webs(3, "c"), "a": webs(1, "a")}
     )
     pod = web(make_spread(HOST, WEB), make_spread(ZONE, WEB))
-    assert ask(pod, cluster).rejected() == {"a": TOO_MANY, "c": NO_LABEL}
+    assert evaluate(pod, cluster).rejected() == {"a": TOO_MANY, "c": NO_LABEL}
 
 
 def test_a_node_has_the_first_constraint_that_it_breaks() -> None:
     cluster = make_cluster([zoned("a"), zoned("b", "z"), zoned("c", "z")], {"b": webs(1, "b")})
     pod = web(make_spread(HOST, WEB), make_spread(ZONE, WEB))
-    assert ask(pod, cluster).rejected() == {"a": NO_LABEL, "b": TOO_MANY}
+    assert evaluate(pod, cluster).rejected() == {"a": NO_LABEL, "b": TOO_MANY}
 
 
 def test_soft_constraints_filter_nothing() -> None:
-    assert ask(web(make_spread(HOST, WEB, hard=False)), hosts(9, 0)).pre_filter in (SKIP, SKIP_FOR_SIGNATURE)
+    assert evaluate(web(make_spread(HOST, WEB, hard=False)), hosts(9, 0)).pre_filter in (
+        SKIP,
+        SKIP_FOR_SIGNATURE,
+    )
 
 
 @pytest.mark.parametrize(
     ("policy", "rejected"),
     [
-        pytest.param(None, {"old"}, id="by default only nodes that the pod asks for count"),
-        pytest.param("Honor", {"old"}, id="as said"),
+        pytest.param(None, {"old"}, id="by default only nodes that the pod requires count"),
+        pytest.param("Honor", {"old"}, id="explicitly"),
         pytest.param("Ignore", {"new", "old"}, id="unless all are to count"),
     ],
 )
 def test_node_affinity_policy(policy: str | None, rejected: set[str]) -> None:
-    """An empty node that the pod cannot use holds it back only where affinity is to be ignored."""
+    """An empty node that the pod cannot use counts only where affinity is to be ignored."""
     nodes = [
         make_node("old", labels={HOST: "old", "disk": "ssd"}),
         make_node("new", labels={HOST: "new", "disk": "ssd"}),
@@ -151,14 +154,14 @@ def test_node_affinity_policy(policy: str | None, rejected: set[str]) -> None:
     cluster = make_cluster(nodes, {"old": webs(2, "old"), "new": webs(1, "new")})
     constraint = make_spread(HOST, WEB, node_affinity_policy=policy)
     pod = make_pod("web", labels=WEB, spread=[constraint], node_selector={"disk": "ssd"})
-    assert set(ask(pod, cluster).rejected()) == rejected
+    assert set(evaluate(pod, cluster).rejected()) == rejected
 
 
 @pytest.mark.parametrize(
     ("policy", "rejected"),
     [
         pytest.param(None, {"a"}, id="by default tainted nodes count"),
-        pytest.param("Ignore", {"a"}, id="as said"),
+        pytest.param("Ignore", {"a"}, id="explicitly"),
         pytest.param("Honor", set(), id="unless taints are to be honored"),
     ],
 )
@@ -166,4 +169,4 @@ def test_node_taints_policy(policy: str | None, rejected: set[str]) -> None:
     nodes = [make_node("a", labels={HOST: "a"}), make_node("b", labels={HOST: "b"}, taints=["no:NoSchedule"])]
     cluster = make_cluster(nodes, {"a": webs(1, "a")})
     pod = web(make_spread(HOST, WEB, node_taints_policy=policy))
-    assert set(ask(pod, cluster).rejected()) == rejected
+    assert set(evaluate(pod, cluster).rejected()) == rejected

@@ -18,7 +18,7 @@ from bayplan.testing.builders import (
     make_toleration,
 )
 
-from ..evaluating import registrations, wakes
+from ..evaluating import registrations, requeues
 from .clusters import WEB, ZONE, zoned
 
 
@@ -117,7 +117,7 @@ TOLERANT = make_pod(
 )
 def test_pods_that_help(pod: Pod, action: Action, old: Pod | None, new: Pod | None, helps: bool) -> None:
     resource = Resource.TARGET_POD if action == Action.UPDATE_POD_TOLERATION else Resource.POD
-    assert wakes(PodTopologySpread(), (resource, action), pod, old, new) is helps
+    assert requeues(PodTopologySpread(), (resource, action), pod, old, new) is helps
 
 
 @pytest.mark.parametrize(
@@ -147,4 +147,4 @@ def test_pods_that_help(pod: Pod, action: Action, old: Pod | None, new: Pod | No
     ],
 )
 def test_nodes_that_help(action: Action, old: Node | None, new: Node | None, helps: bool) -> None:
-    assert wakes(PodTopologySpread(), (Resource.NODE, action), WAITING, old, new) is helps
+    assert requeues(PodTopologySpread(), (Resource.NODE, action), WAITING, old, new) is helps

@@ -32,7 +32,7 @@ from bayplan.testing.builders import (
 )
 
 from ..evaluating import make_cluster, suppose
-from .clusters import HOST, NO_LABEL, NOW, TOO_MANY, WEB, ZONE, ask, asked_about, labels
+from .clusters import HOST, NO_LABEL, NOW, TOO_MANY, WEB, ZONE, evaluate, evaluate_feasible, labels
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
@@ -65,7 +65,7 @@ def is_empty(selector: LabelSelector | None) -> bool:
 
 @dataclass
 class World:
-    """Nodes and who is on them, as plain objects."""
+    """Nodes and their pods, as plain objects."""
 
     nodes: list[Node]
     assigned: dict[str, list[Pod]] = field(default_factory=dict)
@@ -231,13 +231,13 @@ def worlds(draw: st.DrawFn) -> World:
     world = World(nodes)
     for number in range(draw(st.integers(0, 10))):
         world.assigned.setdefault(f"n{draw(st.integers(0, len(nodes) - 1))}", []).append(
-            draw(placed_pods(f"p{number}"))
+            draw(assigned_pods(f"p{number}"))
         )
     return world
 
 
 @st.composite
-def placed_pods(draw: st.DrawFn, name: str) -> Pod:
+def assigned_pods(draw: st.DrawFn, name: str) -> Pod:
     return make_pod(
         name,
         namespace=draw(st.sampled_from(("default", "default", "default", "other"))),
@@ -281,7 +281,7 @@ def test_filter_agrees_with_the_plain_rule(world: World, pod: Pod) -> None:
     expected = {
         node.name: rejection for node in world.nodes if (rejection := plain.rejection(node)) is not None
     }
-    assert ask(pod, world.cluster()).rejected() == expected
+    assert evaluate(pod, world.cluster()).rejected() == expected
 
 
 @plainly
@@ -289,7 +289,7 @@ def test_filter_agrees_with_the_plain_rule(world: World, pod: Pod) -> None:
 def test_scores_agree_with_the_plain_rule(world: World, pod: Pod, data: st.DataObject) -> None:
     feasible = data.draw(st.lists(st.sampled_from(world.nodes), min_size=1, unique_by=lambda node: node.name))
     expected = PlainSpread(pod, world, "ScheduleAnyway").scores(feasible)
-    assert asked_about(pod, world.cluster(), feasible).normalized() == expected
+    assert evaluate_feasible(pod, world.cluster(), feasible).normalized() == expected
 
 
 @plainly
@@ -303,13 +303,15 @@ def test_default_scores_agree_with_the_plain_rule(
     pod = make_pod(
         "incoming", labels={**own, **WEB}, node_selector=data.draw(st.sampled_from((None, {"disk": "ssd"})))
     )
-    assert asked_about(pod, cluster, feasible).normalized() == PlainDefaults(pod, world).scores(feasible)
+    assert evaluate_feasible(pod, cluster, feasible).normalized() == PlainDefaults(pod, world).scores(
+        feasible
+    )
 
 
 @plainly
 @given(world=worlds(), pod=spread_pods(hard=True), data=st.data())
 def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.DataObject) -> None:
-    """Pods gone from a node, and others that are only expected there."""
+    """Pods gone from a node, and others that are nominated there."""
     cluster = world.cluster()
     gone: dict[str, list[Pod]] = {}
     added: dict[str, list[Pod]] = {}
@@ -319,11 +321,11 @@ def test_hypotheses_agree_with_the_plain_rule(world: World, pod: Pod, data: st.D
             data.draw(st.lists(st.sampled_from(here), unique_by=lambda pod: pod.uid)) if here else []
         )
         count = data.draw(st.integers(0, 2))
-        added[node.name] = [data.draw(placed_pods(f"new-{node.name}-{number}")) for number in range(count)]
+        added[node.name] = [data.draw(assigned_pods(f"new-{node.name}-{number}")) for number in range(count)]
         for newcomer in added[node.name]:
             cluster.nominate(newcomer, node.name)
-    asked = ask(pod, cluster)
-    statuses = asked.statuses(suppose(cluster, gone, added))
+    evaluation = evaluate(pod, cluster)
+    statuses = evaluation.statuses(suppose(cluster, gone, added))
     for node, status in zip(world.nodes, statuses, strict=True):
         plain = PlainSpread(pod, world, "DoNotSchedule")
         for other in gone[node.name]:

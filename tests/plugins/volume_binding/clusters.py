@@ -71,7 +71,7 @@ def pinned(name: str, *terms: Any, **fields: Any) -> PersistentVolume:
 BOUND = make_pvc("c", volume="v")
 
 
-WANTS = make_pvc("c", storage_class="static", storage="2Gi")
+UNBOUND_CLAIM = make_pvc("c", storage_class="static", storage="2Gi")
 
 
 EXACT: dict[str, Any] = {"capacity": "2Gi", "storage_class": "static"}

@@ -85,7 +85,7 @@ OWN = make_owner("Pod", "p", uid="pod/default/p", api_version="v1")
             EPHEMERAL,
             [make_pvc("p-e")],
             unresolvable("PVC default/p-e was not created for pod default/p (pod is not owner)"),
-            id="or belongs to somebody else",
+            id="or has another owner",
         ),
         pytest.param(
             make_pod(claims=["c"]),
@@ -130,13 +130,13 @@ OWN = make_owner("Pod", "p", uid="pod/default/p", api_version="v1")
                 replace(MADE, metadata=make_storage_class("odd").metadata, volume_binding_mode=None),
             ],
             failure('VolumeBindingMode not set for StorageClass "odd"'),
-            id="a class that does not say when",
+            id="a class without a binding mode",
         ),
         pytest.param(
             make_pod(claims=["c", "x"]),
             [make_pvc("c")],
             unresolvable('persistentvolumeclaim "x" not found'),
-            id="what is missing is said before what is unbound",
+            id="what is missing is reported before what is unbound",
         ),
     ],
 )
@@ -182,9 +182,9 @@ def test_the_claim_of_an_ephemeral_volume_counts() -> None:
         pytest.param(
             pinned("v", make_node_term(fields=[make_expression("metadata.name", "Exists")])),
             "",
-            id="unless it is asked for in a way that is invalid",
+            id="unless it is required in an invalid way",
         ),
-        pytest.param(pinned("v", make_node_term()), "", id="a term that says nothing matches nothing"),
+        pytest.param(pinned("v", make_node_term()), "", id="an empty term matches nothing"),
         pytest.param(pinned("v"), "", id="no term at all matches nothing"),
         pytest.param(
             pinned("v", make_node_term(make_expression(ZONE, "Near", "a"))),
@@ -237,7 +237,7 @@ def gce(volume: PersistentVolume) -> PersistentVolume:
     ],
 )
 def test_a_volume_follows_its_plugin_to_csi(moved: str | None, reached: str) -> None:
-    """Nodes n and m say contradictory things under the old label and the driver's."""
+    """Nodes n and m have contradictory values under the old label and the driver's."""
     key = "storage.alpha.kubernetes.io/migrated-plugins"
     csi_nodes = [] if moved is None else [make_csi_node(name, annotations={key: moved}) for name in "nm"]
     cluster = storage_cluster(

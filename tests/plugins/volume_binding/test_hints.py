@@ -27,7 +27,7 @@ from bayplan.testing.builders import (
     make_pvc,
 )
 
-from ..evaluating import registrations, wakes
+from ..evaluating import registrations, requeues
 from .clusters import BOUND, DRIVER, FREE, KEEPS_COUNT, MADE, NODES, allowing, room, where
 
 
@@ -145,4 +145,4 @@ def test_what_requeues_a_pod(
     inline = Volume(name="i", csi=CSIVolumeSource(driver=DRIVER))
     ephemeral = Volume(name="e", ephemeral=EphemeralVolumeSource())
     pod = make_pod("p", claims=["c"], volumes=[inline, ephemeral])
-    assert wakes(VolumeBinding(), event, pod, old, new) is helps
+    assert requeues(VolumeBinding(), event, pod, old, new) is helps

@@ -32,9 +32,9 @@ from .clusters import DRIVER, HOST, KEEPS_COUNT, MADE, ZONE, allowing, rejected,
     ("storage_class", "fitting"),
     [
         pytest.param(MADE, "nm", id="anywhere"),
-        pytest.param(replace(MADE, provisioner=""), "", id="by nobody"),
+        pytest.param(replace(MADE, provisioner=""), "", id="without a driver"),
         pytest.param(
-            replace(MADE, provisioner="kubernetes.io/no-provisioner"), "", id="by nobody, explicitly"
+            replace(MADE, provisioner="kubernetes.io/no-provisioner"), "", id="by no provisioner, explicitly"
         ),
         pytest.param(allowing(where(zone=["a"])), "n", id="in one zone"),
         pytest.param(allowing(where(zone=["z"]), where(host=["m"])), "m", id="in one of several places"),
@@ -67,7 +67,7 @@ def test_volumes_are_made_where_the_class_allows_it(storage_class: Object, fitti
             id="anywhere but there",
         ),
         pytest.param([KEEPS_COUNT, room(capacity="1023Mi", on_nodes_with={})], "", id="too little"),
-        pytest.param([KEEPS_COUNT, room(on_nodes_with={})], "", id="nobody knows how much"),
+        pytest.param([KEEPS_COUNT, room(on_nodes_with={})], "", id="the capacity is unknown"),
         pytest.param(
             [KEEPS_COUNT, room(capacity="5Gi", maximum_volume_size="1Mi", on_nodes_with={})],
             "",
@@ -76,13 +76,13 @@ def test_volumes_are_made_where_the_class_allows_it(storage_class: Object, fitti
         pytest.param(
             [KEEPS_COUNT, room(capacity="1Mi", maximum_volume_size="1Gi", on_nodes_with={})],
             "nm",
-            id="the size of a piece goes first",
+            id="the maximum size of a volume has precedence",
         ),
         pytest.param([KEEPS_COUNT, room(capacity="1Gi")], "", id="reachable from nowhere"),
         pytest.param(
             [KEEPS_COUNT, room(capacity="1Gi", on_nodes_with=make_selector({"no key": "x"}))],
             "",
-            id="nobody can say from where",
+            id="the topology is unknown",
         ),
         pytest.param(
             [KEEPS_COUNT, room(storage_class="other", capacity="1Gi", on_nodes_with={})],
@@ -91,7 +91,7 @@ def test_volumes_are_made_where_the_class_allows_it(storage_class: Object, fitti
         ),
         pytest.param([KEEPS_COUNT], "", id="nothing is reported"),
         pytest.param([make_csi_driver(DRIVER)], "nm", id="the driver does not keep count"),
-        pytest.param([make_csi_driver(DRIVER, storage_capacity=False)], "nm", id="and says so"),
+        pytest.param([make_csi_driver(DRIVER, storage_capacity=False)], "nm", id="and declares it"),
         pytest.param([], "nm", id="an unknown driver"),
     ],
 )
@@ -114,7 +114,7 @@ def test_a_volume_is_made_where_no_free_one_reaches() -> None:
 
 
 def test_the_first_claim_that_cannot_be_made_decides() -> None:
-    """Small ones first, and each claim is asked about places before room."""
+    """Small ones first, and for each claim topology is checked before capacity."""
     claims = [make_pvc("c", storage_class="made", storage="2Gi"), make_pvc("d", storage_class="elsewhere")]
     elsewhere = make_storage_class("elsewhere", provisioner=DRIVER, allowed=[{ZONE: ["a"]}])
     capacity = make_csi_capacity("k", "elsewhere", capacity="5Gi", on_nodes_with={})
@@ -123,7 +123,7 @@ def test_the_first_claim_that_cannot_be_made_decides() -> None:
 
 
 def test_a_volume_that_is_being_made_ties_the_pod_to_its_node() -> None:
-    """A free volume is not looked for any more, and the place is checked again."""
+    """No free volume is searched any more, and the topology is checked again."""
     claim = make_pvc("c", storage_class="made", selected_node="n")
     pod, free = make_pod(claims=["c"]), make_pv("v", storage_class="made")
     assert rejections(pod, claim, free) == {"m": rejected(REASON_NO_VOLUME)}
@@ -133,7 +133,7 @@ def test_a_volume_that_is_being_made_ties_the_pod_to_its_node() -> None:
     }
 
 
-def test_on_other_nodes_than_the_selected_one_nothing_else_is_asked() -> None:
+def test_on_other_nodes_than_the_selected_one_nothing_else_is_checked() -> None:
     claims = [
         make_pvc("c", storage_class="made", selected_node="n"),
         make_pvc("d", storage_class="static", selector=make_selector(None, make_expression("k", "Near"))),

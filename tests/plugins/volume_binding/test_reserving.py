@@ -36,11 +36,11 @@ from bayplan.testing.builders import (
 )
 
 from ..volume_evaluating import evaluate, storage_cluster
-from .clusters import HOST, MADE, NODES, SELECTED, STATIC, WANTS, rejected, reserved
+from .clusters import HOST, MADE, NODES, SELECTED, STATIC, UNBOUND_CLAIM, rejected, reserved
 
 
 class Scheduler:
-    """As much of a scheduler as the plugin needs; with `volumes`, one that can write."""
+    """The part of a scheduler that the plugin needs; with `volumes`, one that can write."""
 
     release = DEFAULT_RELEASE
 
@@ -129,7 +129,7 @@ def test_what_was_reserved_is_seen_by_the_next_pod_until_it_is_taken_back() -> N
     assert evaluate(plugin, make_pod("twin", claims=["d"]), cluster) == {}
 
 
-def test_what_the_server_says_later_goes_before_what_was_reserved() -> None:
+def test_later_updates_of_the_server_override_reservations() -> None:
     cluster = two_claims()
     plugin_for(cluster).reserve(CycleState(), BOTH, "n")
     cluster.objects.put(versioned(make_pv("v", storage_class="static"), "4"))
@@ -149,10 +149,10 @@ def test_what_the_server_says_later_goes_before_what_was_reserved() -> None:
         ),
     ],
 )
-def test_a_volume_that_a_user_kept_for_the_claim_does_not_say_that_we_did(
+def test_a_volume_that_a_user_reserved_for_the_claim_is_not_marked_as_bound_by_the_controller(
     reference: str, annotations: dict[str, str], uid: str
 ) -> None:
-    cluster, state = storage_cluster(NODES, STATIC, WANTS, reserved(uid=reference)), CycleState()
+    cluster, state = storage_cluster(NODES, STATIC, UNBOUND_CLAIM, reserved(uid=reference)), CycleState()
     plugin_for(cluster).reserve(state, make_pod("p", claims=["c"]), "n")
     (volume,) = state.read(("VolumeBinding", "pod/default/p")).volumes
     assert (volume.annotations, volume.spec.claim_ref.uid) == (annotations, uid)
@@ -183,7 +183,7 @@ def test_binding_hands_the_plan_to_the_writer(answer: Status | None) -> None:
     assert writer.calls == [("p", "n", state.read(("VolumeBinding", BOTH.uid)), 7.0)]
 
 
-def test_binding_fails_where_nobody_can_write() -> None:
+def test_binding_fails_without_a_client() -> None:
     cluster, state = two_claims(), CycleState()
     plugin = plugin_for(cluster)
     plugin.reserve(state, BOTH, "n")
