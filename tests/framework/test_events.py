@@ -27,10 +27,13 @@ ASSIGNED, WAITING = Resource.ASSIGNED_POD, Resource.UNSCHEDULABLE_POD
             id="a general update reaches none of the special ones",
         ),
         pytest.param(
-            (POD, Action.UPDATE), (ASSIGNED, Action.UPDATE), True, id="but who registered for all updates"
+            (POD, Action.UPDATE),
+            (ASSIGNED, Action.UPDATE),
+            True,
+            id="but a registration for all updates matches",
         ),
         pytest.param(
-            (POD, Action.UPDATE), (ASSIGNED, Action.UPDATE_POD_LABEL), True, id="whom special ones reach, too"
+            (POD, Action.UPDATE), (ASSIGNED, Action.UPDATE_POD_LABEL), True, id="special ones match it, too"
         ),
         pytest.param((ANY, Action.ALL), (NODE, Action.DELETE), True, id="anything"),
         pytest.param((ANY, Action.ADD), (NODE, Action.ADD), True, id="any resource"),

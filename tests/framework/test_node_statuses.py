@@ -34,8 +34,8 @@ def add_up(*rejects: Reject, reasons: Reasons | None = None) -> list[Status | No
 @pytest.mark.parametrize(
     ("rejects", "expected"),
     [
-        pytest.param([], None, id="nothing said: it fits"),
-        pytest.param([reject([0, 2], "a")], None, id="said about other rows only"),
+        pytest.param([], None, id="no rejection: it fits"),
+        pytest.param([reject([0, 2], "a")], None, id="other rows are rejected"),
         pytest.param([reject([1], "a")], Status(Code.UNSCHEDULABLE, ("a",), "P"), id="one reason"),
         pytest.param(
             [reject([1], "a"), reject([0], "b"), reject([1], "c")],
@@ -72,7 +72,7 @@ def test_status_of_a_row(rejects: list[Reject], expected: Status | None) -> None
     assert add_up(*rejects)[1] == expected
 
 
-def test_reasons_stand_in_the_order_of_the_plugin_whatever_was_seen_first() -> None:
+def test_reasons_are_in_the_order_of_the_plugin_whatever_was_seen_first() -> None:
     """Kept results outlive a call; a reason that was seen earlier does not move to the front."""
     reasons = Reasons("P")
     assert add_up(reject([1], "gpu"), reasons=reasons)[1] == Status(Code.UNSCHEDULABLE, ("gpu",), "P")
@@ -83,7 +83,7 @@ def test_reasons_stand_in_the_order_of_the_plugin_whatever_was_seen_first() -> N
 
 
 @pytest.mark.parametrize(
-    ("mask", "complaint"),
+    ("mask", "message"),
     [
         pytest.param(
             np.zeros(2, dtype=np.bool_),
@@ -108,15 +108,15 @@ def test_reasons_stand_in_the_order_of_the_plugin_whatever_was_seen_first() -> N
     ],
 )
 def test_a_wrong_mask_is_reported(
-    mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], complaint: str
+    mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], message: str
 ) -> None:
     with pytest.raises(WrongResultError) as raised:
         collect([Reject(mask, "why")], Reasons("P"), 3)
-    assert str(raised.value) == complaint
+    assert str(raised.value) == message
 
 
-def test_the_first_plugin_to_reject_speaks() -> None:
-    """A row carries the reasons of one plugin, the first in order, whichever was asked first."""
+def test_the_first_plugin_to_reject_counts() -> None:
+    """A row carries the reasons of one plugin, the first in order, whichever was run first."""
     reasons = {place: Reasons(name) for place, name in enumerate(("first", "second"))}
     node_statuses = NodeStatuses(np.full(3, PASS, dtype=np.int8), np.zeros(3, dtype=np.int64), reasons)
     for place, rows in ((1, [0, 1]), (0, [1, 2])):
@@ -131,7 +131,7 @@ def test_the_first_plugin_to_reject_speaks() -> None:
 
 
 def test_overruled_rows_carry_the_other_verdict() -> None:
-    """Where pods nominated to a node change its verdict, theirs is the one told."""
+    """Where pods nominated to a node change its status, the status with them counts."""
     reasons = {0: Reasons("P")}
 
     def statuses_of(rows: int, *rejects: Reject) -> NodeStatuses:
@@ -150,7 +150,7 @@ def test_overruled_rows_carry_the_other_verdict() -> None:
     ]
 
 
-def test_statuses_are_grouped_by_who_and_why() -> None:
+def test_statuses_are_grouped_by_plugin_and_reason() -> None:
     reasons = Reasons("P")
     node_statuses = NodeStatuses(np.full(3, PASS, dtype=np.int8), np.zeros(3, dtype=np.int64), {0: reasons})
     found = collect([reject([0, 2], "a")], reasons, 3)
@@ -160,12 +160,12 @@ def test_statuses_are_grouped_by_who_and_why() -> None:
 
 
 def test_detached_verdicts_stay_as_they_are() -> None:
-    """A decision that is kept does not change when the cluster goes on."""
-    who, why = np.zeros(3, dtype=np.int8), np.ones(3, dtype=np.int64)
+    """A decision that is kept does not change with the cluster."""
+    plugins, reason_ids = np.zeros(3, dtype=np.int8), np.ones(3, dtype=np.int64)
     reasons = Reasons("P")
     reasons.with_reason(0, Reject(True, "a"))
-    kept = NodeStatuses(who, why, {0: reasons}).detached()
-    who[:], why[:] = PASS, 0
+    kept = NodeStatuses(plugins, reason_ids, {0: reasons}).detached()
+    plugins[:], reason_ids[:] = PASS, 0
     assert kept.status(1) == Status(Code.UNSCHEDULABLE, ("a",), "P")
 
 
@@ -181,6 +181,6 @@ def test_each_row_may_have_a_reason_of_its_own() -> None:
     reasons = Reasons("P")
     found = collect(rejects, reasons, 200)
     assert found is not None
-    assert [reasons.status(int(why)).message for why in found.reason_ids()] == [
+    assert [reasons.status(int(reason_id)).message for reason_id in found.reason_ids()] == [
         f"row {row} is odd" for row in range(200)
     ]

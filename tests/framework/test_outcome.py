@@ -54,7 +54,7 @@ ABSENT = Status(Code.UNRESOLVABLE, ("node(s) didn't satisfy plugin(s) [NodeAffin
             [(CPU, 4)],
             {"pre_filter_message": "pod has unbound claims"},
             "0/4 nodes are available: pod has unbound claims.",
-            id="PreFilter said it all",
+            id="PreFilter rejected all nodes",
         ),
         pytest.param(
             1,
@@ -86,8 +86,8 @@ def diagnosis(absent: Status | None = None) -> Diagnosis:
     reasons = {0: Reasons("P")}
     now = reasons[0].with_reason(0, Reject(True, "for now"))
     good = reasons[0].with_reason(0, Reject(True, "for good", unresolvable=True))
-    why = np.array([now, now, good, now], dtype=np.int64)
-    node_statuses = NodeStatuses(np.zeros(4, dtype=np.int8), why, reasons)
+    reason_ids = np.array([now, now, good, now], dtype=np.int64)
+    node_statuses = NodeStatuses(np.zeros(4, dtype=np.int8), reason_ids, reasons)
     found = Diagnosis(cluster, 4, np.array([3, 2, 1], dtype=np.intp), node_statuses)
     if absent is not None:
         found.absent_nodes_status = absent
@@ -101,7 +101,7 @@ def test_a_node_has_its_own_status_or_that_of_all_others() -> None:
     assert found.status(0).code is Code.UNRESOLVABLE
 
 
-def test_rows_by_code_stand_in_the_order_of_the_node_list() -> None:
+def test_rows_by_code_are_in_the_order_of_the_node_list() -> None:
     assert diagnosis().rows_with(Code.UNSCHEDULABLE).tolist() == [1, 3]
     assert diagnosis().rows_with(Code.UNRESOLVABLE).tolist() == [0, 2]
     everywhere = Status(Code.UNSCHEDULABLE, ("claimed",), "P")
@@ -115,8 +115,8 @@ def test_a_node_that_passes_has_no_status() -> None:
     assert found.explicit_status(3) is None
 
 
-def test_what_an_extender_said_goes_before() -> None:
+def test_statuses_of_extenders_have_precedence() -> None:
     found = diagnosis()
-    found.extender_statuses[1] = Status(Code.UNRESOLVABLE, ("said so",), "Extender")
-    assert found.status(1).message == "said so"
+    found.extender_statuses[1] = Status(Code.UNRESOLVABLE, ("rejected",), "Extender")
+    assert found.status(1).message == "rejected"
     assert found.rows_with(Code.UNSCHEDULABLE).tolist() == [3]

@@ -43,7 +43,7 @@ class Child(Named):
         return None
 
 
-def test_a_plugin_is_named_after_its_class_unless_it_says_otherwise() -> None:
+def test_a_plugin_is_named_after_its_class_unless_it_sets_a_name() -> None:
     assert (Unnamed.name, Named.name, Child.name) == ("Unnamed", "other-name", "Child")
 
 
@@ -53,7 +53,7 @@ def test_a_plugin_takes_part_in_the_points_whose_methods_it_has() -> None:
     assert points_of(Plugin) == frozenset()
 
 
-def test_one_that_says_nothing_is_requeued_by_anything() -> None:
+def test_a_plugin_without_registered_events_is_requeued_by_any_event() -> None:
     assert Unnamed().events_to_register() is None
 
 
@@ -104,7 +104,7 @@ class TestNodePlugin:
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
                 return ()
 
-        assert list(Own().filter(CycleState(), None, None)) == []  # type: ignore[arg-type]  # looks at nothing
+        assert list(Own().filter(CycleState(), None, None)) == []  # type: ignore[arg-type]  # uses no arguments
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What plugins remember during a cycle, and beyond it."""
+"""The state of plugins during a cycle, and beyond it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_what_was_written_can_be_read() -> None:
     assert (state.read("P"), state.read(("P", "more")), state.get("Q")) == (1, 2, None)
 
 
-def test_reading_what_nobody_wrote_fails_with_upstreams_text() -> None:
+def test_reading_what_was_not_written_fails_with_upstreams_text() -> None:
     with pytest.raises(NotInStateError, match=r"^not found$"):
         CycleState().read("P")
 

@@ -34,7 +34,7 @@ def test_what_counts_as_a_rejection(code: Code) -> None:
     assert Status(code).is_success is (code is Code.SUCCESS)
 
 
-def test_short_ways_to_say_it() -> None:
+def test_shorthands() -> None:
     assert unschedulable("a", "b") == Status(Code.UNSCHEDULABLE, ("a", "b"))
     assert unresolvable("a") == Status(Code.UNRESOLVABLE, ("a",))
     assert failure("a") == Status(Code.ERROR, ("a",))

@@ -1,4 +1,4 @@
-"""Frameworks of a few plugins on a few nodes, for tests of the machinery itself."""
+"""Frameworks of a few plugins on a few nodes, for tests of the framework itself."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def not_found(framework: Framework, pod: Pod) -> NotFound:
 
 
 def statuses(framework: Framework, pod: Pod) -> dict[str, Status]:
-    """Why each node does not fit, where none does."""
+    """The reason of each node, where none fits."""
     diagnosis = not_found(framework, pod).diagnosis
     names = framework.cluster.nodes.name
     return {names[row]: diagnosis.status(int(row)) for row in framework.cluster.order}

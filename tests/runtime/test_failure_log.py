@@ -43,7 +43,7 @@ def test_without_a_traceback_the_message_counts(caplog: pytest.LogCaptureFixture
     assert caplog.messages == ["one", "two"]
 
 
-def test_what_is_remembered_is_limited(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_recorded_failures_is_limited(caplog: pytest.LogCaptureFixture) -> None:
     failures = FailureLog()
     for number in range(1001):
         failures.log(LOG, f"{number}", "", 0)

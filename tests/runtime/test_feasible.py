@@ -78,14 +78,14 @@ SHAPES: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 class Twins:
-    """Two cores on equal clusters: one keeps what it can, the other computes everything again."""
+    """Two cores on equal clusters: one with a cache, the other computes everything again."""
 
     def __init__(self, seed: int) -> None:
         self.cached, self.uncached = SchedulingCore(cache=True), SchedulingCore(cache=False)
         self._rng = random.Random(seed)
         self._number = 0
         self._nodes: dict[str, Node] = {}
-        self._placed: dict[str, str] = {}
+        self._assigned: dict[str, str] = {}
         self._nominated: list[str] = []
         self._shape = "plain"
         for _ in range(8):
@@ -118,7 +118,7 @@ class Twins:
         assert (one.status, one.node_name) == (other.status, other.node_name)
         if one.found is not None and other.found is not None:
             assert one.found.feasible == other.found.feasible
-            self._placed[pod.uid] = one.node_name
+            self._assigned[pod.uid] = one.node_name
             for core, decision in ((self.cached, one), (self.uncached, other)):
                 core.assume(decision)
 
@@ -153,9 +153,9 @@ class Twins:
 
     def remove_pods(self) -> None:
         for uid in self._rng.sample(
-            sorted(self._placed), k=min(len(self._placed), self._rng.choice((1, 1, 2, 12)))
+            sorted(self._assigned), k=min(len(self._assigned), self._rng.choice((1, 1, 2, 12)))
         ):
-            del self._placed[uid]
+            del self._assigned[uid]
             for core in (self.cached, self.uncached):
                 core.cluster.remove_pod(uid)
 

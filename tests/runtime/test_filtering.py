@@ -47,7 +47,7 @@ class Indifferent(Plugin):
 
 
 def tight(nodes: int = 2, **options: Any) -> Framework:
-    """Nodes with room for one pod that asks for 3 cpus."""
+    """Nodes with room for one pod that requests 3 cpus."""
     cluster_nodes = [make_node(f"n{number}", cpu=4, labels={HOST: f"n{number}"}) for number in range(nodes)]
     return make_framework(
         NodeResourcesFit(), InterPodAffinity(), Indifferent(), nodes=cluster_nodes, **options
@@ -70,12 +70,12 @@ class TestNominated:
             pytest.param(9, 10, 2, id="of lower priority: as if it were not there"),
         ],
     )
-    def test_a_pod_that_goes_first_takes_its_room(self, nominated: int, incoming: int, feasible: int) -> None:
+    def test_a_nominated_pod_takes_its_room(self, nominated: int, incoming: int, feasible: int) -> None:
         framework = tight()
         framework.cluster.nominate(big("first", priority=nominated), "n0")
         assert found(framework, big("next", priority=incoming)).feasible == feasible
 
-    def test_a_pod_does_not_stand_in_its_own_way(self) -> None:
+    def test_a_pod_does_not_count_against_itself(self) -> None:
         framework = tight()
         pod = big("first", priority=10)
         framework.cluster.nominate(pod, "n0")
@@ -87,7 +87,7 @@ class TestNominated:
         assert statuses(framework, big("next", priority=10)) == {"n0": FULL}
 
     def test_it_must_fit_without_them_too(self) -> None:
-        """A pod that wants to be near one that is only expected must wait until it is there."""
+        """A pod with affinity to a nominated pod must wait until that pod is assigned."""
         framework = tight(nodes=1)
         framework.cluster.nominate(make_pod("first", labels={"app": "x"}, priority=10), "n0")
         near = make_pod_affinity(required=[make_pod_term(HOST, {"app": "x"})])
@@ -96,13 +96,13 @@ class TestNominated:
             == "InterPodAffinity"
         )
 
-    def test_anti_affinity_against_one_that_is_expected(self) -> None:
+    def test_anti_affinity_to_a_nominated_pod(self) -> None:
         framework = tight(nodes=2)
         framework.cluster.nominate(make_pod("first", labels={"app": "x"}, priority=10), "n0")
         away = make_pod_affinity(anti_required=[make_pod_term(HOST, {"app": "x"})])
         assert found(framework, make_pod("next", affinity=away, priority=10)).node_name == "n1"
 
-    def test_a_nomination_that_is_withdrawn_is_forgotten(self) -> None:
+    def test_a_removed_nomination_does_not_count(self) -> None:
         framework = tight()
         framework.cluster.nominate(big("first", priority=10), "n0")
         assert found(framework, big("a", priority=10)).feasible == 1
@@ -124,23 +124,23 @@ class TestNominatedNodeFirst:
         result = found(framework, big("p", nominated_node="n2"))
         assert (result.node_name, result.feasible, result.evaluated, start.index) == ("n2", 1, 1, 1)
 
-    def test_pods_that_go_first_count_there_too(self) -> None:
+    def test_nominated_pods_count_there_too(self) -> None:
         framework = tight(nodes=2)
         framework.cluster.nominate(big("first", priority=10), "n1")
         assert found(framework, big("p", priority=10, nominated_node="n1")).node_name == "n0"
 
     @pytest.mark.parametrize("name", ["gone", "left"])
-    def test_where_that_node_is_gone_all_are_looked_at(self, name: str) -> None:
+    def test_where_that_node_is_deleted_all_are_evaluated(self, name: str) -> None:
         framework = tight(nodes=2)
         framework.cluster.add_pod(make_pod("stays"), "left")
         assert found(framework, big("p", nominated_node=name)).feasible == 2
 
-    def test_where_it_does_not_fit_all_are_looked_at(self) -> None:
+    def test_where_it_does_not_fit_all_are_evaluated(self) -> None:
         framework = tight(nodes=3)
         framework.cluster.add_pod(big("x"), "n2")
         assert found(framework, big("p", nominated_node="n2")).feasible == 2
 
-    def test_the_node_set_of_prefilter_is_not_asked(self) -> None:
+    def test_the_node_set_of_prefilter_is_not_used(self) -> None:
         class Names(Plugin):
             def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> NodeNames:
                 return NodeNames(frozenset(("n0",)))
@@ -157,8 +157,8 @@ class TestNominatedNodeFirst:
 
         start = SearchStart()
         framework = make_framework(Names(), NodeResourcesFit(), Indifferent(), nodes=4, start=start)
-        told = statuses(framework, make_pod(cpu=9, nominated_node="n2"))
-        assert {name: status.message for name, status in told.items()} == {
+        found_statuses = statuses(framework, make_pod(cpu=9, nominated_node="n2"))
+        assert {name: status.message for name, status in found_statuses.items()} == {
             "n0": "node(s) didn't satisfy plugin(s) [Names]",
             "n1": "Insufficient cpu",
             "n2": "Insufficient cpu",
@@ -210,13 +210,13 @@ class Adjusts(Plugin):
         yield Reject(state.read(self.name).count > self.most, "too many pods in the cluster")
 
 
-class KeptAdjusts(Adjusts):
+class CachedAdjusts(Adjusts):
     depends_on = Dependencies.of(usage=True)
 
 
 class TestAddPodAndRemovePod:
-    @pytest.mark.parametrize("kind", [Adjusts, KeptAdjusts], ids=["asked", "kept"])
-    def test_each_node_is_evaluated_with_a_state_of_its_own(self, kind: type[Adjusts]) -> None:
+    @pytest.mark.parametrize("kind", [Adjusts, CachedAdjusts], ids=["uncached", "cached"])
+    def test_each_node_is_evaluated_with_its_own_state(self, kind: type[Adjusts]) -> None:
         framework = make_framework(kind(most=1), Indifferent(), nodes=3)
         framework.cluster.nominate(make_pod("a", priority=5), "n0")
         framework.cluster.nominate(make_pod("b", priority=5), "n1")
@@ -294,7 +294,7 @@ class TestOneNodeAtATime:
         assert sorted(picky.shown) == ["n1", "n2", "n3", "n4"]
         assert (result.node_name, result.feasible) == ("n3", 2)
 
-    def test_its_answers_are_statuses_like_others(self) -> None:
+    def test_its_statuses_count_like_others(self) -> None:
         framework = make_framework(self.Picky(), nodes=[make_node("n2"), make_node("n5")])
         for name in ("a", "b"):
             framework.cluster.add_pod(make_pod(name), "n5")
@@ -335,36 +335,36 @@ class TestWhereFiltersAreIndifferent:
         framework.cluster.nominate(make_pod("expected", priority=5), "n2")
         return list(framework.filtering.locally_decided(framework.begin(make_pod("p"))))
 
-    def test_a_plugin_that_does_not_say_where_pods_matter(self) -> None:
-        class Mute(Plugin):
+    def test_a_plugin_without_nodes_affected_by_pods(self) -> None:
+        class Undeclared(Plugin):
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 yield Reject(nodes.is_named("n0"), "not this one")
 
-        assert self.rows(Mute) == [False, False, False]
+        assert self.rows(Undeclared) == [False, False, False]
 
-    def test_one_that_does(self) -> None:
-        class Says(Plugin):
+    def test_a_plugin_with_nodes_affected_by_pods(self) -> None:
+        class Declares(Plugin):
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 yield Reject(nodes.is_named("n0"), "not this one")
 
             def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
                 return np.zeros(len(nodes), dtype=np.bool_)
 
-        assert self.rows(Says) == [False, True, True]
+        assert self.rows(Declares) == [False, True, True]
 
-    def test_one_that_minds_who_is_expected(self) -> None:
-        class Minds(Plugin):
+    def test_a_plugin_that_depends_on_nominated_pods(self) -> None:
+        class DependsOnPods(Plugin):
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-                yield Reject(nodes.pod_count > 0, "somebody is there")
+                yield Reject(nodes.pod_count > 0, "it has pods")
 
             def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
                 return nodes.pod_count > 0
 
-        assert self.rows(Minds) == [True, True, False]
+        assert self.rows(DependsOnPods) == [True, True, False]
 
     @pytest.mark.parametrize("answer", [np.zeros(2, dtype=np.bool_), np.zeros(3), None])
-    def test_one_that_talks_nonsense(self, answer: Any) -> None:
-        class Nonsense(Plugin):
+    def test_an_invalid_result_is_an_error(self, answer: Any) -> None:
+        class Invalid(Plugin):
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 yield Reject(False, "no")
 
@@ -372,6 +372,6 @@ class TestWhereFiltersAreIndifferent:
                 return answer
 
         with pytest.raises(
-            AttemptError, match=r'^running "Nonsense" filter plugin: nodes_affected_by_pods returned '
+            AttemptError, match=r'^running "Invalid" filter plugin: nodes_affected_by_pods returned '
         ):
-            self.rows(Nonsense)
+            self.rows(Invalid)

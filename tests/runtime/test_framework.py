@@ -36,7 +36,7 @@ from .profiles import found, make_framework, not_found, statuses
 
 
 class Score(Plugin):
-    """Scores nodes by what it is told, 0 for all others."""
+    """Gives nodes the given scores, 0 to all others."""
 
     def __init__(self, **scores: int) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Score(Plugin):
         return np.array([self.scores.get(name, 0) for name in nodes.names], dtype=np.int64)
 
 
-class KeptScore(Score):
+class CachedScore(Score):
     depends_on = Dependencies.of()
 
 
@@ -57,7 +57,7 @@ class Other(Score):
 
 
 class Rejects(Plugin):
-    """Rejects the nodes it is told to."""
+    """Rejects the given nodes."""
 
     def __init__(self, *names: str, reason: str = "no", error: bool = False) -> None:
         super().__init__()
@@ -70,14 +70,14 @@ class Rejects(Plugin):
             yield Reject(nodes.is_named(name), self.reason, error=self.error)
 
 
-class KeptRejects(Rejects):
+class CachedRejects(Rejects):
     depends_on = Dependencies.of()
 
 
 # Choosing
 
 
-@pytest.mark.parametrize("kind", [Score, KeptScore], ids=["asked", "kept"])
+@pytest.mark.parametrize("kind", [Score, CachedScore], ids=["uncached", "cached"])
 class TestChoosing:
     def test_the_highest_score_wins(self, kind: type[Score]) -> None:
         assert found(make_framework(kind(n1=7, n2=3)), make_pod()).node_name == "n1"
@@ -102,12 +102,12 @@ class TestChoosing:
         framework = make_framework(kind(n2=1), weights={kind.__name__: 0})
         assert found(framework, make_pod()).node_name == "n2"
 
-    def test_one_node_that_fits_is_taken_without_asking(self, kind: type[Score]) -> None:
-        class Asked(kind):  # type: ignore[misc,valid-type]  # either of the two
+    def test_one_node_that_fits_is_taken_without_scoring(self, kind: type[Score]) -> None:
+        class Unexpected(kind):  # type: ignore[misc,valid-type]  # either of the two
             def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
-                raise AssertionError("nobody asked")
+                raise AssertionError("not expected")
 
-        framework = make_framework(Rejects("n0", "n1"), Asked(), nodes=3)
+        framework = make_framework(Rejects("n0", "n1"), Unexpected(), nodes=3)
         assert found(framework, make_pod()).node_name == "n2"
 
 
@@ -124,11 +124,11 @@ def test_without_score_plugins_the_first_node_that_fits_is_taken() -> None:
 
 
 def test_a_plugin_that_skips_pre_score_does_not_score() -> None:
-    class Silent(Score):
+    class NeverScores(Score):
         def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
             return SKIP
 
-    assert found(make_framework(Silent(n2=100), Other(n1=1)), make_pod()).node_name == "n1"
+    assert found(make_framework(NeverScores(n2=100), Other(n1=1)), make_pod()).node_name == "n1"
 
 
 def test_scores_are_normalised_over_the_nodes_that_fit() -> None:
@@ -140,7 +140,7 @@ def test_scores_are_normalised_over_the_nodes_that_fit() -> None:
     assert found(framework, make_pod()).node_name == "n2"
 
 
-# What is told
+# Statuses
 
 
 def test_every_node_has_the_reasons_of_the_first_plugin_that_rejects_it() -> None:
@@ -158,17 +158,19 @@ def test_every_node_has_the_reasons_of_the_first_plugin_that_rejects_it() -> Non
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
-        (KeptRejects, Rejects, "KeptRejects"),
-        (Rejects, KeptRejects, "Rejects"),
+        (CachedRejects, Rejects, "CachedRejects"),
+        (Rejects, CachedRejects, "Rejects"),
     ],
 )
-def test_order_decides_whoever_is_kept(first: type[Rejects], second: type[Rejects], expected: str) -> None:
+def test_order_decides_whichever_is_cached(
+    first: type[Rejects], second: type[Rejects], expected: str
+) -> None:
     framework = make_framework(first("n0", "n1", "n2"), second("n0", "n1", "n2"))
     assert {status.plugin for status in statuses(framework, make_pod()).values()} == {expected}
 
 
-def test_a_plugin_that_never_says_the_same_twice() -> None:
-    """What it said before is forgotten in time, but not by those who were told."""
+def test_a_plugin_with_a_new_reason_every_time() -> None:
+    """Earlier reasons are dropped in time, but not from earlier results."""
 
     class Load(Plugin):
         load = 0
@@ -185,7 +187,7 @@ def test_a_plugin_that_never_says_the_same_twice() -> None:
     assert len(framework.begin(make_pod("next")).results.reasons[0]) < 2000
 
 
-@pytest.mark.parametrize("kept", [False, True], ids=["asked", "kept"])
+@pytest.mark.parametrize("kept", [False, True], ids=["uncached", "cached"])
 def test_every_node_may_have_a_reason_of_its_own(kept: bool) -> None:
     class Personal(NodePlugin):
         depends_on = Dependencies.of() if kept else None
@@ -193,8 +195,8 @@ def test_every_node_may_have_a_reason_of_its_own(kept: bool) -> None:
         def filter_node(self, pod: Pod, node: NodeInfo) -> Any:
             return reject(f"{node.name} has had enough")
 
-    told = statuses(make_framework(Personal(), nodes=100), make_pod())
-    assert {name: status.message for name, status in told.items()} == {
+    found_statuses = statuses(make_framework(Personal(), nodes=100), make_pod())
+    assert {name: status.message for name, status in found_statuses.items()} == {
         f"n{number}": f"n{number} has had enough" for number in range(100)
     }
 
@@ -208,14 +210,14 @@ def test_an_error_on_a_node_fails_the_attempt_and_the_next_search_starts_there()
     assert (raised.value.plugin, start.index) == ("Rejects", 1)
 
 
-def test_a_diagnosis_stays_as_it_is_when_the_cluster_goes_on() -> None:
-    framework = make_framework(KeptRejects("n0", "n1", "n2"), KeptScore())
+def test_a_diagnosis_does_not_change_with_the_cluster() -> None:
+    framework = make_framework(CachedRejects("n0", "n1", "n2"), CachedScore())
     diagnosis = not_found(framework, make_pod("a")).diagnosis
     for name in ("n0", "n1", "n2"):
         framework.cluster.remove_node(name)
     framework.cluster.set_node(make_node("other"))
     found(framework, make_pod("b"))
-    assert diagnosis.status(0) == Status(Code.UNSCHEDULABLE, ("no",), "KeptRejects")
+    assert diagnosis.status(0) == Status(Code.UNSCHEDULABLE, ("no",), "CachedRejects")
 
 
 # Errors of Score
@@ -232,7 +234,7 @@ class Scripted(Plugin):
         return self.answer
 
 
-class KeptScripted(Scripted):
+class CachedScripted(Scripted):
     depends_on = Dependencies.of()
 
 
@@ -244,7 +246,7 @@ INVALID = (
 )
 
 
-@pytest.mark.parametrize("kind", [Scripted, KeptScripted], ids=["asked", "kept"])
+@pytest.mark.parametrize("kind", [Scripted, CachedScripted], ids=["uncached", "cached"])
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
@@ -285,11 +287,11 @@ class Normalizes(Scripted):
         return np.arange(len(nodes), dtype=np.int64)
 
 
-class KeptNormalizes(Normalizes):
+class CachedNormalizes(Normalizes):
     depends_on = Dependencies.of()
 
 
-@pytest.mark.parametrize("kind", [Normalizes, KeptNormalizes], ids=["asked", "kept"])
+@pytest.mark.parametrize("kind", [Normalizes, CachedNormalizes], ids=["uncached", "cached"])
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
@@ -327,11 +329,11 @@ class PreScores(Score):
         return self.answer
 
 
-class KeptPreScores(PreScores):
+class CachedPreScores(PreScores):
     depends_on = Dependencies.of()
 
 
-@pytest.mark.parametrize("kind", [PreScores, KeptPreScores], ids=["asked", "kept"])
+@pytest.mark.parametrize("kind", [PreScores, CachedPreScores], ids=["uncached", "cached"])
 @pytest.mark.parametrize(
     "answer", [RuntimeError("oops"), failure("oops"), Status(Code.UNSCHEDULABLE, ("oops",))]
 )
@@ -344,7 +346,7 @@ def test_a_pre_score_that_fails(kind: type[PreScores], answer: Any) -> None:
     assert given == f'running PreScore plugin "{kind.__name__}": oops'
 
 
-@pytest.mark.parametrize("kept", [False, True], ids=["asked", "kept"])
+@pytest.mark.parametrize("kept", [False, True], ids=["uncached", "cached"])
 def test_a_filter_that_raises(kept: bool) -> None:
     class Raises(Plugin):
         depends_on = Dependencies.of() if kept else None
@@ -381,7 +383,7 @@ def many(*plugins: Plugin, percentage: int, nodes: int = 300, start: SearchStart
         pytest.param(250, 50, 125, id="rounded down"),
         pytest.param(300, 99, 297, id="nearly all"),
         pytest.param(300, 100, 300, id="all"),
-        pytest.param(300, 0, 300, id="nothing said: all, unlike upstream"),
+        pytest.param(300, 0, 300, id="nothing set: all, unlike upstream"),
     ],
 )
 def test_how_many_nodes_are_found_before_a_search_stops(nodes: int, percentage: int, evaluated: int) -> None:
@@ -390,7 +392,7 @@ def test_how_many_nodes_are_found_before_a_search_stops(nodes: int, percentage: 
     assert (result.feasible, result.evaluated, len(score.shown)) == (evaluated, evaluated, evaluated)
 
 
-def test_searches_go_round() -> None:
+def test_searches_start_where_the_last_one_stopped() -> None:
     """Each begins where the one before it stopped."""
     score = Score()
     framework = many(score, percentage=40)
@@ -403,7 +405,7 @@ def test_searches_go_round() -> None:
 
 
 def test_nodes_that_do_not_fit_are_passed_over_and_counted() -> None:
-    """120 that fit are wanted; the one after them is evaluated but not counted."""
+    """120 feasible nodes are enough; the one after them is evaluated but not counted."""
     start = SearchStart()
     rejected = [f"n{number}" for number in range(0, 300, 3)]
     framework = many(Rejects(*rejected), Score(), percentage=40, start=start)
@@ -411,7 +413,7 @@ def test_nodes_that_do_not_fit_are_passed_over_and_counted() -> None:
     assert (result.feasible, result.evaluated, start.index) == (120, 181, 181)
 
 
-def test_too_few_that_fit_means_all_were_looked_at() -> None:
+def test_too_few_that_fit_means_all_were_evaluated() -> None:
     start = SearchStart(7)
     rejected = [f"n{number}" for number in range(250)]
     result = found(many(Rejects(*rejected), Score(), percentage=40, start=start), make_pod())
@@ -427,17 +429,17 @@ def test_the_start_is_shared_by_profiles() -> None:
     assert start.index == 240
 
 
-def test_without_scores_a_search_stops_at_the_first_node_and_goes_on_from_there() -> None:
+def test_without_scores_a_search_stops_at_the_first_node_and_continues_from_there() -> None:
     framework = make_framework(Rejects("n1"), nodes=4)
     names = [found(framework, make_pod(f"p{number}")).node_name for number in range(5)]
     assert names == ["n0", "n2", "n3", "n0", "n2"]
 
 
 def test_a_search_that_would_begin_behind_the_end_begins_where_upstream_does() -> None:
-    """Nodes went since the last one: the place counts modulo those that are left."""
+    """Nodes were deleted since the last one: the start counts modulo those that are left."""
     framework = make_framework(Rejects(), Score(), nodes=5, start=SearchStart(7))
     assert found(framework, make_pod()).node_name == "n2"
-    kept = make_framework(KeptScore(), nodes=5, start=SearchStart(7))
+    kept = make_framework(CachedScore(), nodes=5, start=SearchStart(7))
     assert found(kept, make_pod()).node_name == "n2"
 
 

@@ -26,7 +26,7 @@ FIRST = 10
 
 
 class CountsHypotheticalRows(NodeResourcesFit):
-    """Counts the rows about which it is asked with other pods there."""
+    """Counts the rows that it evaluates with hypothetical pods."""
 
     name: ClassVar[str] = "Fit"
     rows = 0
@@ -41,7 +41,7 @@ class LooksAtTheNodeOnly(Plugin):
     depends_on: ClassVar = Dependencies.of()
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
-        assert not isinstance(nodes, SUPPOSED), "its answer does not depend on who is there"
+        assert not isinstance(nodes, SUPPOSED), "its result does not depend on pods"
         return [Reject(nodes.unschedulable, "closed")]
 
 
@@ -73,7 +73,7 @@ def nominated() -> tuple[Framework, CountsHypotheticalRows]:
         pytest.param(lambda cluster: None, 0, 2, id="nothing changed"),
         pytest.param(lambda cluster: cluster.nominate(big("new"), "n4"), 1, 1, id="a pod was nominated"),
         pytest.param(
-            lambda cluster: cluster.nominate(big("new", FIRST - 1), "n4"), 0, 2, id="to one that goes later"
+            lambda cluster: cluster.nominate(big("new", FIRST - 1), "n4"), 0, 2, id="to one of lower priority"
         ),
         pytest.param(
             lambda cluster: cluster.remove_nomination(big("first-1").uid), 0, 3, id="one was removed"
@@ -103,7 +103,7 @@ def nominated() -> tuple[Framework, CountsHypotheticalRows]:
             lambda cluster: cluster.add_pod(make_pod("small", cpu=1), "n3"), 1, 2, id="a pod came there"
         ),
         pytest.param(
-            lambda cluster: cluster.add_pod(big("x"), "n4"), 0, 1, id="a pod came where nobody is expected"
+            lambda cluster: cluster.add_pod(big("x"), "n4"), 0, 1, id="a pod came where no pod is nominated"
         ),
         pytest.param(lambda cluster: cluster.set_node(make_node("n6", cpu=4)), 4, 3, id="the table grew"),
     ],
@@ -123,7 +123,7 @@ def test_a_pod_that_is_nominated_itself_may_have_it_and_others_may_not() -> None
     assert fit.rows == 1, "its own node was filtered once, for the other"
 
 
-def test_each_priority_has_its_own_view_of_who_goes_first() -> None:
+def test_each_priority_has_its_own_nominated_pods() -> None:
     framework, _ = nominated()
     assert [found(framework, big("next", priority)).feasible for priority in (FIRST + 1, FIRST, 0)] == [
         6,
@@ -132,7 +132,7 @@ def test_each_priority_has_its_own_view_of_who_goes_first() -> None:
     ]
 
 
-def test_a_plugin_that_broke_is_asked_again() -> None:
+def test_a_plugin_that_raised_is_run_again() -> None:
     """A row whose filtering failed does not count as filtered."""
 
     class BreaksOnce(CountsHypotheticalRows):

@@ -32,23 +32,23 @@ Answer = Status | NodeNames | None
 
 
 class Answers(Plugin):
-    """Gives the answer it was made with, rejects nothing, and knows what it was asked."""
+    """Returns the given PreFilter result, rejects nothing, and records its calls."""
 
     def __init__(self, answer: Answer | Exception = None, rejects: bool = False) -> None:
         super().__init__()
         self.answer = answer
         self.rejects = rejects
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Answer:
-        self.asked.append("PreFilter")
+        self.calls.append("PreFilter")
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        self.asked.append("Filter")
-        yield Reject(self.rejects, f"no, says {self.name}")
+        self.calls.append("Filter")
+        yield Reject(self.rejects, f"rejected by {self.name}")
 
 
 class First(Answers):
@@ -63,11 +63,11 @@ class Third(Answers):
     pass
 
 
-class Kept(Answers):
+class Cached(Answers):
     depends_on = Dependencies.of("labels")
 
 
-class AlsoKept(Answers):
+class AlsoCached(Answers):
     depends_on = Dependencies.of("labels")
 
 
@@ -76,13 +76,13 @@ def only(*names: str) -> NodeNames:
 
 
 class TestSkip:
-    @pytest.mark.parametrize("kind", [First, Kept], ids=["asked", "kept"])
-    def test_a_plugin_that_skips_is_not_asked_to_filter(self, kind: type[Answers]) -> None:
+    @pytest.mark.parametrize("kind", [First, Cached], ids=["uncached", "cached"])
+    def test_the_filter_of_a_plugin_that_skips_is_not_run(self, kind: type[Answers]) -> None:
         plugin = kind(SKIP, rejects=True)
         assert found(make_framework(plugin), make_pod()).evaluated == 1
-        assert plugin.asked == ["PreFilter"]
+        assert plugin.calls == ["PreFilter"]
 
-    def test_each_attempt_is_asked_again(self) -> None:
+    def test_it_is_run_again_for_each_attempt(self) -> None:
         plugin = First(SKIP, rejects=True)
         framework = make_framework(plugin)
         found(framework, make_pod("a"))
@@ -91,11 +91,11 @@ class TestSkip:
 
 
 class TestNodeSets:
-    def test_only_these_nodes_are_looked_at(self) -> None:
+    def test_only_these_nodes_are_evaluated(self) -> None:
         framework = make_framework(First(only("n2")), nodes=4)
         assert found(framework, make_pod()).node_name == "n2"
 
-    @pytest.mark.parametrize("kind", [Second, Kept], ids=["asked", "kept"])
+    @pytest.mark.parametrize("kind", [Second, Cached], ids=["uncached", "cached"])
     def test_sets_of_several_plugins_are_intersected(self, kind: type[Answers]) -> None:
         framework = make_framework(First(only("n1", "n2")), kind(only("n2", "n3")), nodes=4)
         for name in ("a", "b"):
@@ -129,7 +129,7 @@ class TestNodeSets:
             Code.UNRESOLVABLE, ("node(s) didn't satisfy plugin First",)
         )
         assert diagnosis.rejecting_plugins == {"First"}
-        assert second.asked == []
+        assert second.calls == []
 
     def test_an_empty_intersection(self) -> None:
         """The names are sorted, and the run stops there."""
@@ -139,18 +139,18 @@ class TestNodeSets:
         text = "node(s) didn't satisfy plugin(s) [First Second] simultaneously"
         assert diagnosis.pre_filter_message == text
         assert diagnosis.rejecting_plugins == {"First", "Second"}
-        assert third.asked == []
+        assert third.calls == []
 
     def test_a_kept_set_is_used_again(self) -> None:
-        plugin = Kept(only("n2"))
+        plugin = Cached(only("n2"))
         framework = make_framework(plugin, nodes=4)
         for name in "abc":
             assert found(framework, make_pod(name)).node_name == "n2"
-        assert plugin.asked.count("PreFilter") == 1
+        assert plugin.calls.count("PreFilter") == 1
 
 
 class TestRejections:
-    @pytest.mark.parametrize("kind", [First, Kept], ids=["asked", "kept"])
+    @pytest.mark.parametrize("kind", [First, Cached], ids=["uncached", "cached"])
     def test_unresolvable_stops_the_run(self, kind: type[Answers]) -> None:
         second = Second(only("n1"))
         framework = make_framework(kind(unresolvable("a", "b")), second)
@@ -159,20 +159,20 @@ class TestRejections:
             assert diagnosis.absent_nodes_status == Status(Code.UNRESOLVABLE, ("a", "b"), kind.__name__)
             assert diagnosis.pre_filter_message == "a, b"
             assert diagnosis.rejecting_plugins == {kind.__name__}
-        assert second.asked == []
+        assert second.calls == []
 
-    def test_who_rejects_for_good_is_the_only_one_to_blame(self) -> None:
+    def test_an_unresolvable_rejection_names_only_its_plugin(self) -> None:
         """Though others had narrowed the nodes down before."""
         framework = make_framework(First(only("n1")), Second(unresolvable("a")))
         assert not_found(framework, make_pod()).diagnosis.rejecting_plugins == {"Second"}
 
-    def test_unschedulable_is_remembered_while_the_others_are_asked(self) -> None:
-        """They leave behind what preemption will ask for."""
+    def test_after_an_unschedulable_rejection_the_others_are_run(self) -> None:
+        """They write the state that preemption will read."""
         second, third = Second(unschedulable("b")), Third(only("n1"))
         result = not_found(make_framework(First(unschedulable("a")), second, third), make_pod())
         assert result.diagnosis.absent_nodes_status == Status(Code.UNSCHEDULABLE, ("b",), "Second")
         assert result.diagnosis.rejecting_plugins == {"Second", "Third"}
-        assert (second.asked, third.asked) == (["PreFilter"], ["PreFilter"])
+        assert (second.calls, third.calls) == (["PreFilter"], ["PreFilter"])
         assert result.search.pre_filtered == {"First", "Second", "Third"}
 
     def test_unresolvable_after_unschedulable_wins(self) -> None:
@@ -180,13 +180,13 @@ class TestRejections:
         assert not_found(framework, make_pod()).diagnosis.absent_nodes_status.code is Code.UNRESOLVABLE
 
     def test_a_kept_rejection_holds_for_the_next_pod(self) -> None:
-        plugin = Kept(unschedulable("claimed"))
-        framework = make_framework(plugin, AlsoKept())
+        plugin = Cached(unschedulable("claimed"))
+        framework = make_framework(plugin, AlsoCached())
         for name in "abc":
             assert not_found(framework, make_pod(name)).diagnosis.pre_filter_message == "claimed"
-        assert plugin.asked == ["PreFilter"]
+        assert plugin.calls == ["PreFilter"]
 
-    def test_success_is_an_answer_like_none(self) -> None:
+    def test_success_is_the_same_as_none(self) -> None:
         assert found(make_framework(First(SUCCESS)), make_pod())
 
 
@@ -206,7 +206,7 @@ class TestRejections:
         ),
     ],
 )
-@pytest.mark.parametrize("kind", [First, Kept], ids=["asked", "kept"])
+@pytest.mark.parametrize("kind", [First, Cached], ids=["uncached", "cached"])
 def test_anything_else_fails_the_attempt(kind: type[Answers], answer: Answer, text: str) -> None:
     framework = make_framework(kind(answer))
     for _ in range(2):
@@ -219,22 +219,22 @@ def test_anything_else_fails_the_attempt(kind: type[Answers], answer: Answer, te
         assert raised.value.plugin == kind.__name__
 
 
-def test_all_plugins_count_as_asked_when_answers_are_kept() -> None:
-    """A PostFilter that wants to know whether its PreFilter was run hears the same every time."""
-    framework = make_framework(Kept(), Second(rejects=True))
+def test_all_plugins_count_as_evaluated_when_results_are_cached() -> None:
+    """A PostFilter that checks whether its PreFilter was run gets the same every time."""
+    framework = make_framework(Cached(), Second(rejects=True))
     for name in ("a", "b"):
-        assert not_found(framework, make_pod(name)).search.pre_filtered == {"Kept", "Second"}
+        assert not_found(framework, make_pod(name)).search.pre_filtered == {"Cached", "Second"}
 
 
-def test_those_behind_a_rejection_do_not_count_as_asked() -> None:
-    framework = make_framework(First(unresolvable("no")), Kept(), Second())
+def test_those_behind_a_rejection_do_not_count_as_evaluated() -> None:
+    framework = make_framework(First(unresolvable("no")), Cached(), Second())
     assert not_found(framework, make_pod()).search.pre_filtered == {"First"}
 
 
-def test_those_before_a_rejection_count_as_asked_when_answers_are_kept() -> None:
+def test_those_before_a_rejection_count_as_evaluated_when_results_are_cached() -> None:
     """They ran for an earlier identical pod; those after the one that rejects it did not."""
     second = Second(rejects=True)
-    framework = make_framework(Kept(), second, AlsoKept())
+    framework = make_framework(Cached(), second, AlsoCached())
     not_found(framework, make_pod("a"))
     second.answer = unresolvable("no")
-    assert not_found(framework, make_pod("b")).search.pre_filtered == {"Kept", "Second"}
+    assert not_found(framework, make_pod("b")).search.pre_filtered == {"Cached", "Second"}

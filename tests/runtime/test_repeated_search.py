@@ -75,7 +75,7 @@ def test_placements_alone_require_no_further_search(searches: list[str]) -> None
 
 
 def avoid(cluster: Cluster) -> None:
-    """A pod that keeps pods like those of `schedule` away from its node."""
+    """A pod with anti-affinity to those of `schedule`."""
     term = make_pod_term(HOST, {"app": "a"})
     cluster.add_pod(make_pod("other", affinity=make_pod_affinity(anti_required=[term])), "n2")
 
@@ -117,7 +117,7 @@ def test_a_nominated_pod_tries_its_node_first() -> None:
 
 
 class Prefers(Plugin):
-    """Has no opinion, until it is told a node."""
+    """Scores all nodes equally, until it has a preferred node."""
 
     node = ""
 
@@ -140,7 +140,7 @@ class Zero(Plugin):
         return np.zeros(len(nodes), dtype=np.int64)
 
 
-def test_a_plugin_that_scored_all_nodes_alike_may_tell_them_apart_later(searches: list[str]) -> None:
+def test_a_plugin_that_scored_all_nodes_equally_may_distinguish_them_later(searches: list[str]) -> None:
     prefers = Prefers()
     framework = make_framework(prefers, Zero())
     assert [found(framework, make_pod(name)).node_name for name in ("p0", "p1")] == ["n0", "n0"]

@@ -48,8 +48,8 @@ CHANGES: dict[str, tuple[dict[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_field_sees_what_it_stands_for(change: str) -> None:
-    """A pod that differs in one thing differs in the field that stands for it, and in no other."""
+def test_a_field_changes_with_what_it_covers(change: str) -> None:
+    """A pod that differs in one thing differs in the field that covers it, and in no other."""
     fields, seen_by = CHANGES[change]
     plain, other = make_pod("p"), make_pod(**{"name": "p", **fields})
     differing = {name for name, of in POD_FIELDS.items() if of(plain) != of(other)}
@@ -110,7 +110,7 @@ class TestVolumes:
 
 
 def test_ports_of_containers_that_do_not_stay() -> None:
-    """A plain init container has no say, but whether it stays is part of the signature."""
+    """A plain init container does not count, but whether it stays is part of the signature."""
     port = ContainerPort(container_port=80, host_port=80)
     plain = make_pod(init_containers=[make_container("init", host_ports=[port])])
     sidecar = make_pod(init_containers=[make_container("init", host_ports=[port], sidecar=True)])

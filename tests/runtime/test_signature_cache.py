@@ -1,4 +1,4 @@
-"""How much is kept: a bounded number of rows, those of the pods that were asked about last."""
+"""The size of the cache: a bounded number of rows, those of the last pods."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def test_a_shape_that_comes_again_is_not_computed_again(monkeypatch: pytest.Monk
     assert [_rows(core, _pod(shape)) for shape in (0, 1, 2, 3, 0, 3)] == [NODES] * 4 + [0, 0]
 
 
-def test_beyond_the_room_the_shapes_not_seen_for_longest_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_limit_the_least_recently_used_signatures_are_dropped_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     core = _core(4, monkeypatch)
     for shape in (0, 1, 2, 3, 0, 1):
         core.decide(_pod(shape))
@@ -54,7 +56,7 @@ def test_beyond_the_room_the_shapes_not_seen_for_longest_go_first(monkeypatch: p
     assert _rows(core, _pod(2)) == NODES
 
 
-def test_what_is_not_kept_is_not_held_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_results_are_not_referenced_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[weakref.ref[SignatureResults]] = []
 
     class Watched(SignatureResults):

@@ -1,4 +1,4 @@
-"""Results that are kept for pods that are identical: when they are used again, and when they must not be."""
+"""Results that are cached for identical pods: when they are used again, and when they must not be."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Indifferent(Plugin):
 
 
 class Scripted(Plugin):
-    """Answers what it is told to, and counts how many rows it was asked about."""
+    """Returns the given results, and records the rows that it evaluates."""
 
     depends_on: ClassVar[Dependencies | None] = Dependencies.of("labels")
 
@@ -59,10 +59,10 @@ class Scripted(Plugin):
         self.rejected: set[str] = answers.get("rejected", set())
         self.best = answers.get("best", "")
         self.problem: Exception | None = None
-        self.asked: list[list[str]] = []
+        self.evaluated: list[list[str]] = []
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        self.asked.append([name for name in nodes.names if name])
+        self.evaluated.append([name for name in nodes.names if name])
         if self.problem is not None:
             raise self.problem
         for name in sorted(self.rejected):
@@ -100,7 +100,7 @@ class ScoresByServices(Plugin):
         return SKIP
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(True, "never asked")
+        yield Reject(True, "never run")
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         total = np.zeros(len(nodes), dtype=np.int64)
@@ -122,14 +122,14 @@ def pods() -> Iterator[Pod]:
         number += 1
 
 
-def rows_asked(framework: Framework, do: Callable[[], Any]) -> int:
+def rows_computed(framework: Framework, do: Callable[[], Any]) -> int:
     before = framework.rows_computed
     do()
     return framework.rows_computed - before
 
 
-def test_a_pod_that_names_its_node_spoils_nothing_for_its_kind() -> None:
-    """Pods of one template may differ in the node they name; each gets the node_statuses of its own."""
+def test_a_pod_that_names_its_node_does_not_change_results_of_identical_pods() -> None:
+    """Pods of one template may differ in the node they name; each gets its own statuses."""
     framework = make_framework(NodeName(), Indifferent(), nodes=3)
     assert found(framework, make_pod("a", node="n1")).node_name == "n1"
     assert found(framework, make_pod("b")).feasible == 3
@@ -138,7 +138,7 @@ def test_a_pod_that_names_its_node_spoils_nothing_for_its_kind() -> None:
 
 
 def test_pods_with_other_annotations_are_not_identical_to_a_plugin_that_reads_them() -> None:
-    """Annotations are no part of the template, so such a plugin's answers follow the pod."""
+    """Annotations are no part of the template, so such a plugin's results depend on the pod."""
 
     class ByAnnotation(Scripted):
         depends_on = Dependencies.of("annotations")
@@ -152,15 +152,15 @@ def test_pods_with_other_annotations_are_not_identical_to_a_plugin_that_reads_th
 
 
 class TestRows:
-    """Only rows that changed are asked about again."""
+    """Only rows that changed are evaluated again."""
 
-    def test_nothing_changed_nothing_is_asked(self) -> None:
+    def test_nothing_is_evaluated_while_nothing_changes(self) -> None:
         plugin = Scripted()
         framework = make_framework(plugin, Indifferent(), nodes=5)
         next_pod = pods()
         found(framework, next(next_pod))
-        assert rows_asked(framework, lambda: found(framework, next(next_pod))) == 0
-        assert len(plugin.asked) == 1
+        assert rows_computed(framework, lambda: found(framework, next(next_pod))) == 0
+        assert len(plugin.evaluated) == 1
 
     @pytest.mark.parametrize("count", [1, 3, 20], ids=lambda count: f"{count} placements")
     def test_after_placements_the_rows_where_pods_were_added(self, count: int) -> None:
@@ -169,7 +169,7 @@ class TestRows:
         found(framework, next(next_pod))
         for number in range(count):
             framework.cluster.add_pod(make_pod(f"other-{number}", cpu="1"), f"n{number}")
-        assert rows_asked(framework, lambda: found(framework, next(next_pod))) == count
+        assert rows_computed(framework, lambda: found(framework, next(next_pod))) == count
 
     def test_several_pods_on_one_row_make_one_row(self) -> None:
         framework = make_framework(FITS(), nodes=50)
@@ -177,7 +177,7 @@ class TestRows:
         found(framework, next(next_pod))
         for number in range(5):
             framework.cluster.add_pod(make_pod(f"other-{number}"), "n7")
-        assert rows_asked(framework, lambda: found(framework, next(next_pod))) == 1
+        assert rows_computed(framework, lambda: found(framework, next(next_pod))) == 1
 
     def test_a_node_that_changed_is_one_row(self) -> None:
         plugin = Scripted()
@@ -185,24 +185,24 @@ class TestRows:
         next_pod = pods()
         found(framework, next(next_pod))
         framework.cluster.set_node(make_node("n3", cpu="8"))
-        assert rows_asked(framework, lambda: found(framework, next(next_pod))) == 1
-        assert plugin.asked[1:] == [["n3"]]
+        assert rows_computed(framework, lambda: found(framework, next(next_pod))) == 1
+        assert plugin.evaluated[1:] == [["n3"]]
 
     def test_a_node_that_stayed_the_same_is_none(self) -> None:
         framework = make_framework(FITS(), nodes=5)
         next_pod = pods()
         found(framework, next(next_pod))
         framework.cluster.set_node(make_node("n3"))
-        assert rows_asked(framework, lambda: found(framework, next(next_pod))) == 0
+        assert rows_computed(framework, lambda: found(framework, next(next_pod))) == 0
 
-    def test_what_runs_somewhere_is_nothing_to_a_plugin_that_does_not_read_it(self) -> None:
+    def test_assigned_pods_do_not_affect_a_plugin_that_does_not_depend_on_them(self) -> None:
         static, usage = Scripted(), FollowsUsage()
         framework = make_framework(static, usage, nodes=5)
         next_pod = pods()
         found(framework, next(next_pod))
         framework.cluster.add_pod(make_pod("other"), "n2")
         found(framework, next(next_pod))
-        assert (static.asked[1:], usage.asked[1:]) == ([], [["n2"]])
+        assert (static.evaluated[1:], usage.evaluated[1:]) == ([], [["n2"]])
 
     def test_a_reader_that_slept_too_long_starts_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("bayplan.snapshot.changes.MAX_HISTORY", 8)
@@ -211,25 +211,25 @@ class TestRows:
         found(framework, next(next_pod))
         for number in range(30):
             framework.cluster.add_pod(make_pod(f"other-{number}", cpu="10m"), "n2")
-        assert rows_asked(framework, lambda: found(framework, next(next_pod))) == 5
+        assert rows_computed(framework, lambda: found(framework, next(next_pod))) == 5
 
-    def test_a_plugin_that_declares_nothing_is_asked_every_time(self) -> None:
-        class Asked(Scripted):
+    def test_a_plugin_that_declares_nothing_is_run_every_time(self) -> None:
+        class Undeclared(Scripted):
             depends_on = None
 
-        plugin = Asked()
+        plugin = Undeclared()
         framework = make_framework(plugin, Indifferent(), nodes=5)
         next_pod = pods()
         for _ in range(3):
             found(framework, next(next_pod))
-        assert len(plugin.asked) == 3
+        assert len(plugin.evaluated) == 3
 
-    def test_pods_of_other_shapes_share_what_a_plugin_cannot_tell_apart(self) -> None:
+    def test_pods_with_other_signatures_share_the_results_of_equal_fragments(self) -> None:
         plugin = Scripted()
         framework = make_framework(plugin, Indifferent(), nodes=5)
         for cpu in ("100m", "200m", "300m"):
             found(framework, make_pod("p", cpu=cpu))
-        assert len(plugin.asked) == 1
+        assert len(plugin.evaluated) == 1
 
 
 class TestWhatMakesResultsNew:
@@ -299,7 +299,7 @@ class TestWhatMakesResultsNew:
         result = found(framework, next(next_pod))
         assert (result.node_name, result.feasible) == ("n0", 1)
 
-    def test_a_pod_on_a_node_that_nobody_has_seen(self) -> None:
+    def test_a_pod_on_an_unknown_node(self) -> None:
         """It makes the table grow by a row that belongs to no node."""
         framework = make_framework(TaintToleration(), ImageLocality(), FITS(), nodes=2)
         next_pod = pods()
@@ -309,7 +309,7 @@ class TestWhatMakesResultsNew:
         framework.cluster.set_node(make_node("n2"))
         assert found(framework, next(next_pod)).feasible == 3
 
-    def test_scores_of_a_kept_plugin_that_normalises_follow_who_fits(self) -> None:
+    def test_scores_of_a_cached_plugin_that_normalises_depend_on_the_feasible_nodes(self) -> None:
         """Raw scores are kept; what they come to depends on the best of the nodes that fit."""
 
         class Raw(Plugin):
@@ -335,7 +335,7 @@ class TestWhatMakesResultsNew:
 
 
 class TestAfterSomethingBroke:
-    def test_the_next_attempt_asks_again(self) -> None:
+    def test_the_next_attempt_evaluates_again(self) -> None:
         plugin = Scripted(rejected={"n0"})
         framework = make_framework(plugin, Indifferent(), nodes=3)
         next_pod = pods()
@@ -346,7 +346,7 @@ class TestAfterSomethingBroke:
         assert found(framework, next(next_pod)).feasible == 2
 
     @pytest.mark.parametrize("changed", [1, 30], ids=["one row", "many rows"])
-    def test_rows_that_could_not_be_asked_about_are_asked_about_later(self, changed: int) -> None:
+    def test_rows_that_could_not_be_evaluated_are_evaluated_later(self, changed: int) -> None:
         class Fussy(FollowsUsage):
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 if self.problem is not None:
@@ -430,7 +430,7 @@ class Shortcut(Plugin):
 
 
 class HalfSeconds:
-    """A timer whose clock goes on by half a second whenever it is read."""
+    """A timer whose clock advances by half a second whenever it is read."""
 
     def __init__(self) -> None:
         self.observed: list[tuple[str, float]] = []
@@ -473,7 +473,7 @@ class TestShortcuts:
         ("taken", "observed"),
         [
             pytest.param("", [("Filter", 0.5), ("Score", 0.5)], id="by the shortcut"),
-            pytest.param("n2", [("Filter", 0.5), ("Score", 0.5)], id="by Filter, which knows the reason"),
+            pytest.param("n2", [("Filter", 0.5), ("Score", 0.5)], id="by Filter, which has the reason"),
         ],
     )
     def test_a_sampled_attempt_observes_each_plugin_once(
@@ -514,7 +514,7 @@ class TestShortcuts:
 class TestOneNodeAtATime:
     """Results of a plugin that evaluates single nodes are cached, too."""
 
-    class Kept(NodePlugin):
+    class Cached(NodePlugin):
         depends_on = Dependencies.of("labels")
 
         def filter_node(self, pod: Pod, node: NodeInfo) -> Any:
@@ -524,13 +524,13 @@ class TestOneNodeAtATime:
             return 100 if node.name == "n2" else 0
 
     def test_it_never_meets_a_row_without_a_node(self) -> None:
-        framework = make_framework(self.Kept(), nodes=3)
+        framework = make_framework(self.Cached(), nodes=3)
         framework.cluster.add_pod(make_pod("early"), "unseen")
         result = found(framework, make_pod())
         assert (result.node_name, result.feasible) == ("n2", 2)
 
     def test_it_follows_nodes_that_come_and_go(self) -> None:
-        framework = make_framework(self.Kept(), nodes=4)
+        framework = make_framework(self.Cached(), nodes=4)
         assert found(framework, make_pod("a")).node_name == "n2"
         framework.cluster.add_pod(make_pod("stays"), "n2")
         framework.cluster.remove_node("n2")
@@ -550,7 +550,7 @@ def test_the_heaviest_weights_do_not_confuse_the_choice() -> None:
 
 @pytest.mark.parametrize("plugins", [(FITS,), (FITS, NodePorts), (TaintToleration, FITS)])
 def test_the_best_node_is_the_best_after_every_placement(plugins: Iterable[type[Plugin]]) -> None:
-    """The kept ranking picks the same node as scoring everything again, over a long run of equal pods."""
+    """The cached ranking picks the same node as scoring everything again, over a long run of equal pods."""
     cached, uncached = (
         make_framework(*(plugin() for plugin in plugins), nodes=9, cache=cache) for cache in (True, False)
     )

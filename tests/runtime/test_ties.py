@@ -80,7 +80,7 @@ def test_pick_agrees_with_the_heap(totals: list[int]) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 1023, 1024, 1025, 2047, 2048, 5000, 20000])
 def test_long_lists_agree_with_the_heap(count: int) -> None:
-    """The table of ranks grows with the longest list that was asked about."""
+    """The table of ranks grows with the longest list."""
     rng = random.Random(count)
     for most in (0, 1, 30):
         totals = [rng.randint(0, most) for _ in range(count)]
