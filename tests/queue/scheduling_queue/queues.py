@@ -1,4 +1,4 @@
-"""A queue whose clock stands still, with plugins that do as they are told, and words to work with it."""
+"""A queue with a manual clock and scripted plugins, and functions to work with it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bayplan.testing.builders import make_pod
 PROFILE = "default-scheduler"
 
 NODE_ADDED = (event_with_hint(Resource.NODE, Action.ADD),)
-"""What the plugins of these tests wait for unless they are told otherwise."""
+"""What the plugins of these tests wait for by default."""
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Time that is advanced by hand."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
@@ -65,12 +65,12 @@ class Columns:
         return {pod.name: node for pod, node in self.nominated.values()}
 
 
-def make_filter(name: str, wakes: Sequence[ClusterEventWithHint] | None = NODE_ADDED) -> Plugin:
-    """A plugin that may reject pods and wakes them on these events."""
+def make_filter(name: str, events: Sequence[ClusterEventWithHint] | None = NODE_ADDED) -> Plugin:
+    """A plugin that may reject pods and requeues them on these events."""
 
     class Filter(Plugin):
         def events_to_register(self) -> Sequence[ClusterEventWithHint] | None:
-            return wakes
+            return events
 
         def filter(self, state: Any, pod: Pod, nodes: Any) -> Iterable[Any]:
             return ()
@@ -80,25 +80,25 @@ def make_filter(name: str, wakes: Sequence[ClusterEventWithHint] | None = NODE_A
 
 
 class Gate(Plugin):
-    """A PreEnqueue plugin that keeps out the pods it is told to, by name."""
+    """A PreEnqueue plugin that rejects the given pods, by name."""
 
     def __init__(
         self,
         closed: Iterable[str] = (),
         code: Code = Code.UNRESOLVABLE,
-        wakes: Sequence[ClusterEventWithHint] = NODE_ADDED,
+        events: Sequence[ClusterEventWithHint] = NODE_ADDED,
     ) -> None:
         super().__init__()
         self.closed = set(closed)
-        self.asked: list[str] = []
+        self.calls: list[str] = []
         self._code = code
-        self._wakes = wakes
+        self._events = events
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return self._wakes
+        return self._events
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        self.asked.append(pod.name)
+        self.calls.append(pod.name)
         return Status(self._code, ("closed",)) if pod.name in self.closed else None
 
 
@@ -151,7 +151,7 @@ class World:
         return pod
 
     def update(self, name: str = "p", **fields: Any) -> Pod:
-        """The pod becomes what these fields say."""
+        """Updates the pod with these fields."""
         new = make_pod(name, **fields)
         old = self.latest[new.key]
         self.latest[new.key] = new
@@ -176,7 +176,7 @@ class World:
         return names
 
     def fail(self, name: str, *plugins: str, pending: Iterable[str] = ()) -> bool:
-        """The pod's attempt ends: these plugins rejected it, or, without any, it broke."""
+        """The pod's attempt ends: these plugins rejected it, or, without any, it failed with an error."""
         info = self.flying.pop(name)
         pod = self.latest.get(info.key, info.pod)
         return self.queue.add_unschedulable_if_not_present(info, pod, {*plugins, *pending}, pending)
@@ -202,7 +202,7 @@ class World:
         return info.sub_queue.label
 
     def pass_time(self, seconds: float) -> None:
-        """Time passes, and every timer on the way is answered."""
+        """Time passes, and every timer on the way fires."""
         end = self.clock.now + seconds
         while (timer := self.queue.next_timer()) is not None and timer <= end:
             self.clock.now = timer
@@ -211,5 +211,5 @@ class World:
 
 
 def hint_of(answers: Mapping[str, bool]) -> Hint:
-    """A hint that answers by the name of the waiting pod."""
+    """A hint with a result by the name of the waiting pod."""
     return lambda pod, old, new: answers[pod.name]

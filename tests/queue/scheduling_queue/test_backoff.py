@@ -1,4 +1,4 @@
-"""How long a pod backs off, and who is done first."""
+"""How long a pod backs off, and which pod is done first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def failed(
     priority: int = 0,
     sequence: int = 0,
 ) -> QueuedPod:
-    """A pod that came back from its last attempt at a time; without rejections its attempts broke."""
+    """A pod that came back from its last attempt at a time; without rejections, from errors."""
     info = QueuedPod(make_pod(name), f"default/{name}", at, sequence)
     info.unschedulable_count = rejections
     info.consecutive_errors_count = errors
@@ -63,7 +63,7 @@ def test_expiration(info: QueuedPod, windows: bool, expected: float) -> None:
     assert BackoffQueue(windows=windows).expiration(info) == expected
 
 
-def test_without_a_longest_wait_nobody_backs_off() -> None:
+def test_without_a_maximum_no_pod_backs_off() -> None:
     assert not BackoffQueue(1, 0).is_backing_off(failed(rejections=3), 0.0)
 
 
@@ -124,7 +124,7 @@ def test_which_heap(plugins: set[str], pending: set[str], is_rejected: bool) -> 
 @pytest.mark.parametrize(
     ("now", "completed"),
     [
-        pytest.param(1.9, [], id="nobody in the second in which the first wait ends"),
+        pytest.param(1.9, [], id="none in the second in which the first wait ends"),
         pytest.param(2.0, ["a", "x"], id="rejected and broken ones when it is over"),
         pytest.param(9.0, ["a", "b", "x"], id="all when all waits are over"),
     ],

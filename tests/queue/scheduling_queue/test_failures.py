@@ -1,4 +1,4 @@
-"""Pods that come back from a failed attempt: where they go, and what is counted."""
+"""Pods that come back from a failed attempt: their queue, and what is counted."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ PLUGINS = make_filter("Fit"), make_filter("Pending", [event_with_hint(Resource.P
             ["Fit"], ["Pending"], [NODE_ADD, ASSIGNED_POD_ADD], "active", id="pending, and both happened"
         ),
         pytest.param(
-            ["Nobody"], [], [NODE_ADD], "unschedulable", id="rejected by a plugin that waits for nothing"
+            ["Absent"], [], [NODE_ADD], "unschedulable", id="rejected by a plugin that waits for nothing"
         ),
-        pytest.param([""], [], [NODE_ADD], "unschedulable", id="rejected by nobody in particular"),
+        pytest.param([""], [], [NODE_ADD], "unschedulable", id="rejected by no plugin"),
     ],
 )
 def test_where_a_pod_comes_back_to(
@@ -57,7 +57,7 @@ def test_where_a_pod_comes_back_to(
 
 
 def test_a_pod_that_is_no_longer_in_flight_comes_back_after_a_backoff() -> None:
-    """Nobody knows what happened meanwhile, so something may have helped."""
+    """What happened meanwhile is unknown, so something may have helped."""
     world = World(*PLUGINS)
     pod = world.add()
     world.pop()
@@ -104,7 +104,7 @@ def test_counts_and_backoff(outcomes: str, expected: tuple[int, int, float]) -> 
     assert (info.unschedulable_count, info.consecutive_errors_count, waits) == expected
 
 
-def test_a_failure_forgets_who_rejected_or_gated_the_pod_before() -> None:
+def test_a_failure_clears_the_earlier_rejectors_and_gates() -> None:
     gate = Gate({"p"})
     world = World(gate, *PLUGINS)
     world.add()
@@ -137,7 +137,7 @@ def test_the_pod_comes_back_in_its_latest_version() -> None:
 def test_a_pod_that_is_in_the_queue_already(
     part: str, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One of the same name has come meanwhile. The attempt is over all the same."""
+    """Another of the same name was added meanwhile. The attempt is over all the same."""
     world = World(*PLUGINS)
     old = world.add("p", uid="old")
     world.pop()
@@ -180,14 +180,14 @@ def test_a_gate_may_close_meanwhile(rejectors: list[str], meanwhile: list[Cluste
     assert world.counts.incoming_pods["unschedulable", "ScheduleAttemptFailure"] == 1
 
 
-def test_gates_are_not_asked_where_nothing_helped() -> None:
+def test_gates_are_not_run_where_nothing_helped() -> None:
     gate = Gate()
     world = World(gate, *PLUGINS)
     world.add()
     world.pop()
     gate.closed.add("p")
     world.fail("p", "Fit")
-    assert (world.where(), world.info().gating_plugin, gate.asked) == ("unschedulable", "", ["p"])
+    assert (world.where(), world.info().gating_plugin, gate.calls) == ("unschedulable", "", ["p"])
 
 
 def test_a_nominated_pod_counts_as_itself_only_while_it_waits() -> None:

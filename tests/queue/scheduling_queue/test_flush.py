@@ -81,7 +81,7 @@ def test_a_late_flush_moves_all_that_are_done() -> None:
     assert world.counts.incoming_pods["active", "BackoffComplete"] == 3
 
 
-def test_flushing_twice_in_a_second_looks_once() -> None:
+def test_flushing_twice_in_a_second_scans_once() -> None:
     world = World()
     world.clock.now = 3.0
     world.queue.flush()
@@ -98,8 +98,8 @@ def test_flushing_twice_in_a_second_looks_once() -> None:
     ("failed_at", "moved_at"),
     [
         pytest.param(0.0, 330.0, id="at exactly five minutes it is not too long yet"),
-        pytest.param(1.0, 330.0, id="at the first look after five minutes"),
-        pytest.param(29.9, 330.0, id="just in time for a look"),
+        pytest.param(1.0, 330.0, id="at the first scan after five minutes"),
+        pytest.param(29.9, 330.0, id="just in time for a scan"),
         pytest.param(30.0, 360.0, id="just missed it"),
     ],
 )
@@ -117,8 +117,8 @@ def test_a_pod_is_flushed_after_five_minutes(failed_at: float, moved_at: float) 
     assert world.counts.incoming_pods["active", "UnschedulableTimeout"] == 1
 
 
-def test_a_late_look_goes_by_when_it_was_due() -> None:
-    """At 300 it is not too long yet, and nobody looks again before 330, whatever happens meanwhile."""
+def test_a_late_scan_uses_the_time_when_it_was_due() -> None:
+    """At 300 it is not too long yet, and no scan follows before 330, whatever happens meanwhile."""
     world = World(make_filter("Fit"))
     world.reject()
     world.clock.now = 301.0
@@ -126,7 +126,7 @@ def test_a_late_look_goes_by_when_it_was_due() -> None:
     assert (world.where(), world.queue.next_timer()) == ("unschedulable", 330.0)
 
 
-def test_without_the_feature_a_late_look_at_who_backs_off_goes_by_when_it_was_due() -> None:
+def test_without_the_feature_a_late_scan_of_backing_off_pods_uses_the_time_when_it_was_due() -> None:
     world = World(settings=QueueSettings(pop_from_backoff=False))
     world.clock.now = 0.5
     broken_pod(world)
@@ -159,7 +159,7 @@ def test_a_failure_after_a_flush_begins_again() -> None:
     assert world.queue.next_timer() == 660.0
 
 
-def test_a_gated_pod_is_asked_about_again_and_waits_for_another_five_minutes() -> None:
+def test_gates_are_run_again_for_a_gated_pod_which_waits_for_another_five_minutes() -> None:
     gate = Gate({"p"})
     world = World(gate)
     world.add()
@@ -173,7 +173,7 @@ def test_a_gated_pod_is_asked_about_again_and_waits_for_another_five_minutes() -
     assert world.where() == "active"
 
 
-def test_pods_in_flight_learn_of_a_flush_only_if_there_was_one() -> None:
+def test_a_flush_counts_for_pods_in_flight_only_if_there_was_one() -> None:
     world = World(make_filter("Fit"))
     world.add("flying")
     world.pop()

@@ -1,4 +1,4 @@
-"""Pods that PreEnqueue keeps out: where gates stand on a pod's way, and what opens them."""
+"""Pods that PreEnqueue rejects: when gates are run, and which events run them again."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_what_opens_a_gate(event: ClusterEvent, opened: bool) -> None:
     assert (world.where() == "backoff") is opened
 
 
-def test_hints_of_all_rejectors_are_asked_once_the_event_is_the_gates() -> None:
+def test_hints_of_all_rejectors_are_called_once_the_event_is_the_gates() -> None:
     """The gate's hint returns False, but the event also helps the plugin that rejected the pod before."""
-    gate = Gate(wakes=[event_with_hint(Resource.NODE, Action.ADD, lambda pod, old, new: False)])
+    gate = Gate(events=[event_with_hint(Resource.NODE, Action.ADD, lambda pod, old, new: False)])
     world = World(gate, make_filter("Fit"))
     world.add()
     world.pop()
@@ -64,7 +64,7 @@ def test_a_gate_that_stays_closed_keeps_the_pod() -> None:
     world = World(gate)
     world.add()
     world.queue.move_to_active_or_backoff(NODE_ADD)
-    assert (world.where(), gate.asked) == ("unschedulable", ["p", "p"])
+    assert (world.where(), gate.calls) == ("unschedulable", ["p", "p"])
     assert world.counts.incoming_pods == {
         ("unschedulable", "UnschedulablePodAdd"): 1,
         ("unschedulable", "NodeAdd"): 1,
@@ -72,7 +72,7 @@ def test_a_gate_that_stays_closed_keeps_the_pod() -> None:
 
 
 def test_another_gate_may_close_when_the_first_opens() -> None:
-    first, second = Gate({"p"}), OtherGate({"p"}, wakes=[event_with_hint(Resource.POD, Action.ADD)])
+    first, second = Gate({"p"}), OtherGate({"p"}, events=[event_with_hint(Resource.POD, Action.ADD)])
     world = World(first, second)
     world.add()
     first.closed.clear()
@@ -93,7 +93,7 @@ def test_a_gate_that_has_opened_still_requeues_the_pod_and_counts_as_a_rejector(
 
 
 @pytest.mark.parametrize("part", ["active", "backoff"])
-def test_a_pod_that_has_passed_is_not_put_out_by_one_that_has_not(part: str) -> None:
+def test_a_queued_pod_that_is_added_again_stays_after_its_gate_has_closed(part: str) -> None:
     """The same pod is added again after its gate has closed."""
     gate = Gate()
     world = World(gate, make_filter("Fit"))
@@ -123,18 +123,18 @@ def test_a_pod_added_again_takes_its_own_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pop_from_backoff", "asked_on_entry", "expected"),
+    ("pop_from_backoff", "calls_on_entry", "expected"),
     [
-        pytest.param(True, 2, "active", id="gates stand before backing off, and not after it"),
+        pytest.param(True, 2, "active", id="gates are run before backing off, and not after it"),
         pytest.param(False, 1, "unschedulable", id="without the feature it is the other way round"),
     ],
 )
-def test_gates_and_backing_off(pop_from_backoff: bool, asked_on_entry: int, expected: str) -> None:
+def test_gates_and_backing_off(pop_from_backoff: bool, calls_on_entry: int, expected: str) -> None:
     gate = Gate()
     world = World(gate, make_filter("Fit"), settings=QueueSettings(pop_from_backoff=pop_from_backoff))
     world.reject()
     world.queue.move_to_active_or_backoff(NODE_ADD)
-    assert (world.where(), len(gate.asked)) == ("backoff", asked_on_entry)
+    assert (world.where(), len(gate.calls)) == ("backoff", calls_on_entry)
     gate.closed.add("p")
     world.pass_time(10)
     assert world.where() == expected
@@ -152,7 +152,7 @@ def test_gates_and_activating(pop_from_backoff: bool) -> None:
     assert world.where() == ("active" if pop_from_backoff else "unschedulable")
 
 
-def test_a_gate_that_opens_lets_a_pod_back_off_that_has_to() -> None:
+def test_when_a_gate_opens_a_pod_may_still_have_to_back_off() -> None:
     gate = Gate()
     world = World(gate, make_filter("Fit"))
     world.reject()
@@ -167,7 +167,7 @@ def test_a_gate_that_opens_lets_a_pod_back_off_that_has_to() -> None:
 
 
 def held(gate: str = "Gate") -> tuple[World, Gate]:
-    """A pod that a gate keeps out, which is known to do so for a while."""
+    """A pod that is pinned by a gate."""
     closed = Gate({"p"})
     world = World(closed, OtherGate())
     world.queue.pin(world.add(), gate)
@@ -176,22 +176,22 @@ def held(gate: str = "Gate") -> tuple[World, Gate]:
     return world, closed
 
 
-def test_a_pod_that_is_held_is_not_asked_about_at_every_event() -> None:
+def test_gates_are_not_run_for_a_pinned_pod_at_every_event() -> None:
     world, gate = held()
-    assert (world.where(), gate.asked) == ("unschedulable", ["p"] * 2)
+    assert (world.where(), gate.calls) == ("unschedulable", ["p"] * 2)
     assert world.queue.counts() == PendingPods(active=0, backoff=0, unschedulable=0, gated=1)
 
 
-def test_one_that_another_gate_keeps_out_is() -> None:
+def test_gates_are_run_for_a_pod_that_another_plugin_gates() -> None:
     world, gate = held("OtherGate")
-    assert (world.where(), gate.asked) == ("unschedulable", ["p"] * 11)
+    assert (world.where(), gate.calls) == ("unschedulable", ["p"] * 11)
 
 
 def test_once_it_is_released_events_concern_it_again() -> None:
     world, gate = held()
     world.queue.unpin(world.latest["default/p"])
     world.queue.move_to_active_or_backoff(NODE_ADD)
-    assert (world.where(), gate.asked) == ("unschedulable", ["p"] * 3)
+    assert (world.where(), gate.calls) == ("unschedulable", ["p"] * 3)
     gate.closed.clear()
     world.queue.move_to_active_or_backoff(NODE_ADD)
     assert world.where() == "active"
@@ -207,7 +207,7 @@ def test_it_is_released_though_it_has_changed_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("come_back", [False, True], ids=["gone", "another of that name"])
-def test_releasing_one_that_has_gone_does_nothing(come_back: bool) -> None:
+def test_unpinning_a_deleted_pod_does_nothing(come_back: bool) -> None:
     world, _ = held()
     gone = world.latest["default/p"]
     world.delete()
@@ -217,12 +217,12 @@ def test_releasing_one_that_has_gone_does_nothing(come_back: bool) -> None:
     assert world.where() == ("unschedulable" if come_back else "nowhere")
 
 
-@pytest.mark.parametrize("how", ["asked for", "left over"])
-def test_time_and_activation_ask_the_gate_all_the_same(how: str) -> None:
-    """It may have opened though nobody has said so: that must not cost the pod its turn forever."""
+@pytest.mark.parametrize("how", ["activated", "left over"])
+def test_time_and_activation_run_the_gate_all_the_same(how: str) -> None:
+    """It may have opened without an event: the pod must not wait forever."""
     world, gate = held()
     gate.closed.clear()
-    if how == "asked for":
+    if how == "activated":
         world.queue.activate([world.latest["default/p"]])
     else:
         world.pass_time(360)

@@ -1,4 +1,4 @@
-"""PreEnqueue: who keeps a pod out, and what is remembered of it."""
+"""PreEnqueue: which plugin gates a pod, and what is recorded of it."""
 
 from __future__ import annotations
 
@@ -54,30 +54,30 @@ def test_a_profile_without_gates_admits_all() -> None:
     assert PreEnqueue([make_profile()]).run(queued())
 
 
-def test_only_the_plugins_of_the_pods_own_profile_are_asked() -> None:
+def test_only_the_plugins_of_the_pods_own_profile_are_run() -> None:
     ours, theirs = Gate(), Gate({"p"})
     gates = PreEnqueue([make_profile(ours), make_profile(theirs, name="other")])
     assert gates.run(queued())
-    assert (ours.asked, theirs.asked) == (["p"], [])
+    assert (ours.calls, theirs.calls) == (["p"], [])
 
 
 def test_the_first_rejection_ends_it() -> None:
     first, second = Gate({"p"}), OtherGate({"p"})
     info = queued()
     PreEnqueue([make_profile(first, second)]).run(info)
-    assert (info.gating_plugin, second.asked) == ("Gate", [])
+    assert (info.gating_plugin, second.calls) == ("Gate", [])
 
 
-def test_the_plugin_that_held_the_pod_is_asked_first() -> None:
+def test_the_plugin_that_gated_the_pod_is_run_first() -> None:
     first, second = Gate(), OtherGate({"p"})
     gates, info = PreEnqueue([make_profile(first, second)]), queued()
     gates.run(info)
     gates.run(info)
-    assert (first.asked, second.asked) == (["p"], ["p", "p"])
+    assert (first.calls, second.calls) == (["p"], ["p", "p"])
 
 
-def test_a_plugin_that_lets_go_still_counts_as_a_rejector() -> None:
-    """So its events still bring the pod back, and the pod does not pass for one whose attempt broke."""
+def test_a_plugin_that_no_longer_gates_the_pod_still_counts_as_a_rejector() -> None:
+    """So its events still requeue the pod, which does not count as one whose attempt ended with an error."""
     gate, info = Gate({"p"}), queued()
     gates = PreEnqueue([make_profile(gate)])
     gates.run(info)
@@ -105,10 +105,10 @@ def test_being_gated_ends_being_flushed() -> None:
 
 
 class Stopwatch(QueueObserver):
-    """Each look at the clock takes a second."""
+    """Each reading of the clock takes a second."""
 
     def __init__(self, samples: bool) -> None:
-        self.told: list[tuple[str, ...]] = []
+        self.recorded: list[tuple[str, ...]] = []
         self._samples = samples
         self._seconds = 0.0
 
@@ -120,10 +120,10 @@ class Stopwatch(QueueObserver):
         return self._samples
 
     def pre_enqueue(self, profile: str, seconds: float) -> None:
-        self.told.append((profile, f"{seconds:.0f}s"))
+        self.recorded.append((profile, f"{seconds:.0f}s"))
 
     def pre_enqueue_plugin(self, plugin: str, status: str, seconds: float) -> None:
-        self.told.append((plugin, status, f"{seconds:.0f}s"))
+        self.recorded.append((plugin, status, f"{seconds:.0f}s"))
 
 
 @pytest.mark.parametrize(
@@ -133,11 +133,11 @@ class Stopwatch(QueueObserver):
         pytest.param(
             True,
             [("Gate", "Success", "1s"), ("OtherGate", "UnschedulableAndUnresolvable", "1s"), (PROFILE, "5s")],
-            id="one by one where it asks for that",
+            id="one by one where it requests that",
         ),
     ],
 )
 def test_an_observer_is_reported_how_long_it_took(samples: bool, expected: list[tuple[str, ...]]) -> None:
     stopwatch = Stopwatch(samples)
     PreEnqueue([make_profile(Gate(), OtherGate({"p"}))], stopwatch).run(queued())
-    assert stopwatch.told == expected
+    assert stopwatch.recorded == expected

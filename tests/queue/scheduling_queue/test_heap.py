@@ -40,7 +40,7 @@ def test_an_entry_left_in_one_heap_does_not_count_when_the_pod_is_in_another() -
     assert other.first() is info
 
 
-def test_pods_that_come_and_go_leave_no_entries_behind() -> None:
+def test_removed_pods_leave_no_entries_behind() -> None:
     heap = PodHeap("active")
     for sequence in range(10_000):
         info = queued(sequence)

@@ -1,4 +1,4 @@
-"""Queueing hints: who has asked for an event, and what a pod's rejectors make of it."""
+"""Queueing hints: which plugins registered for an event, and the hints of a pod's rejectors."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def broken(pod: Pod, old: Any, new: Any) -> bool:
     raise RuntimeError("no idea")
 
 
-# Who is registered for what
+# Registrations
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,13 @@ def broken(pod: Pod, old: Any, new: Any) -> bool:
         "VolumeZone", "InterPodAffinity", "DynamicResources", "NodeDeclaredFeatures",
     ],
 )  # fmt: skip
-def test_built_in_plugins_that_wait_for_nodes_also_wait_for_taints_to_go(name: str) -> None:
+def test_built_in_plugins_that_wait_for_nodes_also_wait_for_taints_to_be_removed(name: str) -> None:
     plugin = next(plugin for plugin in BUILTIN_PLUGINS if plugin.name == name)
     assert registrations(plugin(), V1_36.queue)[-1] == ClusterEventWithHint(NODE_TAINT)
 
 
 @pytest.mark.parametrize(
-    ("wakes", "implicit"),
+    ("events", "implicit"),
     [
         pytest.param(
             [event_with_hint(Resource.NODE, Action.ADD)], True, id="nodes added, and nothing about taints"
@@ -88,7 +88,7 @@ def test_built_in_plugins_that_wait_for_nodes_also_wait_for_taints_to_go(name: s
         pytest.param(
             [event_with_hint(Resource.NODE, Action.ADD | Action.DELETE, no)],
             True,
-            id="whatever the hint says",
+            id="whatever the hint returns",
         ),
         pytest.param(
             [
@@ -96,7 +96,7 @@ def test_built_in_plugins_that_wait_for_nodes_also_wait_for_taints_to_go(name: s
                 event_with_hint(Resource.NODE, Action.UPDATE_NODE_TAINT, no),
             ],
             False,
-            id="not where taints are asked for elsewhere",
+            id="not where taints are registered elsewhere",
         ),
         pytest.param(
             [event_with_hint(Resource.NODE, Action.UPDATE_NODE_LABEL)], False, id="not without added nodes"
@@ -106,9 +106,9 @@ def test_built_in_plugins_that_wait_for_nodes_also_wait_for_taints_to_go(name: s
         pytest.param([], False, id="not for a plugin that waits for nothing"),
     ],
 )
-def test_the_implicit_registration(wakes: list[ClusterEventWithHint], implicit: bool) -> None:
-    expected = (*wakes, ClusterEventWithHint(NODE_TAINT)) if implicit else tuple(wakes)
-    assert registrations(make_filter("F", wakes), V1_36.queue) == expected
+def test_the_implicit_registration(events: list[ClusterEventWithHint], implicit: bool) -> None:
+    expected = (*events, ClusterEventWithHint(NODE_TAINT)) if implicit else tuple(events)
+    assert registrations(make_filter("F", events), V1_36.queue) == expected
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_hints_for_own_updates_are_not_called_for_other_pods_from_v1_37_on(name:
     assert called(V1_37) == {"TargetPod"}
 
 
-def test_a_plugin_that_does_not_say_waits_for_nearly_anything() -> None:
+def test_a_plugin_without_events_to_register_waits_for_nearly_anything() -> None:
     assert registrations(make_filter("F", None), V1_36.queue) == ALL_EVENTS
     assert {each.event.resource for each in ALL_EVENTS} == {
         "Pod",
@@ -188,7 +188,7 @@ class ScorerWithPreFilter(Scorer):
         pytest.param(Gate(), True, id="one with PreEnqueue is"),
     ],
 )
-def test_who_contributes(plugin: Plugin, registered: bool) -> None:
+def test_plugins_that_contribute(plugin: Plugin, registered: bool) -> None:
     hints = hints_of([make_profile(plugin)])
     assert (hints.listeners(NODE_ADD) is not None) is registered
 
@@ -263,7 +263,7 @@ def test_matching(resource: Resource, action: Action, incoming: ClusterEvent, ex
     assert (hints_of([make_profile(plugin)]).listeners(incoming) is not None) is expected
 
 
-def test_a_wildcard_concerns_everybody_even_where_nobody_is_registered() -> None:
+def test_a_wildcard_concerns_all_pods_even_without_registrations() -> None:
     assert hints_of([make_profile()]).listeners(UNSCHEDULABLE_TIMEOUT) is not None
 
 
@@ -274,17 +274,17 @@ def test_a_wildcard_concerns_everybody_even_where_nobody_is_registered() -> None
     ("info", "hint", "expected"),
     [
         pytest.param(rejected("F"), None, AFTER_BACKOFF, id="without a hint the event helps"),
-        pytest.param(rejected("F"), yes, AFTER_BACKOFF, id="the hint says it helps"),
-        pytest.param(rejected("F"), no, SKIP, id="the hint says it does not"),
-        pytest.param(rejected("F"), broken, AFTER_BACKOFF, id="a hint that breaks says yes"),
+        pytest.param(rejected("F"), yes, AFTER_BACKOFF, id="the hint returns true"),
+        pytest.param(rejected("F"), no, SKIP, id="the hint returns false"),
+        pytest.param(rejected("F"), broken, AFTER_BACKOFF, id="a hint that raises counts as true"),
         pytest.param(
-            rejected("Other"), yes, SKIP, id="the hint of a plugin that did not reject it is not asked"
+            rejected("Other"), yes, SKIP, id="the hint of a plugin that did not reject it is not called"
         ),
         pytest.param(rejected(pending=["F"]), yes, IMMEDIATELY, id="a pending plugin brings it back at once"),
-        pytest.param(rejected(pending=["F"]), no, SKIP, id="if its hint says so"),
+        pytest.param(rejected(pending=["F"]), no, SKIP, id="if its hint returns false"),
         pytest.param(rejected("F", pending=["Other"]), yes, AFTER_BACKOFF, id="another plugin is pending"),
-        pytest.param(rejected("F", profile="unknown"), yes, SKIP, id="a profile that nobody knows"),
-        pytest.param(rejected(), no, AFTER_BACKOFF, id="a pod that nobody rejected"),
+        pytest.param(rejected("F", profile="unknown"), yes, SKIP, id="an unknown profile"),
+        pytest.param(rejected(), no, AFTER_BACKOFF, id="a pod without rejectors"),
     ],
 )
 def test_worth_requeuing(info: QueuedPod, hint: Hint | None, expected: Strategy) -> None:
@@ -295,9 +295,9 @@ def test_worth_requeuing(info: QueuedPod, hint: Hint | None, expected: Strategy)
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
-        pytest.param(NODE_DELETE, SKIP, id="an event that nobody asked for"),
-        pytest.param(ASSIGNED_POD_ADD, SKIP, id="an event that only others asked for"),
-        pytest.param(NODE_TAINT, AFTER_BACKOFF, id="the implicit registration asks no hint"),
+        pytest.param(NODE_DELETE, SKIP, id="an event without registrations"),
+        pytest.param(ASSIGNED_POD_ADD, SKIP, id="an event of other registrations"),
+        pytest.param(NODE_TAINT, AFTER_BACKOFF, id="the implicit registration has no hint"),
     ],
 )
 def test_events(event: ClusterEvent, expected: Strategy) -> None:
@@ -331,11 +331,11 @@ def test_hints_are_those_of_the_pods_own_profile() -> None:
 def test_a_hint_sees_the_waiting_pod_and_both_objects() -> None:
     seen: list[tuple[str, object, object]] = []
 
-    def look(pod: Pod, old: Any, new: Any) -> bool:
+    def hint(pod: Pod, old: Any, new: Any) -> bool:
         seen.append((pod.name, old, new))
         return False
 
-    plugin = make_filter("F", [event_with_hint(Resource.NODE, Action.ADD, look)])
+    plugin = make_filter("F", [event_with_hint(Resource.NODE, Action.ADD, hint)])
     hints_of([make_profile(plugin)]).worth_requeuing(rejected("F"), NODE_ADD, "old", "new")
     assert seen == [("p", "old", "new")]
 
@@ -346,7 +346,7 @@ def test_a_hint_sees_the_waiting_pod_and_both_objects() -> None:
         pytest.param(None, rejected("F"), AFTER_BACKOFF, id="meant for all"),
         pytest.param(make_pod("p"), rejected("F"), AFTER_BACKOFF, id="meant for this one"),
         pytest.param(make_pod("other"), rejected("F"), SKIP, id="meant for another one"),
-        pytest.param(make_pod("other"), rejected(), AFTER_BACKOFF, id="a pod that nobody rejected"),
+        pytest.param(make_pod("other"), rejected(), AFTER_BACKOFF, id="a pod without rejectors"),
         pytest.param(None, rejected(pending=["F"]), AFTER_BACKOFF, id="pending makes no difference"),
     ],
 )
@@ -378,18 +378,18 @@ def test_strategy_after_an_attempt(info: QueuedPod, events: list[ClusterEvent], 
 def test_an_observer_is_reported_each_hint_and_a_broken_one_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told: list[tuple[str, str, str]] = []
+    recorded: list[tuple[str, str, str]] = []
 
-    class Listening(QueueObserver):
+    class RecordingObserver(QueueObserver):
         def hint(self, plugin: str, event: str, outcome: str, seconds: float) -> None:
-            told.append((plugin, event, outcome))
+            recorded.append((plugin, event, outcome))
 
-    wakes = [event_with_hint(Resource.NODE, Action.ADD, hint) for hint in (no, broken)]
-    hints = hints_of([make_profile(make_filter("F", wakes))], observer=Listening())
+    events = [event_with_hint(Resource.NODE, Action.ADD, hint) for hint in (no, broken)]
+    hints = hints_of([make_profile(make_filter("F", events))], observer=RecordingObserver())
     with caplog.at_level(logging.ERROR):
         hints.worth_requeuing(rejected("F"), NODE_ADD, None, None)
         hints.worth_requeuing(rejected("F"), NODE_TAINT, None, None)
-    assert told == [
+    assert recorded == [
         ("F", "NodeAdd", "QueueSkip"),
         ("F", "NodeAdd", "Error"),
         ("F", "NodeUpdateNodeTaint", "Queue"),
@@ -398,13 +398,13 @@ def test_an_observer_is_reported_each_hint_and_a_broken_one_is_logged(
 
 
 def test_a_malformed_selector_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    """It is a fault of somebody's object. The pod is tried again, as upstream."""
+    """It is a fault of a user's object. The pod is tried again, as upstream."""
 
     def unreadable(pod: Pod, old: Any, new: Any) -> bool:
         raise SelectorError("no such operator")
 
-    wakes = [event_with_hint(Resource.NODE, Action.ADD, unreadable)]
-    hints = hints_of([make_profile(make_filter("F", wakes))])
+    events = [event_with_hint(Resource.NODE, Action.ADD, unreadable)]
+    hints = hints_of([make_profile(make_filter("F", events))])
     with caplog.at_level(logging.WARNING):
         assert hints.worth_requeuing(rejected("F"), NODE_ADD, None, None) is AFTER_BACKOFF
     [record] = caplog.records

@@ -1,4 +1,4 @@
-"""InFlight: events are kept for exactly as long as somebody who missed them is in flight."""
+"""InFlight: events are kept for exactly as long as a pod that missed them is in flight."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_since(steps: str, uid: str, expected: list[ClusterEvent] | None) -> Non
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        pytest.param("add", {}, id="with nobody in flight nothing is kept"),
+        pytest.param("add", {}, id="without pods in flight nothing is kept"),
         pytest.param(
             "+a add add pod", {"PodPopped": 1, "NodeAdd": 2, "AssignedPodAdd": 1}, id="all since the first"
         ),

@@ -1,7 +1,7 @@
-"""Whatever happens to it, the queue loses no pod, keeps none twice, and pops in order.
+"""Whatever happens, the queue loses no pod, has none twice, and pops in order.
 
 A random life: pods come, change, fail, are activated and deleted, gates close and open, events happen, time
-passes. Two queues live it side by side. One is flushed twice a second; the other only when it asked for that,
+passes. Two queues live it side by side. One is flushed twice a second; the other only when it requested that,
 and is notified of one of the gates how long it holds a pod. That must make no difference.
 """
 
@@ -54,7 +54,7 @@ class Life:
     """One of the two queues, with its own gates so that both are called equally."""
 
     def __init__(self, pop_from_backoff: bool) -> None:
-        self.gates = Gate(), OtherGate(wakes=[event_with_hint(Resource.POD, Action.DELETE)])
+        self.gates = Gate(), OtherGate(events=[event_with_hint(Resource.POD, Action.DELETE)])
         self.world = World(
             *self.gates,
             make_filter("Fit"),
@@ -165,11 +165,11 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(name=names, second=st.booleans())
     def turn_gate(self, name: str, second: bool) -> None:
         if second and name in self.pods:
-            told, pod = self.worlds[1].queue, self.pods[name]
+            queue, pod = self.worlds[1].queue, self.pods[name]
             if name in self.lives[1].gates[1].closed:
-                told.unpin(pod)
+                queue.unpin(pod)
             else:
-                told.pin(pod, "OtherGate")
+                queue.pin(pod, "OtherGate")
         for life in self.lives:
             life.gates[second].closed ^= {name}
 
@@ -188,7 +188,7 @@ class QueueMachine(RuleBasedStateMachine):
             world.flying[info.pod.uid] = info
 
     def next_in_line(self) -> QueuedPod | None:
-        """Who must be next, by looking at all records."""
+        """The next pod, by a scan of all records."""
         waiting = self.waiting.values()
         active = [info for info in waiting if info.sub_queue is not None and info.sub_queue.label == "active"]
         if active:
@@ -222,7 +222,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.flying)
     @rule(data=st.data())
     def bind(self, data: st.DataObject) -> None:
-        """The attempt succeeds: the pod has a node now and is none of the queue's business."""
+        """The attempt succeeds: the pod has a node now and leaves the queue."""
         uid = data.draw(st.sampled_from(sorted(self.flying)))
         name = self.land(uid)
         bound = self.pods[name].uid == uid if name in self.pods else False
@@ -236,7 +236,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(event=st.sampled_from(EVENTS), limit=st.sampled_from([None, 0, 1]))
     def happen(self, event: ClusterEvent, limit: int | None) -> None:
-        """Visiting only pods that an event may concern comes to the same as evaluating every pod."""
+        """Visiting only pods that an event may concern has the same result as evaluating every pod."""
         expected = {name for name, info in self.waiting.items() if self.is_moved(info, event, limit)}
         before = {name: self.entries(name) for name in self.waiting}
         for world in self.worlds:
@@ -277,13 +277,13 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(steps=st.one_of(st.integers(1, 6), st.integers(7, 30), st.integers(100, 700)))
     def pass_time(self, steps: int) -> None:
-        often, asked = self.worlds
+        often, on_request = self.worlds
         known = often.queue.in_flight_counts().get("UnschedulableTimeout", 0)
         for _ in range(steps):
             often.clock.now += STEP
             often.queue.flush()
-        asked.pass_time(steps * STEP)
-        assert often.clock.now == asked.clock.now
+        on_request.pass_time(steps * STEP)
+        assert often.clock.now == on_request.clock.now
         flushes = often.queue.in_flight_counts().get("UnschedulableTimeout", 0) - known
         self.record(*["UnschedulableTimeout"] * flushes)
 
@@ -296,7 +296,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert keys == sorted(f"default/{name}" for name in self.waiting)
 
     @invariant()
-    def both_queues_are_alike(self) -> None:
+    def both_queues_are_equal(self) -> None:
         one, other = ({name: state(world.info(name)) for name in self.waiting} for world in self.worlds)
         assert one == other
 
@@ -314,8 +314,10 @@ class QueueMachine(RuleBasedStateMachine):
             rejections = Counter(self.leaked)
             for info in self.waiting.values():
                 rejections.update(info.rejectors)
-            told = {plugin: count for (plugin, _), count in world.counts.unschedulable_pods.items() if count}
-            assert told == {plugin: count for plugin, count in rejections.items() if count}
+            counted = {
+                plugin: count for (plugin, _), count in world.counts.unschedulable_pods.items() if count
+            }
+            assert counted == {plugin: count for plugin, count in rejections.items() if count}
 
     @invariant()
     def gated_pods_wait_and_pods_that_wait_have_a_rejector(self) -> None:

@@ -79,8 +79,8 @@ def test_a_precheck_leaves_waiting_pods_out_but_not_those_in_flight() -> None:
 @pytest.mark.parametrize(
     ("event", "recorded"),
     [
-        pytest.param(NODE_ADD, {"PodPopped": 1, "NodeAdd": 1}, id="one that somebody asked for"),
-        pytest.param(NODE_DELETE, {"PodPopped": 1}, id="not one that nobody asked for"),
+        pytest.param(NODE_ADD, {"PodPopped": 1, "NodeAdd": 1}, id="one with registrations"),
+        pytest.param(NODE_DELETE, {"PodPopped": 1}, id="not one without registrations"),
         pytest.param(UNSCHEDULABLE_TIMEOUT, {"PodPopped": 1, "UnschedulableTimeout": 1}, id="a wildcard"),
     ],
 )
@@ -92,17 +92,17 @@ def test_what_is_recorded_for_pods_in_flight(event: Any, recorded: dict[str, int
     assert world.queue.in_flight_counts() == recorded
 
 
-def test_nothing_is_recorded_while_nobody_is_in_flight() -> None:
+def test_nothing_is_recorded_while_no_pod_is_in_flight() -> None:
     world = World(make_filter("Fit"))
     world.queue.move_to_active_or_backoff(NODE_ADD)
     assert world.queue.in_flight_counts() == {}
 
 
-def test_hints_are_asked_only_about_pods_that_the_event_may_concern() -> None:
-    asked: list[str] = []
+def test_hints_are_called_only_for_pods_that_the_event_may_concern() -> None:
+    called: list[str] = []
 
     def note(pod: Pod, old: Any, new: Any) -> bool:
-        asked.append(pod.name)
+        called.append(pod.name)
         return False
 
     deleted = event_with_hint(Resource.POD, Action.DELETE, note)
@@ -110,10 +110,10 @@ def test_hints_are_asked_only_about_pods_that_the_event_may_concern() -> None:
     for name, plugin in (("a", "Fit"), ("b", "Name"), ("c", "Ports"), ("d", "Fit")):
         world.reject(name, plugin)
     world.queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE)
-    assert sorted(asked) == ["a", "c", "d"]
-    asked.clear()
+    assert sorted(called) == ["a", "c", "d"]
+    called.clear()
     world.queue.move_to_active_or_backoff(ASSIGNED_POD_ADD)
-    assert asked == []
+    assert called == []
 
 
 def test_pods_rejected_by_extenders_are_moved_by_anything() -> None:
@@ -133,8 +133,8 @@ def test_each_profile_has_its_own_registrations() -> None:
     assert (world.where("ours"), world.where("theirs")) == ("unschedulable", "backoff")
 
 
-def test_a_plugin_may_activate_others_while_it_is_asked() -> None:
-    """As one does that lets a group in when its last member has come: nobody is moved twice."""
+def test_a_plugin_may_activate_others_while_it_is_run() -> None:
+    """As one does that activates a group when its last member has come: no pod is moved twice."""
 
     class Group(Plugin):
         def pre_enqueue(self, pod: Pod) -> Status | None:

@@ -1,4 +1,4 @@
-"""Nominations: which pods are expected where, and what the columns are notified of it."""
+"""Nominations: which pods are nominated to which node, and the calls of the columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .queues import Columns, NoPins, record
 
 
 class Desk:
-    """Nominations, what it told, and the pods that exist."""
+    """Nominations, their calls of the snapshot, and the pods that exist."""
 
     def __init__(self, *pods: Pod) -> None:
         self.columns = Columns()
@@ -30,14 +30,14 @@ IN_STATUS = make_pod("p", nominated_node="a")
     ("pod", "nomination", "expected"),
     [
         pytest.param(PLAIN, Nomination("b"), "b", id="to the node that is named"),
-        pytest.param(IN_STATUS, Nomination("b"), "b", id="whatever the status says"),
-        pytest.param(IN_STATUS, None, "a", id="to where the status says"),
-        pytest.param(PLAIN, None, None, id="nowhere where neither says"),
+        pytest.param(IN_STATUS, Nomination("b"), "b", id="whatever the status has"),
+        pytest.param(IN_STATUS, None, "a", id="to the node of the status"),
+        pytest.param(PLAIN, None, None, id="to no node without either"),
         pytest.param(IN_STATUS, Nomination(""), "", id="to no node where it is cleared"),
     ],
 )
 def test_add(pod: Pod, nomination: Nomination | None, expected: str | None) -> None:
-    """The snapshot hears of nodes only."""
+    """Only nominations with a node reach the snapshot."""
     desk = Desk(pod)
     desk.nominations.add(pod, nomination)
     assert desk.nominations.node_of(pod.uid) == expected
@@ -51,8 +51,8 @@ def test_add(pod: Pod, nomination: Nomination | None, expected: str | None) -> N
         pytest.param([make_pod("p", node="a")], id="a pod that has a node"),
     ],
 )
-def test_who_cannot_be_nominated(existing: list[Pod]) -> None:
-    """A nomination that it had before is withdrawn all the same."""
+def test_pods_that_cannot_be_nominated(existing: list[Pod]) -> None:
+    """A nomination that it had before is removed all the same."""
     desk = Desk(PLAIN)
     desk.nominations.add(PLAIN, Nomination("a"))
     desk.existing = {pod.key: pod for pod in existing}
@@ -80,7 +80,7 @@ def test_pods_on_a_node_come_in_the_order_of_their_nomination() -> None:
     ("known", "old", "new", "expected"),
     [
         pytest.param(
-            "b", PLAIN, make_pod("p", labels={"x": "y"}), {"p": "b"}, id="one not yet in the status stands"
+            "b", PLAIN, make_pod("p", labels={"x": "y"}), {"p": "b"}, id="one not yet in the status stays"
         ),
         pytest.param("b", PLAIN, IN_STATUS, {"p": "a"}, id="the status names a node now"),
         pytest.param("b", IN_STATUS, PLAIN, {}, id="the status names no node any more"),
@@ -117,7 +117,7 @@ def test_delete() -> None:
     assert (len(desk.nominations.nodes), desk.columns.nodes(), desk.nominations.pods_on("a")) == (0, {}, ())
 
 
-def test_a_pod_outside_the_queue_asks_for_nothing() -> None:
+def test_a_pod_outside_the_queue_requests_nothing() -> None:
     pod = make_pod("p", cpu="1", priority=9, labels={"x": "y"}, nominated_node="a")
     desk = Desk(pod)
     desk.nominations.add(pod, None)
@@ -137,7 +137,7 @@ def test_a_pod_outside_the_queue_asks_for_nothing() -> None:
     assert desk.columns.nominated[pod.uid] == (pod, "a")
 
 
-def test_pods_that_are_not_nominated_come_and_go_unnoticed() -> None:
+def test_pods_without_a_nomination_are_not_added_to_the_snapshot() -> None:
     desk = Desk(PLAIN)
     desk.nominations.pod_popped(PLAIN)
     desk.nominations.pod_requeued(PLAIN)

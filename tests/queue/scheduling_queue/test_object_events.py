@@ -1,4 +1,4 @@
-"""What an update of a pod or node amounts to."""
+"""The events of an update of a pod or node."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def as_a_whole(cpu: str) -> ResourceRequirements:
 
 
 def with_sidecar(cpu: str, reported: str) -> Pod:
-    """A pod with a sidecar that asks for this much, and has as much as the kubelet reports."""
+    """A pod with a sidecar that requests this much, and has as much as the kubelet reports."""
     pod = make_pod(init_containers=[make_container("side", cpu=cpu, sidecar=True)])
     status = ContainerStatus(name="side", resources=as_a_whole(reported))
     return with_status(pod, init_container_statuses=(status,))
 
 
 def allocated(cpu: str) -> Pod:
-    """A pod that asks for 1 cpu as a whole, of which the kubelet reports this much as allocated."""
+    """A pod that requests 1 cpu as a whole, of which the kubelet reports this much as allocated."""
     pod = make_pod(resources=as_a_whole("1"))
     return with_status(pod, resources=as_a_whole("1"), allocated_resources={"cpu": cpu})
 
@@ -146,7 +146,7 @@ def test_pod_updates(old: Pod, new: Pod, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        pytest.param(with_sidecar("2", "1"), with_sidecar("1", "1"), id="a sidecar asks for less"),
+        pytest.param(with_sidecar("2", "1"), with_sidecar("1", "1"), id="a sidecar requests less"),
         pytest.param(with_sidecar("1", "2"), with_sidecar("1", "1"), id="a sidecar has less"),
         pytest.param(make_pod(overhead={"cpu": "2"}), make_pod(overhead={"cpu": "1"}), id="less overhead"),
         pytest.param(

@@ -40,7 +40,7 @@ def test_all_waiting_pods_are_listed_those_that_are_next_first() -> None:
 
 
 def test_rejected_pods_are_counted_by_plugin() -> None:
-    """A pod with two rejectors counts for each, one whose attempt broke for none."""
+    """A pod with two rejectors counts for each, one whose attempt ended with an error for none."""
     world = busy_world()
     assert world.counts.unschedulable_pods == {
         ("Gate", PROFILE): 1,
@@ -60,7 +60,7 @@ def test_entries_are_counted_by_part_and_event() -> None:
     }
 
 
-def test_a_queue_that_nobody_observes_works_the_same() -> None:
+def test_a_queue_without_an_observer_works_the_same() -> None:
     pods = busy_world().queue.pending_pods()
     queue = SchedulingQueue(
         [make_profile(make_filter("Fit"))], now=Clock(), columns=Columns(), pod_lister=lambda pod: pod

@@ -1,4 +1,4 @@
-"""Who is next: the order of the active part, pods that back off, and pods in flight."""
+"""The next pod: the order of activeQ, pods that back off, and pods in flight."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_order(arrivals: list[str], expected: str, apart: float) -> None:
     assert world.pop_all() == expected.split()
 
 
-def test_a_pod_that_comes_back_stands_behind_those_that_were_not_tried() -> None:
+def test_a_pod_that_comes_back_is_behind_those_that_were_not_tried() -> None:
     world = World(make_filter("Fit"))
     world.add("a")
     world.pop()
@@ -43,7 +43,7 @@ def test_a_pod_that_comes_back_stands_behind_those_that_were_not_tried() -> None
     assert world.pop_all() == ["b", "a"]
 
 
-def test_pods_that_come_back_at_the_same_time_stand_in_the_order_in_which_they_do() -> None:
+def test_pods_that_come_back_at_the_same_time_keep_their_order() -> None:
     world = World(make_filter("Fit"))
     for name in "abc":
         world.add(name)
@@ -66,12 +66,12 @@ def test_moves_do_not_change_the_order() -> None:
     assert world.pop_all() == ["a", "b", "c", "d"]
 
 
-def test_an_empty_queue_has_nobody() -> None:
+def test_an_empty_queue_has_no_pod() -> None:
     world = World()
     assert (world.queue.has_ready, world.pop()) == (False, None)
 
 
-def test_a_pod_that_backs_off_is_popped_at_once_when_nobody_is_active() -> None:
+def test_a_pod_that_backs_off_is_popped_at_once_when_no_pod_is_active() -> None:
     world = World(make_filter("Fit"))
     world.reject("low")
     world.reject("high", priority=1)
@@ -94,7 +94,7 @@ def test_a_pod_whose_attempt_broke_is_never_popped_early() -> None:
     assert (world.queue.has_ready, world.pop()) == (True, "p")
 
 
-def test_without_the_feature_nobody_is_popped_early() -> None:
+def test_without_the_feature_no_pod_is_popped_early() -> None:
     world = World(make_filter("Fit"), settings=QueueSettings(pop_from_backoff=False))
     world.reject()
     world.queue.move_to_active_or_backoff(NODE_ADD)
@@ -109,7 +109,7 @@ def test_popping_counts_attempts_and_cycles() -> None:
     assert (world.flying["p"].attempts, world.queue.scheduling_cycle) == (2, 2)
 
 
-def test_who_rejected_a_pod_is_remembered_while_it_is_tried() -> None:
+def test_the_rejectors_of_a_pod_are_kept_while_it_is_tried() -> None:
     world = World(make_filter("Fit"))
     world.reject()
     world.queue.move_to_active_or_backoff(NODE_ADD)
@@ -139,7 +139,7 @@ def test_a_pod_of_the_same_name_is_another_pod() -> None:
     assert world.queue.in_flight_counts() == {"PodPopped": 2}
 
 
-def test_done_ends_the_attempt_and_may_be_said_twice() -> None:
+def test_done_ends_the_attempt_and_may_be_called_twice() -> None:
     world = World()
     pod = world.add()
     world.pop()

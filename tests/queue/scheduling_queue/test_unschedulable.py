@@ -1,4 +1,4 @@
-"""UnschedulablePods: found by who rejected them, and by how long they have waited."""
+"""UnschedulablePods: found by their rejectors, and by how long they have waited."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def waiting(*infos: QueuedPod) -> UnschedulablePods:
         pytest.param([(PROFILE, "Fit")], {"fit", "both"}, id="those that it rejected, alone or with others"),
         pytest.param([(PROFILE, "Fit"), (PROFILE, "Ports")], {"fit", "both", "ports"}, id="each once"),
         pytest.param([("other", "Fit")], {"foreign"}, id="of its own profile"),
-        pytest.param([(PROFILE, "Nobody")], set(), id="none where it rejected none"),
-        pytest.param([], set(), id="none where nobody asks"),
+        pytest.param([(PROFILE, "Absent")], set(), id="none where it rejected none"),
+        pytest.param([], set(), id="none without plugins"),
     ],
 )
 def test_rejected_by(rejectors: list[tuple[str, str]], expected: set[str]) -> None:
@@ -68,7 +68,7 @@ def test_nothing_is_left_of_a_pod_that_is_taken_out() -> None:
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
-        pytest.param(300.0, [], id="nobody at exactly the limit"),
+        pytest.param(300.0, [], id="none at exactly the limit"),
         pytest.param(300.1, ["old"], id="beyond the limit"),
         pytest.param(400.0, ["old"], id="not another one that is at exactly the limit"),
         pytest.param(401.0, ["old", "young"], id="each from when it came back"),
@@ -82,8 +82,8 @@ def test_overdue(now: float, expected: list[str]) -> None:
     assert sorted(info.pod.name for info in pods.overdue(now, 300.0)) == expected
 
 
-def test_nobody_is_overdue_before_it_says() -> None:
-    """It is a lower bound that gets better: when the oldest has left, after the next look."""
+def test_no_pod_is_overdue_before_the_lower_bound() -> None:
+    """It is a lower bound that gets better: when the oldest has left, after the next scan."""
     old, young = rejected("old", "Fit", since=0.0), rejected("young", "Fit", since=100.0)
     pods = waiting(old, young)
     assert pods.earliest_overdue(300.0) == 300.0

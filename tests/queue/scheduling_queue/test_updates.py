@@ -1,4 +1,4 @@
-"""Pods that change, go, or are asked for by name, wherever they are."""
+"""Pods that are updated, deleted, or activated by name, wherever they are."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def test_an_update_may_change_the_order(part: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["active", "backoff"])
-def test_gates_are_not_asked_again_about_pods_that_have_passed_them(part: str) -> None:
+def test_gates_are_not_run_again_for_pods_that_have_passed_them(part: str) -> None:
     gate = Gate()
     world = World(gate, *PLUGINS)
     put_into(world, part)
-    asked = len(gate.asked)
+    calls = len(gate.calls)
     gate.closed.add("p")
     world.update(labels={"a": "b"})
-    assert (world.where(), len(gate.asked)) == (part, asked)
+    assert (world.where(), len(gate.calls)) == (part, calls)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_gates_are_not_asked_again_about_pods_that_have_passed_them(part: str) -
             "Labels", {"labels": {"a": "b"}}, "backoff", "UnschedulablePodUpdatePodLabel", id="it helps"
         ),
         pytest.param("Labels", {"annotations": {"a": "b"}}, "unschedulable", None, id="it is something else"),
-        pytest.param("Fit", {"labels": {"a": "b"}}, "unschedulable", None, id="nobody waits for it"),
+        pytest.param("Fit", {"labels": {"a": "b"}}, "unschedulable", None, id="no plugin waits for it"),
         pytest.param(
             "AnyUpdate", {"annotations": {"a": "b"}}, "backoff", "UnschedulablePodUpdate", id="anything helps"
         ),
@@ -101,7 +101,7 @@ def test_an_update_may_help_the_pod_itself(
 
 @pytest.mark.parametrize(("later", "part"), [(0.0, "backoff"), (60.0, "active")])
 def test_the_first_event_that_helps_decides(later: float, part: str) -> None:
-    """Labels changed and gates went: the pod enters for its labels, once."""
+    """Labels changed and gates were removed: the pod is moved once, for its labels."""
     world = World(*PLUGINS)
     world.reject("p", "Labels", "AnyUpdate", gates=["a"])
     world.clock.now = later
@@ -118,9 +118,9 @@ def test_an_event_that_meets_a_closed_gate_leaves_it_to_the_next(later: float) -
     world.reject("p", "AnyUpdate", gates=["a"])
     gate.closed.add("p")
     world.clock.now = later
-    asked = len(gate.asked)
+    calls = len(gate.calls)
     world.update(labels={"a": "b"})
-    assert len(gate.asked) == asked + 2
+    assert len(gate.calls) == calls + 2
 
 
 def test_other_waiting_pods_never_see_an_update() -> None:
@@ -131,7 +131,7 @@ def test_other_waiting_pods_never_see_an_update() -> None:
     assert (world.where("p"), world.where("other")) == ("backoff", "unschedulable")
 
 
-def test_removing_the_last_gate_lets_a_gated_pod_in() -> None:
+def test_removing_the_last_gate_moves_a_gated_pod_to_the_queue() -> None:
     world = World(SchedulingGates())
     world.add(gates=["a", "b"])
     world.update(gates=["a"])
@@ -145,7 +145,7 @@ def test_removing_the_last_gate_lets_a_gated_pod_in() -> None:
 
 
 def test_an_update_is_evaluated_by_all_rejectors_of_a_gated_pod() -> None:
-    """A gate that waits for something else does not are in the way of a pod's own update."""
+    """A gate that waits for something else does not stop a pod's own update."""
     gate = Gate()
     world = World(gate, *PLUGINS)
     world.add()
@@ -160,7 +160,7 @@ def test_an_update_is_evaluated_by_all_rejectors_of_a_gated_pod() -> None:
 
 
 def test_an_update_that_helps_but_meets_a_closed_gate_changes_nothing() -> None:
-    gate = Gate({"p"}, wakes=[event_with_hint(Resource.POD, Action.UPDATE)])
+    gate = Gate({"p"}, events=[event_with_hint(Resource.POD, Action.UPDATE)])
     world = World(gate)
     world.add()
     world.update(labels={"a": "b"})
@@ -171,7 +171,7 @@ def test_an_update_that_helps_but_meets_a_closed_gate_changes_nothing() -> None:
 
 
 def test_a_pod_that_an_update_takes_to_the_next_gate_is_found_by_that_gates_events() -> None:
-    first, second = Gate({"p"}, wakes=[event_with_hint(Resource.POD, Action.UPDATE)]), OtherGate({"p"})
+    first, second = Gate({"p"}, events=[event_with_hint(Resource.POD, Action.UPDATE)]), OtherGate({"p"})
     world = World(first, second)
     world.add()
     first.closed.clear()
@@ -215,7 +215,7 @@ def test_others_in_flight_see_the_update_too() -> None:
 
 
 def test_an_update_of_a_pod_that_is_nowhere_adds_it() -> None:
-    """As it does for a pod that was dropped at its turn because it is being deleted."""
+    """As it does for a pod that was skipped when popped because it is being deleted."""
     world = World(*PLUGINS)
     pod = world.add()
     world.pop()
@@ -238,7 +238,7 @@ def test_an_update_of_a_pod_that_is_nowhere_adds_it() -> None:
         pytest.param("gated activated", False, id="nor when it is activated"),
     ],
 )
-def test_a_pod_is_nominated_to_where_its_status_says(steps: str, nominated: bool) -> None:
+def test_a_pod_is_nominated_to_the_node_of_its_status(steps: str, nominated: bool) -> None:
     gate = Gate({"p"} if "gated" in steps else ())
     world = World(gate)
     world.add(nominated_node="n")
@@ -272,7 +272,7 @@ def test_an_update_in_flight_leaves_the_nomination_alone() -> None:
     assert world.columns.nodes() == {}
 
 
-def test_a_dropped_pod_that_comes_back_gated_counts_with_what_it_asks_for() -> None:
+def test_a_dropped_pod_that_comes_back_gated_counts_with_its_requests() -> None:
     gate = Gate()
     world = World(gate)
     pod = world.add(nominated_node="n", priority=7)

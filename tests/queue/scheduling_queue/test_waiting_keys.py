@@ -24,7 +24,7 @@ PROFILE = "default-scheduler"
 
 
 class Keyed(Plugin):
-    """Pods wait for the object with their own name; `None` as the new object concerns everybody."""
+    """Pods wait for the object with their own name; `None` as the new object concerns all pods."""
 
     name: ClassVar = "Keyed"
 

@@ -60,7 +60,7 @@ def test_what_is_outdated_and_what_is_under_way(
     ("shown", "outdated", "kept"),
     [
         pytest.param("n", "n", "", id="an outdated one is not heeded"),
-        pytest.param("m", "n", "m", id="somebody else's is"),
+        pytest.param("m", "n", "m", id="that of another writer is"),
         pytest.param("n", None, "n", id="and so is any where none is outdated"),
     ],
 )
@@ -79,7 +79,7 @@ def test_a_version_of_the_pod_with_a_nomination(shown: str, outdated: str | None
 @pytest.mark.parametrize(
     ("shown", "nomination", "expected"),
     [
-        pytest.param("", None, None, id="the attempt says nothing about it"),
+        pytest.param("", None, None, id="the attempt does not set it"),
         pytest.param("n", Nomination("n"), None, id="it is shown already"),
         pytest.param("", Nomination("n"), "n", id="it is new"),
         pytest.param("n", Nomination(""), "", id="it is cleared"),
@@ -103,7 +103,7 @@ def test_what_is_shown_is_written_again_while_another_write_is_under_way() -> No
 
 
 class Pinned(dict[str, str]):
-    """The pinned pods: which gate keeps them out."""
+    """The pinned pods, each with its gate."""
 
     def pin(self, pod: Pod, gate: str) -> None:
         self[pod.uid] = gate
