@@ -32,7 +32,7 @@ def low(
     labels: Mapping[str, str] | None = None,
     namespace: str = "default",
 ) -> Pod:
-    """A pod that may have to go."""
+    """A possible victim."""
     return make_pod(name, cpu=cpu, priority=priority, started=at(started), labels=labels, namespace=namespace)
 
 
@@ -79,7 +79,7 @@ def victims(cluster: Cluster, found: DryRun) -> dict[str, list[str]]:
     return result
 
 
-def why_not(cluster: Cluster, found: DryRun) -> dict[str, Status]:
+def statuses_without_victims(cluster: Cluster, found: DryRun) -> dict[str, Status]:
     return {
         cluster.nodes.name[int(row)]: found.statuses[int(found.status_id[index])]
         for index, row in enumerate(found.rows)

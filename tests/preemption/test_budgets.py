@@ -54,9 +54,9 @@ def webs(count: int, **more: str) -> list[Pod]:
         pytest.param([make_pdb("b", WEB)], [low("x", labels={"app": "db"})], [False], id="of other pods"),
         pytest.param([make_pdb("b", WEB)], webs(1, namespace="other"), [False], id="of another namespace"),
         pytest.param(
-            [make_pdb("b", make_selector())], webs(1), [False], id="the empty selector protects nobody"
+            [make_pdb("b", make_selector())], webs(1), [False], id="the empty selector protects no pod"
         ),
-        pytest.param([make_pdb("b")], webs(1), [False], id="no selector protects nobody"),
+        pytest.param([make_pdb("b")], webs(1), [False], id="no selector protects no pod"),
         pytest.param(
             [make_pdb("b", make_selector({}, make_expression("app", "In")))],
             webs(1),
@@ -79,7 +79,7 @@ def webs(count: int, **more: str) -> list[Pod]:
             [disrupting(make_pdb("b", WEB, allowed=1), "w0")],
             webs(3),
             [False, False, True],
-            id="who is being evicted already costs nothing",
+            id="a terminating victim costs nothing",
         ),
         pytest.param(
             [make_pdb("b", WEB, allowed=1), make_pdb("c", WEB, allowed=2)],
@@ -105,13 +105,13 @@ def test_in_order_of_importance(
 
 
 def test_each_node_is_evaluated_alone() -> None:
-    """Only one node's pods would go, so each has the whole budget."""
+    """Only one node's pods would be evicted, so each has the whole budget."""
     cluster = crowded(a=webs(2), b=[low("x", labels=WEB), low("y", labels=WEB)])
     cluster.objects.put(make_pdb("b", WEB, allowed=1))
     assert violating(all_gone(cluster)).tolist() == [False, True, False, True]
 
 
-def test_nobody_to_evict() -> None:
+def test_no_pod_to_evict() -> None:
     cluster = crowded(n=[])
     cluster.objects.put(make_pdb("b", WEB))
     assert violating(all_gone(cluster)).tolist() == []

@@ -1,4 +1,4 @@
-"""May a pod preempt, where would it help, and what is said where it helps nowhere."""
+"""Eligibility to preempt, candidate nodes, and the status without candidates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def outcome(
     absent: Status | None = None,
     broken: Sequence[str] = (),
 ) -> FilterOutcome:
-    """A search that found no node: all were told "Insufficient cpu", some of them for good."""
+    """A search that found no node: all were rejected with "Insufficient cpu", some of them for good."""
     reasons = {0: Reasons("Cpu")}
     for_now = reasons[0].with_reason(0, Reject(True, "Insufficient cpu"))
     for_good = reasons[0].with_reason(0, Reject(True, "Insufficient cpu", unresolvable=True))
@@ -93,14 +93,18 @@ WAITS = "not eligible due to a terminating pod on the nominated node."
         ),
         pytest.param(preemptor(nominated_node="gone"), leaving("a"), (), "", id="that node is gone"),
         pytest.param(
-            preemptor(nominated_node="n"), leaving("a", deleted=False), (), "", id="nobody leaves there"
+            preemptor(nominated_node="n"),
+            leaving("a", deleted=False),
+            (),
+            "",
+            id="no pod is terminating there",
         ),
         pytest.param(
             preemptor(nominated_node="n"),
             leaving("a", conditions=()),
             (),
             "",
-            id="who leaves was not preempted",
+            id="the terminating pod was not preempted",
         ),
         pytest.param(
             preemptor(nominated_node="n"),
@@ -127,7 +131,11 @@ WAITS = "not eligible due to a terminating pod on the nominated node."
             id="or is no longer to be",
         ),
         pytest.param(
-            preemptor(nominated_node="n"), leaving("a", 100), (), "", id="who leaves is as important"
+            preemptor(nominated_node="n"),
+            leaving("a", 100),
+            (),
+            "",
+            id="the terminating pod has equal priority",
         ),
     ],
 )
@@ -138,8 +146,8 @@ def test_a_pod_that_waits_for_its_victims(
     assert evaluate(pod, outcome(cluster, unresolvable=unresolvable)).ineligible == expected
 
 
-def test_a_nominated_node_that_nobody_looked_at() -> None:
-    """It counts as one where nothing helps, unless PreFilter said that evicting may help everywhere."""
+def test_a_nominated_node_that_was_not_evaluated() -> None:
+    """It counts as one where nothing helps, unless PreFilter's status is that evicting may help."""
     cluster = crowded(n=[leaving("a")], m=[])
     pod = preemptor(nominated_node="n")
     assert evaluate(pod, outcome(cluster, unseen=["n", "m"])).ineligible == ""
@@ -171,7 +179,7 @@ def test_the_best_node_and_its_victims() -> None:
     assert [victim.name for victim in eviction.victims] == ["c", "b"]
 
 
-def test_why_it_helps_nowhere() -> None:
+def test_the_status_without_candidates() -> None:
     """Nodes that were not evaluated are those where it does not help."""
     cluster = crowded(a=[], b=[low("b", 200, cpu=1), low("c")], c=[low("d", cpu=4)], d=[])
     found = outcome(cluster, unresolvable=["c", "d"])
@@ -196,7 +204,7 @@ def test_what_broke_on_one_node_spoils_no_other() -> None:
     assert eviction.node_name == "b"
 
 
-# Sampling, for those who configure it
+# Sampling, if configured
 
 
 @pytest.mark.parametrize(
@@ -230,7 +238,7 @@ def test_looking_on_until_a_node_violates_no_budget() -> None:
     assert (eviction.node_name, eviction.pdb_violations) == ("n5", 0)
 
 
-def test_where_all_violate_budgets_only_as_many_as_wanted_are_remembered() -> None:
+def test_where_all_violate_budgets_only_as_many_as_requested_are_kept() -> None:
     web = {"app": "web"}
     cluster = crowded(
         **{f"n{number}": [low(f"p{number}", 50 - number, cpu=4, labels=web)] for number in range(8)}
@@ -274,7 +282,7 @@ class TestKept:
             pytest.param(
                 lambda cluster: cluster.remove_pod(low("p2").uid),
                 0,
-                id="a pod went, and nobody is left to evict",
+                id="a pod was deleted, and no pod is left to evict",
             ),
             pytest.param(lambda cluster: cluster.set_node(make_node("n4", cpu=8)), 1, id="a node changed"),
             pytest.param(lambda cluster: cluster.nominate(low("new", 500), "n5"), 1, id="a pod is expected"),

@@ -1,4 +1,4 @@
-"""Who has to go from a node for a pod of higher priority."""
+"""The victims on a node for a pod of higher priority."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bayplan.plugin.preemption import Hypothesis
 from bayplan.preemption.victims import NO_VICTIMS, PRIORITY_OFFSET
 from bayplan.testing.builders import make_node, make_pdb
 
-from .clusters import FULL, crowded, low, room_for, run, victims, why_not
+from .clusters import FULL, crowded, low, room_for, run, statuses_without_victims, victims
 
 WEB = {"app": "web"}
 
@@ -25,7 +25,10 @@ WEB = {"app": "web"}
     [
         pytest.param([low("a", cpu=4)], 1, ["a"], id="the only one"),
         pytest.param(
-            [low("a", 3), low("b", 1), low("c", 2), low("d", 0)], 1, ["d"], id="the least important goes"
+            [low("a", 3), low("b", 1), low("c", 2), low("d", 0)],
+            1,
+            ["d"],
+            id="the least important is the victim",
         ),
         pytest.param(
             [low("a", 3), low("b", 1), low("c", 2), low("d", 0)],
@@ -53,14 +56,14 @@ WEB = {"app": "web"}
             id="one that has not started counts as started now",
         ),
         pytest.param(
-            [low("a", 1, cpu=3), low("b", 0)], 3, ["a"], id="who fits beside the newcomer is spared"
+            [low("a", 1, cpu=3), low("b", 0)], 3, ["a"], id="a pod that fits beside the preemptor is spared"
         ),
         pytest.param([low("a", 1, cpu=2), low("b", 0, cpu=2)], 4, ["a", "b"], id="all of them"),
         pytest.param(
             [low("a"), low("b"), low("c"), low("d")],
             1,
             ["d"],
-            id="of the very same the last on the node goes",
+            id="of equal pods the last on the node is the victim",
         ),
     ],
 )
@@ -69,16 +72,16 @@ def test_victims(pods: Sequence[Pod], cpu: int, expected: list[str]) -> None:
     assert victims(cluster, run(cluster, 5, room_for(cpu))) == {"n": expected}
 
 
-def test_nobody_below_means_nobody_to_evict() -> None:
+def test_without_pods_of_lower_priority_there_are_no_victims() -> None:
     cluster = crowded(empty=[], equals=[low("a", 5, cpu=4)], below=[low("b", 4, cpu=4)])
     found = run(cluster, 5, room_for(1))
     assert victims(cluster, found) == {"below": ["b"]}
-    assert why_not(cluster, found) == {"empty": NO_VICTIMS, "equals": NO_VICTIMS}
+    assert statuses_without_victims(cluster, found) == {"empty": NO_VICTIMS, "equals": NO_VICTIMS}
 
 
-def test_what_stands_in_the_way_when_all_are_gone() -> None:
+def test_the_status_when_the_pod_does_not_fit_on_the_empty_node() -> None:
     cluster = crowded(n=[low("a", 9, cpu=3), low("b", 0)])
-    assert why_not(cluster, run(cluster, 5, room_for(2))) == {"n": FULL}
+    assert statuses_without_victims(cluster, run(cluster, 5, room_for(2))) == {"n": FULL}
 
 
 def test_a_pod_without_priority_counts_as_zero() -> None:
@@ -100,7 +103,7 @@ def test_negative_priorities() -> None:
     ],
 )
 def test_budgets_come_first(allowed: int, expected: list[str], violations: int) -> None:
-    """Two of three have to go. The important one stays only if it violates no budget to evict the others."""
+    """Two of three are evicted. The important one stays only if it violates no budget to evict the others."""
     pods = [low("other", 3), low("web-low", 2, labels=WEB), low("web-lower", 1, labels=WEB), low("high", 9)]
     cluster = crowded(n=pods)
     cluster.objects.put(make_pdb("web", WEB, allowed=allowed))
@@ -133,7 +136,7 @@ def test_of_equally_important_victims_those_that_violate_a_budget_come_first(nod
     }
 
 
-def test_what_is_lost_on_each_node() -> None:
+def test_the_cost_on_each_node() -> None:
     """The columns by which nodes are compared."""
     cluster = crowded(
         a=[low("a1", 3, cpu=2, started=5), low("a2", 3, cpu=2, started=7)],
@@ -163,28 +166,31 @@ def test_many_nodes_are_evaluated_as_few_are() -> None:
     assert together == one_by_one
 
 
-def test_pods_of_nodes_that_are_gone_are_nobodys_victims() -> None:
+def test_pods_of_deleted_nodes_are_no_victims() -> None:
     cluster = crowded(a=[low("a", cpu=4)], b=[low("b", cpu=4)])
     cluster.remove_node("b")
     assert victims(cluster, run(cluster, 5, room_for(1))) == {"a": ["a"]}
 
 
-def test_nominated_pods_are_nobodys_victims() -> None:
+def test_nominated_pods_are_no_victims() -> None:
     cluster = crowded(n=[low("a", cpu=3)])
     cluster.nominate(low("expected", cpu=1), "n")
     assert victims(cluster, run(cluster, 5, room_for(4))) == {"n": ["a"]}
 
 
-def test_a_filter_that_changes_its_mind_is_found_out() -> None:
-    """The pod did not fit, and does with everybody back: that cannot be."""
+def test_a_filter_with_contradictory_results_is_an_error() -> None:
+    """The pod did not fit, and fits with all pods back: that cannot be."""
 
-    def anything_goes(view: Hypothesis) -> NodeStatuses:
+    def accept_all(view: Hypothesis) -> NodeStatuses:
         return NodeStatuses(np.full(len(view), PASS, dtype=np.int8), np.zeros(len(view), dtype=np.int64), {})
 
     cluster = crowded(n=[low("a")])
-    found = run(cluster, 5, anything_goes)
+    found = run(cluster, 5, accept_all)
     text = 'expected at least one victim pod on node "n"'
-    assert (victims(cluster, found), why_not(cluster, found)) == ({}, {"n": Status(Code.ERROR, (text,))})
+    assert (victims(cluster, found), statuses_without_victims(cluster, found)) == (
+        {},
+        {"n": Status(Code.ERROR, (text,))},
+    )
 
 
 def test_the_cluster_stays_as_it_was() -> None:
