@@ -80,7 +80,7 @@ def test_any_other_version_ends_a_decision(objects: Objects, version: str) -> No
     assert expected_volume(objects, "v") == volume(version)
 
 
-def test_a_decision_goes_with_its_object(objects: Objects) -> None:
+def test_an_assumed_object_is_dropped_with_its_object(objects: Objects) -> None:
     assume_object(objects, volume("1", decided="yes"))
     objects.remove(volume("1"))
     assert expected_volume(objects, "v") is None

@@ -84,7 +84,7 @@ def test_beyond_the_history_everything_is_stale(monkeypatch: pytest.MonkeyPatch)
 
 @given(steps=st.lists(st.integers(0, 9) | st.sampled_from(["read", "trim", "other"]), max_size=60))
 def test_no_row_is_missed(steps: list[int | str]) -> None:
-    """Whoever follows the log knows the last change of every row, however often it is trimmed."""
+    """A reader of the log gets the last change of every row, however often it is trimmed."""
     changes, table, copy = Changes(), [0] * 10, [0] * 10
     freshness = changes.freshness((), (changes.usage,))
     for number, step in enumerate([*steps, "read"], start=1):

@@ -1,4 +1,4 @@
-"""The cluster: what each event changes, and what is left when nodes and pods come and go in any order."""
+"""The cluster: what each event changes, and what is left after additions and deletions in any order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def names_on(cluster: Cluster, name: str) -> list[str]:
 # Pods
 
 
-def test_a_pod_takes_what_it_asks_for_and_gives_it_back() -> None:
+def test_a_pod_takes_what_it_requests_and_gives_it_back() -> None:
     cluster = cluster_of("a")
     pod = make_pod("p", cpu="500m", requests={"example.com/gpu": 2})
     cluster.add_pod(pod, "a")
@@ -58,7 +58,7 @@ def test_a_pod_takes_what_it_asks_for_and_gives_it_back() -> None:
     assert cluster.assigned_pod(pod.uid) is None
 
 
-def test_the_last_pod_takes_the_place_of_one_that_leaves() -> None:
+def test_the_last_pod_moves_to_the_slot_of_a_removed_one() -> None:
     cluster = cluster_of("a")
     for name in "vwxyz":
         cluster.add_pod(make_pod(name), "a")
@@ -71,7 +71,7 @@ def test_the_last_pod_takes_the_place_of_one_that_leaves() -> None:
 
 
 class TestUpdatedPods:
-    def test_what_it_asks_for_follows(self) -> None:
+    def test_a_changed_request_is_counted(self) -> None:
         cluster = cluster_of("a")
         cluster.add_pod(make_pod("p", cpu=1), "a")
         cluster.update_pod(make_pod("p", cpu=3))
@@ -131,7 +131,7 @@ def test_a_pod_may_come_before_its_node() -> None:
     assert cluster.order.tolist() == [0]
 
 
-def test_pods_stay_when_their_node_goes_and_are_there_when_it_comes_back() -> None:
+def test_pods_stay_when_their_node_is_deleted_and_are_there_when_it_comes_back() -> None:
     cluster = cluster_of("a", "b")
     cluster.add_pod(make_pod("p", cpu=1), "a")
     cluster.remove_node("a")
@@ -269,7 +269,7 @@ class TestPorts:
         assert not any(cluster.port_rows.values())
 
     def test_two_pods_with_one_port_leave_together(self) -> None:
-        """Upstream keeps a set: the first of them to go takes the port along."""
+        """Upstream keeps a set: the first of them that is deleted frees the port."""
         cluster = cluster_of("a")
         for name in ("p", "q"):
             cluster.add_pod(make_pod(name, host_ports=[80]), "a")
@@ -308,7 +308,7 @@ def test_claims_in_use_are_counted_over_all_nodes() -> None:
 
 
 class TestNominations:
-    def test_a_pod_is_expected_in_one_place(self) -> None:
+    def test_a_pod_is_nominated_to_one_node(self) -> None:
         cluster = cluster_of("a", "b")
         pod = make_pod("p")
         cluster.nominate(pod, "a")
@@ -316,7 +316,7 @@ class TestNominations:
         assert cluster.nominated_node(pod.uid) == "b"
         assert list(cluster.nominated) == [1]
 
-    def test_those_expected_longest_stand_first(self) -> None:
+    def test_nominated_pods_are_in_the_order_of_their_nomination(self) -> None:
         cluster = cluster_of("a")
         for name in "xyz":
             cluster.nominate(make_pod(name), "a")
@@ -344,7 +344,7 @@ class TestNominations:
         assert cluster.changes.nominations.since(before) == recorded
         assert cluster.pods.pod[cluster.nominated_slot(new.uid)] is new
 
-    def test_they_take_no_room_and_count_for_nobody(self) -> None:
+    def test_they_take_no_room_and_are_not_counted(self) -> None:
         cluster = cluster_of("a")
         cluster.nominate(make_pod("p", cpu=1, host_ports=[80], claims=["data"]), "a")
         assert (cluster.nodes.pod_count.cell[0], cluster.free(0)[0]) == (0, 4000)
@@ -367,7 +367,7 @@ class TestNominations:
         assert cluster.nominated == {}
 
 
-def test_labels_of_namespaces_nobody_knows() -> None:
+def test_labels_of_unknown_namespaces() -> None:
     cluster = Cluster()
     assert cluster.namespace_labels("x") == {}
     cluster.objects.put(make_namespace("x", labels={"a": "b"}))
@@ -385,7 +385,7 @@ def about(labels: dict[str, str]) -> PodQuery:
     return PodQuery((PodSelector(None, compile_selector(make_selector(labels))),))
 
 
-def test_what_nobody_carries_any_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_and_terms_of_deleted_pods_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each Job has labels of its own, in months millions; those of templates that are kept are enough."""
     monkeypatch.setattr(pod_info, "MAX_SIGNATURES", 20)
     cluster = cluster_of("a")
@@ -402,7 +402,7 @@ def test_what_nobody_carries_any_more_is_forgotten(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_ids_that_are_given_out_again_confuse_nobody(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_reused_ids_do_not_mix_up_pods(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """What is counted, carried and found in tables by id follows from the pods that are there."""
     monkeypatch.setattr(pod_info, "MAX_SIGNATURES", 2)
     monkeypatch.setattr(pod_counts, "MAX_QUERIES", 6)
@@ -422,9 +422,9 @@ def test_ids_that_are_given_out_again_confuse_nobody(monkeypatch: pytest.MonkeyP
             gone, _, _ = there.pop(rng.choice(list(there)))
             cluster.remove_pod(gone.uid)
 
-        asked = rng.choice(({"app": own["app"]}, {"time": own["time"]}, own, {}))
-        matching = {slot for slot, (pod, _, _) in there.items() if asked.items() <= pod.labels.items()}
-        count = cluster.count(about(asked))
+        queried = rng.choice(({"app": own["app"]}, {"time": own["time"]}, own, {}))
+        matching = {slot for slot, (pod, _, _) in there.items() if queried.items() <= pod.labels.items()}
+        count = cluster.count(about(queried))
         nodes = [there[slot][1] for slot in matching]
         assert count.column.read.tolist() == [nodes.count("a"), nodes.count("b")]
         table = count.matches_set(len(cluster.label_sets))

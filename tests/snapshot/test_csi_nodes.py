@@ -1,4 +1,4 @@
-"""What the CSINode objects say, as columns."""
+"""The content of CSINode objects, as columns."""
 
 from __future__ import annotations
 

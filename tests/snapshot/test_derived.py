@@ -1,4 +1,4 @@
-"""Indexes that are made when asked for, and readers of what changed."""
+"""Indexes that are made on first use, and readers of what changed."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_rows_are_brought_up_to_date_once() -> None:
 
 
 @given(rng=st.integers(0, 2**32).map(random.Random), steps=st.integers(1, 5))
-def test_what_went_and_what_came_is_the_difference(rng: random.Random, steps: int) -> None:
-    """However many objects came, went, changed or only moved up in the list."""
+def test_the_difference_is_what_was_removed_and_added(rng: random.Random, steps: int) -> None:
+    """However many objects were added, deleted, updated or moved in the list."""
     lister, reader = Cluster().objects.of(PersistentVolume), ObjectReader[PersistentVolume]()
     known: dict[int, PersistentVolume] = {}
     for _ in range(steps):
@@ -68,7 +68,7 @@ def test_what_went_and_what_came_is_the_difference(rng: random.Random, steps: in
         assert known == {id(volume): volume for volume in lister}
 
 
-def test_a_group_that_is_empty_is_forgotten() -> None:
+def test_an_empty_group_is_dropped() -> None:
     groups: Groups[str, int] = Groups()
     groups.put("a", "x", 1)
     groups.put("a", "y", 2)

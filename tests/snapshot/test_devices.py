@@ -32,7 +32,7 @@ def claim(name: str, uid: str, device: str | None) -> ResourceClaim:
 
 
 def change(rng: random.Random, cluster: Cluster) -> None:
-    """A claim comes, changes, goes, or comes again under the same name; or an allocation is in flight."""
+    """A claim is added, updated, deleted, or added again by name; or an allocation is in flight."""
     objects = cluster.objects
     name = rng.choice("abc")
     uid = f"{name}{rng.randint(0, 1)}"

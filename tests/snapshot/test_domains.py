@@ -55,7 +55,7 @@ def test_pods_that_were_there_before() -> None:
     assert named(cluster, sums_of(cluster)) == added_up(cluster)
 
 
-def test_pods_that_come_and_go() -> None:
+def test_pods_that_are_added_and_removed() -> None:
     cluster = cluster_of()
     sums = sums_of(cluster)
     cluster.add_pod(web("a"), "n0")
@@ -136,8 +136,8 @@ def test_a_long_life(often: int) -> None:
             assert named(cluster, sums) == added_up(cluster)
 
 
-def test_only_rows_where_the_count_changed_are_looked_at() -> None:
-    """Pods that the query does not mean leave the sums current, however many come."""
+def test_only_rows_where_the_count_changed_are_evaluated() -> None:
+    """Pods that the query does not match leave the sums current, however many are added."""
     cluster = cluster_of()
     sums, count = sums_of(cluster), cluster.count(QUERY)
     before = count.changed.changed_at

@@ -1,4 +1,4 @@
-"""Ids for repeated things, and answers by id."""
+"""Ids for repeated things, and lookups by id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Thing:
 
 
 class TestSharedIds:
-    """One object for equal keys, for as long as somebody holds it."""
+    """One object for equal keys, for as long as it is referenced."""
 
     def test_equal_keys_share_an_object(self) -> None:
         things: SharedIds[str, Thing] = SharedIds()
@@ -33,14 +33,14 @@ class TestSharedIds:
         assert things.intern("a", Thing) is a
         assert (a.number, b.number, things[1], list(things)) == (0, 1, b, [a, b])
 
-    def test_an_id_that_nobody_holds_goes_to_the_next(self) -> None:
-        forgotten: list[tuple[int, str]] = []
-        things: SharedIds[str, Thing] = SharedIds(lambda number, key: forgotten.append((number, key)))
+    def test_an_unreferenced_id_is_reused(self) -> None:
+        dropped: list[tuple[int, str]] = []
+        things: SharedIds[str, Thing] = SharedIds(lambda number, key: dropped.append((number, key)))
         a, b, c = (things.intern(key, Thing) for key in "abc")
         del b
-        assert (things.find(1), list(things), forgotten) == (None, [a, c], [])
+        assert (things.find(1), list(things), dropped) == (None, [a, c], [])
         d = things.intern("d", Thing)
-        assert (d.number, things[1], forgotten, len(things)) == (1, d, [(1, "b")], 3)
+        assert (d.number, things[1], dropped, len(things)) == (1, d, [(1, "b")], 3)
 
     def test_a_key_that_comes_back_is_a_new_one(self) -> None:
         things: SharedIds[str, Thing] = SharedIds()
@@ -54,13 +54,13 @@ class TestLookup:
 
     def lengths(self) -> tuple[Interner[str], Lookup[str], list[str]]:
         names: Interner[str] = Interner()
-        asked: list[str] = []
+        computed: list[str] = []
 
         def length(name: str) -> int:
-            asked.append(name)
+            computed.append(name)
             return len(name)
 
-        return names, Lookup(names, length, absent=-7), asked
+        return names, Lookup(names, length, absent=-7), computed
 
     def test_for_a_column_and_for_one(self) -> None:
         names, lookup, _ = self.lengths()
@@ -69,23 +69,23 @@ class TestLookup:
         assert lookup(np.array([2, 0, ABSENT, 1], dtype=np.intp)).tolist() == [3, 1, -7, 2]
         assert (lookup(1), lookup(ABSENT)) == (2, -7)
 
-    def test_each_thing_is_asked_about_once(self) -> None:
-        names, lookup, asked = self.lengths()
+    def test_each_value_is_computed_once(self) -> None:
+        names, lookup, computed = self.lengths()
         names.intern("a")
         for _ in range(3):
             lookup(np.array([0, 0], dtype=np.intp))
             lookup(0)
-        assert asked == ["a"]
+        assert computed == ["a"]
 
-    def test_things_that_come_later_are_answered_too(self) -> None:
+    def test_values_of_later_things_are_computed_too(self) -> None:
         """Also where the id that means absent used to be the last entry of the table."""
-        names, lookup, asked = self.lengths()
+        names, lookup, computed = self.lengths()
         names.intern("a")
         assert lookup(np.array([ABSENT, 0], dtype=np.intp)).tolist() == [-7, 1]
         names.intern("bb")
         assert lookup(np.array([ABSENT, 0, 1], dtype=np.intp)).tolist() == [-7, 1, 2]
         assert lookup(1) == 2
-        assert asked == ["a", "bb"]
+        assert computed == ["a", "bb"]
 
     def test_before_anything_was_seen(self) -> None:
         _, lookup, _ = self.lengths()

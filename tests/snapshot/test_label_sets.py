@@ -20,7 +20,7 @@ def test_equal_labels_in_one_namespace_are_one_set() -> None:
     assert (first.id, second.id) == (0, 1)
 
 
-def test_a_set_that_nobody_holds_makes_room_for_another() -> None:
+def test_an_unreferenced_set_makes_room_for_another() -> None:
     sets = LabelSets()
     for number in range(10):
         sets.intern("default", {"a": "1", "number": str(number)})
@@ -82,7 +82,7 @@ def test_an_index_finds_all_selectors_that_match(
     assert sorted(found) == sorted(number for number in added - removed if compiled[number].matches(own))
 
 
-def test_an_index_asks_only_those_that_insist_on_a_label_that_is_there() -> None:
+def test_an_index_returns_only_selectors_that_could_match() -> None:
     index: SelectorIndex[str] = SelectorIndex()
     for app in ("web", "db"):
         index.add(compile_selector(make_selector({"app": app})), app)
@@ -104,7 +104,7 @@ def test_the_part_of_a_query_to_index_it_by(parts: list[Selector], expected: int
     assert narrowest(query) == parts[expected]
 
 
-def test_a_query_without_parts_means_everybody() -> None:
+def test_a_query_without_parts_matches_all_pods() -> None:
     query = PodQuery(())
     assert narrowest(query) == EVERYTHING
     assert query.matches("any", {})

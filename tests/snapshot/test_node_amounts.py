@@ -30,28 +30,28 @@ from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import make_node, make_pod
 
-WISH, GIVEN, COUNT = "example.com/gpu-milli", "example.com/gpu", "example.com/gpus"
+REQUESTED, GIVEN, COUNT = "example.com/gpu-milli", "example.com/gpu", "example.com/gpus"
 
 
-class Wish(NamedTuple):
+class GpuRequest(NamedTuple):
     milli: int
     given: int | None
 
 
-def wish(pod: Pod) -> Wish | None:
-    milli = int(pod.annotations.get(WISH, 0))
+def gpu_request(pod: Pod) -> GpuRequest | None:
+    milli = int(pod.annotations.get(REQUESTED, 0))
     given = pod.annotations.get(GIVEN)
-    return Wish(milli, None if given is None else int(given)) if milli else None
+    return GpuRequest(milli, None if given is None else int(given)) if milli else None
 
 
-class Gpus(NodeAmounts[Wish]):
+class Gpus(NodeAmounts[GpuRequest]):
     def capacity(self, node: Node) -> Sequence[int]:
         return [1000] * int(node.annotations.get(COUNT, 0))
 
-    def request(self, pod: Pod) -> Wish | None:
-        return wish(pod)
+    def request(self, pod: Pod) -> GpuRequest | None:
+        return gpu_request(pod)
 
-    def place(self, request: Wish, free: Amounts) -> Sequence[int]:
+    def place(self, request: GpuRequest, free: Amounts) -> Sequence[int]:
         """The fullest device with enough free, or the first one."""
         enough = np.flatnonzero(free >= request.milli)
         best = 0 if not len(enough) else int(enough[free[enough].argmin()])
@@ -62,10 +62,10 @@ class Gpus(NodeAmounts[Wish]):
 class GpuShare(Plugin):
     """The same for all nodes at once."""
 
-    depends_on: ClassVar[Dependencies | None] = Dependencies.of(wish, usage=True)
+    depends_on: ClassVar[Dependencies | None] = Dependencies.of(gpu_request, usage=True)
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        wanted = wish(pod)
+        wanted = gpu_request(pod)
         if wanted is not None:
             free = Gpus.of(nodes).free(nodes)
             yield Reject(free.max(axis=1) < wanted.milli, "no GPU with enough free")
@@ -83,10 +83,10 @@ class UncachedGpuShare(GpuShare):
 class GpuShareByNode(NodePlugin):
     """The same, one node at a time."""
 
-    depends_on = Dependencies.of(wish, usage=True)
+    depends_on = Dependencies.of(gpu_request, usage=True)
 
     def filter_node(self, pod: Pod, node: NodeInfo) -> NodeRejection | None:
-        wanted = wish(pod)
+        wanted = gpu_request(pod)
         assert self.handle is not None
         if wanted is None or (Gpus.of(self.handle.cluster).free_on(node) >= wanted.milli).any():
             return None
@@ -103,7 +103,7 @@ def gpu_node(name: str, count: int) -> Node:
 
 
 def gpu_pod(name: str, milli: int, *, given: int | None = None, priority: int = 0) -> Pod:
-    annotations = {WISH: str(milli)} if given is None else {WISH: str(milli), GIVEN: str(given)}
+    annotations = {REQUESTED: str(milli)} if given is None else {REQUESTED: str(milli), GIVEN: str(given)}
     return make_pod(name, cpu="10m", annotations=annotations, priority=priority)
 
 
@@ -119,7 +119,7 @@ def small_cluster() -> Cluster:
     return cluster
 
 
-def test_pods_that_come_and_go() -> None:
+def test_pods_that_are_added_and_removed() -> None:
     cluster = small_cluster()
     assert free(cluster) == [[1000, 1000], [1000, 0]]
     cluster.add_pod(gpu_pod("x", 600), "a")
@@ -127,7 +127,7 @@ def test_pods_that_come_and_go() -> None:
     cluster.add_pod(gpu_pod("z", 500, given=0), "b")
     assert free(cluster) == [[100, 1000], [500, 0]]
     cluster.remove_pod(gpu_pod("x", 600).uid)
-    assert free(cluster) == [[700, 1000], [500, 0]], "y stays where it was placed"
+    assert free(cluster) == [[700, 1000], [500, 0]], "y stays where it was assigned"
 
 
 def test_wider_nodes_come_later() -> None:
@@ -157,7 +157,7 @@ def test_reserve_decides_and_unreserve_undoes_it() -> None:
     assert Gpus.of(cluster).taken_by(pod) is None
 
 
-def test_what_was_reserved_stays_until_the_annotation_says_otherwise() -> None:
+def test_what_was_reserved_stays_until_the_annotation_changes_it() -> None:
     cluster = small_cluster()
     pod = gpu_pod("x", 600)
     cluster.add_pod(pod, "a")
@@ -206,7 +206,7 @@ class TestDecisions:
 
 
 def test_all_ways_agree() -> None:
-    """Arrays, one node at a time and without a cache, while pods come, go and preempt."""
+    """Arrays, one node at a time and without a cache, while pods are added, deleted and preempt."""
     rng = random.Random(3)
     cores = {
         (plugin.__name__, cache): SchedulingCore(plugins=[*BUILTIN_PLUGINS, plugin], cache=cache)

@@ -1,4 +1,4 @@
-"""Node selectors over columns say the same as node selectors over one node.
+"""Node selectors over columns match as node selectors over one node.
 
 Generated selectors are compared in `tests/plugins/test_node_affinity.py`; here are the cases that a pod's
 affinity never reaches, and views of some rows.

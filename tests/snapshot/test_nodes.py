@@ -1,4 +1,4 @@
-"""Nodes as columns: what a Node object writes, what it says has changed, and what is left when it goes."""
+"""Nodes as columns: what a Node object writes, what it marks as changed, what is left after it."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def test_what_changed(fields: dict[str, Any], change: NodeChange) -> None:
 
 
 class TestLabels:
-    """A column for each label that somebody asks about."""
+    """A column for each label that is used."""
 
-    def test_it_is_made_from_all_nodes_when_first_asked_for(self) -> None:
+    def test_it_is_made_from_all_nodes_on_first_use(self) -> None:
         table = table_of(
             make_node("a", labels={"zone": "x"}), make_node("b"), make_node("c", labels={"zone": ""})
         )
@@ -87,7 +87,7 @@ class TestLabels:
         table.set_node(0, make_node("a"))
         assert zone.column.read.tolist() == [ABSENT, zone.values.find("y")]
 
-    def test_nobody_has_it(self) -> None:
+    def test_no_node_has_it(self) -> None:
         assert table_of(make_node("a")).label("zone").column.read.tolist() == [ABSENT]
 
 
@@ -102,7 +102,7 @@ def test_taints_and_features_are_distinguished_by_id() -> None:
 
 
 class TestImages:
-    def test_the_size_is_what_the_first_node_said(self) -> None:
+    def test_the_size_is_that_of_the_first_node(self) -> None:
         table = table_of(make_node("a", images={"i": 5}), make_node("b", images={"i": 7}))
         assert (table.images["i"].size_bytes, table.images["i"].rows) == (5, {0, 1})
 
@@ -111,7 +111,7 @@ class TestImages:
         table.set_node(0, make_node("a"))
         assert (table.images["i"].size_bytes, table.images["i"].rows) == (5, {1})
 
-    def test_when_the_last_node_loses_it_it_is_forgotten(self) -> None:
+    def test_when_the_last_node_loses_it_it_is_dropped(self) -> None:
         table = table_of(make_node("a", images={"i": 5}))
         table.set_node(0, make_node("a"))
         assert table.images == {}
@@ -123,7 +123,7 @@ class TestImages:
         table.set_node(0, make_node("a", images={"i": 7}))
         assert table.images["i"].size_bytes == 7
 
-    def test_a_node_that_goes_takes_its_images_along(self) -> None:
+    def test_images_of_a_deleted_node_are_dropped(self) -> None:
         table = table_of(make_node("a", images={"i": 5, "j": 5}), make_node("b", images={"i": 5}))
         table.clear_node(0)
         assert {name: state.rows for name, state in table.images.items()} == {"i": {1}}
@@ -154,7 +154,7 @@ def test_of_a_node_that_is_gone_only_what_runs_there_is_left() -> None:
     assert zone.column.cell[0] == zone.values.find("x")
 
 
-def test_a_released_row_goes_to_the_next_name() -> None:
+def test_a_released_row_is_reused_for_the_next_name() -> None:
     table = table_of(make_node("a"), make_node("b"))
     table.clear_node(0)
     table.release(0)

@@ -23,7 +23,7 @@ def test_by_kind_name_and_namespace() -> None:
     assert len(services) == 2
 
 
-def test_an_object_that_changed_takes_the_place_of_the_old_one() -> None:
+def test_an_updated_object_replaces_the_old_one() -> None:
     objects = Objects()
     first, second = make_service("a"), make_service("b")
     changed = make_service("a", {"x": "y"})
@@ -56,6 +56,6 @@ def test_removing_what_is_not_there_is_no_change() -> None:
     assert len(objects.of(Service)) == 0
 
 
-def test_asking_for_a_kind_that_nobody_has_seen_changes_nothing() -> None:
+def test_reading_an_unknown_kind_changes_nothing() -> None:
     changes = Changes()
     assert (len(Objects(changes).of(Service)), changes.clock.now) == (0, 0)

@@ -54,7 +54,7 @@ def test_round_robin(nodes: str, expected: str) -> None:
     assert list(tree_of(*nodes.split()).names()) == expected.split()
 
 
-def test_a_zone_that_is_empty_is_forgotten() -> None:
+def test_an_empty_zone_is_dropped() -> None:
     """When it comes back it is the last."""
     tree = tree_of("a1", "b1", "b2")
     tree.remove("a1")
@@ -62,7 +62,7 @@ def test_a_zone_that_is_empty_is_forgotten() -> None:
     assert list(tree.names()) == ["b1", "a2", "b2"]
 
 
-def test_a_node_that_changes_its_zone_goes_to_the_end_of_the_new_one() -> None:
+def test_a_node_that_changes_its_zone_moves_to_the_end_of_the_new_one() -> None:
     tree = tree_of("a1", "a2", "b1", "b2")
     tree.update("a1", {ZONE: "b"})
     assert list(tree.names()) == ["a2", "b1", "b2", "a1"]
@@ -97,14 +97,14 @@ class TestOfACluster:
         cluster.set_node(make_node("d1", labels={ZONE: "d"}))
         assert self.order(cluster) == ["b1", "a1", "d1", "a2"]
 
-    def test_a_node_that_was_deleted_and_came_back_between_two_looks_keeps_its_place(self) -> None:
+    def test_a_node_that_was_deleted_and_came_back_between_two_reads_keeps_its_position(self) -> None:
         cluster = self.cluster("a1", "a2", "a3")
         assert self.order(cluster) == ["a1", "a2", "a3"]
         cluster.remove_node("a1")
         cluster.set_node(make_node("a1", labels={ZONE: "a"}))
         assert self.order(cluster) == ["a1", "a2", "a3"]
 
-    def test_one_that_was_seen_missing_does_not(self) -> None:
+    def test_a_node_that_was_read_as_missing_does_not(self) -> None:
         cluster = self.cluster("a1", "a2", "a3")
         cluster.remove_node("a1")
         assert self.order(cluster) == ["a2", "a3"]
@@ -112,7 +112,7 @@ class TestOfACluster:
         assert self.order(cluster) == ["a2", "a3", "a1"]
 
     def test_rows_are_right_even_where_names_stay(self) -> None:
-        """A node that came back may are in another row."""
+        """A node that came back may be in another row."""
         cluster = self.cluster("a1", "a2")
         assert cluster.order.tolist() == [0, 1]
         cluster.remove_node("a1")

@@ -1,4 +1,4 @@
-"""By which selector a pod's owners know it."""
+"""The selectors of a pod's owners."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stateful_set(selector: LabelSelector) -> StatefulSet:
 @pytest.mark.parametrize(
     ("objects", "owner", "expected"),
     [
-        pytest.param([], None, "<everything>", id="nobody"),
+        pytest.param([], None, "<everything>", id="none"),
         pytest.param([make_service("s", WEB)], None, "app=web", id="a service"),
         pytest.param(
             [make_service("s", WEB), make_service("t", TIER)], None, "app=web,tier=front", id="two services"
@@ -98,7 +98,7 @@ def test_owner_selector(objects: list[Object], owner: tuple[str, str] | None, ex
 
 
 def test_a_controller_that_does_not_match_its_pod_counts_all_the_same() -> None:
-    """Unlike a service, it is not asked."""
+    """Unlike that of a service, it is not used."""
     cluster = Cluster()
     cluster.objects.put(make_replica_set("c", {"app": "db"}))
     pod = make_pod(labels=WEB, owner=make_owner("ReplicaSet", "c"))

@@ -30,8 +30,8 @@ def cluster_of(nodes: int = 3) -> Cluster:
     return cluster
 
 
-def counts(cluster: Cluster, asked: PodQuery) -> list[int]:
-    found: list[int] = cluster.count(asked).column.read.tolist()
+def counts(cluster: Cluster, queried: PodQuery) -> list[int]:
+    found: list[int] = cluster.count(queried).column.read.tolist()
     return found
 
 
@@ -39,9 +39,11 @@ def web(name: str, *, deleted: bool = False, namespace: str = "default") -> Pod:
     return make_pod(name, labels=WEB, namespace=namespace, deleted=NOW if deleted else None)
 
 
-@pytest.mark.parametrize("asked_first", [True, False], ids=["asked before the pods came", "asked afterwards"])
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    "queried_first", [True, False], ids=["queried before the pods came", "queried afterwards"]
+)
+@pytest.mark.parametrize(
+    ("queried", "expected"),
     [
         pytest.param(query(make_selector(WEB)), [2, 1, 1], id="by label, in all namespaces"),
         pytest.param(query(make_selector(WEB), "default"), [2, 0, 1], id="in one namespace"),
@@ -51,15 +53,15 @@ def web(name: str, *, deleted: bool = False, namespace: str = "default") -> Pod:
             [0, 1, 0],
             id="by what they lack",
         ),
-        pytest.param(query(everything=True), [2, 2, 1], id="everybody"),
-        pytest.param(query(None), [0, 0, 0], id="nobody"),
+        pytest.param(query(everything=True), [2, 2, 1], id="all pods"),
+        pytest.param(query(None), [0, 0, 0], id="none"),
         pytest.param(PodQuery(()), [2, 2, 1], id="no condition at all"),
     ],
 )
-def test_counting(asked: PodQuery, expected: list[int], asked_first: bool) -> None:
+def test_counting(queried: PodQuery, expected: list[int], queried_first: bool) -> None:
     cluster = cluster_of()
-    if asked_first:
-        assert counts(cluster, asked) == [0, 0, 0]
+    if queried_first:
+        assert counts(cluster, queried) == [0, 0, 0]
     for pod, node in (
         (web("a"), "n0"),
         (web("b", deleted=True), "n0"),
@@ -69,17 +71,17 @@ def test_counting(asked: PodQuery, expected: list[int], asked_first: bool) -> No
     ):
         cluster.add_pod(pod, node)
     cluster.nominate(web("expected"), "n2")
-    assert counts(cluster, asked) == expected
+    assert counts(cluster, queried) == expected
 
 
-def test_pods_that_go_are_taken_off() -> None:
+def test_removed_pods_are_not_counted() -> None:
     cluster = cluster_of(1)
-    asked = query(make_selector(WEB))
+    queried = query(make_selector(WEB))
     for name in "abc":
         cluster.add_pod(web(name), "n0")
-    assert counts(cluster, asked) == [3]
+    assert counts(cluster, queried) == [3]
     cluster.remove_pod(web("b").uid)
-    assert counts(cluster, asked) == [2]
+    assert counts(cluster, queried) == [2]
 
 
 def test_a_pod_that_starts_to_be_deleted_no_longer_counts_as_alive() -> None:
@@ -93,7 +95,7 @@ def test_a_pod_that_starts_to_be_deleted_no_longer_counts_as_alive() -> None:
     assert (counts(cluster, alive), counts(cluster, all_of_them)) == ([0], [0])
 
 
-def test_labels_nobody_had_before_are_counted_where_they_match() -> None:
+def test_labels_that_are_new_are_counted_where_they_match() -> None:
     cluster = cluster_of(1)
     exists = query(make_selector({}, make_expression("tier", "Exists")))
     one_of = query(make_selector({}, make_expression("tier", "In", "front", "back")))
@@ -112,16 +114,16 @@ def test_equal_queries_share_a_column() -> None:
 
 def test_columns_grow_with_the_table() -> None:
     cluster = cluster_of(1)
-    asked = query(make_selector(WEB))
-    counts(cluster, asked)
+    queried = query(make_selector(WEB))
+    counts(cluster, queried)
     for number in range(1, 100):
         cluster.set_node(make_node(f"n{number}"))
     cluster.add_pod(web("a"), "n99")
-    assert counts(cluster, asked)[99] == 1
+    assert counts(cluster, queried)[99] == 1
 
 
 def test_which_sets_of_labels_match() -> None:
-    """A table by id; it knows of sets that came after it was made."""
+    """A table by id; it has sets that came after it was made."""
     cluster = cluster_of(1)
     cluster.add_pod(make_pod("a"), "n0")
     count = cluster.count(query(make_selector(WEB)))
@@ -133,9 +135,9 @@ def test_which_sets_of_labels_match() -> None:
 
 
 class TestForgetting:
-    """Queries that nobody asks any more are dropped."""
+    """Queries that are no longer used are dropped."""
 
-    def test_those_asked_last_stay(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_those_used_last_stay(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MAX_QUERIES", 4)
         cluster = cluster_of(1)
         cluster.add_pod(web("w"), "n0")
@@ -151,16 +153,16 @@ class TestForgetting:
     def test_dropping_is_a_change(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MAX_QUERIES", 4)
         cluster = cluster_of(1)
-        asked = query(make_selector(WEB))
-        old, before = cluster.count(asked), cluster.changes.queries.changed_at
+        queried = query(make_selector(WEB))
+        old, before = cluster.count(queried), cluster.changes.queries.changed_at
         for number in range(20):
             cluster.count(query(make_selector({"app": str(number)})))
         assert cluster.changes.queries.changed_at > before
         cluster.add_pod(web("w"), "n0")
-        assert cluster.count(asked) is not old
-        assert counts(cluster, asked) == [1]
+        assert cluster.count(queried) is not old
+        assert counts(cluster, queried) == [1]
         cluster.remove_pod(web("w").uid)
-        assert counts(cluster, asked) == [0]
+        assert counts(cluster, queried) == [0]
 
     def test_their_columns_are_given_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MAX_QUERIES", 4)
@@ -200,9 +202,11 @@ def test_counts_agree_with_counting() -> None:
             cluster.add_pod(pod, f"n{node}")
             running[pod.uid] = (pod, node)
         if step % 20 == 0:
-            for asked in queries[: 1 + step // 150]:
+            for queried in queries[: 1 + step // 150]:
                 expected = [0] * 4
                 for pod, node in running.values():
-                    if asked.matches(pod.namespace, pod.labels) and not (asked.alive and pod.is_terminating):
+                    if queried.matches(pod.namespace, pod.labels) and not (
+                        queried.alive and pod.is_terminating
+                    ):
                         expected[node] += 1
-                assert counts(cluster, asked) == expected
+                assert counts(cluster, queried) == expected

@@ -1,4 +1,4 @@
-"""What is known about all pods of one template."""
+"""The properties of all pods of one template."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_pods_of_one_template_share_their_facts() -> None:
             True,
             id="its phase and nomination",
         ),
-        pytest.param(make_pod("p", cpu=2), False, id="what it asks for"),
+        pytest.param(make_pod("p", cpu=2), False, id="what it requests"),
         pytest.param(make_pod("p", cpu=1, labels={"a": "b"}), False, id="its labels"),
         pytest.param(make_pod("p", cpu=1, owner=make_owner("ReplicaSet", "rs")), False, id="its owner"),
         pytest.param(make_pod("p", cpu=1, claims=["data"]), False, id="its volumes"),
@@ -53,7 +53,7 @@ def test_versions_of_a_pod_that_are_seen_to_be_identical_have_one_template(after
     assert (pod_signature(before) == pod_signature(after)) is is_same
 
 
-def test_what_is_known() -> None:
+def test_pod_info() -> None:
     info = Cluster().pod_infos.of(make_pod(cpu=1, host_ports=[80], claims=["data"], namespace="other"))
     assert info.requests["cpu"] == 1000
     assert (info.nonzero_cpu_milli, info.nonzero_memory_bytes) == (1000, 200 * 2**20)
@@ -62,8 +62,8 @@ def test_what_is_known() -> None:
     assert (info.terms.carried, info.terms.id) == ((), 0)
 
 
-def test_templates_that_were_not_used_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pods that stand on a node keep their info, and a template that comes back is known by the same ids."""
+def test_templates_that_were_not_used_for_long_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods that are assigned to a node keep their info, and a template that comes back gets the same ids."""
     monkeypatch.setattr(module, "MAX_SIGNATURES", 4)
     cluster = Cluster()
     pod = make_pod("first", cpu=1, labels={"app": "x"})

@@ -50,7 +50,7 @@ def test_a_resource_that_is_seen_late() -> None:
     assert (column.cell[first], column.cell[second]) == (0, 2)
 
 
-def test_placed_and_nominated_pods_are_distinguished() -> None:
+def test_assigned_and_nominated_pods_are_distinguished() -> None:
     cluster = Cluster()
     cluster.add_pod(make_pod("there"), "n")
     cluster.nominate(make_pod("expected"), "n")

@@ -48,7 +48,7 @@ AMOUNTS = st.sampled_from([0, 1, 1000, LARGE_REQUEST - 1, LARGE_REQUEST, 2**61, 
 def test_sums_are_those_of_the_pods_that_are_there(
     pods: list[tuple[int, int]], nominated: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Whatever comes and goes, in the cluster and in hypotheses, in columns and in plain numbers."""
+    """Whatever is added and deleted, in the cluster and in hypotheses, in columns and in plain numbers."""
     cluster = Cluster()
     for name in "ab":
         cluster.set_node(make_node(name))

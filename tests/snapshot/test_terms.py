@@ -1,4 +1,4 @@
-"""Affinity terms that assigned pods carry: found by the labels of a newcomer, never by asking the pods."""
+"""Affinity terms that assigned pods carry: found by the labels of a new pod, never by a search of pods."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TestParsing:
     @pytest.mark.parametrize(
         ("term", "namespaces", "selects_namespaces"),
         [
-            pytest.param(make_pod_term("zone", WEB), {"own"}, False, id="nothing said: the owner's"),
+            pytest.param(make_pod_term("zone", WEB), {"own"}, False, id="nothing set: the owner's"),
             pytest.param(make_pod_term("zone", WEB, namespaces=["a", "b"]), {"a", "b"}, False, id="listed"),
             pytest.param(
                 make_pod_term("zone", WEB, namespace_selector=make_selector({"team": "a"})),
@@ -94,7 +94,7 @@ def cluster_of(*assigned: tuple[Pod, str]) -> Cluster:
 
 
 def matching(cluster: Cluster, pod: Pod) -> list[tuple[str, list[int]]]:
-    """Keys and carriers by row of the terms that mean a pod."""
+    """Keys and carriers by row of the terms that match a pod."""
     label_set = cluster.label_sets.intern(pod.namespace, pod.labels)
     found = cluster.terms.matching(label_set, cluster.namespace_labels(pod.namespace))
     return [
@@ -157,7 +157,7 @@ def test_a_pod_without_terms_changes_nothing() -> None:
 
 
 def test_namespaces_and_their_labels() -> None:
-    """A term can mean all pods of namespaces with a label; the label may come and go."""
+    """A term can match all pods of namespaces with a label; the label may be added and removed."""
     selector = make_selector({"team": "a"})
     affinity = repels(make_pod_term("zone", WEB, namespace_selector=selector))
     cluster = cluster_of((make_pod("a", affinity=affinity, namespace="own"), "n0"))

@@ -47,16 +47,16 @@ def views(cluster: Cluster) -> list[tuple[NodeColumns, list[int]]]:
         pytest.param(lambda v: v.unschedulable, [True, False, False, False, False], id="unschedulable"),
         pytest.param(lambda v: v.allocatable("cpu"), [4000, 8000, 2000, 0, 4000], id="allocatable"),
         pytest.param(lambda v: v.allocatable(GPU), [0, 0, 1, 0, 0], id="a resource that few have"),
-        pytest.param(lambda v: v.allocatable("example.com/none"), [0] * 5, id="one that nobody has"),
+        pytest.param(lambda v: v.allocatable("example.com/none"), [0] * 5, id="one that no node has"),
         pytest.param(lambda v: v.requested("cpu"), [0, 1000, 0, 0, 0], id="requested"),
         pytest.param(lambda v: v.allowed_pods, [110, 5, 110, 0, 110], id="allowed pods"),
         pytest.param(lambda v: v.pod_count, [0, 1, 0, 1, 0], id="pod count"),
         pytest.param(lambda v: v.nonzero_cpu_milli, [0, 1000, 0, 100, 0], id="nonzero cpu"),
         pytest.param(lambda v: v.is_named("c"), [False, False, True, False, False], id="is named"),
-        pytest.param(lambda v: v.is_named("nobody"), [False] * 5, id="nobody is named so"),
+        pytest.param(lambda v: v.is_named("absent"), [False] * 5, id="no node is named so"),
         pytest.param(lambda v: v.label("zone") == "x", [True, False, False, False, False], id="a label"),
         pytest.param(lambda v: v.label("zone") != "x", [False, True, True, True, True], id="not that label"),
-        pytest.param(lambda v: v.label("zone") == "unheard of", [False] * 5, id="a value that nobody has"),
+        pytest.param(lambda v: v.label("zone") == "unknown", [False] * 5, id="a value that no node has"),
         pytest.param(lambda v: v.label("zone") == None, [False, False, False, True, True], id="no label"),  # noqa: E711
         pytest.param(lambda v: v.label("zone").exists(), [True, True, True, False, False], id="any label"),
         pytest.param(
@@ -84,7 +84,7 @@ def test_columns(read: Any, expected: list[Any]) -> None:
 
 
 def test_positions() -> None:
-    """Where rows of the table are in a view, and who uses a port."""
+    """Where rows of the table are in a view, and which rows use a port."""
     cluster = cluster_of()
     few = NodeColumns(cluster, np.array([4, 1], dtype=np.intp))
     assert few.positions_of([1, 0]).tolist() == [1]
@@ -162,7 +162,7 @@ class TestOneNode:
 class TestNodeInfo:
     """One node as an object."""
 
-    def test_what_it_knows(self) -> None:
+    def test_its_properties(self) -> None:
         cluster = cluster_of()
         info = NodeColumns(cluster).node_info(1)
         assert (info.name, info.labels, info.unschedulable, info.annotations) == (

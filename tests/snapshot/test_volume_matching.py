@@ -57,8 +57,8 @@ def test_volumes_that_could_not_serve_anyway_split_nothing() -> None:
     assert len(matched(cluster).chosen) == 1
 
 
-def test_a_claim_that_stands_twice_gets_two_volumes() -> None:
-    """As upstream: nobody notices that a pod has two volumes of one claim."""
+def test_a_claim_that_occurs_twice_gets_two_volumes() -> None:
+    """As upstream, which does not check whether a pod has two volumes of one claim."""
     cluster = cluster_of(1)
     for name in "vw":
         cluster.objects.put(make_pv(name, storage_class="k"))

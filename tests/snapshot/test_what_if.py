@@ -15,7 +15,7 @@ REPELS = make_pod_affinity(anti_required=[make_pod_term("zone", WEB)])
 
 
 def cluster_of() -> Cluster:
-    """a with two pods, b with one, c empty; "new" is expected on all of them."""
+    """a with two pods, b with one, c empty; "new" is nominated to all of them."""
     cluster = Cluster()
     for name in "abc":
         cluster.set_node(make_node(name, cpu=4))
@@ -59,7 +59,7 @@ def test_each_row_is_its_own_hypothesis() -> None:
     assert NodeColumns(cluster).pod_count.tolist() == [2, 1, 0]
 
 
-def test_nothing_changes_where_nobody_is_named() -> None:
+def test_nothing_changes_without_pods() -> None:
     view = suppose(cluster_of(), a="", c="")
     assert view.pod_count.tolist() == [2, 0]
     assert view.changed_pods(0) == ([], [])
@@ -98,19 +98,19 @@ class TestPorts:
     def ports(self, view: Hypothesis, position: int = 0) -> set[int]:
         return {used.port for used in view.used_ports(position)}
 
-    def test_pods_that_go_free_their_ports(self) -> None:
+    def test_removed_pods_free_their_ports(self) -> None:
         assert self.ports(suppose(cluster_of(), a="-a1")) == set()
         assert self.ports(suppose(cluster_of(), a="-a2")) == {80}
 
-    def test_pods_that_come_bring_theirs(self) -> None:
+    def test_added_pods_have_their_ports(self) -> None:
         cluster = cluster_of()
         cluster.nominate(make_pod("new", host_ports=[81]), "c")
         view = suppose(cluster, a="=a1 +new", c="+new")
         assert (self.ports(view, 0), self.ports(view, 1)) == ({80, 81}, {81})
         assert view.positions_using_port("TCP", 81).tolist() == [0, 1]
 
-    def test_a_port_that_two_share_goes_with_the_first_of_them(self) -> None:
-        """Upstream keeps a set; those who stay in question bring theirs back."""
+    def test_a_shared_port_is_released_with_the_first_of_two_pods(self) -> None:
+        """Upstream keeps a set; the ports of candidates that stay are added again."""
         cluster = cluster_of()
         cluster.add_pod(make_pod("a3", host_ports=[80]), "a")
         assert self.ports(suppose(cluster, a="-a1")) == set()
