@@ -224,7 +224,7 @@ def test_a_pod_waits_for_its_claims(pod: Pod, claims: list[ResourceClaim], probl
     [
         pytest.param(claiming, CLAIM, ALLOCATED, True, id="its own was allocated"),
         pytest.param(claiming, CLAIM, CLAIM, False, id="nothing changed"),
-        pytest.param(claiming, None, CLAIM, True, id="its own came"),
+        pytest.param(claiming, None, CLAIM, True, id="its own was added"),
         pytest.param(
             claiming,
             make_resource_claim("d", REQUEST, allocated=[make_allocated_device("gpu-0", "n")]),
@@ -251,7 +251,7 @@ def test_hint_on_claims(pod: Pod, old: ResourceClaim | None, new: ResourceClaim,
 @pytest.mark.parametrize(
     ("old", "new", "keys"),
     [
-        pytest.param(None, CLAIM, ("default/c",), id="came"),
+        pytest.param(None, CLAIM, ("default/c",), id="was added"),
         pytest.param(CLAIM, ALLOCATED, ("default/c",), id="allocated"),
         pytest.param(ALLOCATED, CLAIM, ("default/c", "devices"), id="freed"),
     ],

@@ -258,8 +258,8 @@ def test_scores_agree_with_a_plain_rule(
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        pytest.param(None, {"disk": "ssd"}, True, id="a node came that matches"),
-        pytest.param(None, {"disk": "hdd"}, False, id="a node came that does not"),
+        pytest.param(None, {"disk": "ssd"}, True, id="a node was added that matches"),
+        pytest.param(None, {"disk": "hdd"}, False, id="a node was added that does not"),
         pytest.param({"disk": "hdd"}, {"disk": "ssd"}, True, id="it matches now"),
         pytest.param({"disk": "ssd"}, {"disk": "ssd", "x": "y"}, False, id="it matched before"),
         pytest.param({"disk": "ssd"}, {}, False, id="it matches no more"),
@@ -275,13 +275,13 @@ def test_hint(old: dict[str, str] | None, new: dict[str, str], expected: bool) -
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        pytest.param({}, {"disk": "ssd"}, False, id="the profile does not want the node"),
-        pytest.param({}, {"disk": "ssd", "zone": "a"}, True, id="both want it now"),
+        pytest.param({}, {"disk": "ssd"}, False, id="the profile rejects the node"),
+        pytest.param({}, {"disk": "ssd", "zone": "a"}, True, id="both accept it now"),
         pytest.param(
             {"disk": "ssd"},
             {"disk": "ssd", "zone": "a"},
             False,
-            id="only the profile did not want it before, which is not evaluated",
+            id="only the profile rejected it before, which is not evaluated",
         ),
     ],
 )

@@ -76,9 +76,9 @@ def test_all_required_features_must_be_declared(declared: list[set[str]], both: 
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        pytest.param(None, [], True, id="a node came, whatever it has"),
-        pytest.param([], [RESTART], True, id="a feature came"),
-        pytest.param([RESTART], [], True, id="a feature went"),
+        pytest.param(None, [], True, id="a node was added, whatever it has"),
+        pytest.param([], [RESTART], True, id="a feature was added"),
+        pytest.param([RESTART], [], True, id="a feature was removed"),
         pytest.param([RESTART], [RESTART], False, id="nothing changed"),
     ],
 )

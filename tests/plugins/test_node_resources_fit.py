@@ -443,7 +443,10 @@ def test_hint_on_new_nodes_counts_ignored_resources() -> None:
         pytest.param(make_node("n", memory=1), make_node("n", memory=2), False, id="something else grew"),
         pytest.param(make_node("n", pods=1), make_node("n", pods=2), True, id="more pods are allowed"),
         pytest.param(
-            make_node("n"), make_node("n", **devices(1)), False, id="devices came that it does not want"
+            make_node("n"),
+            make_node("n", **devices(1)),
+            False,
+            id="devices were added that it does not request",
         ),
     ],
 )
@@ -466,11 +469,13 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
 @pytest.mark.parametrize(
     ("requested", "old", "new", "expected"),
     [
-        pytest.param(GPU, None, device_class("gpu", GPU), True, id="a class came with the wanted name"),
-        pytest.param(IMPLICIT, None, device_class("gpu", None), True, id="its implicit name is wanted"),
-        pytest.param("cpu", None, device_class("gpu", GPU), False, id="it is not wanted"),
         pytest.param(
-            GPU, device_class("gpu", None), device_class("gpu", GPU), True, id="it got the wanted name"
+            GPU, None, device_class("gpu", GPU), True, id="a class was added with the requested name"
+        ),
+        pytest.param(IMPLICIT, None, device_class("gpu", None), True, id="its implicit name is requested"),
+        pytest.param("cpu", None, device_class("gpu", GPU), False, id="it is not requested"),
+        pytest.param(
+            GPU, device_class("gpu", None), device_class("gpu", GPU), True, id="it got the requested name"
         ),
         pytest.param(GPU, device_class("gpu", GPU), device_class("gpu", None), False, id="it lost that name"),
         pytest.param(GPU, device_class("gpu", GPU), device_class("gpu", GPU), False, id="its name stayed"),

@@ -39,8 +39,8 @@ def test_filter(tolerations: list[Toleration], fits: bool) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        pytest.param(None, False, True, id="a node came"),
-        pytest.param(None, True, False, id="a cordoned node came"),
+        pytest.param(None, False, True, id="a node was added"),
+        pytest.param(None, True, False, id="a cordoned node was added"),
         pytest.param(True, False, True, id="the cordon was lifted"),
         pytest.param(False, False, False, id="other taints changed"),
         pytest.param(False, True, False, id="it was cordoned"),

@@ -129,7 +129,7 @@ UNBOUND = make_pvc("new", storage_class="k")
             False,
             id="a lost volume counts by its class",
         ),
-        pytest.param(1, A, ["gone"], ["a"], True, id="a running pod's claim that is gone"),
+        pytest.param(1, A, ["gone"], ["a"], True, id="a running pod's deleted claim"),
         pytest.param(
             1, [make_pvc("a", volume="a"), make_pv("a"), *B], ["a"], ["b"], True, id="not a CSI volume"
         ),
@@ -318,15 +318,19 @@ NEW_DRIVER = CSINode(spec=CSINodeSpec(drivers=(CSINodeDriver(name="a"),)))
 @pytest.mark.parametrize(
     ("event", "old", "new", "helps"),
     [
-        pytest.param((Resource.CSI_NODE, Action.ADD), None, csi_node(), True, id="a CSINode came"),
+        pytest.param((Resource.CSI_NODE, Action.ADD), None, csi_node(), True, id="a CSINode was added"),
         pytest.param(CSI_NODE_UPDATED, csi_node(a=1, b=3), csi_node(a=2, b=1), True, id="a limit grew"),
         pytest.param(CSI_NODE_UPDATED, csi_node(a=2), csi_node(a=2), False, id="no limit grew"),
         pytest.param(CSI_NODE_UPDATED, csi_node(a=2), csi_node(a=1), False, id="a limit shrank"),
-        pytest.param(CSI_NODE_UPDATED, csi_node(), csi_node(a=1), True, id="a driver came"),
-        pytest.param(CSI_NODE_UPDATED, csi_node(), NEW_DRIVER, False, id="a driver came without limit"),
-        pytest.param(CSI_NODE_UPDATED, csi_node(a=1), csi_node(a=None), False, id="a limit went"),
+        pytest.param(CSI_NODE_UPDATED, csi_node(), csi_node(a=1), True, id="a driver was added"),
+        pytest.param(CSI_NODE_UPDATED, csi_node(), NEW_DRIVER, False, id="a driver was added without limit"),
+        pytest.param(CSI_NODE_UPDATED, csi_node(a=1), csi_node(a=None), False, id="a limit was removed"),
         pytest.param(
-            POD_DELETED, make_pod("x", node="n", claims=["z"]), None, True, id="a pod with a claim went"
+            POD_DELETED,
+            make_pod("x", node="n", claims=["z"]),
+            None,
+            True,
+            id="a pod with a claim was deleted",
         ),
         pytest.param(
             POD_DELETED,
@@ -351,10 +355,14 @@ NEW_DRIVER = CSINode(spec=CSINodeSpec(drivers=(CSINodeDriver(name="a"),)))
         ),
         pytest.param(POD_DELETED, make_pod("x", claims=["z"]), None, False, id="one that was nowhere"),
         pytest.param(POD_DELETED, make_pod("x", node="n"), None, False, id="one without volumes"),
-        pytest.param(CLAIM_ADDED, None, make_pvc("c"), True, id="the pod's claim came"),
-        pytest.param(CLAIM_ADDED, None, make_pvc("p-scratch"), True, id="its ephemeral volume's claim came"),
-        pytest.param(CLAIM_ADDED, None, make_pvc("d"), False, id="another claim came"),
-        pytest.param(CLAIM_ADDED, None, make_pvc("c", namespace="x"), False, id="a claim came elsewhere"),
+        pytest.param(CLAIM_ADDED, None, make_pvc("c"), True, id="the pod's claim was added"),
+        pytest.param(
+            CLAIM_ADDED, None, make_pvc("p-scratch"), True, id="its ephemeral volume's claim was added"
+        ),
+        pytest.param(CLAIM_ADDED, None, make_pvc("d"), False, id="another claim was added"),
+        pytest.param(
+            CLAIM_ADDED, None, make_pvc("c", namespace="x"), False, id="a claim was added elsewhere"
+        ),
     ],
 )
 def test_what_requeues_a_pod(

@@ -37,8 +37,8 @@ def test_a_gated_pod_waits(gates: list[str], reason: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        pytest.param("p", True, id="its own gates are gone"),
-        pytest.param("other", False, id="another pod's gates are gone"),
+        pytest.param("p", True, id="its own gates were removed"),
+        pytest.param("other", False, id="another pod's gates were removed"),
     ],
 )
 def test_hint(changed: str, expected: bool) -> None:

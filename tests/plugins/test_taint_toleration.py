@@ -139,11 +139,13 @@ def test_columns_agree_with_a_plain_rule(on_nodes: list[list[Taint]], toleration
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        pytest.param(None, [], True, id="a node without taints came"),
-        pytest.param(None, ["a:NoSchedule"], True, id="a node came whose taint is tolerated"),
-        pytest.param(None, ["b:NoSchedule"], False, id="a node came that keeps the pod away"),
-        pytest.param(["b:NoSchedule"], ["a:NoSchedule"], True, id="the taint in the way is gone"),
-        pytest.param(["a:NoSchedule"], [], False, id="a taint that was tolerated is gone"),
+        pytest.param(None, [], True, id="a node without taints was added"),
+        pytest.param(None, ["a:NoSchedule"], True, id="a node was added whose taint is tolerated"),
+        pytest.param(None, ["b:NoSchedule"], False, id="a node was added with a taint that is not tolerated"),
+        pytest.param(
+            ["b:NoSchedule"], ["a:NoSchedule"], True, id="the taint that was not tolerated is removed"
+        ),
+        pytest.param(["a:NoSchedule"], [], False, id="a taint that was tolerated is removed"),
         pytest.param(["b:NoSchedule"], ["b:NoExecute"], False, id="the new taint is no better"),
         pytest.param(["b:NoSchedule"], ["b:PreferNoSchedule"], True, id="the taint became a soft one"),
     ],

@@ -200,24 +200,30 @@ CLAIM_ADDED = (Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
     ("event", "old", "new", "helps"),
     [
         pytest.param(
-            POD_DELETED, make_pod("x", volumes=[gce("d")]), None, True, id="a pod with the disk went"
+            POD_DELETED, make_pod("x", volumes=[gce("d")]), None, True, id="a pod with the disk was deleted"
         ),
-        pytest.param(POD_DELETED, make_pod("x", volumes=[gce("e")]), None, False, id="a pod without it went"),
-        pytest.param(POD_DELETED, make_pod("x", claims=["c"]), None, True, id="a pod with the claim went"),
         pytest.param(
-            POD_DELETED, make_pod("x", claims=["d"]), None, False, id="a pod with another claim went"
+            POD_DELETED, make_pod("x", volumes=[gce("e")]), None, False, id="a pod without it was deleted"
+        ),
+        pytest.param(
+            POD_DELETED, make_pod("x", claims=["c"]), None, True, id="a pod with the claim was deleted"
+        ),
+        pytest.param(
+            POD_DELETED, make_pod("x", claims=["d"]), None, False, id="a pod with another claim was deleted"
         ),
         pytest.param(
             POD_DELETED,
             make_pod("x", namespace="other", claims=["c"], volumes=[gce("d")]),
             None,
             False,
-            id="a pod of another namespace went",
+            id="a pod of another namespace was deleted",
         ),
-        pytest.param((Resource.NODE, Action.ADD), None, make_node("n"), True, id="a node came"),
-        pytest.param(CLAIM_ADDED, None, EXCLUSIVE, True, id="the claim came"),
-        pytest.param(CLAIM_ADDED, None, make_pvc("d"), False, id="another claim came"),
-        pytest.param(CLAIM_ADDED, None, make_pvc("c", namespace="other"), False, id="a claim came elsewhere"),
+        pytest.param((Resource.NODE, Action.ADD), None, make_node("n"), True, id="a node was added"),
+        pytest.param(CLAIM_ADDED, None, EXCLUSIVE, True, id="the claim was added"),
+        pytest.param(CLAIM_ADDED, None, make_pvc("d"), False, id="another claim was added"),
+        pytest.param(
+            CLAIM_ADDED, None, make_pvc("c", namespace="other"), False, id="a claim was added elsewhere"
+        ),
     ],
 )
 def test_what_requeues_a_pod(

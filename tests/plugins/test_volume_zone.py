@@ -148,16 +148,16 @@ def test_it_registers_for_the_events_upstream_does() -> None:
             None,
             make_storage_class("k"),
             True,
-            id="a class came that waits for pods",
+            id="a class was added that waits for pods",
         ),
         pytest.param(
             (Resource.STORAGE_CLASS, Action.ADD),
             None,
             make_storage_class("k", wait_for_consumer=False),
             False,
-            id="a class came that does not",
+            id="a class was added that does not",
         ),
-        pytest.param((Resource.NODE, Action.ADD), None, make_node("n"), True, id="a node came"),
+        pytest.param((Resource.NODE, Action.ADD), None, make_node("n"), True, id="a node was added"),
         pytest.param(
             (Resource.NODE, Action.UPDATE_NODE_LABEL),
             make_node("n"),
@@ -166,7 +166,7 @@ def test_it_registers_for_the_events_upstream_does() -> None:
             id="a label changed",
         ),
         pytest.param(
-            (Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD), None, BOUND, True, id="the pod's claim came"
+            (Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD), None, BOUND, True, id="the pod's claim was added"
         ),
         pytest.param(
             (Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE),
@@ -180,16 +180,18 @@ def test_it_registers_for_the_events_upstream_does() -> None:
             None,
             make_pvc("d"),
             False,
-            id="another claim came",
+            id="another claim was added",
         ),
         pytest.param(
             (Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD),
             None,
             make_pvc("c", namespace="other"),
             False,
-            id="a claim of that name came elsewhere",
+            id="a claim of that name was added elsewhere",
         ),
-        pytest.param((Resource.PERSISTENT_VOLUME, Action.ADD), None, make_pv("v"), True, id="a volume came"),
+        pytest.param(
+            (Resource.PERSISTENT_VOLUME, Action.ADD), None, make_pv("v"), True, id="a volume was added"
+        ),
         pytest.param(
             (Resource.PERSISTENT_VOLUME, Action.UPDATE),
             make_pv("v", labels={ZONE: "a"}),

@@ -91,7 +91,7 @@ WAITS = "not eligible due to a terminating pod on the nominated node."
         pytest.param(
             preemptor(nominated_node="n"), leaving("a"), ("n",), "", id="nothing helps on that node any more"
         ),
-        pytest.param(preemptor(nominated_node="gone"), leaving("a"), (), "", id="that node is gone"),
+        pytest.param(preemptor(nominated_node="gone"), leaving("a"), (), "", id="that node is deleted"),
         pytest.param(
             preemptor(nominated_node="n"),
             leaving("a", deleted=False),
@@ -278,7 +278,7 @@ class TestKept:
     @pytest.mark.parametrize(
         ("change", "evaluated"),
         [
-            pytest.param(lambda cluster: cluster.add_pod(low("new"), "n3"), 1, id="a pod came"),
+            pytest.param(lambda cluster: cluster.add_pod(low("new"), "n3"), 1, id="a pod was added"),
             pytest.param(
                 lambda cluster: cluster.remove_pod(low("p2").uid),
                 0,

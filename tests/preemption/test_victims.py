@@ -47,7 +47,7 @@ WEB = {"app": "web"}
             [low("a", started=3), low("b", started=1), low("c", started=2), low("d", started=0)],
             2,
             ["c", "a"],
-            id="of equals those that started last go",
+            id="of equals those that started last are victims",
         ),
         pytest.param(
             [low("a", started=None), low("b", started=1), low("c", started=0), low("d", started=2)],
@@ -99,7 +99,9 @@ def test_negative_priorities() -> None:
     ("allowed", "expected", "violations"),
     [
         pytest.param(2, ["web-low", "web-lower"], 0, id="within the budget"),
-        pytest.param(0, ["other", "web-lower"], 1, id="those whose going violates a budget are spared first"),
+        pytest.param(
+            0, ["other", "web-lower"], 1, id="those whose eviction violates a budget are spared first"
+        ),
     ],
 )
 def test_budgets_come_first(allowed: int, expected: list[str], violations: int) -> None:

@@ -100,10 +100,13 @@ def nominated() -> tuple[Framework, CountsHypotheticalRows]:
             lambda cluster: cluster.remove_node("n2"), 0, 2, id="a node with a nominated pod was deleted"
         ),
         pytest.param(
-            lambda cluster: cluster.add_pod(make_pod("small", cpu=1), "n3"), 1, 2, id="a pod came there"
+            lambda cluster: cluster.add_pod(make_pod("small", cpu=1), "n3"), 1, 2, id="a pod was added there"
         ),
         pytest.param(
-            lambda cluster: cluster.add_pod(big("x"), "n4"), 0, 1, id="a pod came where no pod is nominated"
+            lambda cluster: cluster.add_pod(big("x"), "n4"),
+            0,
+            1,
+            id="a pod was added where no pod is nominated",
         ),
         pytest.param(lambda cluster: cluster.set_node(make_node("n6", cpu=4)), 4, 3, id="the table grew"),
     ],

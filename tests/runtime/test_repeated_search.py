@@ -85,7 +85,7 @@ def avoid(cluster: Cluster) -> None:
     [
         pytest.param(lambda c: c.set_node(make_node("n3")), id="a new node"),
         pytest.param(lambda c: c.set_node(make_node("n0", labels={HOST: "n0"}, cpu="8")), id="another size"),
-        pytest.param(lambda c: c.remove_node("n2"), id="a node that is gone"),
+        pytest.param(lambda c: c.remove_node("n2"), id="a deleted node"),
         pytest.param(lambda c: c.nominate(make_pod("nominated", priority=9), "n0"), id="a nomination"),
         pytest.param(lambda c: c.objects.put(Namespace()), id="an object"),
         pytest.param(avoid, id="a term of anti-affinity"),

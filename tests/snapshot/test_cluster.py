@@ -195,12 +195,12 @@ Change = Callable[[Cluster], Any]
 @pytest.mark.parametrize(
     ("change", "usage", "nodes", "nominations"),
     [
-        pytest.param(lambda c: c.add_pod(make_pod("q"), "a"), [0], [], [], id="a pod came"),
-        pytest.param(lambda c: c.remove_pod(make_pod("p").uid), [1], [], [], id="a pod went"),
+        pytest.param(lambda c: c.add_pod(make_pod("q"), "a"), [0], [], [], id="a pod was added"),
+        pytest.param(lambda c: c.remove_pod(make_pod("p").uid), [1], [], [], id="a pod was deleted"),
         pytest.param(lambda c: c.set_node(make_node("a", cpu=9)), [], [0], [], id="a node changed"),
         pytest.param(lambda c: c.set_node(make_node("a")), [], [], [], id="a node stayed the same"),
-        pytest.param(lambda c: c.set_node(make_node("c")), [], [2], [], id="a node came"),
-        pytest.param(lambda c: c.remove_node("b"), [], [1], [], id="a node went"),
+        pytest.param(lambda c: c.set_node(make_node("c")), [], [2], [], id="a node was added"),
+        pytest.param(lambda c: c.remove_node("b"), [], [1], [], id="a node was deleted"),
         pytest.param(lambda c: c.nominate(make_pod("q"), "a"), [], [], [0], id="a pod is expected"),
         pytest.param(
             lambda c: c.remove_nomination(make_pod("q").uid),
@@ -227,8 +227,8 @@ def test_which_rows_changed(
 @pytest.mark.parametrize(
     ("change", "topology", "images"),
     [
-        pytest.param(lambda c: c.set_node(make_node("b")), True, True, id="a node came"),
-        pytest.param(lambda c: c.remove_node("a"), True, True, id="a node went"),
+        pytest.param(lambda c: c.set_node(make_node("b")), True, True, id="a node was added"),
+        pytest.param(lambda c: c.remove_node("a"), True, True, id="a node was deleted"),
         pytest.param(lambda c: c.set_node(make_node("a", labels={"x": "y"})), True, False, id="its labels"),
         pytest.param(
             lambda c: c.set_node(make_node("a", taints=["x:NoSchedule"])), True, False, id="its taints"
@@ -236,7 +236,7 @@ def test_which_rows_changed(
         pytest.param(lambda c: c.set_node(make_node("a", unschedulable=True)), True, False, id="a cordon"),
         pytest.param(lambda c: c.set_node(make_node("a", images={"i": 1})), False, True, id="its images"),
         pytest.param(lambda c: c.set_node(make_node("a", cpu=9)), False, False, id="its room"),
-        pytest.param(lambda c: c.add_pod(make_pod("p"), "a"), False, False, id="a pod came"),
+        pytest.param(lambda c: c.add_pod(make_pod("p"), "a"), False, False, id="a pod was added"),
         pytest.param(lambda c: c.add_pod(make_pod("p"), "unseen"), True, False, id="the table grew"),
     ],
 )

@@ -44,7 +44,7 @@ def tree_of(*nodes: str) -> NodeTree:
     ("nodes", "expected"),
     [
         pytest.param("", "", id="nothing"),
-        pytest.param("a1 a2 a3", "a1 a2 a3", id="one zone: as they came"),
+        pytest.param("a1 a2 a3", "a1 a2 a3", id="one zone: in the order of addition"),
         pytest.param("a1 a2 b1 b2", "a1 b1 a2 b2", id="round and round"),
         pytest.param("b1 a1 b2 a2", "b1 a1 b2 a2", id="zones in the order they were first seen"),
         pytest.param("a1 b1 b2 b3 c1 c2", "a1 b1 c1 b2 c2 b3", id="zones of different sizes"),

@@ -70,7 +70,7 @@ def stateful_set(selector: LabelSelector) -> StatefulSet:
             "<everything>",
             id="one without a selector, too",
         ),
-        pytest.param([], ("apps/v1", "ReplicaSet"), "<everything>", id="an owner that is gone"),
+        pytest.param([], ("apps/v1", "ReplicaSet"), "<everything>", id="a deleted owner"),
         pytest.param(
             [make_replica_set("c", TIER)],
             ("extensions/v1", "ReplicaSet"),

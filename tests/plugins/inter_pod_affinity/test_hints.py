@@ -77,10 +77,10 @@ FRONT = {**WEB, "tier": "front"}
             make_pod("x", labels=WEB, node="a"),
             None,
             True,
-            id="a pod to keep away from went",
+            id="a pod that the anti-affinity matches was deleted",
         ),
         pytest.param(
-            AWAY_WEB, Action.DELETE, make_pod("x", labels=DB, node="a"), None, False, id="another went"
+            AWAY_WEB, Action.DELETE, make_pod("x", labels=DB, node="a"), None, False, id="another was deleted"
         ),
         pytest.param(
             make_pod("w", labels=WEB),
@@ -88,7 +88,7 @@ FRONT = {**WEB, "tier": "front"}
             make_pod("x", affinity=REPELS_WEB, node="a"),
             None,
             True,
-            id="a pod went that kept this one away",
+            id="a pod whose anti-affinity matches was deleted",
         ),
         pytest.param(
             NEAR_WEB, Action.UPDATE_POD_LABEL, NEAR_WEB, NEAR_WEB, True, id="the pod itself changed"

@@ -39,7 +39,7 @@ def avoids(weight: int, term: PodAffinityTerm) -> Affinity:
             {"a1": [make_pod("w", labels=WEB), make_pod("v", labels=WEB)]},
             [10, 10, 0, 0, 0],
             [100, 100, 0, 0, 0],
-            id="each pod that it likes counts",
+            id="each pod that it prefers counts",
         ),
         pytest.param(
             make_pod("incoming", affinity=avoids(5, make_pod_term(HOST, WEB))),

@@ -47,7 +47,12 @@ TOLERANT = make_pod(
     ("pod", "action", "old", "new", "helps"),
     [
         pytest.param(
-            WAITING, Action.ADD, None, make_pod("x", labels=WEB, node="a"), True, id="a pod that counts came"
+            WAITING,
+            Action.ADD,
+            None,
+            make_pod("x", labels=WEB, node="a"),
+            True,
+            id="a pod that counts was added",
         ),
         pytest.param(WAITING, Action.ADD, None, make_pod("x", labels=WEB), False, id="one that has no node"),
         pytest.param(
@@ -73,10 +78,15 @@ TOLERANT = make_pod(
             make_pod("x", labels=WEB, node="a"),
             None,
             True,
-            id="a pod that counted went",
+            id="a pod that counted was deleted",
         ),
         pytest.param(
-            WAITING, Action.DELETE, make_pod("x", node="a"), None, False, id="one that did not count went"
+            WAITING,
+            Action.DELETE,
+            make_pod("x", node="a"),
+            None,
+            False,
+            id="one that did not count was deleted",
         ),
         pytest.param(
             WAITING,
@@ -123,10 +133,10 @@ def test_pods_that_help(pod: Pod, action: Action, old: Pod | None, new: Pod | No
 @pytest.mark.parametrize(
     ("action", "old", "new", "helps"),
     [
-        pytest.param(Action.ADD, None, zoned("a", "z"), True, id="a node with the label came"),
+        pytest.param(Action.ADD, None, zoned("a", "z"), True, id="a node with the label was added"),
         pytest.param(Action.ADD, None, zoned("a"), False, id="one without it"),
-        pytest.param(Action.DELETE, zoned("a", "z"), None, True, id="a node with the label went"),
-        pytest.param(Action.DELETE, zoned("a"), None, False, id="one without it went"),
+        pytest.param(Action.DELETE, zoned("a", "z"), None, True, id="a node with the label was deleted"),
+        pytest.param(Action.DELETE, zoned("a"), None, False, id="one without it was deleted"),
         pytest.param(Action.UPDATE_NODE_LABEL, zoned("a"), zoned("a", "z"), True, id="a node got the label"),
         pytest.param(Action.UPDATE_NODE_LABEL, zoned("a", "z"), zoned("a"), True, id="a node lost the label"),
         pytest.param(Action.UPDATE_NODE_LABEL, zoned("a", "y"), zoned("a", "z"), True, id="a node moved"),

@@ -97,7 +97,7 @@ OWN = make_owner("Pod", "p", uid="pod/default/p", api_version="v1")
             make_pod(claims=["c"]),
             [make_pvc("c", deleted=LONG_AGO)],
             unresolvable('persistentvolumeclaim "c" is being deleted'),
-            id="a claim that is going",
+            id="a terminating claim",
         ),
         pytest.param(
             make_pod(claims=["c"]),

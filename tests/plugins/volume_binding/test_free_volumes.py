@@ -40,7 +40,7 @@ from .clusters import (
 @pytest.mark.parametrize(
     ("claim", "volume", "fits"),
     [
-        pytest.param(UNBOUND_CLAIM, offered(), True, id="just what is wanted"),
+        pytest.param(UNBOUND_CLAIM, offered(), True, id="an exact match"),
         pytest.param(UNBOUND_CLAIM, offered(capacity="2047Mi"), False, id="too small"),
         pytest.param(UNBOUND_CLAIM, offered(capacity="2G"), False, id="too small by the unit"),
         pytest.param(UNBOUND_CLAIM, offered(storage_class="other"), False, id="of another class"),
@@ -55,7 +55,7 @@ from .clusters import (
             id="more access modes",
         ),
         pytest.param(UNBOUND_CLAIM, offered(volume_mode="Block"), False, id="a block device"),
-        pytest.param(UNBOUND_CLAIM, offered(volume_mode=None), True, id="a file system is what one means"),
+        pytest.param(UNBOUND_CLAIM, offered(volume_mode=None), True, id="a file system is the default"),
         pytest.param(UNBOUND_CLAIM, offered(claim=make_pvc("other")), False, id="of another claim"),
         pytest.param(
             replace(

@@ -65,7 +65,7 @@ MIGRATED = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/gce-p
 @pytest.mark.parametrize(
     ("event", "old", "new", "helps"),
     [
-        pytest.param((Resource.STORAGE_CLASS, Action.ADD), None, MADE, True, id="a class came"),
+        pytest.param((Resource.STORAGE_CLASS, Action.ADD), None, MADE, True, id="a class was added"),
         pytest.param(
             CLASS_UPDATED, MADE, allowing(where(zone=["a"])), True, id="a class allows other places"
         ),
@@ -77,7 +77,7 @@ MIGRATED = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/gce-p
             None,
             make_pvc("c"),
             True,
-            id="the pod's claim came",
+            id="the pod's claim was added",
         ),
         pytest.param(CLAIM_UPDATED, make_pvc("c"), BOUND, True, id="the pod's claim changed"),
         pytest.param(CLAIM_UPDATED, None, make_pvc("p-e"), True, id="its ephemeral volume's claim changed"),
@@ -85,12 +85,14 @@ MIGRATED = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/gce-p
         pytest.param(
             CLAIM_UPDATED, None, make_pvc("c", namespace="x"), False, id="a claim changed elsewhere"
         ),
-        pytest.param((Resource.PERSISTENT_VOLUME, Action.ADD), None, FREE, True, id="a volume came"),
+        pytest.param((Resource.PERSISTENT_VOLUME, Action.ADD), None, FREE, True, id="a volume was added"),
         pytest.param((Resource.PERSISTENT_VOLUME, Action.UPDATE), FREE, FREE, True, id="a volume changed"),
-        pytest.param((Resource.NODE, Action.ADD), None, NODES[0], True, id="a node came"),
+        pytest.param((Resource.NODE, Action.ADD), None, NODES[0], True, id="a node was added"),
         pytest.param((Resource.NODE, Action.UPDATE_NODE_LABEL), *NODES, True, id="a label of a node changed"),
         pytest.param((Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE), *NODES, False, id="a node grew"),
-        pytest.param((Resource.CSI_NODE, Action.ADD), None, make_csi_node("n"), True, id="a CSINode came"),
+        pytest.param(
+            (Resource.CSI_NODE, Action.ADD), None, make_csi_node("n"), True, id="a CSINode was added"
+        ),
         pytest.param(
             CSI_NODE_UPDATED,
             make_csi_node("n"),
@@ -123,7 +125,9 @@ MIGRATED = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/gce-p
             False,
             id="another driver no longer does",
         ),
-        pytest.param((Resource.CSI_STORAGE_CAPACITY, Action.ADD), None, room(), True, id="a capacity came"),
+        pytest.param(
+            (Resource.CSI_STORAGE_CAPACITY, Action.ADD), None, room(), True, id="a capacity was added"
+        ),
         pytest.param(CAPACITY_UPDATED, room(), room(capacity=0), True, id="a capacity is known"),
         pytest.param(
             CAPACITY_UPDATED, room(capacity="1Gi"), room(capacity="2Gi"), True, id="a capacity grew"

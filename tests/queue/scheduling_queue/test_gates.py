@@ -24,7 +24,7 @@ def queued(profile: str = PROFILE) -> QueuedPod:
 @pytest.mark.parametrize(
     ("code", "admitted"),
     [
-        pytest.param(Code.SUCCESS, True, id="success lets it in"),
+        pytest.param(Code.SUCCESS, True, id="success admits it"),
         pytest.param(Code.UNSCHEDULABLE, False, id="a rejection keeps it out"),
         pytest.param(Code.UNRESOLVABLE, False, id="so does one that nothing resolves"),
         pytest.param(Code.PENDING, False, id="so does pending"),

@@ -343,9 +343,9 @@ def test_a_hint_sees_the_waiting_pod_and_both_objects() -> None:
 @pytest.mark.parametrize(
     ("new", "info", "expected"),
     [
-        pytest.param(None, rejected("F"), AFTER_BACKOFF, id="meant for all"),
-        pytest.param(make_pod("p"), rejected("F"), AFTER_BACKOFF, id="meant for this one"),
-        pytest.param(make_pod("other"), rejected("F"), SKIP, id="meant for another one"),
+        pytest.param(None, rejected("F"), AFTER_BACKOFF, id="registered for all"),
+        pytest.param(make_pod("p"), rejected("F"), AFTER_BACKOFF, id="registered for this one"),
+        pytest.param(make_pod("other"), rejected("F"), SKIP, id="registered for another one"),
         pytest.param(make_pod("other"), rejected(), AFTER_BACKOFF, id="a pod without rejectors"),
         pytest.param(None, rejected(pending=["F"]), AFTER_BACKOFF, id="pending makes no difference"),
     ],

@@ -27,7 +27,7 @@ def played(steps: str) -> InFlight:
 @pytest.mark.parametrize(
     ("steps", "uid", "expected"),
     [
-        pytest.param("add +a", "a", [], id="what came before it was popped is not for it"),
+        pytest.param("add +a", "a", [], id="events before it was popped are not for it"),
         pytest.param("+a add delete", "a", [NODE_ADD, NODE_DELETE], id="events come in order"),
         pytest.param("+a add +b delete", "b", [NODE_DELETE], id="each pod has its own beginning"),
         pytest.param(
@@ -58,7 +58,7 @@ def test_since(steps: str, uid: str, expected: list[ClusterEvent] | None) -> Non
         pytest.param(
             "+a add +b pod +c add -b -a", {"PodPopped": 1, "NodeAdd": 1}, id="up to the first that is left"
         ),
-        pytest.param("+a add +b pod -a -b", {}, id="with the last pod all go"),
+        pytest.param("+a add +b pod -a -b", {}, id="with the last pod all events are dropped"),
         pytest.param("+a add -x -a -a", {}, id="done twice is done once"),
     ],
 )

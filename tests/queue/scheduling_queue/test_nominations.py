@@ -47,7 +47,7 @@ def test_add(pod: Pod, nomination: Nomination | None, expected: str | None) -> N
 @pytest.mark.parametrize(
     "existing",
     [
-        pytest.param([], id="a pod that is gone"),
+        pytest.param([], id="a deleted pod"),
         pytest.param([make_pod("p", node="a")], id="a pod that has a node"),
     ],
 )

@@ -62,14 +62,16 @@ INFEASIBLE = Condition(type="PodResizePending", status="True", reason="Infeasibl
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        pytest.param(make_pod(), make_pod(labels={"a": "b"}), ["UpdatePodLabel"], id="a label came"),
-        pytest.param(make_pod(), make_pod(annotations={"a": "b"}), ["Update"], id="an annotation came"),
+        pytest.param(make_pod(), make_pod(labels={"a": "b"}), ["UpdatePodLabel"], id="a label was added"),
+        pytest.param(make_pod(), make_pod(annotations={"a": "b"}), ["Update"], id="an annotation was added"),
         pytest.param(make_pod(), make_pod(), ["Update"], id="nothing that scheduling reads"),
         pytest.param(make_pod(cpu="2"), make_pod(cpu="1"), ["UpdatePodScaleDown"], id="less cpu"),
         pytest.param(make_pod(cpu="1"), make_pod(cpu="2"), ["Update"], id="more cpu"),
         pytest.param(make_pod(cpu="1"), make_pod(cpu="1000m"), ["Update"], id="the same cpu in other words"),
         pytest.param(make_pod(cpu="1"), make_pod(), ["UpdatePodScaleDown"], id="no cpu any more"),
-        pytest.param(make_pod(cpu="0"), make_pod(), ["UpdatePodScaleDown"], id="a request for zero is gone"),
+        pytest.param(
+            make_pod(cpu="0"), make_pod(), ["UpdatePodScaleDown"], id="a request for zero was removed"
+        ),
         pytest.param(
             make_pod(cpu="2", memory="1Gi"),
             make_pod(cpu="1", memory="2Gi"),
@@ -95,16 +97,16 @@ INFEASIBLE = Condition(type="PodResizePending", status="True", reason="Infeasibl
             make_pod(gates=["a", "b"]),
             make_pod(),
             ["UpdatePodSchedulingGatesEliminated"],
-            id="all gates are gone",
+            id="all gates were removed",
         ),
         pytest.param(
-            make_pod(gates=["a", "b"]), make_pod(gates=["a"]), ["Update"], id="not all gates are gone"
+            make_pod(gates=["a", "b"]), make_pod(gates=["a"]), ["Update"], id="not all gates were removed"
         ),
         pytest.param(
             make_pod(),
             make_pod(tolerations=[Toleration(key="a")]),
             ["UpdatePodToleration"],
-            id="a toleration came",
+            id="a toleration was added",
         ),
         pytest.param(
             make_pod(tolerations=[Toleration(key="a")]),

@@ -164,7 +164,7 @@ def test_a_closed_queue_still_gives_the_pods_that_wait() -> None:
 @pytest.mark.parametrize(
     ("gated", "expected"),
     [
-        pytest.param(False, 5.0, id="when it came"),
+        pytest.param(False, 5.0, id="the time of addition"),
         pytest.param(True, 9.0, id="when its gates opened"),
     ],
 )

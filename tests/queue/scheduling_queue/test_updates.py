@@ -234,7 +234,7 @@ def test_an_update_of_a_pod_that_is_nowhere_adds_it() -> None:
         pytest.param("add", True, id="when it is added"),
         pytest.param("gated", False, id="not while it is gated from the start"),
         pytest.param("gated updated", True, id="but at its first update"),
-        pytest.param("gated opened", False, id="and not when an event lets it in"),
+        pytest.param("gated opened", False, id="and not when an event moves it"),
         pytest.param("gated activated", False, id="nor when it is activated"),
     ],
 )
