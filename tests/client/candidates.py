@@ -1,4 +1,4 @@
-"""Those who want to lead, around a lease in virtual time."""
+"""Candidates for leadership around a lease, in virtual time."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class Leases:
 
     store: MemoryStore
     interfere: Interference | None = None
-    asked: list[tuple[float, str]] = field(default_factory=list)
+    requests: list[tuple[float, str]] = field(default_factory=list)
     """When, and what."""
 
     async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT:
-        return await self._ask("get", lambda: self.store.get(kind, name, namespace))
+        return await self._request("get", lambda: self.store.get(kind, name, namespace))
 
     async def create(self, item: Object) -> Object:
-        return await self._ask("create", lambda: self.store.create(item))
+        return await self._request("create", lambda: self.store.create(item))
 
     async def update(self, item: Object) -> Object:
-        return await self._ask("update", lambda: self.store.update(item))
+        return await self._request("update", lambda: self.store.update(item))
 
-    async def _ask(self, verb: str, act: Callable[[], T]) -> T:
-        self.asked.append((asyncio.get_running_loop().time(), verb))
+    async def _request(self, verb: str, act: Callable[[], T]) -> T:
+        self.requests.append((asyncio.get_running_loop().time(), verb))
         if self.interfere is None:
             return act()
         await self.interfere(verb)
@@ -51,7 +51,7 @@ class Leases:
 
 
 class Candidate:
-    """A process that wants to lead. It can be paused: then neither its clock nor anything else tells it."""
+    """A candidate for leadership. It can be paused, which neither its clock nor anything else shows."""
 
     def __init__(self, store: MemoryStore, name: str, interfere: Interference | None = None) -> None:
         loop = current_loop()

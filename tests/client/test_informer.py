@@ -1,4 +1,4 @@
-"""An informer's copy ends up right and its handler hears of every change once, whatever gets lost."""
+"""An informer's copy ends up right and its handler is called once for every change, whatever gets lost."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ P = ParamSpec("P")
 ADDED, MODIFIED, DELETED, BOOKMARK = Change.ADDED, Change.MODIFIED, Change.DELETED, Change.BOOKMARK
 
 
-class Heard:
-    """Writes down what an informer tells, and keeps a copy by it."""
+class RecordingHandler:
+    """Records the calls of an informer, and keeps a copy of its objects."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -39,19 +39,19 @@ class Heard:
     def added(self, item: Any) -> None:
         assert item.key not in self.copy
         self.copy[item.key] = item
-        self.lines.append(f"+{_told(item)}")
+        self.lines.append(f"+{_summary(item)}")
 
     def updated(self, old: Any, new: Any) -> None:
         assert self.copy[new.key] is old
         self.copy[new.key] = new
-        self.lines.append(f"{_told(old)}>{_told(new)}")
+        self.lines.append(f"{_summary(old)}>{_summary(new)}")
 
     def deleted(self, item: Any) -> None:
         assert self.copy.pop(item.key).uid == item.uid
-        self.lines.append(f"-{_told(item)}")
+        self.lines.append(f"-{_summary(item)}")
 
 
-def _told(item: Any) -> str:
+def _summary(item: Any) -> str:
     return f"{item.name}{item.metadata.resource_version}"
 
 
@@ -75,21 +75,21 @@ def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     return run
 
 
-# What is told
+# Calls of the handler
 
 
 @pytest.mark.parametrize(
     ("events", "lines"),
     [
-        pytest.param([event(ADDED, pod("a", 1))], ["+a1"], id="it comes"),
+        pytest.param([event(ADDED, pod("a", 1))], ["+a1"], id="it is added"),
         pytest.param(
             [event(ADDED, pod("a", 1)), event(MODIFIED, pod("a", 2)), event(DELETED, pod("a", 3))],
             ["+a1", "a1>a2", "-a3"],
-            id="it comes, changes and goes as it was last",
+            id="it is added, updated and deleted in its last version",
         ),
-        pytest.param([event(MODIFIED, pod("a", 2))], ["+a2"], id="a change of something new is its coming"),
-        pytest.param([event(DELETED, pod("a", 2))], [], id="what was not there cannot go"),
-        pytest.param([event(ADDED, pod("a", 1))] * 3, ["+a1"], id="it comes three times"),
+        pytest.param([event(MODIFIED, pod("a", 2))], ["+a2"], id="an update of an unknown object adds it"),
+        pytest.param([event(DELETED, pod("a", 2))], [], id="an unknown object is not deleted"),
+        pytest.param([event(ADDED, pod("a", 1))] * 3, ["+a1"], id="it is added three times"),
         pytest.param(
             [
                 event(ADDED, pod("a", 1)),
@@ -97,17 +97,17 @@ def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
                 *[event(DELETED, pod("a", 3))] * 3,
             ],
             ["+a1", "a1>a2", "-a3"],
-            id="every event comes three times",
+            id="every event is delivered three times",
         ),
         pytest.param(
             [event(ADDED, pod("a", 1)), event(ADDED, pod("a", 5))],
             ["+a1", "a1>a5"],
-            id="a second coming is a change",
+            id="a second addition is an update",
         ),
         pytest.param(
             [event(ADDED, pod("a", 1, "one")), event(ADDED, pod("a", 5, "two"))],
             ["+a1", "-a1", "+a5"],
-            id="a namesake comes: the old one has gone, unheard of",
+            id="another object of the name is added: the deletion of the old one was missed",
         ),
         pytest.param(
             [event(ADDED, pod("a", 1, "one")), event(MODIFIED, pod("a", 5, "two"))],
@@ -117,12 +117,12 @@ def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
         pytest.param(
             [event(ADDED, pod("a", 1, "one")), event(DELETED, pod("a", 9, "two"))],
             ["+a1", "-a1"],
-            id="a namesake goes, of whose coming nobody heard: so has the old one",
+            id="another object of the name is deleted without having been added: so is the old one",
         ),
         pytest.param(
             [event(ADDED, pod("a", 5)), event(MODIFIED, pod("a", 3))],
             ["+a5"],
-            id="an older version comes late",
+            id="an older version is late",
         ),
         pytest.param(
             [
@@ -132,7 +132,7 @@ def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
                 event(DELETED, pod("a", 2, "one")),
             ],
             ["+a1", "-a2", "+a3"],
-            id="that the old one has gone is told again after its namesake came",
+            id="the old one is deleted again after its namesake was added",
         ),
         pytest.param(
             [
@@ -140,17 +140,17 @@ def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
                 event(MODIFIED, pod("a", 2, "one")),
             ],
             ["+a3"],
-            id="of the old one is told after its namesake came",
+            id="an update of the old one comes after its namesake was added",
         ),
         pytest.param([event(BOOKMARK, None, 7)], [], id="a bookmark is no change"),
     ],
 )
 def test_what_a_watch_reports(events: Sequence[WatchEvent[Pod]], lines: list[str]) -> None:
     async def main() -> list[str]:
-        heard = Heard()
-        informer = Informer(MemoryCluster(MemoryStore()), Pod, heard)
+        handler = RecordingHandler()
+        informer = Informer(MemoryCluster(MemoryStore()), Pod, handler)
         informer.apply(events)
-        return heard.lines
+        return handler.lines
 
     assert run_virtual(main()) == lines
 
@@ -159,33 +159,33 @@ def test_what_a_watch_reports(events: Sequence[WatchEvent[Pod]], lines: list[str
     ("items", "lines"),
     [
         pytest.param([pod("a", 1), pod("b", 2)], [], id="nothing new"),
-        pytest.param([pod("a", 1), pod("b", 2), pod("c", 3)], ["+c3"], id="something came"),
-        pytest.param([pod("b", 2)], ["-a1"], id="something is missing, so it has gone"),
+        pytest.param([pod("a", 1), pod("b", 2), pod("c", 3)], ["+c3"], id="something was added"),
+        pytest.param([pod("b", 2)], ["-a1"], id="something is missing, so it was deleted"),
         pytest.param([pod("a", 1), pod("b", 5)], ["b2>b5"], id="something changed"),
         pytest.param([pod("a", 1), pod("b", 5, "new")], ["-b2", "+b5"], id="something is a namesake now"),
-        pytest.param([], ["-a1", "-b2"], id="all have gone"),
+        pytest.param([], ["-a1", "-b2"], id="all were deleted"),
         pytest.param(
-            [pod("c", 3), pod("b", 4)], ["-a1", "+c3", "b2>b4"], id="what has gone first, then all in order"
+            [pod("c", 3), pod("b", 4)], ["-a1", "+c3", "b2>b4"], id="deletions first, then all in order"
         ),
     ],
 )
 def test_what_a_new_list_reports(items: list[Pod], lines: list[str]) -> None:
     async def main() -> list[str]:
-        heard = Heard()
-        informer = Informer(MemoryCluster(MemoryStore()), Pod, heard)
+        handler = RecordingHandler()
+        informer = Informer(MemoryCluster(MemoryStore()), Pod, handler)
         informer.replace([pod("a", 1), pod("b", 2)], "2")
-        heard.lines.clear()
+        handler.lines.clear()
         informer.replace(items, "9")
         assert informer.resource_version == "9"
-        assert {known.key for known in informer.all()} == set(heard.copy)
-        return heard.lines
+        assert {known.key for known in informer.all()} == set(handler.copy)
+        return handler.lines
 
     assert run_virtual(main()) == lines
 
 
 @virtual
-async def test_it_is_looked_up_by_name() -> None:
-    informer = Informer(MemoryCluster(MemoryStore()), Pod, Heard())
+async def test_lookup_by_name() -> None:
+    informer = Informer(MemoryCluster(MemoryStore()), Pod, RecordingHandler())
     informer.apply([event(ADDED, pod("a", 1))])
     found = informer.get("a", "default")
     assert found is not None
@@ -196,7 +196,7 @@ async def test_it_is_looked_up_by_name() -> None:
 
 @virtual
 async def test_everything_up_to_a_bookmark_has_been_handled() -> None:
-    informer = Informer(MemoryCluster(MemoryStore()), Pod, Heard())
+    informer = Informer(MemoryCluster(MemoryStore()), Pod, RecordingHandler())
     assert informer.is_up_to("")
     assert not informer.is_up_to("7")
     informer.apply([event(BOOKMARK, None, 7)])
@@ -208,27 +208,27 @@ async def test_everything_up_to_a_bookmark_has_been_handled() -> None:
 
 
 class Cluster(MemoryCluster):
-    """A cluster whose watches and lists can be told to fail."""
+    """A cluster whose watches and lists can be made to fail."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStore(clock=current_loop().wall_time))
-        self.asked: list[tuple[float, str]] = []
+        self.requests: list[tuple[float, str]] = []
         self.list_errors: list[APIError] = []
         self.ends: list[APIError | None] = []
         """How the next watches end, each at once: with an error, or just so."""
 
     @property
     def verbs(self) -> Sequence[str]:
-        return [what for _, what in self.asked]
+        return [what for _, what in self.requests]
 
     async def list(self, kind: type[Any]) -> Any:
-        self.asked.append((asyncio.get_running_loop().time(), "list"))
+        self.requests.append((asyncio.get_running_loop().time(), "list"))
         if self.list_errors:
             raise self.list_errors.pop(0)
         return await super().list(kind)
 
     def watch(self, kind: type[Any], resource_version: str) -> Any:
-        self.asked.append((asyncio.get_running_loop().time(), f"watch {resource_version}"))
+        self.requests.append((asyncio.get_running_loop().time(), f"watch {resource_version}"))
         return self._watch(kind, resource_version)
 
     async def _watch(self, kind: type[Any], resource_version: str) -> AsyncIterator[Any]:
@@ -242,14 +242,14 @@ class Cluster(MemoryCluster):
 
 
 @asynccontextmanager
-async def informed(cluster: Any) -> AsyncIterator[tuple[Informer[Node], Heard]]:
+async def informed(cluster: Any) -> AsyncIterator[tuple[Informer[Node], RecordingHandler]]:
     """An informer of nodes at work."""
-    heard = Heard()
-    informer = Informer(cluster, Node, heard, rng=random.Random(0))
+    handler = RecordingHandler()
+    informer = Informer(cluster, Node, handler, rng=random.Random(0))
     task = asyncio.ensure_future(informer.run())
     await quiescent()
     try:
-        yield informer, heard
+        yield informer, handler
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -259,12 +259,12 @@ async def informed(cluster: Any) -> AsyncIterator[tuple[Informer[Node], Heard]]:
 async def test_it_lists_and_then_watches_from_there() -> None:
     cluster = Cluster()
     cluster.store.create(make_node("a"))
-    async with informed(cluster) as (informer, heard):
+    async with informed(cluster) as (informer, handler):
         assert informer.synced.is_set()
         cluster.store.create(make_node("b"))
         cluster.store.delete(Node, "a")
         await quiescent()
-        assert heard.lines == ["+a1", "+b2", "-a3"]
+        assert handler.lines == ["+a1", "+b2", "-a3"]
         assert cluster.verbs == ["list", "watch 1"]
 
 
@@ -273,22 +273,22 @@ async def test_a_watch_that_is_too_old_is_followed_by_a_list_at_once() -> None:
     cluster = Cluster()
     cluster.store.create(make_node("a"))
     cluster.ends.append(GoneError("410"))
-    async with informed(cluster) as (_, heard):
+    async with informed(cluster) as (_, handler):
         assert cluster.verbs == ["list", "watch 1", "list", "watch 1"]
-        assert heard.lines == ["+a1"]
-        assert {when for when, _ in cluster.asked} == {0.0}
+        assert handler.lines == ["+a1"]
+        assert {when for when, _ in cluster.requests} == {0.0}
 
 
 @virtual
 async def test_a_history_that_is_compacted_under_a_watch_is_made_up_for_by_a_list() -> None:
     cluster = Cluster()
     cluster.store.create(make_node("a"))
-    async with informed(cluster) as (informer, heard):
+    async with informed(cluster) as (informer, handler):
         cluster.store.create(make_node("b"))
         cluster.store.delete(Node, "a")
         cluster.store.compact()
         await quiescent()
-        assert heard.lines == ["+a1", "-a1", "+b2"]
+        assert handler.lines == ["+a1", "-a1", "+b2"]
         assert informer.resource_version == cluster.store.resource_version
 
 
@@ -298,7 +298,7 @@ async def test_a_list_that_fails_is_tried_again_later_and_later(caplog: pytest.L
     cluster.list_errors.extend(ServerError("starting up") for _ in range(8))
     async with informed(cluster) as (informer, _):
         await asyncio.sleep(1000)
-        times = [when for when, what in cluster.asked if what == "list"]
+        times = [when for when, what in cluster.requests if what == "list"]
         waits = [later - earlier for earlier, later in itertools.pairwise(times)]
         assert all(base <= wait <= 2 * base for base, wait in zip(BACKOFFS, waits, strict=True))
         assert informer.synced.is_set()
@@ -312,15 +312,15 @@ BACKOFFS = (0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0)
 async def test_after_two_quiet_minutes_it_starts_with_the_shortest_wait_again() -> None:
     cluster = Cluster()
     cluster.list_errors.extend(ServerError("down") for _ in range(4))
-    async with informed(cluster) as (_, heard):
+    async with informed(cluster) as (_, handler):
         await asyncio.sleep(300)
         cluster.list_errors.append(ServerError("down"))
         cluster.store.create(make_node("a"))
         cluster.store.compact()
         await quiescent()
-        assert heard.lines == []
+        assert handler.lines == []
         await asyncio.sleep(1.6)
-        assert heard.lines == ["+a1"]
+        assert handler.lines == ["+a1"]
 
 
 @virtual
@@ -333,23 +333,23 @@ async def test_a_watch_that_ends_is_taken_up_where_it_was() -> None:
             return
 
     cluster._watch = ends_after_one  # type: ignore[method-assign]  # a cluster whose watches are short
-    async with informed(cluster) as (_, heard):
+    async with informed(cluster) as (_, handler):
         for name in "abc":
             cluster.store.create(make_node(name))
             await quiescent()
-        assert heard.lines == ["+a1", "+b2", "+c3"]
+        assert handler.lines == ["+a1", "+b2", "+c3"]
         assert cluster.verbs == ["list", "watch 0", "watch 1", "watch 2", "watch 3"]
 
 
 @virtual
-async def test_a_watch_that_ends_at_once_without_a_word_counts_as_broken() -> None:
+async def test_a_watch_that_ends_at_once_without_events_counts_as_failed() -> None:
     """Else it would be taken up again and again without a pause."""
     cluster = Cluster()
     cluster.ends.extend([None] * 3)
     async with informed(cluster):
         await asyncio.sleep(20)
         assert cluster.verbs == ["list", "watch 0"] * 4
-        assert len({when for when, _ in cluster.asked}) == 4
+        assert len({when for when, _ in cluster.requests}) == 4
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -368,7 +368,7 @@ def test_whatever_happens_to_watches_the_copy_ends_up_right(seed: int) -> None:
             Fault.FAIL_READ: 0.1,
         }
         faulty = FaultyCluster(MemoryCluster(store), seed=seed, rates=rates)
-        async with informed(faulty) as (informer, heard):
+        async with informed(faulty) as (informer, handler):
             for _ in range(200):
                 name = rng.choice("abcd")
                 there = {node.name for node in store.list(Node)}
@@ -384,8 +384,8 @@ def test_whatever_happens_to_watches_the_copy_ends_up_right(seed: int) -> None:
             assert sum(faulty.counts.values()) > 20
             faulty.off()
             await asyncio.sleep(120)
-            assert {node.key: node for node in informer.all()} == heard.copy
-            assert sorted(heard.copy.values(), key=lambda node: node.name) == list(store.list(Node))
+            assert {node.key: node for node in informer.all()} == handler.copy
+            assert sorted(handler.copy.values(), key=lambda node: node.name) == list(store.list(Node))
 
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Who leads: in virtual time, with everything that can go wrong on the way to the lease."""
+"""Leader election in virtual time, with everything that can go wrong on the way to the lease."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def live(act: Callable[[MemoryStore], Awaitable[T]]) -> T:
-    """What comes of a life around an empty store."""
+    """The result of a life around an empty store."""
 
     async def main() -> T:
         return await act(MemoryStore(clock=current_loop().wall_time))
@@ -71,9 +71,9 @@ def test_a_leader_renews_every_two_seconds_and_stays_leader_since_it_became_it()
     async def life(store: MemoryStore) -> tuple[LeaseSpec, list[tuple[float, str]]]:
         candidate = Candidate(store, "a")
         await asyncio.sleep(6.5)
-        return lease_of(store), candidate.leases.asked
+        return lease_of(store), candidate.leases.requests
 
-    lease, asked = live(life)
+    lease, requests = live(life)
     assert lease == LeaseSpec(
         holder_identity="a",
         lease_duration_seconds=15,
@@ -82,7 +82,7 @@ def test_a_leader_renews_every_two_seconds_and_stays_leader_since_it_became_it()
         lease_transitions=0,
     )
     # The first renewal follows at once, as upstream.
-    assert asked == [(0, "get"), (0, "create"), (0, "update"), (2, "update"), (4, "update"), (6, "update")]
+    assert requests == [(0, "get"), (0, "create"), (0, "update"), (2, "update"), (4, "update"), (6, "update")]
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_a_leader_renews_every_two_seconds_and_stays_leader_since_it_became_it()
             held_by("z"), 15, 19.4, id="its times are of another clock: it is valid for as long as seen"
         ),
         pytest.param(held_by("z", renewed=at(1e6)), 15, 19.4, id="also where they lie in the future"),
-        pytest.param(held_by("z", seconds=40), 40, 44.4, id="it counts as long as its holder has said"),
-        pytest.param(LeaseSpec(), 0, 0, id="an empty lease is nobody's"),
+        pytest.param(held_by("z", seconds=40), 40, 44.4, id="its own duration counts"),
+        pytest.param(LeaseSpec(), 0, 0, id="an empty lease has no holder"),
         pytest.param(held_by("a"), 0, 0, id="one's own lease from before is taken up"),
     ],
 )
-def test_a_lease_that_nobody_renews_is_taken_over(lease: LeaseSpec, earliest: float, latest: float) -> None:
+def test_a_lease_that_is_not_renewed_is_taken_over(lease: LeaseSpec, earliest: float, latest: float) -> None:
     async def life(store: MemoryStore) -> tuple[float, LeaseSpec]:
         put_lease(store, lease)
         candidate = Candidate(store, "a")
@@ -113,15 +113,15 @@ def test_a_lease_that_nobody_renews_is_taken_over(lease: LeaseSpec, earliest: fl
     assert taken.acquire_time == (LONG_AGO if own else at(when))
 
 
-def test_a_standby_asks_every_two_to_four_and_a_half_seconds() -> None:
+def test_a_standby_reads_the_lease_every_two_to_four_and_a_half_seconds() -> None:
     async def life(store: MemoryStore) -> list[float]:
         Candidate(store, "a")
         standby = Candidate(store, "b")
         await asyncio.sleep(200)
-        return [when for when, _ in standby.leases.asked]
+        return [when for when, _ in standby.leases.requests]
 
-    asked = live(life)
-    waits = [after - before for before, after in itertools.pairwise(asked[1:])]
+    times = live(life)
+    waits = [after - before for before, after in itertools.pairwise(times[1:])]
     assert min(waits) >= 2
     assert max(waits) <= 4.4
     assert len({round(wait, 3) for wait in waits}) > 10
@@ -130,7 +130,7 @@ def test_a_standby_asks_every_two_to_four_and_a_half_seconds() -> None:
 # Losing it
 
 
-async def _refused(verb: str) -> None:
+async def _rejected(verb: str) -> None:
     raise ServerError("etcdserver: leader changed", 500)
 
 
@@ -146,8 +146,8 @@ async def _never(verb: str) -> None:
 @pytest.mark.parametrize(
     ("trouble", "seconds", "lost"),
     [
-        pytest.param(_refused, 9, False, id="errors for less than the deadline are survived"),
-        pytest.param(_refused, 30, True, id="errors for longer are not"),
+        pytest.param(_rejected, 9, False, id="errors for less than the deadline are survived"),
+        pytest.param(_rejected, 30, True, id="errors for longer are not"),
         pytest.param(_hangs, 5, False, id="requests without an answer are given up and made again"),
         pytest.param(_never, 30, True, id="nor does a request that hangs keep the deadline from passing"),
     ],
@@ -169,8 +169,8 @@ def test_a_leader_that_cannot_renew_for_ten_seconds_is_none(
     assert lost_at is None if not lost else lost_at is not None and 16 <= lost_at <= 26
 
 
-def test_a_conflict_is_looked_into() -> None:
-    """Somebody wrote to the lease, a label perhaps: it is read again and renewed."""
+def test_after_a_conflict_the_lease_is_read_again() -> None:
+    """A write to the lease, of a label perhaps: it is read again and renewed."""
 
     async def life(store: MemoryStore) -> tuple[float | None, str | None, bool]:
         candidate = Candidate(store, "a")
@@ -199,7 +199,7 @@ def test_a_lease_that_was_deleted_is_made_again() -> None:
 
 @pytest.mark.parametrize("conflicts", [1, 5, None], ids=["once", "several times", "always"])
 def test_a_release_is_repeated_on_conflict(conflicts: int | None, caplog: pytest.LogCaptureFixture) -> None:
-    """Another client writes to the lease between our reading and our writing, until renewDeadline."""
+    """Another client writes to the lease between reading and writing, until renewDeadline."""
 
     async def life(store: MemoryStore) -> tuple[bool, str | None, float]:
         left = conflicts
@@ -257,16 +257,16 @@ def test_a_standby_that_stops_leaves_the_lease_alone() -> None:
         Candidate(store, "a")
         standby = Candidate(store, "b")
         await asyncio.sleep(5)
-        before = len(standby.leases.asked)
+        before = len(standby.leases.requests)
         await standby.stop()
-        return before, len(standby.leases.asked)
+        return before, len(standby.leases.requests)
 
     before, after = live(life)
     assert before == after > 0
 
 
-def test_who_lost_the_lease_does_not_take_it_from_the_new_leader() -> None:
-    """Upstream goes by what it saw last, and would."""
+def test_a_process_that_lost_the_lease_does_not_take_it_from_the_new_leader() -> None:
+    """Upstream compares with what it saw last, and would."""
 
     async def life(store: MemoryStore) -> str | None:
         late = Candidate(store, "a")
@@ -282,7 +282,7 @@ def test_who_lost_the_lease_does_not_take_it_from_the_new_leader() -> None:
 
 
 def test_a_renewal_that_was_given_up_and_comes_through_does_not_keep_the_lease() -> None:
-    """It was sent when the process was told to stop, and arrives between reading and giving back."""
+    """It was sent when the process was stopped, and arrives between reading and giving back."""
 
     async def life(store: MemoryStore) -> str | None:
         candidate = Candidate(store, "a")
@@ -304,7 +304,7 @@ def test_a_renewal_that_was_given_up_and_comes_through_does_not_keep_the_lease()
     assert live(life) == ""
 
 
-@pytest.mark.parametrize("trouble", [_refused, _never], ids=["is refused", "hangs"])
+@pytest.mark.parametrize("trouble", [_rejected, _never], ids=["is rejected", "hangs"])
 def test_a_release_that_does_not_work_ends_all_the_same(
     trouble: Callable[[str], Awaitable[None]], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -321,11 +321,11 @@ def test_a_release_that_does_not_work_ends_all_the_same(
     assert "cannot release lease kube-system/kube-scheduler" in caplog.text
 
 
-# Who may write (that nobody else does: http/test_leases.py)
+# Who may write (that no other process does: http/test_leases.py)
 
 
-def test_a_lease_counts_from_when_it_was_asked_for() -> None:
-    """Not from the answer: somebody else may have seen the lease before we heard that we have it."""
+def test_a_lease_counts_from_when_it_was_requested() -> None:
+    """Not from the response: another process may have seen the lease before the response arrived."""
 
     async def slowly(verb: str) -> None:
         await asyncio.sleep(4 if verb == "create, answered" else 0)
@@ -343,8 +343,8 @@ def test_a_lease_counts_from_when_it_was_asked_for() -> None:
     assert live(life) == (True, False)
 
 
-def test_who_finds_another_in_its_place_writes_no_more() -> None:
-    """Even before its own lease has run out, as where somebody edited the lease by hand."""
+def test_a_process_that_finds_another_leader_writes_no_more() -> None:
+    """Even before its own lease has run out, as when the lease was edited by hand."""
 
     async def life(store: MemoryStore) -> tuple[bool, str, float | None]:
         candidate = Candidate(store, "a")
@@ -363,7 +363,7 @@ def test_who_finds_another_in_its_place_writes_no_more() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_never_may_two_write(seed: int) -> None:
-    """Whatever is refused, lost or slow, and whoever dies: one at a time, and before long somebody."""
+    """Whatever is rejected, lost or slow, whichever process dies: one leader at a time, one before long."""
     rng = random.Random(seed)
 
     async def trouble(verb: str) -> None:
@@ -372,19 +372,19 @@ def test_never_may_two_write(seed: int) -> None:
             raise rng.choice((ServerError("500"), UnknownOutcomeError("lost"), ConflictError("409")))
 
     async def life(store: MemoryStore) -> tuple[int, int]:
-        everyone = [Candidate(store, f"c{number}", trouble) for number in range(3)]
+        candidates = [Candidate(store, f"c{number}", trouble) for number in range(3)]
         most = leaders = 0
         for second in range(1200):
             await asyncio.sleep(0.5)
-            writing = sum(candidate.election.may_write() for candidate in everyone)
+            writing = sum(candidate.election.may_write() for candidate in candidates)
             most, leaders = max(most, writing), leaders + writing
             if second % 100 == 99:
                 victim = rng.randrange(3)
-                await rng.choice((everyone[victim].kill, everyone[victim].stop))()
-                everyone[victim] = Candidate(store, f"c{victim}-{second}", trouble)
-            for index, candidate in enumerate(everyone):
+                await rng.choice((candidates[victim].kill, candidates[victim].stop))()
+                candidates[victim] = Candidate(store, f"c{victim}-{second}", trouble)
+            for index, candidate in enumerate(candidates):
                 if candidate.lost_at is not None:  # the process ended, and another is started
-                    everyone[index] = Candidate(store, f"c{index}-{second}", trouble)
+                    candidates[index] = Candidate(store, f"c{index}-{second}", trouble)
         return most, leaders
 
     most, leaders = live(life)
@@ -395,7 +395,7 @@ def test_never_may_two_write(seed: int) -> None:
 # What is seen of it
 
 
-def test_a_leader_that_does_not_notice_is_unhealthy() -> None:
+def test_a_leader_past_its_lease_is_unhealthy() -> None:
     async def life(store: MemoryStore) -> list[str | None]:
         loop = current_loop()
         election = LeaderElection(MemoryCluster(store), SETTINGS, "a", now=loop.wall_time, clock=loop.time)
@@ -414,7 +414,7 @@ def test_a_leader_that_does_not_notice_is_unhealthy() -> None:
     ]
 
 
-def test_the_gauge_says_who_leads() -> None:
+def test_the_gauge_shows_the_leader() -> None:
     async def life(store: MemoryStore) -> list[float]:
         loop, gauge = current_loop(), Gauge()
         gauge.set(7)
@@ -460,10 +460,12 @@ def test_the_same_trouble_is_reported_once(caplog: pytest.LogCaptureFixture) -> 
         pytest.param(ElectionSettings(15, 10, 0), "retryPeriod must be greater than zero", id="zero"),
     ],
 )
-def test_settings_with_which_nobody_could_lead_are_rejected(settings: ElectionSettings, problem: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_settings_under_which_no_process_could_lead_are_rejected(
+    settings: ElectionSettings, problem: str
+) -> None:
+    with pytest.raises(ConfigError) as rejected:
         LeaderElection(MemoryCluster(MemoryStore()), settings, "a")
-    assert str(refused.value) == f"couldn't create leader elector: {problem}"
+    assert str(rejected.value) == f"couldn't create leader elector: {problem}"
 
 
 def test_no_two_processes_are_the_same() -> None:

@@ -1,4 +1,4 @@
-"""What whoever reads the log is told to do, and that it is told once."""
+"""The remedies in the log, each logged once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from bayplan.errors import APIError, ForbiddenError, ServerError, UnauthorizedEr
         pytest.param(
             UnreachableError('Get "https://a/b": dial tcp a:443: connect: connection refused'),
             NOT_THERE,
-            id="nobody there",
+            id="no server",
         ),
         pytest.param(
             UnreachableError('Get "https://a/b": tls: failed to verify certificate: unknown authority'),
@@ -60,7 +60,7 @@ def test_what_to_do_about(error: APIError, advice: str) -> None:
 
 
 def test_each_cause_is_reported_when_it_comes_up(caplog: pytest.LogCaptureFixture) -> None:
-    """How long a watch was asked for is no cause."""
+    """The timeout of a watch is not part of the cause."""
     problems = OnceLogger(logging.getLogger("somewhere"))
     with caplog.at_level("INFO"):
         problems.resolved("fine")

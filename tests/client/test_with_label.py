@@ -1,4 +1,4 @@
-"""An informer knows its objects by label, once somebody has asked for the key, whatever happens to them."""
+"""An informer indexes its objects by label once the key was looked up, whatever happens to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bayplan.simulator.virtual_time import run_virtual
 from bayplan.testing.builders import make_pod
 
 
-class Nobody:
+class IgnoringHandler:
     def added(self, item: Pod) -> None: ...
     def updated(self, old: Pod, new: Pod) -> None: ...
     def deleted(self, item: Pod) -> None: ...
@@ -32,7 +32,7 @@ def random_pod(rng: random.Random, version: int) -> Pod:
 def test_the_index_is_what_a_search_would_find(seed: int) -> None:
     async def main() -> None:
         rng = random.Random(seed)
-        pods = Informer(MemoryCluster(MemoryStore()), Pod, Nobody())
+        pods = Informer(MemoryCluster(MemoryStore()), Pod, IgnoringHandler())
         for version in range(60):
             some = [random_pod(rng, version) for _ in range(rng.randint(0, 4))]
             if rng.random() < 0.3:

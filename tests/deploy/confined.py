@@ -4,7 +4,7 @@
 
 In namespaces of its own: every file system is read-only, the user is 65532 and not root, there are no
 capabilities and no way to gain any. The files of a service account are where a kubelet mounts them. Where the
-system does not allow this (user namespaces switched off), it exits with `UNAVAILABLE` and says why.
+system does not allow this (user namespaces switched off), it exits with `UNAVAILABLE` and the reason.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ except OSError:
 """
 
 
-def test_the_manifest_asks_for_it() -> None:
-    """What `confined.py` does is what the Deployment says."""
+def test_the_manifest_has_these_settings() -> None:
+    """`confined.py` does what the Deployment specifies."""
     spec = pod_spec(the("Deployment", SECOND))
     (container,) = spec["containers"]
     assert spec["securityContext"]["runAsNonRoot"] is True

@@ -110,8 +110,8 @@ def test_ports_are_those_that_are_served(kind: str, place: Path) -> None:
     (port,) = container(kind, place)["ports"]
     assert port["containerPort"] == flags(kind, place)["secure-port"]
     for probe in PROBES:
-        asked = container(kind, place)[probe]["httpGet"]
-        assert (asked["port"], asked["scheme"]) == (port["name"], "HTTPS")
+        probed = container(kind, place)[probe]["httpGet"]
+        assert (probed["port"], probed["scheme"]) == (port["name"], "HTTPS")
     if place is SECOND:
         (served,) = the("Service", SECOND)["spec"]["ports"]
         assert served["targetPort"] == port["name"]
@@ -121,11 +121,11 @@ def test_ports_are_those_that_are_served(kind: str, place: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "place"), RUNNING)
-def test_probes_may_ask_without_a_token(kind: str, place: Path) -> None:
+def test_probes_need_no_token(kind: str, place: Path) -> None:
     open_to_all = flags(kind, place)["authorization-always-allow-paths"]
-    asked = {container(kind, place)[probe]["httpGet"]["path"] for probe in PROBES}
-    assert asked == {"/livez", "/readyz"}
-    assert asked <= set(open_to_all)
+    paths = {container(kind, place)[probe]["httpGet"]["path"] for probe in PROBES}
+    assert paths == {"/livez", "/readyz"}
+    assert paths <= set(open_to_all)
 
 
 def test_the_replacement_has_the_flags_that_kubeadm_gives() -> None:
@@ -151,7 +151,7 @@ def test_pods_of_the_deployment_have_no_rights_on_their_node() -> None:
 
 
 def test_the_image_runs_a_scheduler_and_not_as_root() -> None:
-    """What its instructions say: building it takes a container engine."""
+    """Only its instructions: building it takes a container engine."""
     lines = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
     steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
     last = max(i for i, (word, _) in enumerate(steps) if word == "FROM")

@@ -1,4 +1,4 @@
-"""Roles and requests: the manifests grant what a scheduler asks for, all of it and nothing else."""
+"""Roles and requests: the manifests grant what a scheduler needs, all of it and nothing else."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from bayplan.testing.builders import (
     make_resource_slice,
     make_storage_class,
 )
-from tests.client.http.api_server import BREAK, ApiServer, Asked, refused
-from tests.client.http.clients import talk, until
+from tests.client.http.api_server import BREAK, ApiServer, ReceivedRequest, error_response
+from tests.client.http.clients import until, with_server
 
 from .manifests import OPTIONAL, SECOND, granted
 
@@ -64,15 +64,15 @@ UPSTREAM: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("authentication.k8s.io", ("tokenreviews",), ("create",)),
     ("authorization.k8s.io", ("subjectaccessreviews",), ("create",)),
 ]
-"""What `system:kube-scheduler` and `system:volume-scheduler` allow in v1.37, as far as it concerns us."""
+"""What `system:kube-scheduler` and `system:volume-scheduler` allow in v1.37, as far as bayplan needs it."""
 
 
-def test_the_manifests_grant_what_is_asked_for() -> None:
+def test_the_manifests_grant_what_is_needed() -> None:
     wanted = scheduling_permissions() | serving_permissions() | election_permissions("kube-system", LEASE)
     assert granted(SECOND) == wanted
 
 
-def test_the_optional_manifest_grants_what_coscheduling_asks_for() -> None:
+def test_the_optional_manifest_grants_what_coscheduling_needs() -> None:
     assert granted(OPTIONAL / "coscheduling-rbac.yaml") == watching_permissions(PodGroup)
     assert granted(OPTIONAL / "capacity-scheduling-rbac.yaml") == watching_permissions(ElasticQuota)
     assert granted(OPTIONAL / "node-resource-topology-rbac.yaml") == watching_permissions(
@@ -101,14 +101,16 @@ _PATH = re.compile(
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-def permission_for(asked: Asked) -> Permission | None:
-    """What a request needs; None for what everybody may (discovery)."""
-    found = _PATH.fullmatch(asked.path)
+def permission_for(received: ReceivedRequest) -> Permission | None:
+    """What a request needs; None for what every user may do (discovery)."""
+    found = _PATH.fullmatch(received.path)
     if found is None:
-        assert re.fullmatch(r"/apis/[^/]+/v[^/]+", asked.path), asked.path
+        assert re.fullmatch(r"/apis/[^/]+/v[^/]+", received.path), received.path
         return None
     resource = found["resource"] + (f"/{found['part']}" if found["part"] else "")
-    verb = _VERBS.get(asked.method) or ("watch" if asked.is_watch else "get" if found["name"] else "list")
+    verb = _VERBS.get(received.method) or (
+        "watch" if received.is_watch else "get" if found["name"] else "list"
+    )
     if resource != "leases":
         return Permission(found["group"] or "", resource, verb)
     name = "" if verb == "create" else found["name"]
@@ -116,7 +118,7 @@ def permission_for(asked: Asked) -> Permission | None:
 
 
 def life(*, streaming: bool) -> set[Permission]:
-    """What is asked for in a life with everything in it.
+    """The permissions that a life with everything in it needs.
 
     Pods are bound, rejected, preempting, with volumes and with devices; an answer is lost; a lease is held
     and released.
@@ -134,13 +136,13 @@ def life(*, streaming: bool) -> set[Permission]:
     store.bind(victim.name, victim.namespace, "n")
     answers: dict[str, str | web.StreamResponse] = {
         "/pods/important/binding": BREAK,
-        "/resourceclaims/gpu/status": refused(ConflictError("changed")),
-        "/pods/with-devices/binding": refused(APIError("no", code=422)),
+        "/resourceclaims/gpu/status": error_response(ConflictError("changed")),
+        "/pods/with-devices/binding": error_response(APIError("no", code=422)),
     }
     """To the first request of a path that ends so."""
 
-    async def lose(asked: Asked) -> str | web.StreamResponse | None:
-        ending = next((path for path in answers if asked.path.endswith(path)), "")
+    async def lose(received: ReceivedRequest) -> str | web.StreamResponse | None:
+        ending = next((path for path in answers if received.path.endswith(path)), "")
         return answers.pop(ending, None)
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> set[Permission]:
@@ -165,9 +167,11 @@ def life(*, streaming: bool) -> set[Permission]:
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-        return {permission for asked in server.asked if (permission := permission_for(asked)) is not None}
+        return {
+            permission for received in server.received if (permission := permission_for(received)) is not None
+        }
 
-    return talk(store, act, interfere=lose, streaming=streaming)
+    return with_server(store, act, interfere=lose, streaming=streaming)
 
 
 RARE = {
@@ -179,8 +183,8 @@ RARE = {
 """For events that are repeated (tests/client/http has them), and what the API server checks by itself."""
 
 
-def test_what_is_asked_for_is_what_is_listed() -> None:
-    """Neither is anything forgotten in the list, nor does it have what nobody asks for."""
-    asked = life(streaming=True) | life(streaming=False)
+def test_the_list_has_exactly_the_permissions_that_requests_need() -> None:
+    """Nothing is missing in the list, and it has nothing that no request needs."""
+    needed = life(streaming=True) | life(streaming=False)
     listed = scheduling_permissions() | election_permissions("kube-system", LEASE)
-    assert asked | RARE == listed
+    assert needed | RARE == listed

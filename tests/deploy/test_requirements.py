@@ -22,7 +22,7 @@ FILES = sorted((ROOT / "requirements").glob("*.txt"))
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_every_line_is_a_pin_or_a_hash(file: Path) -> None:
-    """No option, so no index: where packages come from is the business of who installs them."""
+    """No option, so no index: where packages come from is up to the user."""
     pin = r"[a-z0-9.-]+(\[[a-z0-9,-]+\])?==[^\s;]+( ; [^\\]+)? \\"
     lines = [line for line in file.read_text().splitlines() if line and not line.startswith("#")]
     assert [
@@ -31,7 +31,7 @@ def test_every_line_is_a_pin_or_a_hash(file: Path) -> None:
     assert sum("==" in line for line in lines) >= 5
 
 
-def test_everything_that_is_asked_for_is_pinned() -> None:
+def test_every_requirement_is_pinned() -> None:
     assert list(locked.problems()) == [], "run make lock"
 
 
@@ -90,14 +90,14 @@ FINE = package("fine", vulns=[])
         ),
     ],
 )
-def test_an_audit_says_what_it_could_not_audit(
+def test_an_audit_lists_what_it_could_not_audit(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     answer: list[dict[str, object]] | None,
     is_good: bool,
     printed: str,
 ) -> None:
-    """pip-audit itself ends with success when it knows nothing about any package."""
+    """pip-audit itself ends with success when it has no information about any package."""
     out = "" if answer is None else json.dumps({"dependencies": answer})
     done = subprocess.CompletedProcess([sys.executable], 1, out, "Traceback\nno route")
     monkeypatch.setattr("subprocess.run", lambda *_, **__: done)

@@ -31,11 +31,11 @@ ALONE = ("--leader-elect=false", "--secure-port=0")
 
 @dataclass
 class Run:
-    """A running scheduler, and what it has said so far."""
+    """A running scheduler, and its log so far."""
 
     process: asyncio.subprocess.Process
     lines: list[str] = field(default_factory=list)
-    _heard: asyncio.Event = field(default_factory=asyncio.Event)
+    _logged: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def log(self) -> str:
@@ -45,17 +45,17 @@ class Run:
         assert self.process.stderr is not None
         async for line in self.process.stderr:
             self.lines.append(line.decode().rstrip("\n"))
-            self._heard.set()
+            self._logged.set()
 
-    async def says(self, text: str) -> str:
+    async def wait_for_log(self, text: str) -> str:
         """Waits for a line with this text."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 for line in self.lines:
                     if text in line:
                         return line
-                self._heard.clear()
-                await self._heard.wait()
+                self._logged.clear()
+                await self._logged.wait()
 
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(number)
@@ -106,7 +106,7 @@ async def started(*flags: str) -> AsyncIterator[Run]:
 
 
 def play(act: Coroutine[Any, Any, T]) -> T:
-    """What comes of it, within the time that a test may take."""
+    """The result, within the time that a test may take."""
 
     async def main() -> T:
         async with asyncio.timeout(PATIENCE_SECONDS * 2):

@@ -1,4 +1,4 @@
-"""Flags as pflag reads them, and what is said of those that it cannot read."""
+"""Flags as pflag reads them, and the errors for those that it cannot read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READ = [
     pytest.param(["--config", "a.yaml"], "config", "a.yaml", id="a value after a space"),
     pytest.param(["--config", "--v"], "config", "--v", id="a value that looks like a flag"),
     pytest.param(["--config="], "config", "", id="an empty value"),
-    pytest.param(["--leader-elect"], "leader-elect", True, id="true where nothing is said"),
+    pytest.param(["--leader-elect"], "leader-elect", True, id="true without a value"),
     pytest.param(["--leader-elect=false"], "leader-elect", False, id="false"),
     pytest.param(["--leader-elect=0"], "leader-elect", False, id="0 is false"),
     pytest.param(["--leader_elect=F"], "leader-elect", False, id="underscores instead of dashes"),
@@ -37,13 +37,13 @@ READ = [
         ["--authorization-always-allow-paths=/x"],
         "authorization-always-allow-paths",
         ("/x",),
-        id="a list takes the place of its default",
+        id="a list replaces its default",
     ),
     pytest.param(
         ["--feature-gates=A=true,B=false", "--feature-gates=C=true"],
         "feature-gates",
         ("A=true,B=false", "C=true"),
-        id="gates as they stand",
+        id="gates in their order",
     ),
     pytest.param(["--bind-address=::"], "bind-address", "::", id="an IPv6 address"),
     pytest.param([], "secure-port", 10259, id="a default"),
@@ -58,7 +58,7 @@ def test_what_is_read(arguments: list[str], name: str, value: Any) -> None:
     assert (name in flags.given) == bool(arguments and arguments[0] != "--")
 
 
-REFUSED = [
+REJECTED = [
     pytest.param(["--foo"], "unknown flag: --foo", id="unknown"),
     pytest.param(["--foo=1"], "unknown flag: --foo", id="unknown with a value"),
     pytest.param(["-x"], "unknown shorthand flag: 'x' in -x", id="unknown letter"),
@@ -134,7 +134,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+@pytest.mark.parametrize(("arguments", "message"), REJECTED)
 def test_what_is_rejected(arguments: list[str], message: str) -> None:
     with pytest.raises(FlagError) as caught:
         parse(arguments, "x")

@@ -20,13 +20,13 @@ from bayplan.operating.endpoints import without
 from bayplan.operating.serving_flags import authorization_settings, serving_settings
 from bayplan.serving.settings import NamedCertificate
 from bayplan.testing.builders import make_node, make_pod
-from tests.client.http.api_server import ApiServer, Asked
+from tests.client.http.api_server import ApiServer, ReceivedRequest
 from tests.deploy.manifests import REPLACE, SECOND, pod_spec, the
 
 from .running import Run, bound, play, scheduling, until
 
 OPEN = "--authorization-always-allow-paths=/*"
-"""No question who asks: tests/serving has those."""
+"""Without authentication, which tests/serving has."""
 
 Get = Callable[..., Awaitable[tuple[int, str]]]
 
@@ -45,10 +45,10 @@ def cluster() -> MemoryStore:
     return store
 
 
-def ask(
+def with_scheduler(
     tmp_path: Path, act: Callable[[Get, Run, MemoryStore], Awaitable[Any]], *flags: str, server: Any = None
 ) -> Any:
-    """What comes of asking a scheduler over HTTPS."""
+    """The result of a function that gets a client of a running scheduler."""
     store = cluster()
     port = free_port()
 
@@ -66,7 +66,7 @@ def ask(
                 async with session.request(method, path, ssl=trusting, **more) as answer:
                     return answer.status, await answer.text()
 
-            await run.says(f"Serving securely on 127.0.0.1:{port}")
+            await run.wait_for_log(f"Serving securely on 127.0.0.1:{port}")
             return await act(get, run, store)
 
     return play(main())
@@ -80,7 +80,7 @@ def test_everything_is_there(tmp_path: Path) -> None:
         return {path: await get(path) for path in paths}
 
     flags = ("--leader-elect-resource-name=mine", "-v=3", OPEN, "--disabled-metrics=process_open_fds")
-    answers = ask(tmp_path, act, *flags)
+    answers = with_scheduler(tmp_path, act, *flags)
     assert {path: status for path, (status, _) in answers.items() if status != 200} == {"/no": 404}
     ready = ["[+]leaderElection ok", "[+]shutdown ok", "[+]sched-handler-sync ok", "readyz check passed"]
     assert answers["/readyz?verbose"][1].splitlines() == ready
@@ -100,7 +100,7 @@ def test_everything_is_there(tmp_path: Path) -> None:
     assert "leader-elect-resource-name=mine" in answers["/flagz"][1]
 
 
-def test_where_a_pod_stands_in_the_queue(tmp_path: Path) -> None:
+def test_the_position_of_a_pod_in_the_queue(tmp_path: Path) -> None:
     async def act(get: Get, run: Run, store: MemoryStore) -> list[tuple[int, str]]:
         store.create(make_pod("huge", requests={"cpu": "1000"}))
         while "NodeResourcesFit" not in (await get("/queue?pod=default/huge"))[1]:
@@ -108,7 +108,7 @@ def test_where_a_pod_stands_in_the_queue(tmp_path: Path) -> None:
         paths = ("/queue?pod=default/huge", "/queue?pod=default/none", "/queue", "/queue?pod=a/b/c")
         return [await get(path) for path in paths]
 
-    huge, absent, *wrong = ask(tmp_path, act, "--leader-elect=false", OPEN)
+    huge, absent, *wrong = with_scheduler(tmp_path, act, "--leader-elect=false", OPEN)
     found = json.loads(huge[1])
     assert found.pop("secondsSinceLastAttempt") >= 0
     assert found == {
@@ -121,21 +121,21 @@ def test_where_a_pod_stands_in_the_queue(tmp_path: Path) -> None:
     assert wrong == [(400, "pass ?pod=NAMESPACE/NAME\n")] * 2
 
 
-def test_nobody_sees_the_queue_unasked(tmp_path: Path) -> None:
-    """Names of pods are no public knowledge."""
+def test_the_queue_is_only_for_authorized_users(tmp_path: Path) -> None:
+    """Names of pods are not public."""
 
     async def act(get: Get, run: Run, store: MemoryStore) -> int:
         return (await get("/queue?pod=default/p"))[0]
 
-    assert ask(tmp_path, act, "--leader-elect=false") == 403
+    assert with_scheduler(tmp_path, act, "--leader-elect=false") == 403
 
 
 def test_it_is_ready_when_everything_is_known_and_alive_before(tmp_path: Path) -> None:
     """A probe sees a start that takes long, and so does not end it."""
     known = False
 
-    async def slowly(asked: Asked) -> None:
-        while asked.path == "/api/v1/nodes" and not known:
+    async def slowly(received: ReceivedRequest) -> None:
+        while received.path == "/api/v1/nodes" and not known:
             await asyncio.sleep(0.01)
 
     async def act(get: Get, run: Run, store: MemoryStore) -> list[tuple[int, str]]:
@@ -147,7 +147,7 @@ def test_it_is_ready_when_everything_is_known_and_alive_before(tmp_path: Path) -
         return answers
 
     server = ApiServer(cluster(), interfere=slowly)
-    alive, ready, healthy = ask(tmp_path, act, "--leader-elect=false", server=server)
+    alive, ready, healthy = with_scheduler(tmp_path, act, "--leader-elect=false", server=server)
     assert alive == (200, "ok")
     assert ready == (
         500,
@@ -161,17 +161,17 @@ def test_verbosity_changes_while_it_runs(tmp_path: Path) -> None:
         await until(lambda: "p" in bound(store), run)
         answer = await get("/debug/flags/v", "PUT", data=b"2")
         store.create(make_pod("q"))
-        await run.says('"Event occurred" object="default/q"')
+        await run.wait_for_log('"Event occurred" object="default/q"')
         return answer
 
-    assert ask(tmp_path, act, OPEN) == (200, "successfully set klog.logging.verbosity to 2\n")
+    assert with_scheduler(tmp_path, act, OPEN) == (200, "successfully set klog.logging.verbosity to 2\n")
 
 
-def test_who_is_not_known_sees_probes_only(tmp_path: Path) -> None:
+def test_anonymous_users_see_probes_only(tmp_path: Path) -> None:
     async def act(get: Get, run: Run, store: MemoryStore) -> list[int]:
         return [(await get(path))[0] for path in ("/livez", "/metrics", "/configz", "/debug/flags/v")]
 
-    assert ask(tmp_path, act) == [200, 403, 403, 403]
+    assert with_scheduler(tmp_path, act) == [200, 403, 403, 403]
 
 
 def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_probes_of_the_manifests_are_answered(tmp_path: Path, kind: str, place: 
         return {await get(path) for path in probes}
 
     assert len(probes) == 3
-    assert ask(tmp_path, act) == {(200, "ok")}
+    assert with_scheduler(tmp_path, act) == {(200, "ok")}
 
 
 def test_flags_reach_the_server() -> None:

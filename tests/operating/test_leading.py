@@ -12,7 +12,7 @@ from bayplan.api.lease import Lease
 from bayplan.errors import NotFoundError, ServerError
 from bayplan.memory_api.cluster import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
-from tests.client.http.api_server import ApiServer, Asked, refused, serving
+from tests.client.http.api_server import ApiServer, ReceivedRequest, error_response, serving
 
 from .running import bound, kubeconfig, play, scheduling, started, until
 
@@ -32,7 +32,7 @@ def cluster() -> MemoryStore:
 
 
 def holder(store: MemoryStore, name: str = "kube-scheduler") -> str | None:
-    """Who holds the lease; None if there is none."""
+    """The holder of the lease; None if there is none."""
     try:
         return store.get(Lease, name, "kube-system").spec.holder_identity
     except NotFoundError:
@@ -50,7 +50,7 @@ def test_a_standby_takes_over_from_a_leader_that_was_stopped(tmp_path: Path) -> 
             leading = holder(store)
             config = kubeconfig(tmp_path, server.access.server)
             async with started(f"--kubeconfig={config}", *QUICK) as standby:
-                await standby.says(f"standing by: {leading} is the leader")
+                await standby.wait_for_log(f"standing by: {leading} is the leader")
                 leader.signal()
                 first = await leader.end()
                 await until(lambda: holder(store) not in (leading, ""), standby)
@@ -73,7 +73,7 @@ def test_a_standby_that_is_stopped_leaves_the_lease_alone(tmp_path: Path) -> Non
             leading = holder(store)
             config = kubeconfig(tmp_path, server.access.server)
             async with started(f"--kubeconfig={config}", *QUICK) as standby:
-                await standby.says("standing by")
+                await standby.wait_for_log("standing by")
                 standby.signal()
                 status = await standby.end()
             assert holder(store) == leading
@@ -83,16 +83,18 @@ def test_a_standby_that_is_stopped_leaves_the_lease_alone(tmp_path: Path) -> Non
 
 
 def test_a_leader_that_cannot_renew_ends(tmp_path: Path) -> None:
-    """With status 1 and kube-scheduler's word for it, and without another write."""
+    """With status 1 and kube-scheduler's message, and without another write."""
     store = cluster()
 
     async def main() -> tuple[int, str]:
         broken = False
 
-        async def refuse(asked: Asked) -> object:
-            return refused(ServerError("etcd is away")) if broken and "/leases" in asked.path else None
+        async def reject(received: ReceivedRequest) -> object:
+            return (
+                error_response(ServerError("etcd is away")) if broken and "/leases" in received.path else None
+            )
 
-        server = ApiServer(store, interfere=refuse)  # type: ignore[arg-type]  # what refused() makes
+        server = ApiServer(store, interfere=reject)  # type: ignore[arg-type]  # what error_response() makes
         async with scheduling(server, tmp_path, *QUICK) as run:
             await until(lambda: "first" in bound(store), run)
             broken = True
@@ -104,8 +106,8 @@ def test_a_leader_that_cannot_renew_ends(tmp_path: Path) -> None:
     assert last.endswith('"Leaderelection lost"')
 
 
-def test_a_leader_that_was_paused_and_wakes_up_late_writes_nothing_any_more(tmp_path: Path) -> None:
-    """Pods have come meanwhile, and another leads: it sees both at once, and its own clock tells it first."""
+def test_a_leader_that_was_paused_for_too_long_writes_nothing_any_more(tmp_path: Path) -> None:
+    """Meanwhile pods were created and another process leads: it sees both at once, its clock comes first."""
     store = cluster()
     server = ApiServer(store)
     quicker = ("--leader-elect-lease-duration=1s", "--leader-elect-renew-deadline=600ms")
@@ -120,18 +122,20 @@ def test_a_leader_that_was_paused_and_wakes_up_late_writes_nothing_any_more(tmp_
             store.update(replace(lease, spec=other))
             for number in range(20):
                 store.create(make_pod(f"late-{number}"))
-            before = len(server.asked)
+            before = len(server.received)
             run.signal(signal.SIGCONT)
             status = await run.end()
-            return status, [asked.path for asked in server.asked[before:] if asked.method != "GET"]
+            return status, [
+                received.path for received in server.received[before:] if received.method != "GET"
+            ]
 
     status, written = play(main())
-    # One renewal may try its luck with the version that it knows, and loses.
+    # One renewal may be tried with the version that it has, and fails.
     assert [path for path in written if "/leases" not in path] == []
     assert (status, bound(store), holder(store)) == (1, {"first": "n"}, "other")
 
 
-def test_a_leader_may_delay_to_look_at_the_cluster(tmp_path: Path) -> None:
+def test_a_leader_may_delay_reading_the_cluster(tmp_path: Path) -> None:
     """delayCacheUntilActive: nothing is listed before there is a lease."""
     store = cluster()
     config = tmp_path / "config.yaml"
@@ -148,9 +152,9 @@ def test_a_leader_may_delay_to_look_at_the_cluster(tmp_path: Path) -> None:
             )
             async with started(f"--config={config}", *QUICK) as run:
                 await until(lambda: "first" in bound(store), run)
-        return [asked.path for asked in server.asked]
+        return [received.path for received in server.received]
 
-    first, *asked = play(main())
+    first, *paths = play(main())
     assert first == "/version"
-    assert "/leases" in asked[0]
-    assert asked.index("/api/v1/nodes") > 0
+    assert "/leases" in paths[0]
+    assert paths.index("/api/v1/nodes") > 0

@@ -1,4 +1,4 @@
-"""Logs: what is told at which verbosity, and how it looks."""
+"""Logs: what is logged at which verbosity, and its format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger("bayplan.somewhere")
 
 
 def everything() -> None:
-    """Says something at every level."""
+    """Logs a message at every level."""
     _log.error("error")
     _log.warning("warning")
     _log.info("info")
@@ -25,16 +25,16 @@ def everything() -> None:
     _log.log(verbosity(9), "nine")
 
 
-def told(settings: LogSettings) -> list[str]:
-    """The messages that are told."""
+def logged(settings: LogSettings) -> list[str]:
+    """The messages that are logged."""
     stream = io.StringIO()
     configure(settings, stream)
     everything()
     return [line.rpartition(" ")[2] for line in stream.getvalue().splitlines()]
 
 
-TOLD = [
-    pytest.param(LogSettings(), ["error", "warning", "info"], id="0 is what everybody should know"),
+LOGGED = [
+    pytest.param(LogSettings(), ["error", "warning", "info"], id="0 is what every user should see"),
     pytest.param(LogSettings(verbosity=2), ["error", "warning", "info", "two"], id="2"),
     pytest.param(
         LogSettings(verbosity=4),
@@ -60,9 +60,9 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "messages"), TOLD)
+@pytest.mark.parametrize(("settings", "messages"), LOGGED)
 def test_what_is_reported(settings: LogSettings, messages: list[str]) -> None:
-    assert told(settings) == messages
+    assert logged(settings) == messages
 
 
 def test_a_rule_for_one_file_costs_the_others_nothing() -> None:
@@ -128,12 +128,12 @@ def object_of(act: object) -> dict[str, object]:
 
 def test_a_line_of_json() -> None:
     """ts is in milliseconds; an error has err and no v."""
-    told = object_of(lambda: log(_log, verbosity(2), "it is", pod="a/b"))
-    assert {key: told[key] for key in ("msg", "v", "pod")} == {"msg": "it is", "v": 2, "pod": "a/b"}
-    assert re.fullmatch(r"operating/test_logs\.py:\d+", str(told["caller"]))
-    assert float(str(told["ts"])) > 1e12
-    failed = object_of(lambda: log(_log, logging.ERROR, "command failed", err=OSError("why")))
-    assert failed["err"] == "why"
+    logged = object_of(lambda: log(_log, verbosity(2), "it is", pod="a/b"))
+    assert {key: logged[key] for key in ("msg", "v", "pod")} == {"msg": "it is", "v": 2, "pod": "a/b"}
+    assert re.fullmatch(r"operating/test_logs\.py:\d+", str(logged["caller"]))
+    assert float(str(logged["ts"])) > 1e12
+    failed = object_of(lambda: log(_log, logging.ERROR, "command failed", err=OSError("reason")))
+    assert failed["err"] == "reason"
     assert "v" not in failed
 
 

@@ -14,7 +14,7 @@ from bayplan.api.kinds import KINDS
 from bayplan.errors import APIError
 from bayplan.memory_api.cluster import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
-from tests.client.http.api_server import ApiServer, Asked, refused, serving
+from tests.client.http.api_server import ApiServer, ReceivedRequest, error_response, serving
 
 from .running import ALONE, SECRET, bound, kubeconfig, play, scheduling, started, until
 
@@ -32,7 +32,7 @@ def cluster(pods: int = 1) -> MemoryStore:
 
 
 def test_it_schedules_and_reports(tmp_path: Path) -> None:
-    """Pods get their node, and an event says so; the token is shown to the server and to nobody else."""
+    """Pods get their node, and an event reports it; the token is sent to the server and to no other."""
     store = cluster(20)
     server = ApiServer(store)
 
@@ -47,12 +47,12 @@ def test_it_schedules_and_reports(tmp_path: Path) -> None:
     assert "Successfully assigned default/p0 to n" in notes(store)
     assert '"Event occurred" object="default/p0" type="Normal" reason="Scheduled"' in log
     assert '"Starting Kubernetes Scheduler" version="v1.3' in log
-    assert {asked.headers["Authorization"] for asked in server.asked} == {f"Bearer {SECRET}"}
+    assert {received.headers["Authorization"] for received in server.received} == {f"Bearer {SECRET}"}
     assert SECRET not in log
 
 
 def test_every_line_of_a_json_log_is_an_object(tmp_path: Path) -> None:
-    """From the first word to the last, errors and what is said about single pods included."""
+    """From the first line to the last, errors and messages about single pods included."""
     store = cluster()
 
     async def main() -> list[str]:
@@ -77,15 +77,15 @@ def test_a_signal_lets_bindings_under_way_finish(tmp_path: Path, number: signal.
     async def main() -> tuple[int, str]:
         under_way, go_on = asyncio.Event(), asyncio.Event()
 
-        async def slowly(asked: Asked) -> None:
-            if asked.path.endswith("/binding"):
+        async def slowly(received: ReceivedRequest) -> None:
+            if received.path.endswith("/binding"):
                 under_way.set()
                 await go_on.wait()
 
         async with scheduling(ApiServer(store, interfere=slowly), tmp_path, *ALONE) as run:
             await under_way.wait()
             run.signal(number)
-            await run.says("Received a signal to stop")
+            await run.wait_for_log("Received a signal to stop")
             store.create(make_pod("too-late"))
             go_on.set()
             return await run.end(), run.log
@@ -98,14 +98,14 @@ def test_a_signal_lets_bindings_under_way_finish(tmp_path: Path, number: signal.
 
 
 def test_a_signal_does_not_wait_for_an_extender(tmp_path: Path) -> None:
-    """Nothing has come of a decision that still waits for an answer."""
+    """A decision that still waits for a response had no effect."""
     store = cluster()
 
     async def main() -> int:
-        asked_for = asyncio.Event()
+        requested = asyncio.Event()
 
         async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            asked_for.set()
+            requested.set()
             await reader.read()
             writer.close()
 
@@ -121,7 +121,7 @@ def test_a_signal_does_not_wait_for_an_extender(tmp_path: Path) -> None:
                 f'extenders: [{{urlPrefix: "http://127.0.0.1:{port}", filterVerb: f, httpTimeout: 1h}}]\n'
             )
             async with started(f"--config={config}", "--secure-port=0") as run:
-                await asked_for.wait()
+                await requested.wait()
                 run.signal()
                 return await run.end()
 
@@ -133,15 +133,15 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     async def main() -> int:
         under_way = asyncio.Event()
 
-        async def never(asked: Asked) -> None:
-            if asked.path.endswith("/binding"):
+        async def never(received: ReceivedRequest) -> None:
+            if received.path.endswith("/binding"):
                 under_way.set()
                 await asyncio.Event().wait()
 
         async with scheduling(ApiServer(cluster(), interfere=never), tmp_path, *ALONE) as run:
             await under_way.wait()
             run.signal()
-            await run.says("Received a signal to stop")
+            await run.wait_for_log("Received a signal to stop")
             assert run.process.returncode is None
             run.signal()
             return await run.end()
@@ -151,21 +151,21 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
 
 def test_a_signal_while_nothing_is_known_yet_ends_it(tmp_path: Path) -> None:
     async def main() -> int:
-        asked_for = asyncio.Event()
+        requested = asyncio.Event()
 
-        async def never(asked: Asked) -> None:
-            asked_for.set()
+        async def never(received: ReceivedRequest) -> None:
+            requested.set()
             await asyncio.sleep(60)
 
         async with scheduling(ApiServer(cluster(), interfere=never), tmp_path, *ALONE) as run:
-            await asked_for.wait()
+            await requested.wait()
             run.signal()
             return await run.end()
 
     assert play(main()) == 1
 
 
-def test_a_signal_has_it_tell_what_it_believes(tmp_path: Path) -> None:
+def test_a_signal_logs_a_dump_of_cache_and_queue(tmp_path: Path) -> None:
     store = cluster()
     store.create(make_pod("huge", requests={"cpu": "900"}))
 
@@ -173,7 +173,7 @@ def test_a_signal_has_it_tell_what_it_believes(tmp_path: Path) -> None:
         async with scheduling(ApiServer(store), tmp_path, *ALONE) as run:
             await until(lambda: len(notes(store)) == 2, run)
             run.signal(signal.SIGUSR2)
-            await run.says("Dump of scheduling queue")
+            await run.wait_for_log("Dump of scheduling queue")
             return run.log
 
     log = play(main())
@@ -183,7 +183,7 @@ def test_a_signal_has_it_tell_what_it_believes(tmp_path: Path) -> None:
 
 
 def test_a_custom_kind_that_is_not_installed_does_not_delay_others(tmp_path: Path) -> None:
-    """Coscheduling wants PodGroups; without their definition there are none."""
+    """Coscheduling watches PodGroups; without their definition there are none."""
     store = cluster()
     served = KINDS.names - {"PodGroup"}
 
@@ -191,12 +191,12 @@ def test_a_custom_kind_that_is_not_installed_does_not_delay_others(tmp_path: Pat
         plugin = "--plugin=bayplan.plugins.coscheduling:Coscheduling"
         async with scheduling(ApiServer(store, served=served), tmp_path, *ALONE, plugin) as run:
             await until(lambda: "p0" in bound(store), run)
-            return await run.says("the API server does not serve PodGroup, continuing without it")
+            return await run.wait_for_log("the API server does not serve PodGroup, continuing without it")
 
     assert "does not serve podgroups of scheduling.x-k8s.io/v1alpha1" in play(main())
 
 
-REFUSALS = [
+REJECTIONS = [
     pytest.param(
         APIError("Unauthorized", code=401),
         "cannot list or watch Pod, trying again: Unauthorized",
@@ -218,23 +218,23 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("error", "told"), REFUSALS)
+@pytest.mark.parametrize(("error", "message"), REJECTIONS)
 def test_what_the_server_rejects_is_reported_and_tried_again(
-    tmp_path: Path, error: APIError, told: str
+    tmp_path: Path, error: APIError, message: str
 ) -> None:
     store = cluster()
 
     async def main() -> str:
-        refusing = True
+        rejecting = True
 
-        async def refuse(asked: Asked) -> object:
-            return refused(error) if refusing and asked.path.endswith("/api/v1/pods") else None
+        async def reject(received: ReceivedRequest) -> object:
+            return error_response(error) if rejecting and received.path.endswith("/api/v1/pods") else None
 
-        server = ApiServer(store, interfere=refuse)  # type: ignore[arg-type]  # what refused() makes
+        server = ApiServer(store, interfere=reject)  # type: ignore[arg-type]  # what error_response() makes
         async with scheduling(server, tmp_path, *ALONE) as run:
-            line = await run.says(told)
+            line = await run.wait_for_log(message)
             assert bound(store) == {}
-            refusing = False
+            rejecting = False
             await until(lambda: "p0" in bound(store), run)
             return line
 
@@ -251,7 +251,7 @@ def test_what_the_server_rejects_is_reported_and_tried_again(
 def test_a_server_that_cannot_be_reached_is_reported_and_tried_again(flags: list[str], message: str) -> None:
     async def main() -> str:
         async with started("--master=http://127.0.0.1:1", *ALONE, *flags) as run:
-            line = await run.says(message)
+            line = await run.wait_for_log(message)
             assert run.process.returncode is None
             return line
 

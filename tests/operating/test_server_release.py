@@ -64,7 +64,7 @@ def test_a_server_that_is_not_there_yet_is_waited_for(monkeypatch: pytest.Monkey
     assert list(left) == []
 
 
-def test_a_server_that_does_not_tell_its_version(
+def test_a_server_without_a_version(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer_with(monkeypatch, ForbiddenError("no"))

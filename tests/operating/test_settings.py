@@ -1,4 +1,4 @@
-"""Flags and configuration file together: which of them counts, and what is said where they are wrong."""
+"""Flags and configuration file together: which of them counts, and the errors where they are wrong."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ WRONG: list[Any] = [
         [],
         "invalid configuration: no configuration has been provided, "
         "try setting KUBERNETES_MASTER environment variable",
-        id="nothing to go by",
+        id="no version",
     ),
     pytest.param(
         None, ["--kubeconfig=nowhere"], "stat nowhere: no such file or directory", id="no such kubeconfig"
@@ -222,7 +222,7 @@ WRONG: list[Any] = [
         CONNECTED,
         ["--leader-elect-resource-name="],
         "leaderElection.resourceName: Required value",
-        id="a flag that takes something away",
+        id="a flag that removes something",
     ),
     pytest.param(
         None,
@@ -384,7 +384,7 @@ def test_keys_of_extenders_are_not_logged(
 
 
 @pytest.mark.parametrize(
-    ("gates", "told"),
+    ("gates", "warns"),
     [
         pytest.param("SchedulerAsyncPreemption=false", True, id="what is always on here"),
         pytest.param("SchedulerPopFromBackoffQ=false", False, id="what can be turned off"),
@@ -392,13 +392,13 @@ def test_keys_of_extenders_are_not_logged(
     ],
 )
 def test_a_gate_that_makes_no_difference_is_reported(
-    settings: Callable[..., Settings], gates: str, told: bool, capsys: pytest.CaptureFixture[str]
+    settings: Callable[..., Settings], gates: str, warns: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings(CONNECTED)
     flags = ["--config=config.yaml", "--write-config-to=whole.yaml", f"--feature-gates={gates}"]
     assert main(["run", *flags]) == 0
     warning = 'feature gate off has no effect here" gate="SchedulerAsyncPreemption"'
-    assert (warning in capsys.readouterr().err) == told
+    assert (warning in capsys.readouterr().err) == warns
 
 
 def test_a_configuration_is_written_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def test_the_unusual_is_left_to_the_reader_of_files(data: bytes) -> None:
     assert decode_listing(data) is None
 
 
-def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
+def test_errors_name_what_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "dump.json"
     file.write_bytes(listing(PODS[0], pod("bad", overhead={"cpu": "much"})))
     with pytest.raises(InputError, match=r"dump\.json.*shop/bad.*overhead"):

@@ -11,24 +11,24 @@ from bayplan.errors import ForbiddenError
 from bayplan.memory_api.cluster import MemoryStore
 from bayplan.sources.live import Listing, list_cluster_async
 from bayplan.testing.builders import make_node, make_pod
-from tests.client.http.api_server import ApiServer, Asked, json_response, refused
-from tests.client.http.clients import talk
+from tests.client.http.api_server import ApiServer, ReceivedRequest, error_response, json_response
+from tests.client.http.clients import with_server
 from tests.deploy.manifests import OPTIONAL, granted
 from tests.deploy.test_permissions import permission_for
 
 
-def listed(store: MemoryStore, forbidden: str = "") -> tuple[Listing, list[Asked]]:
-    async def answer(asked: Asked) -> str | web.StreamResponse | None:
-        if asked.path == "/version":
+def listed(store: MemoryStore, forbidden: str = "") -> tuple[Listing, list[ReceivedRequest]]:
+    async def answer(received: ReceivedRequest) -> str | web.StreamResponse | None:
+        if received.path == "/version":
             return json_response({"gitVersion": "v1.36.2", "major": "1", "minor": "36"})
-        if forbidden and asked.path.endswith(forbidden):
-            return refused(ForbiddenError("not you", code=403))
+        if forbidden and received.path.endswith(forbidden):
+            return error_response(ForbiddenError("not you", code=403))
         return None
 
-    async def act(server: ApiServer, cluster: KubernetesCluster) -> tuple[Listing, list[Asked]]:
-        return await list_cluster_async(server.access), list(server.asked)
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> tuple[Listing, list[ReceivedRequest]]:
+        return await list_cluster_async(server.access), list(server.received)
 
-    return talk(store, act, interfere=answer)
+    return with_server(store, act, interfere=answer)
 
 
 def store() -> MemoryStore:
@@ -38,14 +38,14 @@ def store() -> MemoryStore:
     return made
 
 
-def test_everything_is_listed_and_nothing_else_is_asked() -> None:
-    found, asked = listed(store())
+def test_everything_is_listed_and_nothing_else_is_requested() -> None:
+    found, received = listed(store())
     assert {item.key for item in found.objects} == {"n", "default/p"}
     assert found.server_version == "v1.36.2"
     assert {"Pod", "Node", "PodDisruptionBudget", "PriorityClass", "PodGroup"} <= found.listed
     assert found.warnings == ()
-    requests = [one for one in asked if one.path != "/version"]
-    assert {one.method for one in asked} == {"GET"}
+    requests = [one for one in received if one.path != "/version"]
+    assert {one.method for one in received} == {"GET"}
     assert {permission_for(one) for one in requests} == granted(OPTIONAL / "reader.yaml")
 
 
@@ -57,6 +57,6 @@ def test_a_kind_that_may_not_be_listed() -> None:
     assert warning.message.startswith("poddisruptionbudgets cannot be listed (")
 
 
-def test_nothing_goes_without_pods() -> None:
+def test_listing_fails_where_pods_are_forbidden() -> None:
     with pytest.raises(ForbiddenError):
         listed(store(), "/pods")

@@ -1,4 +1,4 @@
-"""A cluster from files or from an API server becomes one value that says how complete it is."""
+"""A cluster from files or from an API server becomes one value with its missing parts."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def test_plugins_and_extenders_that_are_not_there(tmp_path: Path) -> None:
     config = write(
         tmp_path / "config.yaml",
         f"{CONFIG}extenders:\n- {{urlPrefix: 'https://a.example', filterVerb: f}}\n"
-        "profiles:\n- schedulerName: mine\n  plugins:\n    score: {enabled: [{name: Theirs, weight: 5}]}\n"
-        "    multiPoint: {enabled: [{name: Elsewhere}]}\n  pluginConfig:\n  - {name: Theirs, args: {a: 1}}\n",
+        "profiles:\n- schedulerName: mine\n  plugins:\n    score: {enabled: [{name: Custom, weight: 5}]}\n"
+        "    multiPoint: {enabled: [{name: Elsewhere}]}\n  pluginConfig:\n  - {name: Custom, args: {a: 1}}\n",
     )
     loaded = load_cluster(SourceOptions((write(tmp_path / "n.json", NODE),), config_file=config))
     assert [(one.reason, one.object) for one in loaded.warnings] == [
-        (Reason.ABSENT_PLUGIN, "Theirs"),
+        (Reason.ABSENT_PLUGIN, "Custom"),
         (Reason.ABSENT_PLUGIN, "Elsewhere"),
         (Reason.NOT_RUN, "https://a.example"),
     ]

@@ -125,13 +125,13 @@ OF_TEAM = PodAffinityTerm(
             make_pod(owner=OWNED, spread=[make_spread("zone", {"app": "web"})]),
             [],
             [],
-            id="an owner that does not matter: the pod says how to spread",
+            id="an owner that does not matter: the pod has its own constraints",
         ),
         pytest.param(
             make_pod(cpu="4", priority=10),
             [make_pod("old", cpu="4", node="n")],
             ["the dump has no poddisruptionbudgets: preemption victims are chosen as if none were protected"],
-            id="budgets, where somebody would be evicted",
+            id="budgets, where a pod would be evicted",
         ),
         pytest.param(
             make_pod(cpu="4", priority=10),
@@ -158,21 +158,21 @@ OF_TEAM = PodAffinityTerm(
             ],
             id="the plugin that keeps a group together",
         ),
-        pytest.param(make_pod(cpu="64"), [], [], id="budgets do not matter where nobody can be evicted"),
+        pytest.param(make_pod(cpu="64"), [], [], id="budgets do not matter where no pod can be evicted"),
     ],
 )
 def test_what_is_missing(pod: Pod, objects: list[Object], expected: list[str]) -> None:
     assert messages(pod, *objects) == expected
 
 
-def test_permit_is_not_asked() -> None:
+def test_permit_is_not_run() -> None:
     assert messages(make_pod(), plugins=(Holds,)) == [
         "Permit plugins are not run: Holds may delay or reject the pod after a node was found"
     ]
 
 
 def test_kinds_that_were_listed_are_complete() -> None:
-    """A snapshot or an API server says that an object does not exist: that is a fact and no warning."""
+    """A snapshot or an API server has no such object: that is a fact and no warning."""
     pod = make_pod(claims=["data"], owner=OWNED, affinity=make_pod_affinity(required=[OF_TEAM]))
     core = SchedulingCore()
     profile = core.frameworks["default-scheduler"].profile

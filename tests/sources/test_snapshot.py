@@ -84,7 +84,7 @@ def test_two_snapshots_of_one_cluster(tmp_path: Path) -> None:
         read_cluster(files)
 
 
-def test_warnings_of_a_redacted_snapshot_name_nobody() -> None:
+def test_warnings_of_a_redacted_snapshot_contain_no_names() -> None:
     warnings = (
         Warning('pods is forbidden: User "alice"', reason=Reason.MISSING_KIND, object="csinodes"),
         Warning("Node secret cannot be read", reason=Reason.UNREADABLE_OBJECT, object="Node secret"),
@@ -117,7 +117,7 @@ def snapshot(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[in
     return status, captured.out + captured.err
 
 
-def test_the_command_never_overwrites_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_overwrites_only_with_a_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, target = write(tmp_path / "s.json", OBJECTS), tmp_path / "t.json.gz"
     assert snapshot(capsys, "-f", source, "--to", target) == (
         0,

@@ -1,1 +1,1 @@
-"""The client over real sockets, against an API server that is small but means it (`api_server.py`)."""
+"""The client over real sockets, against a small API server (`api_server.py`)."""

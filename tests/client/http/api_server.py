@@ -1,7 +1,7 @@
 """A small API server over HTTP: a `MemoryStore` behind the paths, bodies and answers of the real one.
 
-What it says and does is the store's, so that conflicts, versions and histories are real. On top it can be
-told to misbehave: `interfere` sees each request first and may answer it, delay it or break its connection;
+Responses and effects are the store's, so that conflicts, versions and histories are real. On top it can
+misbehave on request: `interfere` gets each request first and may answer it, delay it or break its connection;
 watches can be cut anywhere, even in the middle of a frame.
 """
 
@@ -31,15 +31,15 @@ from bayplan.memory_api.cluster import MemoryStore
 from bayplan.memory_api.store import is_hidden
 
 BREAK: Final = "break"
-"""What `interfere` returns to have the connection cut without a word."""
+"""What `interfere` returns to have the connection closed without a response."""
 
-Interference = Callable[["Asked"], Awaitable[web.StreamResponse | str | None]]
+Interference = Callable[["ReceivedRequest"], Awaitable[web.StreamResponse | str | None]]
 
 _REASONS: Final = {404: "NotFound", 409: "Conflict", 410: "Expired", 500: "InternalError", 504: "Timeout"}
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReceivedRequest:
     """A request as it came in."""
 
     method: str
@@ -48,7 +48,7 @@ class Asked:
     headers: dict[str, str]
     body: bytes
     user: str = ""
-    """The common name in the certificate of the one who asks."""
+    """The common name in the client certificate."""
 
     @property
     def is_watch(self) -> bool:
@@ -76,8 +76,8 @@ class ApiServer:
     """Names of the kinds that there are."""
     interfere: Interference | None = None
     unknown: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Fields of objects that our records do not know, by the object's key."""
-    asked: list[Asked] = field(default_factory=list)
+    """Fields that the records do not have, by the key of the object."""
+    received: list[ReceivedRequest] = field(default_factory=list)
     """All requests so far."""
     access: Access = field(default_factory=lambda: Access(""))
     watches: int = 0
@@ -90,21 +90,27 @@ class ApiServer:
     errors_after: int | None = None
     """How many batches a watch has before it becomes too old."""
     watch_seconds: float | None = None
-    """When watches end, if earlier than asked for."""
+    """When watches end, if earlier than requested."""
 
-    def of(self, method: str, ending: str = "") -> list[Asked]:
+    def of(self, method: str, ending: str = "") -> list[ReceivedRequest]:
         """The requests so far with this method whose path ends so."""
-        return [asked for asked in self.asked if asked.method == method and asked.path.endswith(ending)]
+        return [
+            received
+            for received in self.received
+            if received.method == method and received.path.endswith(ending)
+        ]
 
-    def lists(self) -> list[Asked]:
-        return [asked for asked in self.asked if asked.method == "GET" and "limit" in asked.query]
+    def lists(self) -> list[ReceivedRequest]:
+        return [
+            received for received in self.received if received.method == "GET" and "limit" in received.query
+        ]
 
     # Requests
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         certificate = request.get_extra_info("peercert") or {}
         names = dict(pair for part in certificate.get("subject", ()) for pair in part)
-        asked = Asked(
+        received = ReceivedRequest(
             request.method,
             request.path,
             dict(parse_qsl(request.query_string)),
@@ -112,33 +118,33 @@ class ApiServer:
             await request.read(),
             names.get("commonName", ""),
         )
-        self.asked.append(asked)
+        self.received.append(received)
         answer: web.StreamResponse | str | None
         if self.interfere is not None:
-            answer = await self.interfere(asked)
+            answer = await self.interfere(received)
             if isinstance(answer, str):
                 cut(request)
                 return web.Response()
             if answer is not None:
                 return answer
         try:
-            return await self._answer(asked, request)
+            return await self._answer(received, request)
         except APIError as error:
-            return refused(error)
+            return error_response(error)
 
-    async def _answer(self, asked: Asked, request: web.Request) -> web.StreamResponse:
-        if asked.path == "/version":
+    async def _answer(self, received: ReceivedRequest, request: web.Request) -> web.StreamResponse:
+        if received.path == "/version":
             return json_response({"major": "1", "minor": self.minor, "gitVersion": f"v1.{self.minor}.0"})
-        place = self._place(asked.path)
-        if asked.method == "GET" and not place.name:
+        place = self._place(received.path)
+        if received.method == "GET" and not place.name:
             if place.resource == "":
                 return json_response({"kind": "APIResourceList", "resources": []})
-            if asked.is_watch:
-                return await self._watch(place, asked, request)
-            return json_response(self._list(place, asked))
-        if asked.method == "GET":
+            if received.is_watch:
+                return await self._watch(place, received, request)
+            return json_response(self._list(place, received))
+        if received.method == "GET":
             return json_response(self.raw(self.store.get(place.kind, place.name, place.namespace)))
-        return self._write(place, asked)
+        return self._write(place, received)
 
     def _place(self, path: str) -> Place:
         parts = path.strip("/").split("/")
@@ -171,20 +177,20 @@ class ApiServer:
         whole: dict[str, Any] = merged(raw, self.unknown.get(item.key, {}))
         return whole
 
-    def _seen(self, place: Place, asked: Asked) -> list[Object]:
-        assert place.kind is not Pod or asked.query.get("fieldSelector") == UNFINISHED_PODS
+    def _seen(self, place: Place, received: ReceivedRequest) -> list[Object]:
+        assert place.kind is not Pod or received.query.get("fieldSelector") == UNFINISHED_PODS
         return [item for item in self.store.list(place.kind) if not is_hidden(item)]
 
-    def _list(self, place: Place, asked: Asked) -> dict[str, Any]:
-        items = [self.raw(item) for item in self._seen(place, asked)]
+    def _list(self, place: Place, received: ReceivedRequest) -> dict[str, Any]:
+        items = [self.raw(item) for item in self._seen(place, received)]
         version, start = self.store.resource_version, 0
-        if int(asked.query.get("resourceVersion") or 0) > int(version):
-            raise too_large(asked.query["resourceVersion"], version)
-        limit = int(asked.query.get("limit") or 0)
-        if token := asked.query.get("continue"):
+        if int(received.query.get("resourceVersion") or 0) > int(version):
+            raise too_large(received.query["resourceVersion"], version)
+        limit = int(received.query.get("limit") or 0)
+        if token := received.query.get("continue"):
             version, _, text = token.partition(":")
             start = int(text)
-        elif asked.query.get("resourceVersion") == "0" and not self.paging:
+        elif received.query.get("resourceVersion") == "0" and not self.paging:
             limit = 0
         end = start + limit if limit else len(items)
         meta: dict[str, Any] = {"resourceVersion": version}
@@ -193,18 +199,20 @@ class ApiServer:
         kind = f"{place.kind.__name__}List"
         return {"kind": kind, "metadata": meta, "items": items[start:end] or None}
 
-    async def _watch(self, place: Place, asked: Asked, request: web.Request) -> web.StreamResponse:
+    async def _watch(
+        self, place: Place, received: ReceivedRequest, request: web.Request
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         sender = Sender(request, response, self.cut_after())
-        version = asked.query.get("resourceVersion", "")
-        streamed = asked.query.get("sendInitialEvents") == "true"
+        version = received.query.get("resourceVersion", "")
+        streamed = received.query.get("sendInitialEvents") == "true"
         if streamed and not self.streaming:
             raise APIError("sendInitialEvents is forbidden for watch unless WatchList is enabled", code=422)
         if streamed and int(version or 0) > int(self.store.resource_version):
             raise too_large(version, self.store.resource_version)
         first: list[dict[str, Any]] = []
         if streamed:
-            first = [{"type": "ADDED", "object": self.raw(item)} for item in self._seen(place, asked)]
+            first = [{"type": "ADDED", "object": self.raw(item)} for item in self._seen(place, received)]
             version = self.store.resource_version
             first += [*self.before_bookmark, bookmark(place.kind, version, end=True), *self.after_bookmark]
         watch = self.store.watch(place.kind, version)
@@ -212,7 +220,7 @@ class ApiServer:
         self.watches += 1
         try:
             await sender.send(first)
-            async with asyncio.timeout(self.watch_seconds or int(asked.query["timeoutSeconds"])):
+            async with asyncio.timeout(self.watch_seconds or int(received.query["timeoutSeconds"])):
                 await self._send(place, watch, sender)
         except GoneError as error:
             await sender.send([{"type": "ERROR", "object": status(error)}])
@@ -239,43 +247,43 @@ class ApiServer:
 
     # Writing
 
-    def _write(self, place: Place, asked: Asked) -> web.StreamResponse:
+    def _write(self, place: Place, received: ReceivedRequest) -> web.StreamResponse:
         store, kind, name, namespace = self.store, place.kind, place.name, place.namespace
-        match asked.method, place.part:
+        match received.method, place.part:
             case "POST", "binding":
-                body = asked.json
+                body = received.json
                 store.bind(name, namespace, body["target"]["name"], uid=body["metadata"].get("uid", ""))
                 return json_response({"kind": "Status", "status": "Success", "code": 201}, status=201)
             case "POST", "":
-                created = store.create(msgspec.convert(asked.json, kind))
+                created = store.create(msgspec.convert(received.json, kind))
                 return json_response(self.raw(created), status=201)
             case "PUT", "":
-                return json_response(self.raw(store.update(msgspec.convert(asked.json, kind))))
+                return json_response(self.raw(store.update(msgspec.convert(received.json, kind))))
             case "PUT", "status":
-                changed = store.update_claim_status(msgspec.convert(asked.json, ResourceClaim))
+                changed = store.update_claim_status(msgspec.convert(received.json, ResourceClaim))
                 return json_response(self.raw(changed))
             case "PATCH", "status" if kind is ResourceClaim:
-                [gone] = asked.json["status"]["reservedFor"]
-                uid, claim_uid = gone["uid"], asked.json["metadata"]["uid"]
+                [gone] = received.json["status"]["reservedFor"]
+                uid, claim_uid = gone["uid"], received.json["metadata"]["uid"]
                 store.release_claim(name, namespace, uid, claim_uid=claim_uid)
                 return json_response(self.raw(store.get(kind, name, namespace)))
             case "DELETE", "":
                 store.delete(kind, name, namespace)
                 return json_response({"kind": "Status", "status": "Success"})
             case "PATCH", part:
-                return json_response(self.raw(self._patched(place, asked, part)))
+                return json_response(self.raw(self._patched(place, received, part)))
         raise not_there()
 
-    def _patched(self, place: Place, asked: Asked, part: str) -> Object:
+    def _patched(self, place: Place, received: ReceivedRequest, part: str) -> Object:
         old: Any = self.store.get(place.kind, place.name, place.namespace)
-        patch = asked.json
+        patch = received.json
         meta = patch.get("metadata", {})
         if meta.get("resourceVersion") not in (None, old.metadata.resource_version):
             raise ConflictError(f'Operation cannot be fulfilled on {place.resource} "{place.name}": changed')
         if part == "status" and meta.get("uid") not in (None, old.metadata.uid):
             raise api_errors.patched_uid(old, meta["uid"])
         raw = msgspec.to_builtins(old)
-        if "strategic" in asked.headers["Content-Type"]:
+        if "strategic" in received.headers["Content-Type"]:
             conditions = patch.get("status", {}).pop("conditions", None)
             order = patch.get("status", {}).pop("$setElementOrder/conditions", None)
             if conditions is not None:
@@ -293,7 +301,7 @@ class ApiServer:
 
 @dataclass(frozen=True)
 class Place:
-    """What a path stands for."""
+    """The resource that a path names."""
 
     kind: type[Object]
     resource: str
@@ -325,7 +333,7 @@ class Sender:
 
 
 def cut(request: web.Request) -> None:
-    """Ends a connection without a word."""
+    """Closes a connection without a response."""
     if request.transport is not None:
         request.transport.abort()
 
@@ -354,8 +362,8 @@ def status(error: APIError) -> dict[str, Any]:
     return raw
 
 
-def refused(error: APIError, headers: dict[str, str] | None = None) -> web.Response:
-    """The answer that an error is."""
+def error_response(error: APIError, headers: dict[str, str] | None = None) -> web.Response:
+    """The response for an error."""
     response = json_response(status(error), error.code or 500)
     response.headers.update(headers or {})
     return response
@@ -365,8 +373,8 @@ def not_there() -> NotFoundError:
     return NotFoundError("the server could not find the requested resource")
 
 
-def too_large(asked: str, current: str) -> ServerError:
-    return ServerError(f"Too large resource version: {asked}, current: {current}", code=504)
+def too_large(requested: str, current: str) -> ServerError:
+    return ServerError(f"Too large resource version: {requested}, current: {current}", code=504)
 
 
 def merged(old: Any, new: Any) -> Any:
@@ -394,7 +402,7 @@ def _without_nulls(raw: Any) -> Any:
 async def serving(
     server: ApiServer, tls: ssl.SSLContext | None = None, access: Access | None = None, port: int = 0
 ) -> AsyncIterator[ApiServer]:
-    """Serves on this machine, on a free port if none is given. Then `server.access` says where."""
+    """Serves on this machine, on a free port if none is given. Then `server.access` has the address."""
     app = web.Application()
     app.router.add_route("*", "/{tail:.*}", server.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.01, access_log=None)

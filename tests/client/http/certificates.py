@@ -26,7 +26,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Authority:
-    """Signs certificates; `certificate` is what those who trust it are given."""
+    """Signs certificates; `certificate` is what its clients trust."""
 
     certificate: bytes
     _subject: x509.Name
@@ -55,7 +55,7 @@ def authority(name: str) -> Authority:
 
 @cache
 def server_tls(ca: str = "cluster", *hosts: str, users: str = "") -> ssl.SSLContext:
-    """How a server shows itself. `users`: the authority whose users it asks for a certificate."""
+    """The TLS settings of a server. `users`: the authority of the client certificates that it requests."""
     pair = authority(ca).issue("kube-apiserver", *(hosts or ("127.0.0.1", "localhost")))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.NamedTemporaryFile() as file:

@@ -36,10 +36,10 @@ async def connected(
         yield running, cluster
 
 
-def talk(
+def with_server(
     store: MemoryStore, act: Callable[[ApiServer, KubernetesCluster], Awaitable[T]], **settings: Any
 ) -> T:
-    """What comes of a conversation with a server of this store."""
+    """The result of a function that gets a server of this store and a client of the server."""
 
     async def main() -> T:
         async with connected(store, **settings) as (server, cluster):

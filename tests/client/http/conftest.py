@@ -1,4 +1,4 @@
-"""What tests of several files ask for."""
+"""Fixtures of several files."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ async def start(access: Access, way: str) -> None:
 
 def run(what: str, access: Access) -> None:
     if what == "plain":
-        access = replace(access, server=f"{access.server}/plain")  # where the server knows no streams
+        access = replace(access, server=f"{access.server}/plain")  # where the server has no streams
     asyncio.run(bindings(access, int(what)) if what.isdecimal() else start(access, what))
 
 

@@ -1,4 +1,4 @@
-"""A server that sends exactly the bytes it is told to, when it is told to."""
+"""A server that sends exactly the given bytes at the given time."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Peer:
         await self.writer.drain()
 
     def stop_reading(self) -> None:
-        """Takes no more notice of what comes, not even of its end."""
+        """Reads no more, so that not even the end of the connection is detected."""
         assert isinstance(self.writer.transport, asyncio.Transport)
         self.writer.transport.pause_reading()
 
     def has_ended(self) -> bool:
-        """Whether the other side has ended the connection; to be asked where reading was stopped."""
+        """Whether the other side has ended the connection; for use after reading was stopped."""
         number = os.dup(self.writer.get_extra_info("socket").fileno())
         with socket.socket(fileno=number) as raw:
             try:
@@ -55,7 +55,7 @@ class Peer:
             return True
 
     def cut(self) -> None:
-        """Ends the connection without a word."""
+        """Ends the connection without a response."""
         assert isinstance(self.writer.transport, asyncio.WriteTransport)
         self.writer.transport.abort()
 
@@ -73,7 +73,7 @@ class RawServer:
 async def raw_server(
     handle: Callable[[Peer], Awaitable[None]], tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[RawServer]:
-    """Has `handle` speak on each connection, which is closed when it is through."""
+    """Runs `handle` for each connection, which is closed when it returns."""
     server, tasks = RawServer(), set[asyncio.Task[None]]()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

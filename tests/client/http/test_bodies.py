@@ -112,7 +112,7 @@ def test_a_binding() -> None:
             pod(scheduled("False", "m", observed_generation=3)),
             PodStatusPatch(scheduled("False", "m", observed_generation=4)),
             None,
-            id="another generation alone is no news",
+            id="another generation alone is no change",
         ),
         pytest.param(
             pod(scheduled("False", "m")),
@@ -121,7 +121,7 @@ def test_a_binding() -> None:
                 "$setElementOrder/conditions": [{"type": "PodScheduled"}],
                 "conditions": [{"type": "PodScheduled", "message": None}],
             },
-            id="what is gone is null",
+            id="a removed field is null",
         ),
         pytest.param(
             pod(), PodStatusPatch(nominated_node_name="n1"), {"nominatedNodeName": "n1"}, id="a nomination"
@@ -163,7 +163,7 @@ def test_the_patch_of_upstream_byte_for_byte_but_for_the_uid() -> None:
     ],
 )
 def test_times_in_microseconds_have_six_digits(moment: datetime, written: bytes) -> None:
-    """The API server refuses any other number of them."""
+    """The API server rejects any other number of them."""
     event = bodies.whole(Event(metadata=ObjectMeta(name="e"), event_time=moment, note='"eventTime":"x"'))
     lease = bodies.whole(Lease(metadata=LeaseMeta(name="l"), spec=LeaseSpec(renew_time=moment)))
     assert b'"eventTime":"' + written + b'"' in event
@@ -186,7 +186,7 @@ def test_times_in_microseconds_have_six_digits(moment: datetime, written: bytes)
         ),
     ],
 )
-def test_a_whole_object_says_what_it_is(item: Object, expected: dict[str, Any]) -> None:
+def test_a_whole_object_has_its_kind(item: Object, expected: dict[str, Any]) -> None:
     assert json.loads(bodies.whole(item)) == expected
 
 
@@ -213,7 +213,7 @@ def changed(**fields: Any) -> PersistentVolume:
         pytest.param(
             changed(spec=PersistentVolumeSpec(access_modes=("RWO",))),
             {"metadata": PRECONDITION, "spec": {"claimRef": None}},
-            id="a field that is gone",
+            id="a removed field",
         ),
         pytest.param(
             changed(spec=msgspec.structs.replace(VOLUME.spec, access_modes=("RWO", "RWX"))),

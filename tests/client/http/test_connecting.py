@@ -106,7 +106,7 @@ def test_records_that_arrive_together_are_all_read() -> None:
     on_loop(story)
 
 
-def test_a_server_that_says_goodbye_is_left() -> None:
+def test_a_close_notify_of_the_server_closes_the_connection() -> None:
     def story() -> None:
         wire = Wire(1 << 20)
         wire.shake_hands()
@@ -129,7 +129,7 @@ def test_what_is_not_tls_ends_the_connection() -> None:
     on_loop(story)
 
 
-def test_closing_says_goodbye() -> None:
+def test_closing_sends_a_close_notify() -> None:
     def story() -> None:
         wire = Wire(1 << 20)
         wire.shake_hands()
@@ -140,7 +140,7 @@ def test_closing_says_goodbye() -> None:
     on_loop(story)
 
 
-def test_a_server_that_nobody_trusts_is_reported() -> None:
+def test_an_untrusted_server_is_reported() -> None:
     def story() -> None:
         wire = Wire(1 << 20, trusted="another")
         with pytest.raises(ssl.SSLError):

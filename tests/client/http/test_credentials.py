@@ -1,4 +1,4 @@
-"""Who we are changes while we run: files are read again, programs are run again."""
+"""Credentials change while the client runs: files are read again, programs are run again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def token(credentials: Credentials) -> str:
 @pytest.mark.parametrize(
     ("access", "expected"),
     [
-        pytest.param(Access("https://k"), (), id="nobody"),
+        pytest.param(Access("https://k"), (), id="anonymous"),
         pytest.param(Access("https://k", token="t"), (("Authorization", "Bearer t"),), id="a token"),
         pytest.param(
             Access("https://k", username="a", password="b"),
@@ -55,7 +55,7 @@ async def token(credentials: Credentials) -> str:
         pytest.param(
             Access("https://k", token="t", impersonate=(("Impersonate-User", "j"),)),
             (("Authorization", "Bearer t"), ("Impersonate-User", "j")),
-            id="in somebody's name",
+            id="impersonation",
         ),
         pytest.param(
             Access("https://k", token="t", exec_plugin=ExecPlugin("/nowhere", V1)),
@@ -64,13 +64,13 @@ async def token(credentials: Credentials) -> str:
         ),
     ],
 )
-def test_what_is_shown(access: Access, expected: tuple[tuple[str, str], ...]) -> None:
+def test_the_credentials_that_are_sent(access: Access, expected: tuple[tuple[str, str], ...]) -> None:
     identity = run(made(access).identity())
     assert identity.pairs == expected
     assert identity.block == b"".join(f"{name}: {value}\r\n".encode() for name, value in expected)
 
 
-def test_over_plain_http_nothing_is_shown(tmp_path: Path) -> None:
+def test_over_plain_http_no_credentials_are_sent(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("t")
     for access in (
         Access("http://k", token="t"),
@@ -135,7 +135,7 @@ def test_a_file_beats_a_token_unless_it_is_missing(tmp_path: Path) -> None:
     assert run(token(made(access))) == "Bearer read"
 
 
-def test_without_any_token_that_is_said() -> None:
+def test_a_missing_token_is_reported() -> None:
     with pytest.raises(APIError, match='failed to read token file "/nowhere/t"'):
         run(token(made(Access("https://k", token_file="/nowhere/t"))))
 
@@ -174,13 +174,13 @@ def test_a_token_that_never_changes_is_not_worth_another_try() -> None:
 
 
 def plugin(folder: Path, answer: Any, *, code: int = 0, **fields: Any) -> ExecPlugin:
-    """A program that notes each call with what it is told, and prints the answer."""
+    """A program that records each call with its input, and prints the answer."""
     script = folder / "plugin.py"
     text = answer if isinstance(answer, str) else json.dumps({"kind": "ExecCredential", **answer})
     script.write_text(
         "import os\n"
         f"open({str(folder / 'calls')!r}, 'a').write(os.environ['KUBERNETES_EXEC_INFO'] + '\\n')\n"
-        f"print({text!r}.replace('$WHO', os.environ.get('WHO', '')))\n"
+        f"print({text!r}.replace('$USER_NAME', os.environ.get('USER_NAME', '')))\n"
         f"raise SystemExit({code})\n"
     )
     return ExecPlugin(sys.executable, V1, (str(script),), **fields)
@@ -190,16 +190,16 @@ def calls(folder: Path) -> list[Any]:
     return [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
 
 
-def test_a_program_is_asked_once_and_gets_what_it_needs(tmp_path: Path) -> None:
-    asked = plugin(
+def test_a_program_runs_once_and_gets_what_it_needs(tmp_path: Path) -> None:
+    exec_plugin = plugin(
         tmp_path,
-        {"apiVersion": V1, "status": {"token": "$WHO"}},
-        env=(("WHO", "me"),),
+        {"apiVersion": V1, "status": {"token": "$USER_NAME"}},
+        env=(("USER_NAME", "me"),),
         cluster={"server": "https://k"},
     )
 
     async def main() -> set[str]:
-        credentials = made(Access("https://k", exec_plugin=asked))
+        credentials = made(Access("https://k", exec_plugin=exec_plugin))
         seen = await asyncio.gather(*(token(credentials) for _ in range(3)))
         return {*seen, await token(credentials)}
 
@@ -208,12 +208,12 @@ def test_a_program_is_asked_once_and_gets_what_it_needs(tmp_path: Path) -> None:
     assert calls(tmp_path) == [{"kind": "ExecCredential", "apiVersion": V1, "spec": spec}]
 
 
-def test_a_program_is_asked_again_when_what_it_gave_expires(tmp_path: Path) -> None:
+def test_a_program_runs_again_when_its_credentials_expire(tmp_path: Path) -> None:
     status = {"token": "t", "expirationTimestamp": "1970-01-01T00:20:00Z"}
-    asked, clock = plugin(tmp_path, {"apiVersion": V1, "status": status}), Clock()
+    exec_plugin, clock = plugin(tmp_path, {"apiVersion": V1, "status": status}), Clock()
 
     async def main() -> list[int]:
-        credentials, counts = made(Access("https://k", exec_plugin=asked), clock), []
+        credentials, counts = made(Access("https://k", exec_plugin=exec_plugin), clock), []
         for now in (1000.0, 1199.0, 1200.0):
             clock.now = now
             await token(credentials)
@@ -223,29 +223,29 @@ def test_a_program_is_asked_again_when_what_it_gave_expires(tmp_path: Path) -> N
     assert run(main()) == [1, 1, 2]
 
 
-def test_a_program_is_asked_again_when_what_it_gave_is_rejected(tmp_path: Path) -> None:
-    asked = plugin(tmp_path, {"apiVersion": V1, "status": {"token": "t"}})
+def test_a_program_runs_again_when_its_credentials_are_rejected(tmp_path: Path) -> None:
+    exec_plugin = plugin(tmp_path, {"apiVersion": V1, "status": {"token": "t"}})
 
     async def main() -> tuple[bool, bool]:
-        credentials = made(Access("https://k", exec_plugin=asked))
+        credentials = made(Access("https://k", exec_plugin=exec_plugin))
         old = await credentials.identity()
         first = await credentials.renew_after_401(old)
         return first, await credentials.renew_after_401(old)
 
     assert run(main()) == (True, True)
-    assert len(calls(tmp_path)) == 2, "who comes late with the old one need not ask again"
+    assert len(calls(tmp_path)) == 2, "a late request with the old one does not run it again"
 
 
 def test_a_program_may_give_a_certificate(tmp_path: Path) -> None:
     pair = authority("users").issue("jane")
     status = {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
-    asked = plugin(tmp_path, {"apiVersion": V1, "status": status})
+    exec_plugin = plugin(tmp_path, {"apiVersion": V1, "status": status})
     tls, shown = ServerTLS(TLSSettings(insecure=True)), []
 
     async def main() -> None:
         before = tls.context()
         credentials = Credentials(
-            Access("https://k", exec_plugin=asked),
+            Access("https://k", exec_plugin=exec_plugin),
             tls,
             now=Clock(),
             certificate_changed=lambda: shown.append(1),
@@ -285,7 +285,7 @@ def test_a_program_may_give_a_certificate(tmp_path: Path) -> None:
             "",
             {"needs_terminal": True},
             "exec plugin cannot support interactive mode: standard input is not a terminal",
-            id="it wants to talk to somebody",
+            id="it requires an interactive session",
         ),
     ],
 )

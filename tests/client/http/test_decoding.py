@@ -34,7 +34,7 @@ def fine(name: str) -> dict[str, Any]:
 
 
 def page(kind: type[Object], content: Any) -> tuple[list[str], str, str]:
-    """Names, version and where it goes on."""
+    """Names, version and continue token."""
     decoded = decode_page(kind, json.dumps(content).encode())
     return [item.name for item in decoded.items], decoded.resource_version, decoded.continue_
 
@@ -71,7 +71,7 @@ def test_a_page_of_a_list(content: Any, expected: tuple[list[str], str, str]) ->
     assert page(Pod, content) == expected
 
 
-def test_what_cannot_be_read_takes_the_place_of_the_object() -> None:
+def test_what_cannot_be_read_replaces_the_object() -> None:
     [item] = decode_page(Pod, json.dumps({"items": [WRONG]}).encode()).items
     assert isinstance(item, Unreadable)
     assert (item.key, item.fields, item.problem) == (
@@ -152,7 +152,7 @@ def frame(change: str, raw: Any) -> bytes:
 
 def error_frame(code: int, reason: str) -> bytes:
     return frame(
-        "ERROR", {"kind": "Status", "code": code, "reason": reason, "message": "why", "status": "Failure"}
+        "ERROR", {"kind": "Status", "code": code, "reason": reason, "message": "reason", "status": "Failure"}
     )
 
 
@@ -181,7 +181,9 @@ BOOKMARK = frame(
             id="what can be read only in part",
         ),
         pytest.param(
-            frame("DELETED", WRONG), [("DELETED", "wrong", "7")], id="unless it is gone: then it is gone"
+            frame("DELETED", WRONG),
+            [("DELETED", "wrong", "7")],
+            id="a deleted object is deleted all the same",
         ),
         pytest.param(
             frame("RENAMED", fine("a")) + frame("ADDED", fine("b")), [("ADDED", "b", "3")], id="news"
@@ -194,7 +196,7 @@ BOOKMARK = frame(
         pytest.param(
             frame("ADDED", {"metadata": {"name": "b"}}) + frame("ADDED", fine("a")),
             [("ADDED", "a", "3")],
-            id="what has no version is left out: nobody could go on from there",
+            id="an event without a version is left out: no watch could continue from it",
         ),
     ],
 )
@@ -222,7 +224,7 @@ def test_an_error_ends_a_watch_after_what_came_before_it(
 ) -> None:
     events, error = decode_frames(kind, frame("ADDED", fine("a")) + error_frame(code, reason))
     assert [event.change for event in events] == [Change.ADDED]
-    assert (type(error), str(error), getattr(error, "code", None)) == (expected, "why", code)
+    assert (type(error), str(error), getattr(error, "code", None)) == (expected, "reason", code)
 
 
 def test_broken_json_ends_a_watch_after_what_came_before_it() -> None:

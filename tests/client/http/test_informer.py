@@ -1,4 +1,4 @@
-"""Informers over a network that breaks as networks do: what they know ends up equal to what there is."""
+"""Informers over a network that breaks as networks do: their copies end up equal to the store."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from bayplan.memory_api.cluster import MemoryStore
 from bayplan.memory_api.store import is_hidden
 from bayplan.testing.builders import make_node, make_pod
 
-from .api_server import BREAK, ApiServer, Asked, refused
-from .clients import talk, until
+from .api_server import BREAK, ApiServer, ReceivedRequest, error_response
+from .clients import until, with_server
 
 
 class Copy:
-    """What somebody knows who only listens; wrong orders are noticed."""
+    """The objects that events add up to; events in a wrong order fail."""
 
     def __init__(self) -> None:
         self.items: dict[str, Object] = {}
@@ -67,24 +67,24 @@ def live(store: MemoryStore, rng: random.Random) -> None:
 
 
 class Weather:
-    """What goes wrong, as chance has it, until it clears up."""
+    """Random faults, until they are switched off."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.is_bad = True
 
-    async def interfere(self, asked: Asked) -> web.StreamResponse | str | None:
+    async def interfere(self, received: ReceivedRequest) -> web.StreamResponse | str | None:
         if not self.is_bad:
             return None
         match self.rng.randrange(14):
             case 0:
                 return BREAK
             case 1:
-                return refused(ServerError("broken", code=500))
+                return error_response(ServerError("broken", code=500))
             case 2:
-                return refused(ServerError("busy", code=429), {"Retry-After": "0"})
+                return error_response(ServerError("busy", code=429), {"Retry-After": "0"})
             case 3:
-                return refused(GoneError("too old"))
+                return error_response(GoneError("too old"))
             case 4:
                 await asyncio.sleep(self.rng.random() * 0.02)
         return None
@@ -115,7 +115,7 @@ def test_the_copy_ends_up_right(seed: int, streaming: bool) -> None:
         await asyncio.gather(running, return_exceptions=True)
         assert {item.key: item for item in informer.all()} == copy.items
 
-    talk(
+    with_server(
         store,
         act,
         streaming=streaming,
@@ -143,6 +143,6 @@ def test_on_a_quiet_day_one_request_does_for_each_kind() -> None:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        return len(server.asked)
+        return len(server.received)
 
-    assert talk(store, act, tls=True) == 2
+    assert with_server(store, act, tls=True) == 2

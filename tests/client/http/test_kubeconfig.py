@@ -1,4 +1,4 @@
-"""What a kubeconfig file, an address or a pod's own account means; and what is said where they are wrong."""
+"""What a kubeconfig file, an address or a pod's own account means; and the errors where they are wrong."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def load(folder: Path, content: Any, master: str = "", **environ: str) -> Access
 @pytest.mark.parametrize(
     ("user", "expected"),
     [
-        pytest.param(None, {}, id="nobody in particular"),
+        pytest.param(None, {}, id="no user"),
         pytest.param({"token": "t"}, {"token": "t"}, id="a token"),
         pytest.param({"tokenFile": "/run/t"}, {"token_file": "/run/t"}, id="a token file"),
         pytest.param({"tokenFile": "t"}, {"token_file": "HERE/t"}, id="a token file beside the kubeconfig"),
@@ -91,7 +91,7 @@ def load(folder: Path, content: Any, master: str = "", **environ: str) -> Access
                     ("Impersonate-Extra-k", "v"),
                 ),
             },
-            id="in somebody's name",
+            id="impersonation",
         ),
         pytest.param(
             {"exec": {"command": "get-token", "apiVersion": V1, "interactiveMode": "Never", "args": None}},
@@ -129,7 +129,7 @@ def test_users(tmp_path: Path, user: dict[str, Any] | None, expected: dict[str, 
 
 
 def repr_of(access: Access, folder: Path) -> list[str]:
-    """All that it says, the secret parts too, with HERE for the folder."""
+    """All its fields, the secret ones too, with HERE for the folder."""
     parts = [access, access.token, access.password, access.proxy, access.tls.key_data, access.exec_plugin]
     env = access.exec_plugin.env if access.exec_plugin else ()
     return [str(part).replace(str(folder), "HERE") for part in (*parts, env)]
@@ -147,12 +147,12 @@ def repr_of(access: Access, folder: Path) -> list[str]:
         pytest.param(
             {"server": "k:6443", "certificate-authority-data": b64("ca")},
             Access("https://k:6443", tls=TLSSettings(ca_data=b"ca")),
-            id="no scheme, but somebody to trust",
+            id="no scheme, but a CA",
         ),
         pytest.param(
             {"server": SERVER, "insecure-skip-tls-verify": True, "tls-server-name": "kubernetes"},
             Access(SERVER, tls=TLSSettings(insecure=True, server_name="kubernetes")),
-            id="whoever answers, under another name",
+            id="any certificate, under another name",
         ),
         pytest.param(
             {"server": SERVER, "proxy-url": "http://proxy:3128"},
@@ -170,7 +170,7 @@ def test_a_certificate_authority_beside_the_kubeconfig(tmp_path: Path) -> None:
     assert found.tls.ca_file == str(tmp_path / "ca.pem")
 
 
-def test_a_program_gets_the_cluster_if_it_asks(tmp_path: Path) -> None:
+def test_a_program_gets_the_cluster_if_provide_cluster_info_is_set(tmp_path: Path) -> None:
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"region": "north"}}
     cluster = {"server": SERVER, "certificate-authority": "ca.pem", "extensions": [extension]}
     plugin = {"command": "c", "apiVersion": V1, "interactiveMode": "Never", "provideClusterInfo": True}
@@ -236,7 +236,7 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
             config({"server": SERVER, "proxy-url": "socks5://p"}),
             'invalid configuration: invalid \'proxy-url\' "socks5://p" for cluster "c": '
             'unsupported scheme "socks5", must be http or https',
-            id="a proxy that we cannot use",
+            id="a proxy that cannot be used",
         ),
         pytest.param(
             config(user={"client-certificate": "me.pem"}),
@@ -253,7 +253,7 @@ def test_secrets_are_not_shown(tmp_path: Path) -> None:
         pytest.param(
             config(user={"as-groups": ["g"]}),
             "invalid configuration: requesting uid, groups or user-extra for u without impersonating a user",
-            id="in nobody's name",
+            id="impersonation without a user",
         ),
         pytest.param(
             config(user={"auth-provider": {"name": "gcp"}}),
@@ -349,7 +349,7 @@ def test_in_a_pod_it_is_its_account_that_counts(tmp_path: Path, host: str, serve
     )
 
 
-def test_in_a_pod_without_certificates_the_system_decides_whom_to_trust(tmp_path: Path) -> None:
+def test_in_a_pod_without_certificates_those_of_the_system_are_trusted(tmp_path: Path) -> None:
     found = load_access(environ=IN_CLUSTER, service_account=account(tmp_path, "token"))
     assert found.tls == TLSSettings()
 

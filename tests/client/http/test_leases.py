@@ -1,4 +1,4 @@
-"""Leader election over sockets: what goes over the wire, and that nothing holds it up."""
+"""Leader election over sockets: the requests, and that nothing delays them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from bayplan.errors import ConflictError
 from bayplan.memory_api.cluster import MemoryStore
 from bayplan.testing.builders import make_node, make_pod, make_pv
 
-from .api_server import ApiServer, Asked, serving
-from .clients import talk, until
+from .api_server import ApiServer, ReceivedRequest, serving
+from .clients import until, with_server
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 
@@ -47,7 +47,7 @@ def elect(cluster: KubernetesCluster, settings: ElectionSettings = QUICK, name: 
 
 
 def test_a_lease_as_it_is_written() -> None:
-    """Made, renewed and given back, every time with six digits of a second and everything said."""
+    """Made, renewed and given back, every time with six digits of a second and all fields."""
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> list[tuple[str, str, Any]]:
         election = elect(cluster, ElectionSettings())
@@ -58,7 +58,7 @@ def test_a_lease_as_it_is_written() -> None:
         await asyncio.wait([holding])
         await election.release()
         return [
-            (a.method, a.path, a.json["spec"]) for a in server.asked if a.path.startswith(PATH) and a.body
+            (a.method, a.path, a.json["spec"]) for a in server.received if a.path.startswith(PATH) and a.body
         ]
 
     moment = "2027-01-15T08:00:00.000000Z"
@@ -69,21 +69,21 @@ def test_a_lease_as_it_is_written() -> None:
         "renewTime": moment,
         "leaseTransitions": 0,
     }
-    assert talk(MemoryStore(), act) == [
+    assert with_server(MemoryStore(), act) == [
         ("POST", PATH, ours),
         ("PUT", f"{PATH}/kube-scheduler", ours),
         ("PUT", f"{PATH}/kube-scheduler", {**ours, "holderIdentity": "", "leaseDurationSeconds": 1}),
     ]
 
 
-def test_an_event_of_the_old_form_says_who_leads() -> None:
-    async def act(server: ApiServer, cluster: KubernetesCluster) -> tuple[Asked, Lease]:
+def test_an_event_of_the_old_form_names_the_leader() -> None:
+    async def act(server: ApiServer, cluster: KubernetesCluster) -> tuple[ReceivedRequest, Lease]:
         await elect(cluster).acquire()
         await until(lambda: bool(server.of("POST", "/api/v1/namespaces/kube-system/events")))
         return server.of("POST", "/events")[0], await cluster.get(Lease, "kube-scheduler", "kube-system")
 
-    asked, lease = talk(MemoryStore(), act)
-    event = asked.json
+    received, lease = with_server(MemoryStore(), act)
+    event = received.json
     assert event["message"] == "me became leader"
     assert (event["reason"], event["type"]) == ("LeaderElection", "Normal")
     assert event["source"] == {"component": "batch-scheduler"}
@@ -95,7 +95,7 @@ def test_an_event_of_the_old_form_says_who_leads() -> None:
         "uid": lease.uid,
         "resourceVersion": lease.metadata.resource_version,
     }
-    assert "events.k8s.io" not in asked.path
+    assert "events.k8s.io" not in received.path
 
 
 def test_what_others_have_put_into_a_lease_stays() -> None:
@@ -110,7 +110,7 @@ def test_what_others_have_put_into_a_lease_stays() -> None:
         meta: dict[str, Any] = server.of("PUT")[1].json["metadata"]
         return meta
 
-    meta = talk(MemoryStore(), act)
+    meta = with_server(MemoryStore(), act)
     assert (meta["finalizers"], meta["labels"]) == (["example.com/keep"], {"a": "b"})
 
 
@@ -121,13 +121,13 @@ def test_what_others_have_put_into_a_lease_stays() -> None:
         pytest.param({}, id="requests that hang"),
     ],
 )
-def test_nothing_holds_up_a_renewal(options: dict[str, Any]) -> None:
-    """However many writes wait for their turn, and for whatever reason."""
+def test_nothing_delays_a_renewal(options: dict[str, Any]) -> None:
+    """However many writes wait, and for whatever reason."""
     store = MemoryStore()
     pods = [store.create(make_pod(f"p{number}")) for number in range(100)]
 
-    async def hang(asked: Asked) -> web.StreamResponse | None:
-        if asked.path.endswith("/binding"):
+    async def hang(received: ReceivedRequest) -> web.StreamResponse | None:
+        if received.path.endswith("/binding"):
             await asyncio.sleep(60)
         return None
 
@@ -142,13 +142,13 @@ def test_nothing_holds_up_a_renewal(options: dict[str, Any]) -> None:
         await asyncio.wait([holding, *binding])
         return len(server.of("POST", "/binding")), len(server.of("PUT"))
 
-    bound, renewed = talk(store, act, options=options, interfere=hang)
+    bound, renewed = with_server(store, act, options=options, interfere=hang)
     assert bound <= 64
     assert renewed >= 5
 
 
-def test_a_write_whose_turn_comes_too_late_is_not_sent() -> None:
-    """It began while we led, and then waited for the rate limit."""
+def test_a_write_that_waits_while_leadership_is_lost_is_not_sent() -> None:
+    """It began while the process led, and then waited for the rate limit."""
     store = MemoryStore()
     pods = [store.create(make_pod(f"p{number}")) for number in range(3)]
     leads = True
@@ -163,7 +163,7 @@ def test_a_write_whose_turn_comes_too_late_is_not_sent() -> None:
         return [type(end) for end in ends], len(server.of("POST"))
 
     options = {"qps": 10, "burst": 1, "may_write": lambda: leads}
-    ends, sent = talk(store, act, options=options)
+    ends, sent = with_server(store, act, options=options)
     assert ends == [type(None), NotLeadingError, NotLeadingError]
     assert sent == 1
 
@@ -173,11 +173,11 @@ def test_a_write_whose_turn_comes_too_late_is_not_sent() -> None:
     [
         pytest.param(14, 14, True, id="after less than the lease: it may"),
         pytest.param(15, 15, False, id="after the lease: it may not"),
-        pytest.param(0, 15, False, id="with a clock that stood still meanwhile: the other one tells"),
+        pytest.param(0, 15, False, id="with a clock that stopped meanwhile: the other one shows it"),
         pytest.param(15, 0, False, id="with a wall clock that was set back meanwhile"),
     ],
 )
-def test_a_process_that_wakes_up_late_starts_no_write(clock: float, wall: float, may_write: bool) -> None:
+def test_a_process_that_resumes_late_starts_no_write(clock: float, wall: float, may_write: bool) -> None:
     """Of none of the verbs; it may read all the same."""
     store = MemoryStore()
     pod, volume = store.create(make_pod("p")), store.create(make_pv("v"))
@@ -202,7 +202,7 @@ def test_a_process_that_wakes_up_late_starts_no_write(clock: float, wall: float,
             "POST": lambda: paused.create(make_pod("q")),
             "DELETE": lambda: paused.delete_pod(pod),
         }
-        server.asked.clear()
+        server.received.clear()
         done = []
         for name, write in writes.items():
             try:
@@ -211,10 +211,10 @@ def test_a_process_that_wakes_up_late_starts_no_write(clock: float, wall: float,
             except NotLeadingError:
                 pass
         assert (await paused.list(Pod))[0]
-        return [done, [asked.method for asked in server.asked if asked.method != "GET"]]
+        return [done, [received.method for received in server.received if received.method != "GET"]]
 
     written = ["PATCH", "PATCH", "POST", "POST", "DELETE"] if may_write else []
-    assert talk(store, act) == [written, written]
+    assert with_server(store, act) == [written, written]
 
 
 def test_a_write_under_way_can_only_lose() -> None:
@@ -224,8 +224,8 @@ def test_a_write_under_way_can_only_lose() -> None:
     arrived, lapsed = asyncio.Event(), asyncio.Event()
     leads = True
 
-    async def hold_up(asked: Asked) -> web.StreamResponse | None:
-        if asked.path.endswith("/binding") and not arrived.is_set():
+    async def delay(received: ReceivedRequest) -> web.StreamResponse | None:
+        if received.path.endswith("/binding") and not arrived.is_set():
             arrived.set()
             await lapsed.wait()
         return None
@@ -237,17 +237,17 @@ def test_a_write_under_way_can_only_lose() -> None:
         leads = False
         await KubernetesCluster(cluster.connections, qps=-1).bind(pod, "theirs")
         lapsed.set()
-        with pytest.raises(ConflictError) as refused:
+        with pytest.raises(ConflictError) as rejected:
             await late
-        return str(refused.value)
+        return str(rejected.value)
 
-    told = talk(store, act, options={"may_write": lambda: leads}, interfere=hold_up)
-    assert 'already assigned to node "theirs"' in told
+    message = with_server(store, act, options={"may_write": lambda: leads}, interfere=delay)
+    assert 'already assigned to node "theirs"' in message
     assert store.get(Pod, "p", "default").spec.node_name == "theirs"
 
 
 def test_two_processes_take_turns() -> None:
-    """The second leads as soon as the first has gone, and the first says so when it is cut off."""
+    """The second leads as soon as the first has gone, and the first reports it when it is cut off."""
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> tuple[list[str], str]:
         settings = ElectionSettings(lease_duration=5.0, renew_deadline=3.0, retry_period=0.05)
@@ -264,15 +264,15 @@ def test_two_processes_take_turns() -> None:
         await waiting
         leaders.append(second.leader)
 
-        async def refuse(asked: Asked) -> web.StreamResponse | None:
-            return web.Response(status=500) if asked.path.startswith(PATH) else None
+        async def reject(received: ReceivedRequest) -> web.StreamResponse | None:
+            return web.Response(status=500) if received.path.startswith(PATH) else None
 
-        server.interfere = refuse
+        server.interfere = reject
         with pytest.raises(LeadershipLostError) as lost:
             await second.hold()
         return leaders, str(lost.value)
 
-    assert talk(MemoryStore(), act) == (["first", "second"], "Leaderelection lost")
+    assert with_server(MemoryStore(), act) == (["first", "second"], "Leaderelection lost")
 
 
 def test_a_server_that_comes_late_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
@@ -292,4 +292,4 @@ def test_a_server_that_comes_late_is_waited_for(caplog: pytest.LogCaptureFixture
                 await other.close()
             return election.leader
 
-    assert talk(MemoryStore(), act) == "me"
+    assert with_server(MemoryStore(), act) == "me"

@@ -20,8 +20,8 @@ from bayplan.errors import APIError, GoneError, ServerError
 from bayplan.memory_api.cluster import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 
-from .api_server import BREAK, ApiServer, Asked, refused
-from .clients import talk
+from .api_server import BREAK, ApiServer, ReceivedRequest, error_response
+from .clients import with_server
 
 
 def store_of(count: int) -> MemoryStore:
@@ -38,10 +38,10 @@ async def names(server: ApiServer, cluster: KubernetesCluster) -> tuple[list[str
     return [item.name for item in items], version
 
 
-def asked(server: ApiServer) -> list[dict[str, str]]:
+def queries_of(server: ApiServer) -> list[dict[str, str]]:
     """The queries so far, without what is the same in all."""
     dull = ("fieldSelector", "watch", "allowWatchBookmarks", "timeoutSeconds")
-    return [{name: text for name, text in one.query.items() if name not in dull} for one in server.asked]
+    return [{name: text for name, text in one.query.items() if name not in dull} for one in server.received]
 
 
 STREAM = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -74,14 +74,14 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_everything_that_has_not_finished(settings: dict[str, Any], queries: list[dict[str, str]]) -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
-        return await names(server, cluster), asked(server)
+        return await names(server, cluster), queries_of(server)
 
-    assert talk(store_of(5), act, **settings) == ((ALL, "7"), queries)
+    assert with_server(store_of(5), act, **settings) == ((ALL, "7"), queries)
 
 
 @pytest.mark.parametrize("streaming", [True, False])
 def test_nothing(streaming: bool) -> None:
-    assert talk(MemoryStore(), names, streaming=streaming) == ([], "0")
+    assert with_server(MemoryStore(), names, streaming=streaming) == ([], "0")
 
 
 @pytest.mark.parametrize(
@@ -96,46 +96,50 @@ def test_nothing(streaming: bool) -> None:
 def test_a_second_list_is_not_older_than_the_first(streaming: bool, second: list[dict[str, str]]) -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         await cluster.list(Pod)
-        server.asked.clear()
-        return await names(server, cluster), asked(server)
+        server.received.clear()
+        return await names(server, cluster), queries_of(server)
 
-    assert talk(store_of(5), act, streaming=streaming) == ((ALL, "7"), second)
+    assert with_server(store_of(5), act, streaming=streaming) == ((ALL, "7"), second)
 
 
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_server_that_was_restored_from_a_backup(streaming: bool) -> None:
-    """Its versions are lower than those that we know: then any version has to do."""
+    """Its versions are lower than the known ones: then any version is accepted."""
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         await cluster.list(Pod)
         server.store = store_of(2)
         return await names(server, cluster)
 
-    assert talk(store_of(5), act, streaming=streaming) == (ALL[:2], "4")
+    assert with_server(store_of(5), act, streaming=streaming) == (ALL[:2], "4")
 
 
 @pytest.mark.parametrize("streaming", [True, False])
 def test_a_version_that_is_too_old(streaming: bool) -> None:
-    async def too_old(asked: Asked) -> web.StreamResponse | None:
-        version = asked.query.get("resourceVersion", "")
-        return refused(GoneError("too old")) if version not in ("", "0") else None
+    async def too_old(received: ReceivedRequest) -> web.StreamResponse | None:
+        version = received.query.get("resourceVersion", "")
+        return error_response(GoneError("too old")) if version not in ("", "0") else None
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         await cluster.list(Pod)
         return await names(server, cluster)
 
-    assert talk(store_of(5), act, streaming=streaming, interfere=too_old) == (ALL, "7")
+    assert with_server(store_of(5), act, streaming=streaming, interfere=too_old) == (ALL, "7")
 
 
 def test_pages_that_expire_on_the_way_are_given_up_for_the_whole() -> None:
-    async def expired(asked: Asked) -> web.StreamResponse | None:
-        return refused(GoneError("the continue token is too old")) if "continue" in asked.query else None
+    async def expired(received: ReceivedRequest) -> web.StreamResponse | None:
+        return (
+            error_response(GoneError("the continue token is too old"))
+            if "continue" in received.query
+            else None
+        )
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
-        return await names(server, cluster), asked(server)[-1]
+        return await names(server, cluster), queries_of(server)[-1]
 
     settings = {"streaming": False, "paging": True, "interfere": expired}
-    assert talk(store_of(5), act, **settings) == ((ALL, "7"), {"resourceVersion": "0"})
+    assert with_server(store_of(5), act, **settings) == ((ALL, "7"), {"resourceVersion": "0"})
 
 
 def cutting(*limits: int | None) -> Callable[[], int | None]:
@@ -158,9 +162,9 @@ def cutting(*limits: int | None) -> Callable[[], int | None]:
 def test_a_stream_that_breaks(limits: list[int | None], queries: list[dict[str, str]]) -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         server.cut_after = cutting(*limits)
-        return await names(server, cluster), asked(server)
+        return await names(server, cluster), queries_of(server)
 
-    assert talk(store_of(5), act) == ((ALL, "7"), queries)
+    assert with_server(store_of(5), act) == ((ALL, "7"), queries)
 
 
 def test_what_changes_during_a_stream_counts() -> None:
@@ -171,36 +175,36 @@ def test_what_changes_during_a_stream_counts() -> None:
         server.before_bookmark = [{"type": "DELETED", "object": server.raw(gone)}]
         return await names(server, cluster)
 
-    assert talk(store_of(3), act) == (["p000", "p002"], "5")
+    assert with_server(store_of(3), act) == (["p000", "p002"], "5")
 
 
 def test_a_broken_list_is_no_list() -> None:
-    async def broken(asked: Asked) -> web.StreamResponse | str | None:
-        return None if asked.is_watch else BREAK
+    async def broken(received: ReceivedRequest) -> web.StreamResponse | str | None:
+        return None if received.is_watch else BREAK
 
     with pytest.raises(ServerError):
-        talk(store_of(5), names, streaming=False, interfere=broken)
+        with_server(store_of(5), names, streaming=False, interfere=broken)
 
 
 @pytest.mark.parametrize("code", [401, 403])
-def test_who_may_not_list_is_reported(code: int) -> None:
+def test_a_forbidden_list_is_reported(code: int) -> None:
     message = 'pods is forbidden: User "x" cannot list resource "pods" in API group "" at the cluster scope'
 
-    async def forbidden(asked: Asked) -> web.StreamResponse | None:
-        return refused(APIError(message, code=code))
+    async def forbidden(received: ReceivedRequest) -> web.StreamResponse | None:
+        return error_response(APIError(message, code=code))
 
     with pytest.raises(APIError) as error:
-        talk(store_of(1), names, interfere=forbidden)
+        with_server(store_of(1), names, interfere=forbidden)
     assert (str(error.value), error.value.code) == (message, code)
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_a_kind_that_the_server_does_not_know_is_named(streaming: bool) -> None:
+def test_a_kind_that_is_not_served_is_named(streaming: bool) -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
         await cluster.list(PodGroup)
 
     with pytest.raises(APIError) as error:
-        talk(MemoryStore(), act, streaming=streaming, served=KINDS.names - {"PodGroup"})
+        with_server(MemoryStore(), act, streaming=streaming, served=KINDS.names - {"PodGroup"})
     assert str(error.value) == (
         "the API server does not serve podgroups of scheduling.x-k8s.io/v1alpha1: "
         "the server could not find the requested resource"
@@ -216,56 +220,56 @@ def test_a_kind_that_the_server_does_not_know_is_named(streaming: bool) -> None:
         pytest.param({"resources": [{"name": "devicetaintrules"}]}, 403, id="it is served"),
     ],
 )
-def test_who_may_not_list_an_optional_kind_asks_whether_it_is_served(
+def test_after_a_forbidden_list_of_an_optional_kind_discovery_is_read(
     discovered: dict[str, Any] | None, code: int
 ) -> None:
     """An API server that does not serve a kind, and whose roles do not name it, answers with 403."""
 
-    async def forbidden(asked: Asked) -> web.StreamResponse | None:
-        if asked.path != "/apis/resource.k8s.io/v1":
-            return refused(APIError("devicetaintrules is forbidden", code=403))
+    async def forbidden(received: ReceivedRequest) -> web.StreamResponse | None:
+        if received.path != "/apis/resource.k8s.io/v1":
+            return error_response(APIError("devicetaintrules is forbidden", code=403))
         if discovered is None:
-            return refused(APIError("not found", code=404))
+            return error_response(APIError("not found", code=404))
         return web.json_response(discovered)
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
         await cluster.list(DeviceTaintRule)
 
     with pytest.raises(APIError, match="devicetaintrules is forbidden") as error:
-        talk(MemoryStore(), act, interfere=forbidden)
+        with_server(MemoryStore(), act, interfere=forbidden)
     assert error.value.code == code
 
 
-def test_too_many_requests_are_left_to_who_asked() -> None:
-    async def busy(asked: Asked) -> web.StreamResponse | None:
-        return refused(ServerError("busy", code=429))
+def test_too_many_requests_are_left_to_the_caller() -> None:
+    async def busy(received: ReceivedRequest) -> web.StreamResponse | None:
+        return error_response(ServerError("busy", code=429))
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         with pytest.raises(ServerError, match="busy"):
             await cluster.list(Pod)
-        return len(server.asked)
+        return len(server.received)
 
-    assert talk(store_of(1), act, interfere=busy) == 1
+    assert with_server(store_of(1), act, interfere=busy) == 1
 
 
 def test_kinds_without_a_selector_have_none() -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         items, _ = await cluster.list(Node)
-        return [item.name for item in items], ["fieldSelector" in one.query for one in server.asked]
+        return [item.name for item in items], ["fieldSelector" in one.query for one in server.received]
 
     store = MemoryStore()
     store.create(make_node("n"))
-    assert talk(store, act, streaming=False) == (["n"], [False, False])
+    assert with_server(store, act, streaming=False) == (["n"], [False, False])
 
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["as a stream", "in pages"])
 def test_a_list_may_take_longer_than_a_short_request(streaming: bool) -> None:
     """A server with much to do takes its time before it begins."""
 
-    async def slowly(asked: Asked) -> None:
+    async def slowly(received: ReceivedRequest) -> None:
         await asyncio.sleep(0.1)
 
-    listed, _ = talk(
+    listed, _ = with_server(
         store_of(5), names, streaming=streaming, interfere=slowly, options={"request_seconds": 0.02}
     )
     assert listed == ALL

@@ -1,4 +1,4 @@
-"""Which proxy the environment asks for."""
+"""Which proxy the environment names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HTTPS = {"HTTPS_PROXY": "http://proxy:3128"}
 @pytest.mark.parametrize(
     ("environ", "server", "expected"),
     [
-        pytest.param({}, "https://k8s:6443", "", id="nothing asked for"),
+        pytest.param({}, "https://k8s:6443", "", id="nothing set"),
         pytest.param(HTTPS, "https://k8s:6443", "http://proxy:3128", id="for https"),
         pytest.param(HTTPS, "http://k8s:6443", "", id="the one for https is not for http"),
         pytest.param({"http_proxy": "p:1"}, "http://k8s", "http://p:1", id="lower case, without a scheme"),

@@ -1,4 +1,4 @@
-"""How fast a client asks, in virtual time."""
+"""The rate of a client's requests, in virtual time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def sent_at(bucket: TokenBucket, count: int) -> list[float]:
     [
         pytest.param(10, 3, [0, 0, 0, 0.1, 0.2], id="a burst at once, then one by one"),
         pytest.param(2, 1, [0, 0.5, 1, 1.5, 2], id="without a burst at an even pace"),
-        pytest.param(5000, 5000, [0, 0, 0, 0, 0], id="below the burst nobody waits"),
+        pytest.param(5000, 5000, [0, 0, 0, 0, 0], id="below the burst no request waits"),
     ],
 )
 def test_requests_that_come_at_once(qps: float, burst: int, expected: list[float]) -> None:
@@ -45,7 +45,7 @@ def test_a_pause_fills_the_bucket_but_not_over_its_rim() -> None:
     assert run_virtual(main()) == [100, 100, 100.1, 100.2]
 
 
-def test_who_gives_up_waiting_makes_room() -> None:
+def test_a_cancelled_waiter_makes_room() -> None:
     async def main() -> list[float]:
         bucket = TokenBucket(1, 1)
         await bucket.wait()
@@ -72,7 +72,7 @@ def test_a_crowd_that_waits_is_reported_now_and_then(caplog: pytest.LogCaptureFi
     [
         pytest.param(-1, 0, None, id="negative: no limit"),
         pytest.param(50, 2, [0, 0, 0.02], id="as configured"),
-        pytest.param(0, 2, [0, 0, 0.2], id="nothing said: client-go's five a second"),
+        pytest.param(0, 2, [0, 0, 0.2], id="nothing set: client-go's five a second"),
     ],
 )
 def test_what_a_configuration_means(qps: float, burst: int, expected: list[float] | None) -> None:

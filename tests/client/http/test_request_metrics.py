@@ -18,7 +18,7 @@ from bayplan.metrics.exposition import exposition
 from bayplan.testing.builders import make_pod
 from tests.metrics.scrape import values
 
-from .api_server import BREAK, ApiServer, Asked, serving
+from .api_server import BREAK, ApiServer, ReceivedRequest, serving
 
 
 def test_requests_are_counted_by_code_and_measured_by_verb() -> None:
@@ -26,14 +26,14 @@ def test_requests_are_counted_by_code_and_measured_by_verb() -> None:
     store = MemoryStore()
     pod = store.create(make_pod("a"))
     metrics = SchedulerMetrics()
-    refusals = 1
+    rejections = 1
 
-    async def interfere(asked: Asked) -> web.StreamResponse | str | None:
-        nonlocal refusals
-        if asked.method == "DELETE":
+    async def interfere(received: ReceivedRequest) -> web.StreamResponse | str | None:
+        nonlocal rejections
+        if received.method == "DELETE":
             return BREAK
-        if asked.path.endswith("/binding") and refusals:
-            refusals -= 1
+        if received.path.endswith("/binding") and rejections:
+            rejections -= 1
             return web.Response(status=429, headers={"Retry-After": "0"})
         return None
 
@@ -58,7 +58,7 @@ def test_requests_are_counted_by_code_and_measured_by_verb() -> None:
         ("201", host, "POST"): 1,
         ("<error>", host, "DELETE"): 1,
     }
-    # A list that is a stream goes on as a watch, and is not measured.
+    # A list that is a stream continues as a watch, and is not measured.
     assert values(text, "rest_client_request_duration_seconds_count") == {
         (host, "GET"): 1,
         (host, "POST"): 1,

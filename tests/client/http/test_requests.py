@@ -1,4 +1,4 @@
-"""What the answers of an API server mean to those who asked."""
+"""What the responses of an API server mean to the callers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bayplan.errors import (
 from bayplan.memory_api.cluster import MemoryStore
 from bayplan.testing.builders import make_pod
 
-from .api_server import BREAK, ApiServer, Asked, json_response, refused, serving
+from .api_server import BREAK, ApiServer, ReceivedRequest, error_response, json_response, serving
 from .certificates import authority, server_tls
 
 Verb = Callable[[KubernetesCluster, Pod], Awaitable[Any]]
@@ -55,7 +55,7 @@ VERBS = [get, bind, patch, delete]
 every_verb = pytest.mark.parametrize("verb", VERBS)
 
 
-def status(code: int, reason: str, message: str = "why") -> web.Response:
+def status(code: int, reason: str, message: str = "message") -> web.Response:
     content = {"kind": "Status", "code": code, "reason": reason, "message": message}
     return json_response(content, code)
 
@@ -74,7 +74,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         return super().time() + self.ahead
 
 
-def ask(
+def send(
     verb: Verb, answers: Sequence[Callable[[], web.Response] | str | None], *, act_first: bool = False
 ) -> tuple[APIError | None, ApiServer]:
     """One request to a server that first gives these answers (None: a good one), and then good ones.
@@ -90,7 +90,7 @@ def ask(
         pod = store.create(make_pod("a", namespace="x"))
         left = list(answers)
 
-        async def interfere(asked: Asked) -> web.StreamResponse | str | None:
+        async def interfere(received: ReceivedRequest) -> web.StreamResponse | str | None:
             answer = left.pop(0) if left else None
             if answer == "silence":
                 if act_first:
@@ -117,16 +117,18 @@ def ask(
 @pytest.mark.parametrize(
     ("answer", "expected", "code", "message"),
     [
-        pytest.param(lambda: status(404, "NotFound"), NotFoundError, 404, "why", id="not found"),
-        pytest.param(lambda: status(409, "Conflict"), ConflictError, 409, "why", id="conflict"),
-        pytest.param(lambda: status(409, "AlreadyExists"), ConflictError, 409, "why", id="exists"),
-        pytest.param(lambda: status(410, "Expired"), GoneError, 410, "why", id="gone"),
-        pytest.param(lambda: status(401, "Unauthorized"), UnauthorizedError, 401, "why", id="not known"),
-        pytest.param(lambda: status(403, "Forbidden"), ForbiddenError, 403, "why", id="not allowed"),
-        pytest.param(lambda: status(422, "Invalid"), APIError, 422, "why", id="invalid"),
-        pytest.param(lambda: status(429, "TooManyRequests"), ServerError, 429, "why", id="too many"),
-        pytest.param(lambda: status(500, "InternalError"), ServerError, 500, "why", id="broken"),
-        pytest.param(lambda: status(504, "Timeout"), ServerError, 504, "why", id="too slow"),
+        pytest.param(lambda: status(404, "NotFound"), NotFoundError, 404, "message", id="not found"),
+        pytest.param(lambda: status(409, "Conflict"), ConflictError, 409, "message", id="conflict"),
+        pytest.param(lambda: status(409, "AlreadyExists"), ConflictError, 409, "message", id="exists"),
+        pytest.param(lambda: status(410, "Expired"), GoneError, 410, "message", id="gone"),
+        pytest.param(
+            lambda: status(401, "Unauthorized"), UnauthorizedError, 401, "message", id="unauthorized"
+        ),
+        pytest.param(lambda: status(403, "Forbidden"), ForbiddenError, 403, "message", id="not allowed"),
+        pytest.param(lambda: status(422, "Invalid"), APIError, 422, "message", id="invalid"),
+        pytest.param(lambda: status(429, "TooManyRequests"), ServerError, 429, "message", id="too many"),
+        pytest.param(lambda: status(500, "InternalError"), ServerError, 500, "message", id="broken"),
+        pytest.param(lambda: status(504, "Timeout"), ServerError, 504, "message", id="too slow"),
         pytest.param(
             plain(503, "no backend"),
             ServerError,
@@ -160,35 +162,35 @@ def ask(
 def test_rejections(
     verb: Verb, answer: Callable[[], web.Response], expected: type[APIError], code: int, message: str
 ) -> None:
-    error, server = ask(verb, [answer])
-    what = f"{server.asked[0].method.lower()} {server.asked[0].path}"
+    error, server = send(verb, [answer])
+    what = f"{server.received[0].method.lower()} {server.received[0].path}"
     assert type(error) is expected
     assert error.code == code
     assert str(error).startswith(message.replace("VERB", what))
-    assert len(server.asked) == 1
+    assert len(server.received) == 1
 
 
 @every_verb
-def test_too_many_requests_are_sent_again_when_the_server_says(verb: Verb) -> None:
-    error, server = ask(verb, [plain(429, "", Retry_After="0")] * 3)
-    assert (error, len(server.asked)) == (None, 4)
+def test_too_many_requests_are_sent_again_after_the_given_time(verb: Verb) -> None:
+    error, server = send(verb, [plain(429, "", Retry_After="0")] * 3)
+    assert (error, len(server.received)) == (None, 4)
 
 
-def test_the_server_says_how_long_to_wait() -> None:
+def test_the_time_to_wait_is_that_of_retry_after() -> None:
     async def main() -> float:
         loop = asyncio.get_running_loop()
         started = loop.time()
-        await asyncio.to_thread(ask, get, [plain(429, "", Retry_After="1")])
+        await asyncio.to_thread(send, get, [plain(429, "", Retry_After="1")])
         return loop.time() - started
 
     assert asyncio.run(main()) >= 1.0
 
 
 @every_verb
-def test_the_server_is_not_asked_for_ever(verb: Verb) -> None:
-    error, server = ask(verb, [plain(429, "", Retry_After="0")] * 20)
+def test_the_number_of_retries_is_limited(verb: Verb) -> None:
+    error, server = send(verb, [plain(429, "", Retry_After="0")] * 20)
     assert type(error) is ServerError
-    assert len(server.asked) == 11
+    assert len(server.received) == 11
 
 
 @pytest.mark.parametrize(
@@ -201,23 +203,23 @@ def test_the_server_is_not_asked_for_ever(verb: Verb) -> None:
     ],
 )
 def test_after_an_error_only_what_does_no_harm_is_sent_again(verb: Verb, times: int) -> None:
-    error, server = ask(verb, [plain(503, "", Retry_After="0")])
-    assert len(server.asked) == times
+    error, server = send(verb, [plain(503, "", Retry_After="0")])
+    assert len(server.received) == times
     assert (error is None) == (times == 2)
 
 
 @every_verb
 @pytest.mark.parametrize("retry_after", ["", "soon", "Wed, 21 Oct 2026 07:28:00 GMT"])
 def test_without_a_number_of_seconds_nothing_is_sent_again(verb: Verb, retry_after: str) -> None:
-    error, server = ask(verb, [plain(429, "", Retry_After=retry_after)])
-    assert (type(error), len(server.asked)) == (ServerError, 1)
+    error, server = send(verb, [plain(429, "", Retry_After=retry_after)])
+    assert (type(error), len(server.received)) == (ServerError, 1)
 
 
-def test_a_version_of_the_future_is_not_asked_for_again() -> None:
-    """Whatever the server says of trying again: it takes seconds each time, and will not come soon."""
+def test_a_version_of_the_future_is_not_requested_again() -> None:
+    """Even with Retry-After: it takes seconds each time, and will not come soon."""
     future = ServerError("Too large resource version: 9", 504)
-    error, server = ask(get, [lambda: refused(future, {"Retry-After": "0"})])
-    assert (type(error), len(server.asked)) == (TooLargeError, 1)
+    error, server = send(get, [lambda: error_response(future, {"Retry-After": "0"})])
+    assert (type(error), len(server.received)) == (TooLargeError, 1)
 
 
 @pytest.mark.parametrize("act_first", [False, True], ids=["before it is done", "after it was done"])
@@ -230,8 +232,8 @@ def test_a_version_of_the_future_is_not_asked_for_again() -> None:
         pytest.param(get, ServerError, id="get"),
     ],
 )
-def test_no_answer_in_time(verb: Verb, expected: type[APIError], act_first: bool) -> None:
-    error, server = ask(verb, ["silence"], act_first=act_first)
+def test_no_response_in_time(verb: Verb, expected: type[APIError], act_first: bool) -> None:
+    error, server = send(verb, ["silence"], act_first=act_first)
     assert (type(error), getattr(error, "code", None)) == (expected, 0)
     assert "Client.Timeout exceeded" in str(error)
     assert bool(server.store.get(Pod, "a", "x").spec.node_name) is act_first
@@ -239,7 +241,7 @@ def test_no_answer_in_time(verb: Verb, expected: type[APIError], act_first: bool
 
 @every_verb
 def test_a_connection_that_breaks_before_the_answer(verb: Verb) -> None:
-    error, _ = ask(verb, [BREAK])
+    error, _ = send(verb, [BREAK])
     assert type(error) is (ServerError if verb is get else UnknownOutcomeError)
 
 
@@ -267,31 +269,31 @@ def test_a_token_that_is_rejected_is_read_again(tmp_path: Path) -> None:
         store = MemoryStore()
         pod = store.create(make_pod("a"))
 
-        async def only_new(asked: Asked) -> web.StreamResponse | None:
-            if asked.headers["Authorization"] == "Bearer new":
+        async def only_new(received: ReceivedRequest) -> web.StreamResponse | None:
+            if received.headers["Authorization"] == "Bearer new":
                 return None
             path.write_text("new")
-            return refused(APIError("Unauthorized", code=401))
+            return error_response(APIError("Unauthorized", code=401))
 
         access = Access("", tls=TLSSettings(ca_data=authority("cluster").certificate), token_file=str(path))
         server = ApiServer(store, interfere=only_new)
         async with serving(server, server_tls(), access), KubernetesCluster(server.access) as cluster:
             await bind(cluster, pod)
             await cluster.list(Pod)
-        return [asked.headers["Authorization"] for asked in server.asked]
+        return [received.headers["Authorization"] for received in server.received]
 
     assert asyncio.run(main()) == ["Bearer old", "Bearer new", "Bearer new"]
 
 
 def test_a_token_that_is_rejected_for_good_is_rejected() -> None:
-    error, server = ask(get, [lambda: status(401, "Unauthorized", "Unauthorized")] * 5)
-    assert (str(error), len(server.asked)) == ("Unauthorized", 1)
+    error, server = send(get, [lambda: status(401, "Unauthorized", "Unauthorized")] * 5)
+    assert (str(error), len(server.received)) == ("Unauthorized", 1)
 
 
-def test_who_we_say_we_are() -> None:
-    _, server = ask(get, [])
-    assert server.asked[0].headers["User-Agent"] == user_agent("scheduler")
-    assert server.asked[0].headers["Accept"] == "application/json"
+def test_requests_have_a_user_agent() -> None:
+    _, server = send(get, [])
+    assert server.received[0].headers["User-Agent"] == user_agent("scheduler")
+    assert server.received[0].headers["Accept"] == "application/json"
     assert user_agent("x").startswith("bayplan/v")
     assert user_agent("x").endswith("/x")
 
@@ -310,7 +312,7 @@ def test_the_limit_holds_for_all_requests() -> None:
 
 
 def test_through_a_proxy() -> None:
-    """The proxy is asked for a tunnel; the server is then the one with the right certificate."""
+    """The proxy opens a tunnel; the server is then the one with the right certificate."""
     tunnels: list[bytes] = []
 
     async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

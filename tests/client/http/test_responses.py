@@ -110,7 +110,7 @@ def test_a_body_that_ends_with_the_connection() -> None:
     [
         pytest.param(b"SSH-2.0-OpenSSH\r\n\r\n", id="not HTTP"),
         pytest.param(b"HTTP/1.1 abc\r\n\r\n", id="no status"),
-        pytest.param(PLAIN + b"more", id="more than announced"),
+        pytest.param(PLAIN + b"more", id="more than Content-Length"),
         pytest.param(CHUNKED + b"zz\r\n", id="no size"),
         pytest.param(CHUNKED + b"-6\r\n", id="a negative size"),
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello", id="a negative length"),

@@ -1,4 +1,4 @@
-"""A whole scheduler over HTTP: what is pending gets a node, and people are told about it."""
+"""A whole scheduler over HTTP: what is pending gets a node, and an event reports it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bayplan.memory_api.cluster import MemoryStore
 from bayplan.scheduler.loop import Scheduler
 from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 
-from .api_server import BREAK, ApiServer, Asked
-from .clients import talk, until
+from .api_server import BREAK, ApiServer, ReceivedRequest
+from .clients import until, with_server
 
 
 def bound(store: MemoryStore) -> dict[str, str]:
@@ -66,7 +66,7 @@ def test_a_workload_is_scheduled(settings: dict[str, Any]) -> None:
 
         await schedule(cluster, work())
 
-    talk(store, act, **settings)
+    with_server(store, act, **settings)
     assert bound(store)["large"] == "huge"
     assert set(bound(store).values()) == {"n0", "n1", "n2", "n3", "huge"}
     assert "Successfully assigned default/large to huge" in notes(store, "Scheduled")
@@ -89,13 +89,13 @@ def test_a_pod_makes_room_for_itself() -> None:
 
         await schedule(cluster, work())
 
-    talk(store, act)
+    with_server(store, act)
     assert bound(store) == {"important": "n"}
 
 
 @pytest.mark.usefixtures("impatient")
-def test_volumes_are_bound_with_everything_that_we_do_not_know_of_them() -> None:
-    """One that is there is given to its claim, one is asked for; both are waited for."""
+def test_volumes_are_bound_with_their_unknown_fields() -> None:
+    """An existing one is bound to its claim, one is provisioned; both are waited for."""
     store = MemoryStore()
     store.create(make_node("n", cpu="1", memory="1Gi"))
     store.create(make_storage_class("static", provisioner="kubernetes.io/no-provisioner"))
@@ -122,8 +122,8 @@ def test_volumes_are_bound_with_everything_that_we_do_not_know_of_them() -> None
 
         server.unknown["v"] = {"spec": {"hostPath": {"path": "/srv"}}}
         await schedule(cluster, work())
-        asked = [each.path.rpartition("/") for each in server.asked]
-        writes = [name for kind, _, name in asked if "persistentvolume" in kind]
+        paths = [each.path.rpartition("/") for each in server.received]
+        writes = [name for kind, _, name in paths if "persistentvolume" in kind]
         assert writes == ["v", "made"]
         (volume,) = server.of("PATCH", "/persistentvolumes/v")
         assert volume.json["metadata"]["annotations"] == {"pv.kubernetes.io/bound-by-controller": "yes"}
@@ -133,11 +133,11 @@ def test_volumes_are_bound_with_everything_that_we_do_not_know_of_them() -> None
         assert claim.json["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "n"}
         assert "spec" not in claim.json
 
-    talk(store, act)
+    with_server(store, act)
     assert bound(store) == {"p": "n"}
 
 
-def test_answers_that_get_lost_bind_no_pod_twice_and_lose_none() -> None:
+def test_lost_responses_bind_no_pod_twice_and_lose_none() -> None:
     """Every third binding is carried out, and its answer lost; every fifth is lost on the way."""
     store = MemoryStore()
     store.create(make_node("a", cpu="100", memory="100Gi"))
@@ -146,12 +146,12 @@ def test_answers_that_get_lost_bind_no_pod_twice_and_lose_none() -> None:
         store.create(make_pod(f"p{i}", requests={"cpu": "1"}))
     count = 0
 
-    async def lose(asked: Asked) -> str | None:
+    async def lose(received: ReceivedRequest) -> str | None:
         nonlocal count
-        if not asked.path.endswith("/binding"):
+        if not received.path.endswith("/binding"):
             return None
         count += 1
-        body = asked.json
+        body = received.json
         if count % 3 == 0 and not store.get(Pod, body["metadata"]["name"], "default").spec.node_name:
             store.bind(
                 body["metadata"]["name"], "default", body["target"]["name"], uid=body["metadata"]["uid"]
@@ -162,22 +162,22 @@ def test_answers_that_get_lost_bind_no_pod_twice_and_lose_none() -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
         await schedule(cluster, until(lambda: len(notes(store, "Scheduled")) >= 30))
 
-    talk(store, act, interfere=lose)
-    told = [f"Successfully assigned default/{name} to {node}" for name, node in bound(store).items()]
-    assert notes(store, "Scheduled") == sorted(told)
-    assert len(told) == 30
+    with_server(store, act, interfere=lose)
+    expected = [f"Successfully assigned default/{name} to {node}" for name, node in bound(store).items()]
+    assert notes(store, "Scheduled") == sorted(expected)
+    assert len(expected) == 30
     assert count > 30, "some had to be tried again"
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_that_goes_away_and_comes_back() -> None:
+def test_a_server_that_stops_and_comes_back() -> None:
     store = MemoryStore()
     node = store.create(make_node("n", cpu="100", memory="100Gi"))
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
         gone = False
 
-        async def away(asked: Asked) -> str | None:
+        async def away(received: ReceivedRequest) -> str | None:
             return BREAK if gone else None
 
         server.interfere = away
@@ -197,4 +197,4 @@ def test_a_server_that_goes_away_and_comes_back() -> None:
 
         await schedule(cluster, work())
 
-    talk(store, act)
+    with_server(store, act)

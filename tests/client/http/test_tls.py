@@ -1,4 +1,4 @@
-"""HTTPS: whom we trust, what we show, and files that change while we run. Over sockets, both transports."""
+"""HTTPS with certificates of both sides, in files that change meanwhile. Over sockets, both transports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLUSTER = authority("cluster").certificate
 
 
 def users_seen(access: Access, *hosts: str, **after: Any) -> tuple[set[str], str]:
-    """As whom the server saw us in a list (a stream) and a read (a short request); or what was said."""
+    """The users that the server saw in a list (a stream) and a read (a short request); or the error."""
 
     async def main() -> tuple[set[str], str]:
         store = MemoryStore()
@@ -37,7 +37,7 @@ def users_seen(access: Access, *hosts: str, **after: Any) -> tuple[set[str], str
                     await cluster.get(Pod, pod.name, pod.namespace)
                 except APIError as error:
                     return set(), str(error)
-            return {asked.user for asked in server.asked}, ""
+            return {request.user for request in server.received}, ""
 
     return asyncio.run(main())
 
@@ -49,7 +49,7 @@ def users_seen(access: Access, *hosts: str, **after: Any) -> tuple[set[str], str
         pytest.param(
             TLSSettings(ca_data=authority("other").certificate + CLUSTER), id="one of several authorities"
         ),
-        pytest.param(TLSSettings(insecure=True), id="whoever answers"),
+        pytest.param(TLSSettings(insecure=True), id="any server"),
     ],
 )
 def test_trusted(settings: TLSSettings) -> None:
@@ -65,19 +65,19 @@ def test_trusted(settings: TLSSettings) -> None:
             "certificate verify failed",
             id="a stranger",
         ),
-        pytest.param(TLSSettings(), (), "failed to verify certificate", id="nobody that the system knows"),
+        pytest.param(TLSSettings(), (), "failed to verify certificate", id="not trusted by the system"),
         pytest.param(TLSSettings(ca_data=CLUSTER), ("kubernetes",), "mismatch", id="under another name"),
     ],
 )
 def test_not_trusted(settings: TLSSettings, hosts: tuple[str, ...], problem: str) -> None:
-    users, said = users_seen(Access("", tls=settings), *hosts)
+    users, error = users_seen(Access("", tls=settings), *hosts)
     assert users == set()
-    assert said.startswith('Get "https://127.0.0.1:')
-    assert "tls: " in said
-    assert problem in said or "failed to verify certificate" in said
+    assert error.startswith('Get "https://127.0.0.1:')
+    assert "tls: " in error
+    assert problem in error or "failed to verify certificate" in error
 
 
-def test_a_server_that_goes_by_another_name() -> None:
+def test_a_server_with_another_name() -> None:
     settings = TLSSettings(ca_data=CLUSTER, server_name="kubernetes")
     assert users_seen(Access("", tls=settings), "kubernetes") == ({""}, "")
 
@@ -95,8 +95,8 @@ def test_a_certificate_in_files(tmp_path: Path) -> None:
 def test_a_certificate_from_a_program(tmp_path: Path) -> None:
     pair = authority("users").issue("jane")
     status = {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
-    asked: ExecPlugin = plugin(tmp_path, {"apiVersion": V1, "status": status})
-    assert users_seen(Access("", tls=TLSSettings(ca_data=CLUSTER), exec_plugin=asked)) == ({"jane"}, "")
+    exec_plugin: ExecPlugin = plugin(tmp_path, {"apiVersion": V1, "status": status})
+    assert users_seen(Access("", tls=TLSSettings(ca_data=CLUSTER), exec_plugin=exec_plugin)) == ({"jane"}, "")
 
 
 def in_files(folder: Path, pair: Pair) -> TLSSettings:
@@ -120,7 +120,7 @@ def test_files_that_are_replaced_are_read_again(tmp_path: Path) -> None:
 def test_files_that_are_half_replaced_are_not_used_yet(
     tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The old ones are used until all are there, and it is said once for each change."""
+    """The old ones are used until all are there, and it is logged once for each change."""
     tls = ServerTLS(in_files(tmp_path, authority("users").issue("me")))
     first = tls.context()
     whole = in_files(tmp_path / "new", authority("users").issue("me again"))
@@ -138,11 +138,11 @@ def test_files_that_are_half_replaced_are_not_used_yet(
 
 def test_a_certificate_of_a_program_that_is_none(tmp_path: Path) -> None:
     status = {"clientCertificateData": "x", "clientKeyData": "y"}
-    asked = plugin(tmp_path, {"apiVersion": V1, "status": status})
-    users, said = users_seen(Access("", tls=TLSSettings(ca_data=CLUSTER), exec_plugin=asked))
+    exec_plugin = plugin(tmp_path, {"apiVersion": V1, "status": status})
+    users, error = users_seen(Access("", tls=TLSSettings(ca_data=CLUSTER), exec_plugin=exec_plugin))
     assert users == set()
-    assert said.startswith("getting credentials: exec plugin ")
-    assert "cannot use the client certificate" in said
+    assert error.startswith("getting credentials: exec plugin ")
+    assert "cannot use the client certificate" in error
 
 
 @pytest.mark.parametrize(
@@ -157,11 +157,11 @@ def test_a_certificate_of_a_program_that_is_none(tmp_path: Path) -> None:
         pytest.param(
             TLSSettings(cert_data=CLUSTER, key_data=authority("users").issue("me").key),
             "tls: cannot use the client certificate: KEY_VALUES_MISMATCH",
-            id="somebody else's key",
+            id="the key of another certificate",
         ),
         pytest.param(TLSSettings(cert_file="/nowhere", key_file="/nowhere"), "No such file", id="no file"),
     ],
 )
-def test_what_is_wrong_is_said_at_the_start(settings: TLSSettings, problem: str) -> None:
+def test_what_is_wrong_is_reported_at_the_start(settings: TLSSettings, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         ServerTLS(settings)

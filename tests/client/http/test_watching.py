@@ -24,8 +24,8 @@ from bayplan.errors import APIError, ForbiddenError, GoneError, ServerError
 from bayplan.memory_api.cluster import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 
-from .api_server import ApiServer, Asked, refused, serving
-from .clients import talk, until
+from .api_server import ApiServer, ReceivedRequest, error_response, serving
+from .clients import until, with_server
 
 
 @given(st.lists(st.binary(max_size=8).map(lambda b: b.replace(b"x", b"\n"))))
@@ -37,7 +37,7 @@ def test_lines_are_whole_and_nothing_is_lost(pieces: list[bytes]) -> None:
     assert all(lines == b"" or lines.endswith(b"\n") for lines in found)
 
 
-def told(events: Sequence[WatchEvent[Pod]]) -> list[tuple[str, str, str]]:
+def summaries(events: Sequence[WatchEvent[Pod]]) -> list[tuple[str, str, str]]:
     return [
         (event.change.value, event.object.name if event.object else "", event.resource_version)
         for event in events
@@ -48,7 +48,7 @@ async def collect(watch: AsyncIterator[Sequence[WatchEvent[Pod]]], count: int) -
     """So many events, in however many batches."""
     found: list[tuple[str, str, str]] = []
     while len(found) < count:
-        found += told(await anext(watch))
+        found += summaries(await anext(watch))
     return found
 
 
@@ -81,7 +81,7 @@ def test_changes_after_a_list(streaming: bool) -> None:
         changes(server.store)
         return await collect(watch, 6)
 
-    assert talk(MemoryStore(), act, streaming=streaming) == CHANGES
+    assert with_server(MemoryStore(), act, streaming=streaming) == CHANGES
 
 
 def test_changes_of_the_past() -> None:
@@ -89,16 +89,16 @@ def test_changes_of_the_past() -> None:
         changes(server.store)
         return await collect(cluster.watch(Pod, "2"), 4)
 
-    assert talk(MemoryStore(), act) == CHANGES[2:]
+    assert with_server(MemoryStore(), act) == CHANGES[2:]
 
 
 def test_the_stream_of_a_list_is_the_watch_that_follows() -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         _, version = await cluster.list(Pod)
         server.store.create(make_pod("a"))
-        return await collect(cluster.watch(Pod, version), 1), len(server.asked)
+        return await collect(cluster.watch(Pod, version), 1), len(server.received)
 
-    assert talk(MemoryStore(), act) == ([("ADDED", "a", "1")], 1)
+    assert with_server(MemoryStore(), act) == ([("ADDED", "a", "1")], 1)
 
 
 def test_events_that_came_with_the_end_of_a_list_are_not_lost() -> None:
@@ -110,11 +110,11 @@ def test_events_that_came_with_the_end_of_a_list_are_not_lost() -> None:
         server.store.create(make_pod("a"))
         return [name for _, name, _ in await collect(cluster.watch(Pod, version), 2)]
 
-    assert talk(MemoryStore(), act) == ["x", "a"]
+    assert with_server(MemoryStore(), act) == ["x", "a"]
 
 
 @pytest.mark.parametrize("again", ["list", "other version"])
-def test_a_stream_that_nobody_takes_up_is_closed(again: str) -> None:
+def test_a_stream_that_no_watch_takes_up_is_closed(again: str) -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         await cluster.list(Pod)
         server.store.create(make_pod("a"))
@@ -126,7 +126,7 @@ def test_a_stream_that_nobody_takes_up_is_closed(again: str) -> None:
         server.store.create(make_pod("c"))  # writing to it is how a server finds out
         await until(lambda: server.watches <= 1)
 
-    talk(MemoryStore(), act)
+    with_server(MemoryStore(), act)
 
 
 def test_a_watch_that_is_too_old() -> None:
@@ -136,7 +136,7 @@ def test_a_watch_that_is_too_old() -> None:
         with pytest.raises(GoneError, match="too old resource version"):
             await anext(cluster.watch(Pod, "1"))
 
-    talk(MemoryStore(), act)
+    with_server(MemoryStore(), act)
 
 
 def test_a_watch_that_becomes_too_old() -> None:
@@ -148,17 +148,17 @@ def test_a_watch_that_becomes_too_old() -> None:
         first = asyncio.ensure_future(anext(watch))
         await until(lambda: server.watches == 1)
         server.store.create(make_pod("a"))
-        found = told(await first)
+        found = summaries(await first)
         with pytest.raises(GoneError):
             await anext(watch)
         return found
 
-    assert talk(MemoryStore(), act) == [("ADDED", "a", "1")]
+    assert with_server(MemoryStore(), act) == [("ADDED", "a", "1")]
 
 
 @pytest.mark.parametrize("limit", [1, 50, 300, 500, 900, 1500])
 def test_a_connection_cut_anywhere_loses_nothing(limit: int) -> None:
-    """What came whole counts, and the next watch goes on from there."""
+    """What came whole counts, and the next watch continues from there."""
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         found: list[tuple[str, str, str]] = []
@@ -167,27 +167,27 @@ def test_a_connection_cut_anywhere_loses_nothing(limit: int) -> None:
         while len(found) < 6:
             version = found[-1][2] if found else "0"
             async for events in cluster.watch(Pod, version):
-                found += told(events)
+                found += summaries(events)
                 if len(found) == 6:
                     break
         return found
 
-    assert talk(MemoryStore(), act) == CHANGES
+    assert with_server(MemoryStore(), act) == CHANGES
 
 
-def test_silence_ends_a_watch() -> None:
+def test_a_watch_without_events_ends_after_a_timeout() -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         return [events async for events in cluster.watch(Pod, "0")]
 
-    assert talk(MemoryStore(), act, options={"idle_seconds": 0.05}) == []
+    assert with_server(MemoryStore(), act, options={"idle_seconds": 0.05}) == []
 
 
-def test_a_watch_ends_when_the_server_says() -> None:
+def test_a_watch_ends_when_the_server_ends_it() -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         server.watch_seconds = 0.05
         return [events async for events in cluster.watch(Pod, "0")]
 
-    assert talk(MemoryStore(), act) == []
+    assert with_server(MemoryStore(), act) == []
 
 
 @pytest.mark.parametrize(
@@ -199,32 +199,36 @@ def test_a_watch_ends_when_the_server_says() -> None:
     ],
 )
 def test_a_watch_that_is_rejected(error: APIError, expected: type[APIError]) -> None:
-    async def refuse(asked: Asked) -> web.StreamResponse | None:
-        return refused(error)
+    async def reject(received: ReceivedRequest) -> web.StreamResponse | None:
+        return error_response(error)
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         with pytest.raises(APIError) as raised:
             await anext(cluster.watch(Pod, "0"))
         return type(raised.value)
 
-    assert talk(MemoryStore(), act, interfere=refuse) is expected
+    assert with_server(MemoryStore(), act, interfere=reject) is expected
 
 
-def test_a_server_that_is_too_busy_is_asked_again_from_the_same_version(
+def test_after_too_many_requests_the_watch_starts_again_from_the_same_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(watching, "FIRST_BACKOFF_SECONDS", 0.01)
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
-        async def busy(asked: Asked) -> web.StreamResponse | None:
-            return refused(ServerError("busy", code=429)) if len(server.asked) < 3 else None
+        async def busy(received: ReceivedRequest) -> web.StreamResponse | None:
+            return error_response(ServerError("busy", code=429)) if len(server.received) < 3 else None
 
         server.interfere = busy
         changes(server.store)
         found = await collect(cluster.watch(Pod, "4"), 2)
-        return found, {asked.query["resourceVersion"] for asked in server.asked}, len(server.asked)
+        return (
+            found,
+            {received.query["resourceVersion"] for received in server.received},
+            len(server.received),
+        )
 
-    assert talk(MemoryStore(), act) == (CHANGES[4:], {"4"}, 3)
+    assert with_server(MemoryStore(), act) == (CHANGES[4:], {"4"}, 3)
 
 
 def test_a_server_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +263,7 @@ def test_watches_do_not_end_all_at_once() -> None:
     assert max(seconds) <= 600
 
 
-def test_who_stops_listening_closes_the_connection() -> None:
+def test_a_watch_that_is_closed_closes_the_connection() -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
         waiting = asyncio.ensure_future(collect(cluster.watch(Pod, "0"), 1))
         await until(lambda: server.watches == 1)
@@ -268,10 +272,10 @@ def test_who_stops_listening_closes_the_connection() -> None:
         numbers = itertools.count()
 
         def is_closed() -> bool:
-            # A server notices when it writes; the first event may go out before the client's end has arrived.
+            # A server detects it when it writes; the first event may go before the client's end has arrived.
             server.store.create(make_pod(f"p{next(numbers)}"))
             return server.watches == 0
 
         await until(is_closed)
 
-    talk(MemoryStore(), act)
+    with_server(MemoryStore(), act)

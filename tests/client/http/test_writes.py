@@ -30,8 +30,8 @@ from bayplan.errors import APIError, ConflictError, NotFoundError
 from bayplan.memory_api.cluster import MemoryStore
 from bayplan.testing.builders import make_allocated_device, make_node, make_pod, make_resource_claim
 
-from .api_server import ApiServer, Asked, refused
-from .clients import talk
+from .api_server import ApiServer, ReceivedRequest, error_response
+from .clients import with_server
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, 250_000, tzinfo=UTC)
 CLAIM = ObjectReference(kind="PersistentVolumeClaim", api_version="v1", namespace="x", name="c", uid="u")
@@ -57,7 +57,7 @@ def test_a_binding() -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
         await cluster.bind(pod, "n1")
 
-    talk(store, act)
+    with_server(store, act)
     assert as_stored(store).spec.node_name == "n1"
 
 
@@ -92,7 +92,7 @@ def test_a_binding_that_is_rejected(
         await cluster.bind(pod, "n1")
 
     with pytest.raises(expected) as error:
-        talk(store, act)
+        with_server(store, act)
     assert message in str(error.value)
 
 
@@ -115,9 +115,9 @@ def test_a_status_written_step_by_step_is_as_the_store_itself_would_have_it() ->
             await cluster.patch_pod_status(as_stored(over_http), patch)
             in_process.patch_pod_status("a", "x", patch)
             assert as_stored(over_http).status == as_stored(in_process).status
-        assert len(server.asked) == 5, "what changes nothing is not sent"
+        assert len(server.received) == 5, "what changes nothing is not sent"
 
-    talk(over_http, act, options={"now": lambda: 1e9})
+    with_server(over_http, act, options={"now": lambda: 1e9})
     assert as_stored(over_http).status.nominated_node_name == "n2"
 
 
@@ -131,7 +131,7 @@ def test_a_status_is_for_no_other_pod_of_the_same_name() -> None:
         await cluster.patch_pod_status(pod, PodStatusPatch(nominated_node_name="n1"))
 
     with pytest.raises(APIError, match=r"metadata\.uid"):
-        talk(store, act)
+        with_server(store, act)
     assert as_stored(store).status.nominated_node_name == ""
 
 
@@ -143,9 +143,9 @@ def test_a_deletion_leaves_everything_to_the_server() -> None:
         await cluster.delete_pod(pod)
         with pytest.raises(NotFoundError):
             await cluster.delete_pod(pod)
-        return server.asked[0].json
+        return server.received[0].json
 
-    assert talk(store, act) == {"kind": "DeleteOptions", "apiVersion": "v1"}
+    assert with_server(store, act) == {"kind": "DeleteOptions", "apiVersion": "v1"}
 
 
 # Objects of others
@@ -170,21 +170,21 @@ def annotated(item: Any, **annotations: str) -> Any:
     return replace(item, metadata=replace(item.metadata, annotations=annotations))
 
 
-def test_a_volume_is_bound_in_one_request_that_says_just_that() -> None:
+def test_a_volume_is_bound_in_one_request_with_only_that_change() -> None:
     store = MemoryStore()
     uid = volume_in(store).uid
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         volume = annotated(await cluster.get(PersistentVolume, "v"), theirs="1", ours="2")
         answer = await cluster.update(replace(volume, spec=replace(volume.spec, claim_ref=CLAIM)))
-        [_, asked] = server.asked
-        return answer, asked.method, asked.headers["Content-Type"], asked.json
+        [_, received] = server.received
+        return answer, received.method, received.headers["Content-Type"], received.json
 
-    answer, *asked = talk(store, act, unknown={"v": VOLUME})
+    answer, *received = with_server(store, act, unknown={"v": VOLUME})
     assert (answer.annotations, answer.spec.claim_ref) == ({"theirs": "1", "ours": "2"}, CLAIM)
     stored = store.get(PersistentVolume, "v")
     assert (stored.annotations, stored.spec.claim_ref) == ({"theirs": "1", "ours": "2"}, CLAIM)
-    assert asked == [
+    assert received == [
         "PATCH",
         "application/merge-patch+json",
         {
@@ -206,7 +206,7 @@ def test_a_volume_is_bound_in_one_request_that_says_just_that() -> None:
     ]
 
 
-def test_a_claim_gets_its_node_and_loses_what_was_taken_away() -> None:
+def test_an_update_of_a_claim_adds_and_removes_annotations() -> None:
     store = MemoryStore()
     meta = ObjectMeta(name="c", namespace="x", annotations={"theirs": "1", "node": "old"})
     claim = store.create(PersistentVolumeClaim(metadata=meta))
@@ -214,9 +214,9 @@ def test_a_claim_gets_its_node_and_loses_what_was_taken_away() -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         first = await cluster.update(annotated(claim, theirs="1", node="n1"))
         second = await cluster.update(annotated(first, theirs="1"))
-        return first.annotations, second.annotations, len(server.asked)
+        return first.annotations, second.annotations, len(server.received)
 
-    assert talk(store, act) == ({"theirs": "1", "node": "n1"}, {"theirs": "1"}, 3)
+    assert with_server(store, act) == ({"theirs": "1", "node": "n1"}, {"theirs": "1"}, 3)
 
 
 def test_any_other_object_is_read_first_and_only_its_change_is_sent() -> None:
@@ -227,9 +227,9 @@ def test_any_other_object_is_read_first_and_only_its_change_is_sent() -> None:
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         await cluster.update(changed)
         await cluster.update(await cluster.get(Node, "n"))
-        return [asked.method for asked in server.asked], server.of("PATCH")[0].json
+        return [received.method for received in server.received], server.of("PATCH")[0].json
 
-    methods, patch = talk(store, act)
+    methods, patch = with_server(store, act)
     assert methods == ["GET", "PATCH", "GET", "GET"]
     assert patch == {
         "metadata": {"uid": node.uid, "resourceVersion": "1"},
@@ -238,7 +238,7 @@ def test_any_other_object_is_read_first_and_only_its_change_is_sent() -> None:
     assert store.get(Node, "n").spec.taints == changed.spec.taints
 
 
-def test_a_lease_is_ours_and_written_whole() -> None:
+def test_a_lease_is_written_whole() -> None:
     store = MemoryStore()
     meta = LeaseMeta(name="l", namespace="x")
 
@@ -248,9 +248,9 @@ def test_a_lease_is_ours_and_written_whole() -> None:
         await cluster.update(replace(made, spec=LeaseSpec(holder_identity="you", renew_time=NOW)))
         with pytest.raises(ConflictError):
             await cluster.update(replace(made, spec=LeaseSpec(holder_identity="them")))
-        return [asked.method for asked in server.asked], await cluster.get(Lease, "l", "x")
+        return [received.method for received in server.received], await cluster.get(Lease, "l", "x")
 
-    methods, lease = talk(store, act)
+    methods, lease = with_server(store, act)
     assert methods == ["POST", "PUT", "PUT"]
     assert lease.spec == LeaseSpec(holder_identity="you", renew_time=NOW)
 
@@ -259,14 +259,14 @@ def test_a_lease_is_ours_and_written_whole() -> None:
 def test_an_object_that_has_changed_since_is_a_conflict(make: Callable[[MemoryStore], Any]) -> None:
     store = MemoryStore()
     item = make(store)
-    store.update(annotated(item, somebody="else"))
+    store.update(annotated(item, other="1"))
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
         await cluster.update(annotated(item, ours="1"))
 
     with pytest.raises(ConflictError):
-        talk(store, act)
-    assert store.get(type(item), item.name).annotations == {"somebody": "else"}
+        with_server(store, act)
+    assert store.get(type(item), item.name).annotations == {"other": "1"}
 
 
 def test_a_created_object_comes_back_as_it_was_stored() -> None:
@@ -278,7 +278,7 @@ def test_a_created_object_comes_back_as_it_was_stored() -> None:
             await cluster.create(make_pod("a", namespace="x"))
         return made
 
-    assert talk(store, act) == as_stored(store)
+    assert with_server(store, act) == as_stored(store)
 
 
 # Claims
@@ -301,21 +301,21 @@ def test_writes_of_claims_are_upstreams_requests() -> None:
         left = store.get(ResourceClaim, "c", "x")
         await cluster.update(replace(left, metadata=replace(left.metadata, finalizers=())))
         await cluster.delete(left)
-        return reserved, left, server.asked[1:]
+        return reserved, left, server.received[1:]
 
-    reserved, left, asked = talk(store, act)
+    reserved, left, received = with_server(store, act)
     path = "/apis/resource.k8s.io/v1/namespaces/x/resourceclaims/c"
-    assert [(one.method, one.path) for one in asked] == [
+    assert [(one.method, one.path) for one in received] == [
         ("PUT", path),
         ("PUT", f"{path}/status"),
         ("PATCH", f"{path}/status"),
         ("PUT", path),
         ("DELETE", path),
     ]
-    assert asked[0].json["metadata"]["finalizers"] == [CLAIM_FINALIZER]
-    assert asked[1].json["status"]["reservedFor"] == [{"resource": "pods", "name": "a", "uid": "u"}]
-    assert asked[2].headers["Content-Type"] == "application/strategic-merge-patch+json"
-    assert asked[2].json == {
+    assert received[0].json["metadata"]["finalizers"] == [CLAIM_FINALIZER]
+    assert received[1].json["status"]["reservedFor"] == [{"resource": "pods", "name": "a", "uid": "u"}]
+    assert received[2].headers["Content-Type"] == "application/strategic-merge-patch+json"
+    assert received[2].json == {
         "metadata": {"uid": left.uid},
         "status": {"reservedFor": [{"$patch": "delete", "uid": "u"}]},
     }
@@ -348,7 +348,7 @@ def events(act: Act, **settings: Any) -> tuple[ApiServer, MemoryStore]:
         servers.append(server)
         await act(server, cluster)
 
-    talk(store, noting, **settings)
+    with_server(store, noting, **settings)
     return servers[0], store
 
 
@@ -361,8 +361,8 @@ def test_events_are_created_and_their_series_patched() -> None:
     server, store = events(act)
     stored = store.get(Event, "a.17", "x")
     assert replace(stored, metadata=EVENT.metadata) == REPEATED
-    asked, created, patched = server.asked
-    assert asked.path == "/apis/events.k8s.io/v1"
+    discovery, created, patched = server.received
+    assert discovery.path == "/apis/events.k8s.io/v1"
     assert created.path == "/apis/events.k8s.io/v1/namespaces/x/events"
     assert patched.headers["Content-Type"] == "application/strategic-merge-patch+json"
     assert patched.json == {"series": {"count": 2, "lastObservedTime": "2026-01-31T12:00:00.250000Z"}}
@@ -377,13 +377,13 @@ def test_an_event_that_is_gone_is_not_found() -> None:
 
 
 def test_a_server_without_the_newer_events_gets_the_older_ones() -> None:
-    """Asked once; then they are core/v1 for good."""
-    kept: list[Asked] = []
+    """Discovery is read once; then they are core/v1 for good."""
+    kept: list[ReceivedRequest] = []
 
-    async def core(asked: Asked) -> web.StreamResponse | None:
-        if "/api/v1/namespaces/x/events" not in asked.path:
+    async def core(received: ReceivedRequest) -> web.StreamResponse | None:
+        if "/api/v1/namespaces/x/events" not in received.path:
             return None
-        kept.append(asked)
+        kept.append(received)
         return web.Response(status=201, text="{}")
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
@@ -417,14 +417,14 @@ def test_a_server_without_the_newer_events_gets_the_older_ones() -> None:
     }
 
 
-def test_the_form_of_events_is_asked_for_once_even_by_many_writers() -> None:
-    async def refuse(asked: Asked) -> web.StreamResponse | None:
-        return refused(APIError("no", code=403)) if asked.path == "/apis/events.k8s.io/v1" else None
+def test_discovery_of_events_is_read_once_even_by_many_writers() -> None:
+    async def reject(received: ReceivedRequest) -> web.StreamResponse | None:
+        return error_response(APIError("no", code=403)) if received.path == "/apis/events.k8s.io/v1" else None
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> None:
         writer = cluster.events(qps=-1)
         await asyncio.gather(*(writer.create_event(EVENT) for _ in range(5)), return_exceptions=True)
 
-    server, _ = events(act, interfere=refuse)
+    server, _ = events(act, interfere=reject)
     assert len(server.of("GET")) == 1
-    assert {asked.path for asked in server.of("POST")} == {"/api/v1/namespaces/x/events"}
+    assert {received.path for received in server.of("POST")} == {"/api/v1/namespaces/x/events"}
