@@ -1,4 +1,4 @@
-"""A server over real TLS, the API server that it asks about users, and a client to ask it with."""
+"""A server over real TLS, the API server that reviews its users, and a client."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ ALICE = {"username": "alice", "uid": "u1", "groups": ["team"], "extra": {"scope"
 
 @dataclass
 class Cluster:
-    """An API server that knows users by their tokens and what they may do."""
+    """An API server with users by token, and what they may do."""
 
     tokens: Mapping[str, dict[str, Any]] = field(default_factory=lambda: {"alices": ALICE})
     allowed: set[tuple[str, str, str]] = field(default_factory=set)
     """User, verb, path."""
     config_map: Any = None
     """Of kube-system/extension-apiserver-authentication; None: it may not be read."""
-    refusals: list[int] = field(default_factory=list)
-    """What the next requests are answered with instead."""
-    asked: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[int] = field(default_factory=list)
+    """The status codes of the next responses instead."""
+    reviews: list[dict[str, Any]] = field(default_factory=list)
     """The specs of all reviews."""
 
     async def answer(self, request: web.Request) -> web.Response:
         if request.method == "GET":
             if self.config_map is None:
-                return refused(403, "you may not")
+                return error_response(403, "you may not")
             return web.json_response({"data": self.config_map})
         review = await request.json()
-        self.asked.append(review["spec"])
-        if self.refusals:
-            return refused(self.refusals.pop(0), "not now")
+        self.reviews.append(review["spec"])
+        if self.errors:
+            return error_response(self.errors.pop(0), "not now")
         if review["kind"] == "TokenReview":
             user = self.tokens.get(review["spec"]["token"])
             return web.json_response({"status": {"authenticated": user is not None, "user": user or {}}})
@@ -62,7 +62,7 @@ class Cluster:
         return web.json_response({"status": {"allowed": allowed, "reason": "" if allowed else "no rule"}})
 
 
-def refused(code: int, message: str) -> web.Response:
+def error_response(code: int, message: str) -> web.Response:
     return web.json_response({"kind": "Status", "message": message, "code": code}, status=code)
 
 
@@ -84,19 +84,19 @@ async def running(cluster: Cluster) -> AsyncIterator[Requests]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     status: int
     text: str
     headers: Mapping[str, str]
 
 
 class Client:
-    """Asks a server; trusts it whoever it is."""
+    """Sends requests to a server and trusts any certificate."""
 
     def __init__(self, port: int) -> None:
         self.port = port
 
-    async def ask(
+    async def request(
         self,
         path: str,
         method: str = "GET",
@@ -106,7 +106,7 @@ class Client:
         pair: Pair | None = None,
         body: str = "",
         most: ssl.TLSVersion | None = None,
-    ) -> Answer:
+    ) -> Response:
         sent = [*(headers.items() if isinstance(headers, Mapping) else headers or [])]
         if token:
             sent.append(("Authorization", f"Bearer {token}"))
@@ -120,10 +120,10 @@ class Client:
                 data=body or None,
             ) as response,
         ):
-            return Answer(response.status, await response.text(), dict(response.headers))
+            return Response(response.status, await response.text(), dict(response.headers))
 
     async def certificate(self, server_name: str = "") -> bytes:
-        """What the server shows to who asks for this name."""
+        """The certificate that the server presents for this name."""
         _, writer = await asyncio.open_connection(
             "127.0.0.1", self.port, ssl=client_tls(None), server_hostname=server_name
         )
@@ -188,7 +188,7 @@ def here(**changed: Any) -> ServingSettings:
 OPEN = AuthorizationSettings(open_paths=("/*",))
 
 
-def talk(
+def with_server(
     act: Callable[[Client], Awaitable[T]],
     *,
     routes: Routes | None = None,
@@ -198,7 +198,7 @@ def talk(
     cluster: Cluster | None = None,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> T:
-    """What comes of a conversation with a server. Without a cluster it has nobody to ask."""
+    """The result of a function that gets a client of a server. Without a cluster there are no reviews."""
 
     async def main() -> T:
         async with asyncio.timeout(20), running(cluster or Cluster()) as requests:
@@ -223,8 +223,8 @@ def talk(
     return asyncio.run(main())
 
 
-def get(path: str, method: str = "GET", **how: Any) -> Answer:
-    """The answer of a server that is open to all, or as `how` says; of it, what `Client.ask` takes."""
-    asked = {name: how.pop(name) for name in ("token", "headers", "pair", "body") if name in how}
+def get(path: str, method: str = "GET", **how: Any) -> Response:
+    """The response of a server that is open to all, unless `how` has other settings."""
+    options = {name: how.pop(name) for name in ("token", "headers", "pair", "body") if name in how}
     how.setdefault("authorization", OPEN)
-    return talk(lambda client: client.ask(path, method, **asked), **how)
+    return with_server(lambda client: client.request(path, method, **options), **how)

@@ -12,7 +12,7 @@ import yaml
 
 from bayplan.serving.health import HealthCheck
 
-from .talking import OPEN, Answer, Client, get, make_routes, talk
+from .secure_server import OPEN, Client, Response, get, make_routes, with_server
 
 WELL = HealthCheck("sched-handler-sync")
 ILL = HealthCheck("shutdown", lambda: "process is shutting down")
@@ -38,7 +38,7 @@ def healthy(*checks: HealthCheck) -> dict[str, Any]:
             [WELL, ILL],
             500,
             "[+]sched-handler-sync ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n",
-            id="one is not, and the reason is not for everybody",
+            id="one is not, and the reason is not for every user",
         ),
         pytest.param("/readyz?exclude=shutdown", [WELL, ILL], 200, "ok", id="it is left out"),
         pytest.param(
@@ -47,7 +47,7 @@ def healthy(*checks: HealthCheck) -> dict[str, Any]:
             200,
             "[+]sched-handler-sync ok\n[+]shutdown excluded: ok\n"
             'warn: some health checks cannot be excluded: no matches for "nonsense"\nreadyz check passed\n',
-            id="what cannot be left out is told",
+            id="what cannot be left out is reported",
         ),
         pytest.param("/readyz/sched-handler-sync", [WELL, ILL], 200, "ok", id="one alone"),
         pytest.param(
@@ -55,7 +55,7 @@ def healthy(*checks: HealthCheck) -> dict[str, Any]:
             [WELL, ILL],
             500,
             "internal server error: process is shutting down\n",
-            id="one alone says why",
+            id="one alone has the reason",
         ),
         pytest.param("/readyz/ping", [WELL], 404, "404 page not found\n", id="a check that is not there"),
         pytest.param("/livez", [], 200, "ok", id="another path has checks of its own"),
@@ -68,30 +68,30 @@ def test_probes(path: str, checks: list[HealthCheck], status: int, text: str) ->
     assert (answer.status, answer.text) == (status, text)
 
 
-def test_why_a_probe_failed_stands_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_reason_of_a_failed_probe_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "bayplan.serving"):
         get("/readyz", **healthy(ILL))
     assert "readyz check failed: shutdown: process is shutting down" in caplog.messages
 
 
-def test_a_check_that_breaks_is_reported_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    def broken() -> str:
+def test_a_check_that_raises_is_reported_and_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    def raising() -> str:
         raise ArithmeticError("division by zero")
 
     async def act(client: Client) -> list[int]:
-        return [(await client.ask(path)).status for path in ("/readyz", "/livez")]
+        return [(await client.request(path)).status for path in ("/readyz", "/livez")]
 
-    assert talk(act, routes=make_routes(readyz=[HealthCheck("broken", broken)])) == [500, 200]
+    assert with_server(act, routes=make_routes(readyz=[HealthCheck("raising", raising)])) == [500, 200]
     assert "GET /readyz failed" in caplog.messages
 
 
 def test_how_checks_came_out_can_be_scraped() -> None:
     async def act(client: Client) -> str:
         for path in ("/readyz", "/readyz", "/livez"):
-            await client.ask(path)
-        return (await client.ask("/metrics/slis", headers={"Accept-Encoding": "identity"})).text
+            await client.request(path)
+        return (await client.request("/metrics/slis", headers={"Accept-Encoding": "identity"})).text
 
-    lines = talk(act, authorization=OPEN, **healthy(ILL)).splitlines()
+    lines = with_server(act, authorization=OPEN, **healthy(ILL)).splitlines()
     assert [line for line in lines if not line.startswith("#")] == [
         'kubernetes_healthcheck{name="ping",type="livez"} 1',
         'kubernetes_healthcheck{name="shutdown",type="readyz"} 0',
@@ -106,10 +106,10 @@ def test_metrics_are_shown_and_reset() -> None:
         metrics=lambda: f"up {values['up']}\n".encode(), reset_metrics=lambda: values.update(up=0)
     )
 
-    async def act(client: Client) -> list[Answer]:
-        return [await client.ask("/metrics", method) for method in ("GET", "DELETE", "GET")]
+    async def act(client: Client) -> list[Response]:
+        return [await client.request("/metrics", method) for method in ("GET", "DELETE", "GET")]
 
-    first, reset, after = talk(act, routes=routes, authorization=OPEN)
+    first, reset, after = with_server(act, routes=routes, authorization=OPEN)
     assert (first.text, reset.text, after.text) == ("up 1\n", "metrics reset\n", "up 0\n")
     assert first.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert first.headers["Cache-Control"] == "no-cache, private"
@@ -127,7 +127,7 @@ def test_resources_of_pods(pieces: list[bytes], text: str) -> None:
     assert (answer.status, answer.text) == (200, text)
 
 
-def test_a_large_page_is_compressed_for_who_wants_that() -> None:
+def test_a_large_page_is_compressed_for_clients_that_accept_it() -> None:
     page = b"up 1\n" * 1000
     answer = get("/metrics", routes=make_routes(metrics=lambda: page), headers={"Accept-Encoding": "gzip"})
     assert answer.headers["Content-Encoding"] == "gzip"

@@ -1,4 +1,4 @@
-"""The connection: certificates, versions, ciphers, and where it listens."""
+"""The connection: certificates, versions, ciphers, and addresses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bayplan.serving.settings import (
 )
 from tests.client.http.certificates import Authority, authority
 
-from .talking import Client, as_files, here, make_routes, talk
+from .secure_server import Client, as_files, here, make_routes, with_server
 
 
 async def shown(client: Client, server_name: str = "") -> x509.Certificate:
@@ -37,14 +37,14 @@ def common_name(certificate: x509.Certificate) -> str:
 
 
 def test_without_a_certificate_it_makes_its_own() -> None:
-    made = talk(shown, settings=ServingSettings(bind_address="127.0.0.1", port=0))
+    made = with_server(shown, settings=ServingSettings(bind_address="127.0.0.1", port=0))
     names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["localhost"]
     assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
     assert made.not_valid_after_utc - made.not_valid_before_utc == datetime.timedelta(days=365, hours=1)
 
 
-def test_it_is_made_for_the_address_too_that_it_listens_at() -> None:
+def test_it_is_made_for_the_listening_address_too() -> None:
     made = x509.load_pem_x509_certificate(make_pair("10.1.2.3").certificate)
     names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == [
@@ -53,9 +53,9 @@ def test_it_is_made_for_the_address_too_that_it_listens_at() -> None:
     ]
 
 
-def test_it_is_kept_where_one_wants_it_and_used_again(tmp_path: Path) -> None:
+def test_it_is_kept_in_the_given_directory_and_used_again(tmp_path: Path) -> None:
     settings = ServingSettings(bind_address="127.0.0.1", port=0, cert_dir=str(tmp_path / "certs"))
-    first, second = talk(shown, settings=settings), talk(shown, settings=settings)
+    first, second = with_server(shown, settings=settings), with_server(shown, settings=settings)
     assert first == second
     assert sorted(os.listdir(tmp_path / "certs")) == ["kube-scheduler.crt", "kube-scheduler.key"]
     assert (tmp_path / "certs" / "kube-scheduler.key").stat().st_mode & 0o777 == 0o600
@@ -65,17 +65,17 @@ def test_it_is_kept_where_one_wants_it_and_used_again(tmp_path: Path) -> None:
 def test_half_a_pair_is_not_replaced(tmp_path: Path, there: str) -> None:
     (tmp_path / there).write_text("precious")
     with pytest.raises(ConfigError, match="must be supplied as a pair"):
-        talk(shown, settings=ServingSettings(bind_address="127.0.0.1", port=0, cert_dir=str(tmp_path)))
+        with_server(shown, settings=ServingSettings(bind_address="127.0.0.1", port=0, cert_dir=str(tmp_path)))
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [(there, "precious")]
 
 
 def test_its_own_certificate_is_renewed_before_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It runs for longer than a certificate is good for, and nobody else would renew it."""
+    """It runs for longer than a certificate is good for, and nothing else would renew it."""
     now = datetime.datetime.now(datetime.UTC)
     old = make_pair(now=now - datetime.timedelta(days=340))
     monkeypatch.setattr("bayplan.serving.tls.own_pair", lambda *_: old)
     monkeypatch.setattr("bayplan.serving.tls.POLL_SECONDS", 0.0)
-    served = talk(shown, settings=ServingSettings(bind_address="127.0.0.1", port=0))
+    served = with_server(shown, settings=ServingSettings(bind_address="127.0.0.1", port=0))
     assert served.not_valid_after_utc > now + datetime.timedelta(days=300)
 
 
@@ -89,7 +89,11 @@ def test_a_certificate_that_was_replaced_is_shown_from_then_on(tmp_path: Path) -
         as_files(authority("one").issue("second"), tmp_path)
         return [*names, common_name(await shown(client))]
 
-    assert talk(act, settings=here(cert_file=cert_file, key_file=key_file)) == ["first", "first", "second"]
+    assert with_server(act, settings=here(cert_file=cert_file, key_file=key_file)) == [
+        "first",
+        "first",
+        "second",
+    ]
 
 
 def named(directory: Path, issuer: Authority, name: str, hosts: list[str], *names: str) -> NamedCertificate:
@@ -109,12 +113,12 @@ def test_a_certificate_for_each_host_name(tmp_path: Path) -> None:
         hosts = ("a.example.com", "b.example.com", "x.c.example.com", "d.example.com", "")
         return [common_name(await shown(client, host)) for host in hosts]
 
-    found = talk(act, settings=here(named_certificates=certificates))
+    found = with_server(act, settings=here(named_certificates=certificates))
     assert found == ["own", "given", "given", "server", "server"]
 
 
 @pytest.mark.parametrize(
-    ("changed", "most", "speaks"),
+    ("changed", "most", "accepted"),
     [
         pytest.param({}, ssl.TLSVersion.TLSv1_2, True, id="1.2 by default"),
         pytest.param({"min_version": "VersionTLS13"}, ssl.TLSVersion.TLSv1_2, False, id="1.3 at least"),
@@ -129,18 +133,18 @@ def test_a_certificate_for_each_host_name(tmp_path: Path) -> None:
             {"cipher_suites": ("TLS_RSA_WITH_AES_128_CBC_SHA",)},
             ssl.TLSVersion.TLSv1_2,
             False,
-            id="a cipher suite that does not go with the key",
+            id="a cipher suite that does not match the key",
         ),
     ],
 )
-def test_versions_and_ciphers(changed: dict[str, object], most: ssl.TLSVersion, speaks: bool) -> None:
+def test_versions_and_ciphers(changed: dict[str, object], most: ssl.TLSVersion, accepted: bool) -> None:
     async def act(client: Client) -> bool:
         try:
-            return (await client.ask("/healthz", most=most)).status == 200
+            return (await client.request("/healthz", most=most)).status == 200
         except aiohttp.ClientConnectorError:
             return False
 
-    assert talk(act, settings=here(**changed)) is speaks
+    assert with_server(act, settings=here(**changed)) is accepted
 
 
 def make(settings: ServingSettings, authentication: AuthenticationSettings | None = None) -> SecureServer:
@@ -188,13 +192,13 @@ def test_a_port_that_another_client_has() -> None:
     asyncio.run(main())
 
 
-def test_somebody_with_a_certificate_of_strangers_is_not_spoken_to(tmp_path: Path) -> None:
+def test_a_client_certificate_of_an_unknown_authority_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(authority("users").certificate)
     settings = AuthenticationSettings(client_ca_file=str(tmp_path / "ca.crt"))
 
     async def act(client: Client) -> None:
         with pytest.raises((aiohttp.ClientError, ConnectionError, ssl.SSLError)):
-            await client.ask("/healthz", pair=authority("strangers").issue("mallory"))
-        assert (await client.ask("/healthz")).status == 200
+            await client.request("/healthz", pair=authority("strangers").issue("mallory"))
+        assert (await client.request("/healthz")).status == 200
 
-    talk(act, authentication=settings)
+    with_server(act, authentication=settings)

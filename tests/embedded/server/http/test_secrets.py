@@ -1,4 +1,4 @@
-"""Nobody gets in without a token, and no token gets into the log."""
+"""No request is served without a token, and no token is logged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from bayplan.embedded.server.embedded import EmbeddedServer, open_api
 from bayplan.embedded.server.http.application import Application
-from tests.serving.talking import Client, here, talk
+from tests.serving.secure_server import Client, here, with_server
 
 SECRET = b"SECRETTOKEN"
 MALFORMED = {
@@ -59,7 +59,7 @@ def test_so_they_are_by_the_scheduler(header: bytes, caplog: pytest.LogCaptureFi
         return await send(client.port, header, b"/metrics")
 
     with caplog.at_level(logging.DEBUG):
-        status = talk(act, settings=here()).split()[1]
+        status = with_server(act, settings=here()).split()[1]
     assert status in (b"400", b"401", b"403")
     assert SECRET.decode() not in caplog.text
     assert "Traceback" not in caplog.text
