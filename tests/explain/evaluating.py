@@ -1,4 +1,4 @@
-"""A pod evaluated on a small cluster, for tests of what is said about it."""
+"""A pod evaluated on a small cluster, for tests of its explanation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For every plugin: what exactly is in the way, which the reason leaves out."""
+"""For every plugin: the details that the reason leaves out."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ NEEDS_RESTARTS = Container(
         ),
     ],
 )
-def test_what_is_in_the_way(pod: Pod, objects: list[Object], expected: dict[str, str]) -> None:
+def test_details_of_reasons(pod: Pod, objects: list[Object], expected: dict[str, str]) -> None:
     evaluated = evaluate(pod, objects)
     found = {}
     for group in rejections(evaluated.explanation):
@@ -201,6 +201,6 @@ def test_what_is_in_the_way(pod: Pod, objects: list[Object], expected: dict[str,
 
 
 def test_every_filter_has_details_or_needs_none() -> None:
-    """NodeName and NodeUnschedulable say everything themselves; devices have a table of their own."""
+    """The reasons of NodeName and NodeUnschedulable are complete; devices have a table of their own."""
     filters = {plugin.name for plugin in BUILTIN_PLUGINS if hasattr(plugin, "filter")}
     assert filters - DETAILS.keys() == {"DynamicResources", "NodeName", "NodeUnschedulable"}

@@ -30,7 +30,7 @@ def missing(*objects: Object, nodes: str = "abc") -> list[MissingDevices]:
     return missing_devices(core.cluster, POD, explain(framework, POD))
 
 
-def test_nodes_are_grouped_by_the_request_that_fails_and_why() -> None:
+def test_nodes_are_grouped_by_the_request_that_fails_and_its_reason() -> None:
     found = missing(
         make_resource_slice("sa", make_device("gpu-0", {"model": "small"}), node="a"),
         make_resource_slice(

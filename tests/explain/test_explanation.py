@@ -1,4 +1,4 @@
-"""An explanation says what the engine does, and more: every filter, every score, every candidate."""
+"""An explanation has what the engine does, and more: every filter, every score, every candidate."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bayplan.testing.builders import make_node, make_pdb, make_pod
 from .evaluating import evaluate
 
 
-def test_every_filter_is_asked_about_every_node() -> None:
-    """Also where an earlier one has refused the node already; a node is told the first reason."""
+def test_every_filter_evaluates_every_node() -> None:
+    """Also where an earlier one has rejected the node already; the first reason counts for the node."""
     node = make_node("n", cpu="1", taints=["a:NoSchedule"], unschedulable=True)
     found = evaluate(make_pod(cpu="2"), node).explanation
     assert set(found.filters) == {"NodeUnschedulable", "TaintToleration", "NodeResourcesFit"}
@@ -48,7 +48,7 @@ def test_the_chosen_node_is_the_scheduler_s(pod: Pod) -> None:
     assert evaluate(pod, nodes).explanation.chosen == core.decide(pod).node_name
 
 
-def test_candidates_come_in_the_order_of_what_is_lost() -> None:
+def test_candidates_are_in_the_order_of_their_cost() -> None:
     """Budgets first, then the most important victim, then how many there are."""
     victims = [
         make_pod("guarded", cpu="4", node="a", priority=0, labels={"app": "guarded"}),
@@ -76,7 +76,7 @@ def test_an_empty_cluster() -> None:
 
 
 def test_explaining_changes_nothing() -> None:
-    """Asked twice, it says the same."""
+    """A second explanation is the same."""
     nodes = [make_node(f"n{i}", cpu=str(1 + i % 3)) for i in range(9)]
     core = SchedulingCore()
     core.load(nodes)

@@ -1,4 +1,4 @@
-"""Answers about pods agree with the decisions, count every node once, and say what they rest on."""
+"""Answers about pods agree with the decisions, count every node once, and name their sources."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ QUEUE: dict[str, Any] = {"visible": False}
 CLAIM = PodResourceClaim(name="gpu", resource_claim_name="c")
 
 
-def questions(*objects: Object, **fields: Any) -> PodQuestions:
+def make_questions(*objects: Object, **fields: Any) -> PodQuestions:
     return PodQuestions(LoadedCluster("test", objects, **fields))
 
 
-def ask(name: str, *objects: Object, **fields: Any) -> PodAnswer:
-    asked = questions(*objects, **fields)
-    return asked.answer(asked.pod(f"default/{name}"))
+def explain(name: str, *objects: Object, **fields: Any) -> PodAnswer:
+    questions = make_questions(*objects, **fields)
+    return questions.answer(questions.pod(f"default/{name}"))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -54,9 +54,9 @@ def test_answers_agree_with_recorded_decisions(name: str) -> None:
     release, path = FILES[name]
     for vector in list(read_lines(path))[::12]:
         case = read_scenario(vector["scenario"], release=release)
-        asked = PodQuestions(case)
+        questions = PodQuestions(case)
         for pod, expected in zip(case.pods or (), vector["expect"], strict=True):
-            report = pod_report(case, asked.answer(pod), QUEUE)
+            report = pod_report(case, questions.answer(pod), QUEUE)
             if report["state"] != "Pending":
                 continue
             result, where = report["result"], (vector["scenario"]["name"], pod.key)
@@ -70,7 +70,9 @@ def test_answers_agree_with_recorded_decisions(name: str) -> None:
             rejected = [node for group in result["rejections"] for node in group["nodes"]]
             assert all(group["count"] == len(group["nodes"]) for group in result["rejections"]), where
             counted = sorted((*rejected, *result["feasibleNodes"]))
-            assert counted == sorted(asked.core.cluster.nodes.name[row] for row in asked.core.cluster.order)
+            assert counted == sorted(
+                questions.core.cluster.nodes.name[row] for row in questions.core.cluster.order
+            )
             candidates = (expected.get("preemption") or {}).get("candidates")
             preemption = result["preemption"] or {"candidates": []}
             assert {one["node"] for one in preemption["candidates"]} == set(candidates or ()), where
@@ -82,19 +84,19 @@ def test_answers_agree_with_recorded_decisions(name: str) -> None:
 def test_an_assigned_pod_is_compared_with_the_other_nodes() -> None:
     nodes = (make_node("full", cpu="4"), make_node("empty", cpu="4"))
     others = (make_pod("other", node="full", cpu="2"),)
-    asked = questions(*nodes, *others, make_pod("p", node="full", cpu="1"))
-    answer = asked.answer(asked.pod("default/p"))
+    questions = make_questions(*nodes, *others, make_pod("p", node="full", cpu="1"))
+    answer = questions.answer(questions.pod("default/p"))
     assert answer.state is PodState.ASSIGNED
     assert answer.explanation is not None
     assert answer.explanation.chosen == "empty"
     assert set(answer.explanation.feasible) == {"full", "empty"}
     assert [warning.reason for warning in answer.warnings] == ["ClusterChanged"]
-    row = asked.core.cluster.nodes.row_of["full"]
-    assert {pod.key for pod in asked.core.cluster.pods_on(row)} == {"default/other", "default/p"}
+    row = questions.core.cluster.nodes.row_of["full"]
+    assert {pod.key for pod in questions.core.cluster.pods_on(row)} == {"default/other", "default/p"}
 
 
 def test_a_node_that_would_be_rejected_now() -> None:
-    answer = ask("p", make_node("n", unschedulable=True), make_pod("p", node="n"))
+    answer = explain("p", make_node("n", unschedulable=True), make_pod("p", node="n"))
     assert answer.explanation is not None
     assert answer.explanation.node_status["n"].plugin == "NodeUnschedulable"
 
@@ -112,7 +114,7 @@ def test_a_node_that_would_be_rejected_now() -> None:
     ],
 )
 def test_pods_that_are_not_evaluated(pod: Pod, reason: str) -> None:
-    answer = ask("p", make_node("n"), pod)
+    answer = explain("p", make_node("n"), pod)
     assert answer.state is PodState.SKIPPED
     assert answer.reason.startswith(reason)
     assert "result" not in pod_report(LoadedCluster("t", ()), answer, QUEUE)
@@ -120,7 +122,7 @@ def test_pods_that_are_not_evaluated(pod: Pod, reason: str) -> None:
 
 def test_there_is_no_such_pod() -> None:
     with pytest.raises(InputError, match="Pod default/q: there is no such pod in test"):
-        ask("q", make_node("n"))
+        explain("q", make_node("n"))
 
 
 # Groups
@@ -133,30 +135,30 @@ def member(name: str) -> Pod:
 GROUP = PodGroup(metadata=object_meta("PodGroup", "gang", "default"), spec=PodGroupSpec(min_member=2))
 
 
-def test_a_gang_that_permit_holds_back_is_not_placed() -> None:
-    asked = questions(make_node("n"), GROUP, member("a"), member("b"), plugins=(Coscheduling,))
-    answer = asked.answer(asked.pod("default/a"))
+def test_a_gang_that_waits_at_permit_is_not_scheduled() -> None:
+    questions = make_questions(make_node("n"), GROUP, member("a"), member("b"), plugins=(Coscheduling,))
+    answer = questions.answer(questions.pod("default/a"))
     assert answer.explanation is not None
     assert answer.explanation.permit is not None
     assert answer.explanation.permit.status is PermitStatus.WAIT
-    report = pod_report(asked.loaded, answer, QUEUE)["result"]["permit"]
+    report = pod_report(questions.loaded, answer, QUEUE)["result"]["permit"]
     assert report == {
         "plugin": "Coscheduling",
         "status": "Wait",
         "message": 'waiting for more pods of pod group "gang"',
     }
-    assert not list(asked.core.cluster.pods_on(asked.core.cluster.nodes.row_of["n"]))
+    assert not list(questions.core.cluster.pods_on(questions.core.cluster.nodes.row_of["n"]))
 
 
-def test_the_last_of_a_gang_is_let_through() -> None:
+def test_the_last_pod_of_a_gang_is_allowed() -> None:
     first = make_pod("a", node="n", labels={"scheduling.x-k8s.io/pod-group": "gang"})
-    answer = ask("b", make_node("n"), GROUP, first, member("b"), plugins=(Coscheduling,))
+    answer = explain("b", make_node("n"), GROUP, first, member("b"), plugins=(Coscheduling,))
     assert answer.explanation is not None
     assert (answer.explanation.chosen, answer.explanation.permit) == ("n", None)
 
 
 def test_an_incomplete_gang() -> None:
-    answer = ask("a", make_node("n"), GROUP, member("a"), plugins=(Coscheduling,))
+    answer = explain("a", make_node("n"), GROUP, member("a"), plugins=(Coscheduling,))
     assert answer.reason == 'it is gated by Coscheduling (pod group "gang" has 1 of 2 pods that it needs)'
 
 
@@ -189,11 +191,11 @@ PENDING = ("bound", "unbound", "friend", "high", "plain")
 
 def answers(left_out: str) -> dict[str, tuple[Any, list[str]]]:
     kept = [item for item in CLUSTER if type(item).__name__ != left_out]
-    asked = questions(*kept, listed=frozenset({"CSINode"}))
+    questions = make_questions(*kept, listed=frozenset({"CSINode"}))
     found = {}
     for name in PENDING:
-        answer = asked.answer(asked.pod(f"default/{name}"))
-        report = pod_report(asked.loaded, answer, QUEUE)
+        answer = questions.answer(questions.pod(f"default/{name}"))
+        report = pod_report(questions.loaded, answer, QUEUE)
         found[name] = (report["result"], [warning.object for warning in answer.warnings])
     return found
 
@@ -227,7 +229,7 @@ def test_a_dump_without_a_kind_warns_by_name_and_changes_no_other_answer(
 
 
 def test_a_node() -> None:
-    asked = questions(
+    questions = make_questions(
         make_node("n", cpu="4", memory="8Gi", taints=["a=b:NoSchedule"]),
         make_node("m", cpu="1"),
         make_pod("old", node="n", cpu="1500m", memory="1Gi"),
@@ -235,7 +237,7 @@ def test_a_node() -> None:
         make_pod("b", cpu="1"),
         make_pod("big", cpu="3"),
     )
-    report = node_report(asked.loaded, explain_node(asked, "n"))
+    report = node_report(questions.loaded, explain_node(questions, "n"))
     assert report["taints"] == [{"key": "a", "value": "b", "effect": "NoSchedule"}]
     assert report["pods"] == [{"pod": "default/old", "priority": 0}]
     assert report["resources"][:2] == [
@@ -251,28 +253,28 @@ def test_a_node() -> None:
     assert (big["fits"], big["detail"], big["chosenNode"]) == (False, "a=b:NoSchedule", None)
     assert report["source"]["warnings"] == []
     with pytest.raises(InputError, match="Node x: there is no such node in test"):
-        explain_node(asked, "x")
+        explain_node(questions, "x")
 
 
 def test_what_is_missing_for_the_pending_pods_of_a_node() -> None:
-    asked = questions(
+    questions = make_questions(
         make_node("n"), make_pod("a", claims=["ghost"]), make_pod("b", resource_claims=(CLAIM,))
     )
-    report = node_report(asked.loaded, explain_node(asked, "n"))
+    report = node_report(questions.loaded, explain_node(questions, "n"))
     missing = {one["object"] for one in report["source"]["warnings"]}
     assert {"PersistentVolumeClaim default/ghost"} <= missing
     # It is gated, and not by the cluster but by the dump.
-    answer = asked.answer(asked.pod("default/b"))
+    answer = questions.answer(questions.pod("default/b"))
     assert answer.state is PodState.SKIPPED
     assert "ResourceClaim default/c" in {warning.object for warning in answer.warnings}
 
 
 def test_details_of_devices_on_a_node() -> None:
     claim = make_resource_claim("c", make_device_request("fast", "gpu"))
-    asked = questions(
+    questions = make_questions(
         make_node("n"), make_device_class("gpu"), claim, make_pod("a", resource_claims=(CLAIM,))
     )
-    (pending,) = node_report(asked.loaded, explain_node(asked, "n"))["pendingPods"]
+    (pending,) = node_report(questions.loaded, explain_node(questions, "n"))["pendingPods"]
     assert pending["detail"] == (
         "claim default/c, request fast: 0 of 1 devices available: the node has no devices"
     )
@@ -281,7 +283,7 @@ def test_details_of_devices_on_a_node() -> None:
 def test_identical_pods_and_events() -> None:
     node = make_node("n", cpu="1")
     pods = [make_pod(name, cpu="2") for name in ("a", "b", "c")]
-    answer = ask("a", node, *pods, make_pod("d", cpu="3"))
+    answer = explain("a", node, *pods, make_pod("d", cpu="3"))
     assert answer.identical == ("default/b", "default/c")
     assert answer.events is not None
     assert "Node: Add, UpdateNodeAllocatable" in answer.events["NodeResourcesFit"]
@@ -289,11 +291,11 @@ def test_identical_pods_and_events() -> None:
 
 def test_a_result_that_contradicts_the_pods_scheduler_is_no_fact() -> None:
     """The scheduler may have plugins that are not known here."""
-    said = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="not today")
-    [warning] = ask("p", make_node("n"), make_pod("p", conditions=[said])).warnings
+    stored = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="not today")
+    [warning] = explain("p", make_node("n"), make_pod("p", conditions=[stored])).warnings
     assert warning.reason is Reason.REPORTED_UNSCHEDULABLE
     assert 'its scheduler reported "not today"' in warning.message
-    assert ask("p", make_node("n"), make_pod("p", cpu="99", conditions=[said])).warnings == ()
+    assert explain("p", make_node("n"), make_pod("p", cpu="99", conditions=[stored])).warnings == ()
 
 
 def test_a_claim_that_can_never_be_created() -> None:
@@ -301,6 +303,6 @@ def test_a_claim_that_can_never_be_created() -> None:
     reference = PodResourceClaim(name="gpu", resource_claim_template_name="t")
     listed = frozenset(("ResourceClaimTemplate", "ResourceSlice"))
     pod = make_pod("p", resource_claims=(reference,))
-    answer = ask("p", make_node("n"), pod, listed=listed)
+    answer = explain("p", make_node("n"), pod, listed=listed)
     assert answer.reason.endswith("there is no ResourceClaimTemplate default/t")
     assert answer.warnings == ()

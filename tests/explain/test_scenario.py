@@ -1,4 +1,4 @@
-"""Scenarios are read as they stand, and completed only where they have never seen a server."""
+"""Scenarios are read as written, with defaults only where they do not come from a server."""
 
 from __future__ import annotations
 

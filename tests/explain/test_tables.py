@@ -82,7 +82,7 @@ def test_a_pod_that_preemption_does_not_help(pod: Pod, verdict: str) -> None:
     assert "preemption: " in text
 
 
-def test_what_post_filter_said_is_there() -> None:
+def test_the_message_of_post_filter_is_shown() -> None:
     pod = make_pod(cpu="2", priority=9, preemption_policy="Never")
     text = shown([evaluate(pod, make_node("a"), make_pod("running", node="a", cpu="3"))])
     assert "preemption: not eligible due to preemptionPolicy=Never." in " ".join(text.split())

@@ -23,7 +23,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Authority:
-    """Signs certificates; `certificate` is what its friends trust."""
+    """Signs certificates; `certificate` is what its clients trust."""
 
     certificate: bytes
     _certificate: x509.Certificate

@@ -98,7 +98,7 @@ class Playing:
 @pytest.mark.parametrize(
     ("hooks", "response", "called"),
     [
-        pytest.param([], FilterResponse(NODES), [], id="nobody is asked"),
+        pytest.param([], FilterResponse(NODES), [], id="no extender"),
         pytest.param(
             [Hook(names("n3", "n1")), Hook(names("n1"))],
             FilterResponse(("n1",), removed=True),
@@ -118,19 +118,19 @@ class Playing:
             [Hook({}), Hook(names("n1"))],
             FilterResponse(removed=True),
             [(0, list(NODES))],
-            id="with nothing left nobody else is asked",
+            id="with nothing left no other extender is called",
         ),
         pytest.param(
             [Hook(names("n1"), manages=("example.com/gpu",)), Hook(names("n2"))],
             FilterResponse(("n2",), removed=True),
             [(1, list(NODES))],
-            id="who is not interested is not asked",
+            id="an extender that is not interested is not called",
         ),
         pytest.param(
             [Hook({"NodeNames": ["n1"], "FailedNodes": {"n2": "no"}})],
             FilterResponse(("n1",), {"n2": unschedulable("no")}, removed=True),
             [(0, list(NODES))],
-            id="a node that fails, and one that is dropped without a word",
+            id="a node that fails, and one that is dropped without a reason",
         ),
         pytest.param(
             [
@@ -152,7 +152,7 @@ class Playing:
             ],
             FilterResponse(("n1",), {"n2": unschedulable("no")}, removed=True),
             [(0, list(NODES)), (1, ["n1"])],
-            id="who speaks later of a node has the last word",
+            id="the last extender that rejects a node counts",
         ),
         pytest.param(
             [Hook(names("n1")), Hook(FAILS)],
@@ -170,7 +170,7 @@ class Playing:
             [Hook(names("n9"), ignorable=True)],
             FilterResponse(NODES),
             [(0, list(NODES))],
-            id="one that lies is skipped too if it may be ignored",
+            id="one with invalid results is skipped too if it may be ignored",
         ),
     ],
 )
@@ -191,19 +191,19 @@ def scored(**scores: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("hooks", "scores"),
     [
-        pytest.param([], {}, id="nobody scores"),
+        pytest.param([], {}, id="no extender"),
         pytest.param([Hook(scored(n1=3, n2=0), weight=5)], {"n1": 150, "n2": 0}, id="score x weight x 10"),
         pytest.param(
             [Hook(scored(n1=1), weight=2), Hook(scored(n1=4, n3=1), weight=3)],
             {"n1": 140, "n3": 30},
             id="scores of several add up",
         ),
-        pytest.param(
-            [Hook(scored(n1=1, n9=5))], {"n1": 10}, id="nodes that were not asked about are left out"
-        ),
+        pytest.param([Hook(scored(n1=1, n9=5))], {"n1": 10}, id="nodes that were not sent are left out"),
         pytest.param([Hook(500), Hook(scored(n2=1))], {"n2": 10}, id="errors are ignored, ignorable or not"),
         pytest.param(
-            [Hook(scored(n1=7), manages=("example.com/gpu",))], {}, id="who is not interested does not score"
+            [Hook(scored(n1=7), manages=("example.com/gpu",))],
+            {},
+            id="an extender that is not interested does not score",
         ),
         pytest.param(
             [Hook(verbs=("filter",)), Hook(scored(n2=1))],
@@ -225,8 +225,8 @@ def test_prioritize(hooks: list[Hook], scores: dict[str, int]) -> None:
     assert asyncio.run(scenario()).scores == scores
 
 
-def test_all_are_asked_for_scores_at_once() -> None:
-    """Each answers only when both have been asked."""
+def test_all_are_called_for_scores_at_once() -> None:
+    """Each answers only when both have been called."""
 
     async def scenario() -> PrioritizeResponse:
         both = asyncio.Barrier(2)
@@ -248,7 +248,7 @@ def test_all_are_asked_for_scores_at_once() -> None:
 @pytest.mark.parametrize(
     ("hooks", "response", "called"),
     [
-        pytest.param([], PreemptResponse(CANDIDATES), [], id="nobody is asked"),
+        pytest.param([], PreemptResponse(CANDIDATES), [], id="no extender"),
         pytest.param(
             [Hook(victims(n1=["u-a"], n2=["u-b"])), Hook(victims(n2=["u-b"]))],
             PreemptResponse((Eviction("n2", (B,)),)),
@@ -259,7 +259,7 @@ def test_all_are_asked_for_scores_at_once() -> None:
             [Hook(victims()), Hook(victims(n1=["u-a"]))],
             PreemptResponse(),
             [(0, list(NODES))],
-            id="with nothing left nobody else is asked",
+            id="with nothing left no other extender is called",
         ),
         pytest.param(
             [Hook(verbs=("filter",)), Hook(manages=("example.com/gpu",)), Hook(victims(n1=["u-a"]))],
@@ -306,7 +306,7 @@ def test_preempt(hooks: list[Hook], response: PreemptResponse, called: list[tupl
 @pytest.mark.parametrize(
     ("hooks", "outcome", "called"),
     [
-        pytest.param([Hook(verbs=("filter",))], False, [], id="nobody binds: the plugins do"),
+        pytest.param([Hook(verbs=("filter",))], False, [], id="no extender binds: the plugins do"),
         pytest.param([Hook(), Hook()], True, [0], id="the first binds"),
         pytest.param([Hook(ignorable=True), Hook()], True, [1], id="the first that may not be ignored"),
         pytest.param(

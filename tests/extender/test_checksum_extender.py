@@ -1,4 +1,4 @@
-"""The extenders of recorded runs, asked through the real client."""
+"""The extenders of recorded runs, called through the real client."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ def test_a_checksum_is_the_crc_of_the_words() -> None:
 
 
 def test_filter_splits_the_nodes_by_policy() -> None:
-    """In two steps: never first, of the rest some refused; what is left keeps its order."""
+    """In two steps: never first, of the rest some rejected; what is left keeps its order."""
     response, _ = filtered({"a": {"refuse": 3, "unresolvable": 5}})
     never = {node for node in NODES if checksum("never", "a", "p17", node) % 5 == 0}
-    refused = {node for node in NODES if checksum("refuse", "a", "p17", node) % 3 == 0} - never
+    rejected = {node for node in NODES if checksum("refuse", "a", "p17", node) % 3 == 0} - never
     by_code = {
         (status.code, status.message): {n for n, s in response.statuses.items() if s == status}
         for status in response.statuses.values()
     }
     assert by_code == {
         (Code.UNRESOLVABLE, "a never takes it"): never,
-        (Code.UNSCHEDULABLE, "a refuses"): refused,
+        (Code.UNSCHEDULABLE, "a refuses"): rejected,
     }
-    assert response.node_names == tuple(node for node in NODES[::-1] if node not in never | refused)
+    assert response.node_names == tuple(node for node in NODES[::-1] if node not in never | rejected)
 
 
-def test_filter_calls_are_remembered_with_sorted_names() -> None:
+def test_filter_calls_are_recorded_with_sorted_names() -> None:
     response, calls = filtered({"b": {"refuse": 0}, "a": {"unresolvable": 0}})
     assert (response.node_names, calls) == (NODES[::-1], [["b", sorted(NODES)], ["a", sorted(NODES)]])
 

@@ -1,4 +1,4 @@
-"""HTTP to an extender that is slow, dead, rude or huge; and connections that are kept."""
+"""HTTP to an extender that is slow, down, not HTTP or too large; and connections that are kept."""
 
 from __future__ import annotations
 
@@ -74,14 +74,12 @@ async def _in_circles(request: web.Request) -> web.StreamResponse:
         pytest.param(_dribbling, LATE_BODY, id="its answer never ends"),
         pytest.param(_endless, TOO_LARGE, id="its answer is huge"),
         pytest.param(
-            _unavailable, "failed filter with extender at URL URL/filter, code 503", id="it says it cannot"
+            _unavailable, "failed filter with extender at URL URL/filter, code 503", id="it is unavailable"
         ),
         pytest.param(
             _created, "failed filter with extender at URL URL/filter, code 201", id="only 200 is success"
         ),
-        pytest.param(
-            _in_circles, 'Post "URL/filter": stopped after 10 redirects', id="it sends us in circles"
-        ),
+        pytest.param(_in_circles, 'Post "URL/filter": stopped after 10 redirects', id="a redirect loop"),
     ],
 )
 def test_bad_answers(handler: Handler, text: str) -> None:
@@ -118,8 +116,8 @@ async def _no_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     [
         pytest.param(_hangs_up, 'Post "URL/filter": EOF', id="it hangs up"),
         pytest.param(_cut_off, "unexpected EOF", id="it hangs up in the middle"),
-        pytest.param(_boasts, TOO_LARGE, id="it announces a huge answer"),
-        pytest.param(_no_http, 'Post "URL/filter": malformed HTTP response', id="it speaks something else"),
+        pytest.param(_boasts, TOO_LARGE, id="the Content-Length is huge"),
+        pytest.param(_no_http, 'Post "URL/filter": malformed HTTP response', id="it is not HTTP"),
     ],
 )
 def test_bad_connections(stream: Stream, text: str) -> None:
@@ -144,13 +142,13 @@ def _unused_port() -> int:
         pytest.param(
             "http://127.0.0.1:{port}",
             'Post "http://127.0.0.1:{port}/filter": dial tcp 127.0.0.1:{port}: connect: connection refused',
-            id="nobody listens",
+            id="no listener",
         ),
         pytest.param("nowhere", 'Post "nowhere/filter": invalid URL', id="no URL"),
         pytest.param("http://[", 'Post "http://[/filter": invalid URL', id="a broken URL"),
     ],
 )
-def test_nobody_there(url: str, text: str) -> None:
+def test_an_unreachable_extender(url: str, text: str) -> None:
     port = _unused_port()
     assert asyncio.run(post(url.format(port=port))) == text.format(port=port)
 
@@ -249,7 +247,7 @@ def test_an_error_answer_does_not_cost_the_connection() -> None:
 @pytest.mark.parametrize(
     ("repeatable", "second", "connections"),
     [
-        pytest.param(True, "{}", 2, id="a question is asked again"),
+        pytest.param(True, "{}", 2, id="a question is sent again"),
         pytest.param(False, "EOF", 1, id="an order is not"),
     ],
 )
@@ -290,7 +288,7 @@ def test_a_client_that_was_closed_opens_new_connections() -> None:
     assert asyncio.run(scenario()) == 2
 
 
-def test_a_password_in_the_url_is_not_told() -> None:
+def test_a_password_in_the_url_is_not_logged() -> None:
     """Messages reach logs and the events of pods."""
     message = asyncio.run(post("http://me:secret@127.0.0.1:1"))
     assert 'Post "http://me:***@127.0.0.1:1/filter"' in message

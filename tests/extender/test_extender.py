@@ -1,4 +1,4 @@
-"""One extender, asked over a real socket: what it is sent, and what its answers mean."""
+"""One extender over a real socket: what it is sent, and what its responses mean."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ A, B, C = (
 CANDIDATES = (Eviction("n1", (A,), 1), Eviction("n2", (C,)))
 
 
-async def _ask(extender: Extender, verb: str) -> None:
+async def _call(extender: Extender, verb: str) -> None:
     match verb:
         case "filter":
             await extender.filter(POD, ("n2", "n1"))
@@ -52,7 +52,7 @@ async def _ask(extender: Extender, verb: str) -> None:
             ("n2", "n1"),
             id="nodes, in the answer's order",
         ),
-        pytest.param(False, {"NodeNames": ["n1"]}, (), id="names count only where they were asked for"),
+        pytest.param(False, {"NodeNames": ["n1"]}, (), id="names count only where they were sent"),
         pytest.param(True, {}, (), id="neither: nothing is left"),
     ],
 )
@@ -123,7 +123,7 @@ def test_what_is_sent(verb: str, cache: bool, keys: dict[str, Any]) -> None:
             Webhook({verb: [] if verb == "prioritize" else {}}) as webhook,
             extender_of(make_config(webhook.url, cache=cache), NODES, (A, C)) as extender,
         ):
-            await _ask(extender, verb)
+            await _call(extender, verb)
             assert webhook.content_types == {"application/json"}
             return webhook.calls[0]
 
@@ -264,7 +264,7 @@ def test_errors(verb: str, answer: Any, text: str) -> None:
             extender_of(make_config(f"{webhook.url}/"), NODES, (A, B, C)) as extender,
         ):
             with pytest.raises(ExtenderError) as caught:
-                await _ask(extender, verb)
+                await _call(extender, verb)
             return str(caught.value), caught.value.url
 
     message, url = asyncio.run(scenario())
@@ -277,7 +277,9 @@ GPU = make_container(requests={"example.com/gpu": 1})
 @pytest.mark.parametrize(
     ("manages", "pod", "interested"),
     [
-        pytest.param((), make_pod(), True, id="who manages nothing is asked about everything"),
+        pytest.param(
+            (), make_pod(), True, id="an extender without managed resources is called for every pod"
+        ),
         pytest.param(("example.com/gpu",), make_pod(cpu=1), False, id="a pod that names none"),
         pytest.param(
             ("example.com/foo", "example.com/gpu"), make_pod(containers=[GPU]), True, id="a request names one"
@@ -324,7 +326,7 @@ def test_a_verb_that_it_lacks_is_not_called() -> None:
     assert asyncio.run(scenario()) == expected
 
 
-def test_the_view_knows_nodes_and_their_pods_but_not_nodes_that_are_gone() -> None:
+def test_the_view_has_nodes_and_their_pods_but_no_deleted_nodes() -> None:
     view = make_view(["n1"], [A, C])
     node = view.node("n1")
     assert node is not None

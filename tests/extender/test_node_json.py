@@ -18,14 +18,14 @@ from .webhook import make_view
 
 
 class Kept:
-    """What an API server sent, for the objects that it is kept of; counts how often it is asked."""
+    """What an API server sent, for the objects that it is kept of; records each call."""
 
     def __init__(self, **texts: bytes) -> None:
         self.texts = texts
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def json_of(self, item: Pod | Node) -> bytes | None:
-        self.asked.append(item.name)
+        self.calls.append(item.name)
         return self.texts.get(item.name)
 
 
@@ -69,13 +69,13 @@ def test_the_json_of_a_node_is_made_once_for_each_version() -> None:
     """Not again for the same object or one of the same version, but again for one that changed."""
     cluster, kept = Cluster(), Kept()
     objects = ObjectJSON(SnapshotView(cluster), kept)
-    asked = []
+    counts = []
     for version, cpu in (("1", "4"), ("1", "4"), ("2", "8")):
         cluster.set_node(with_version(make_node("n", cpu=cpu), version))
         objects.nodes(["n", "n"])
         objects.nodes(["n"])
-        asked.append(len(kept.asked))
-    assert asked == [1, 1, 2]
+        counts.append(len(kept.calls))
+    assert counts == [1, 1, 2]
 
 
 def test_a_changed_node_is_sent_as_it_is_now() -> None:
@@ -88,7 +88,7 @@ def test_a_changed_node_is_sent_as_it_is_now() -> None:
     assert cpus == ["4", "8"]
 
 
-def test_nodes_that_are_gone_are_forgotten() -> None:
+def test_deleted_nodes_are_dropped() -> None:
     """Clusters that replace their nodes all day do not fill the memory."""
     cluster, kept = Cluster(), Kept()
     objects = ObjectJSON(SnapshotView(cluster), kept)
@@ -96,11 +96,11 @@ def test_nodes_that_are_gone_are_forgotten() -> None:
         cluster.set_node(make_node(f"n{i}"))
         objects.nodes([f"n{i}"])
         cluster.remove_node(f"n{i}")
-    kept.asked.clear()
+    kept.calls.clear()
     for i in range(1000):
         cluster.set_node(make_node(f"n{i}"))
     objects.nodes([f"n{i}" for i in range(1000)])
-    assert len(kept.asked) > 900
+    assert len(kept.calls) > 900
 
 
 def test_a_node_that_is_not_there() -> None:

@@ -1,4 +1,4 @@
-"""HTTPS to an extender: whom it trusts, which name it expects, and what it shows."""
+"""HTTPS to an extender: trusted certificates, the expected name, and the client certificate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bayplan.extender.client import ExtenderClient
 from .certificates import Pair, authority
 from .webhook import Webhook, make_config
 
-CA = authority("ours")
+CA = authority("cluster")
 STRANGER = authority("a stranger's")
 SERVER = CA.issue("extender", "127.0.0.1", "extender.example")
 ELSEWHERE = CA.issue("elsewhere", "elsewhere.example")
@@ -28,11 +28,11 @@ CLIENT = CA.issue("scheduler")
 LOCKED = CA.issue("scheduler", password=b"secret")
 
 
-def server_context(tmp_path: Path, pair: Pair = SERVER, *, ask: bool = False) -> ssl.SSLContext:
-    """What the extender shows; with `ask` it wants to see a certificate of our CA."""
+def server_context(tmp_path: Path, pair: Pair = SERVER, *, verify: bool = False) -> ssl.SSLContext:
+    """The TLS settings of the extender; with `verify` it requires a client certificate of the CA."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*written(tmp_path, "server", pair))
-    if ask:
+    if verify:
         context.load_verify_locations(cadata=CA.certificate.decode())
         context.verify_mode = ssl.CERT_REQUIRED
     return context
@@ -82,13 +82,15 @@ OTHER_NAME = f"{UNVERIFIED}Hostname mismatch, certificate is not valid for 'else
         pytest.param(SERVER, {"ca_data": CA.certificate}, "ok", id="a CA that is trusted"),
         pytest.param(SERVER, {"ca_data": CA.certificate, "https": True}, "ok", id="with enableHTTPS too"),
         pytest.param(
-            SERVER, {"ca_data": "© ours\n".encode() + CA.certificate}, "ok", id="a comment above the CA"
+            SERVER, {"ca_data": "© cluster\n".encode() + CA.certificate}, "ok", id="a comment above the CA"
         ),
         pytest.param(SERVER, {"ca_data": SERVER.certificate}, "ok", id="the certificate itself is trusted"),
         pytest.param(SERVER, {"ca_data": STRANGER.certificate}, UNKNOWN, id="another CA"),
         pytest.param(SERVER, {}, UNKNOWN, id="the system's CAs"),
-        pytest.param(SERVER, {"https": True}, "ok", id="enableHTTPS without a CA trusts everyone"),
-        pytest.param(ELSEWHERE, {"insecure": True}, "ok", id="insecure trusts everyone under any name"),
+        pytest.param(SERVER, {"https": True}, "ok", id="enableHTTPS without a CA trusts any certificate"),
+        pytest.param(
+            ELSEWHERE, {"insecure": True}, "ok", id="insecure trusts any certificate under any name"
+        ),
         pytest.param(ELSEWHERE, {"ca_data": CA.certificate}, OTHER_ADDRESS, id="another name"),
         pytest.param(
             ELSEWHERE,
@@ -132,7 +134,7 @@ def test_a_client_certificate(tmp_path: Path, certificate: str, key: str) -> Non
         f"cert_{certificate}": CLIENT.certificate if certificate == "data" else cert_file,
         f"key_{key}": CLIENT.key if key == "data" else key_file,
     }
-    context = server_context(tmp_path, ask=True)
+    context = server_context(tmp_path, verify=True)
     assert outcome(context, ca_data=CA.certificate, **settings) == "ok"
 
 
@@ -144,13 +146,13 @@ def test_a_client_certificate(tmp_path: Path, certificate: str, key: str) -> Non
     ],
 )
 def test_no_client_certificate(tmp_path: Path, settings: dict[str, Any]) -> None:
-    context = server_context(tmp_path, ask=True)
+    context = server_context(tmp_path, verify=True)
     assert outcome(context, ca_data=CA.certificate, **settings) != "ok"
 
 
 def test_a_client_certificate_that_was_renewed_is_used(tmp_path: Path) -> None:
     cert_file, key_file = written(tmp_path, "client", CA.issue("first"))
-    context = server_context(tmp_path, ask=True)
+    context = server_context(tmp_path, verify=True)
 
     async def scenario() -> list[str]:
         async with Webhook({"filter": {}}, context) as webhook:

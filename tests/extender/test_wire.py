@@ -174,7 +174,7 @@ def test_binding_result(text: bytes, error: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("decode", "text", "complaint"),
+    ("decode", "text", "message"),
     [
         pytest.param(
             ExtenderFilterResult.decode,
@@ -263,10 +263,10 @@ def test_binding_result(text: bytes, error: str) -> None:
         ),
     ],
 )
-def test_malformed(decode: Callable[[bytes], object], text: bytes, complaint: str) -> None:
+def test_malformed(decode: Callable[[bytes], object], text: bytes, message: str) -> None:
     with pytest.raises(MalformedResponseError) as caught:
         decode(text)
-    assert str(caught.value) == complaint
+    assert str(caught.value) == message
 
 
 KEYS = st.sampled_from(

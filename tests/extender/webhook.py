@@ -1,4 +1,4 @@
-"""A small extender for the tests: it listens on loopback, answers what it is told to, and remembers."""
+"""A small extender for the tests: it serves on loopback, sends the given responses, and records requests."""
 
 from __future__ import annotations
 

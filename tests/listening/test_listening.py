@@ -1,4 +1,4 @@
-"""Clients that are slow, silent, malformed or too many, over real sockets."""
+"""Clients that are slow, idle, malformed or too many, over real sockets."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_a_connection_that_never_speaks_ends() -> None:
+def test_a_connection_without_a_request_ends() -> None:
     limits = replace(PATIENT, handshake_seconds=0.1)
     assert run(lambda endpoint: exchange(endpoint.port, b""), limits) == b""
 
@@ -121,7 +121,7 @@ def test_idle_connections_end(sent: bytes) -> None:
 
 
 def test_a_request_that_takes_long_is_not_idle() -> None:
-    """A watch to which nothing happens goes on."""
+    """A watch without events continues."""
 
     async def scenario(endpoint: Endpoint) -> bool:
         reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
@@ -142,7 +142,7 @@ def test_a_body_that_does_not_come() -> None:
 
 
 def test_a_client_that_takes_nothing_is_disconnected() -> None:
-    """What waits for it is no more than the buffers, whatever the answer has to say."""
+    """What waits for it is no more than the buffers, whatever the size of the response."""
 
     async def scenario(endpoint: Endpoint) -> int:
         _, writer = await asyncio.open_connection("127.0.0.1", endpoint.port, limit=1024)
@@ -155,7 +155,7 @@ def test_a_client_that_takes_nothing_is_disconnected() -> None:
     assert run(scenario, replace(PATIENT, stall_seconds=0.1)) < 30
 
 
-def test_whoever_reads_on_is_not_disconnected() -> None:
+def test_a_client_that_keeps_reading_is_not_disconnected() -> None:
     """A stall ends when the buffer is empty enough again, and the next one begins from the start."""
 
     async def main() -> tuple[bool, bool]:
@@ -214,11 +214,11 @@ def test_where_no_connection_is_idle_the_new_one_is_closed() -> None:
 
 
 def test_connections_without_a_handshake_are_limited(tmp_path: Path) -> None:
-    """They take no TLS buffers, and a client that speaks gets through."""
+    """They take no TLS buffers, and a client that sends a request gets its response."""
     certificates = certificates_in(tmp_path)
 
     async def scenario(endpoint: Endpoint) -> bytes:
-        silent = [await asyncio.open_connection("127.0.0.1", endpoint.port) for _ in range(50)]
+        idle = [await asyncio.open_connection("127.0.0.1", endpoint.port) for _ in range(50)]
         half = [await asyncio.open_connection("127.0.0.1", endpoint.port) for _ in range(5)]
         for _, writer in half:
             writer.write(b"\x16\x03\x01")
@@ -229,7 +229,7 @@ def test_connections_without_a_handshake_are_limited(tmp_path: Path) -> None:
         writer.write(GET_ONCE)
         answer = await reader.read()
         assert len(endpoint.server.connections) <= 1
-        for _, each in (*silent, *half, (reader, writer)):
+        for _, each in (*idle, *half, (reader, writer)):
             each.close()
         return answer
 
@@ -272,7 +272,7 @@ def test_what_is_not_http(sent: bytes, caplog: pytest.LogCaptureFixture) -> None
     assert "Traceback" not in caplog.text
 
 
-def test_a_client_that_asks_whether_to_send_its_body() -> None:
+def test_a_client_that_expects_100_continue() -> None:
     async def scenario(endpoint: Endpoint) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
         writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n")
@@ -296,7 +296,7 @@ def test_compressed_bodies_are_not_unpacked() -> None:
 def test_without_file_descriptors_the_log_stays_short(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody is accepted for a while, and then everybody who has waited."""
+    """No connection is accepted for a while, and then all that have waited."""
     failures = [0]
     accept = socket.socket.accept
 

@@ -1,4 +1,4 @@
-"""A client as simple as a correct one can be: it lists, watches, and lists again when it is told to."""
+"""A client as simple as a correct one can be: it lists, watches, and lists again after 410 Gone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RETRY_SECONDS = 1.0
 
 
 class Mirror(Generic[ObjectT]):
-    """Keeps a copy of all objects of a kind, by their keys, and notes what it was told."""
+    """Keeps a copy of all objects of a kind, by their keys, and records its events."""
 
     def __init__(self, cluster: ClusterAPI, kind: type[ObjectT]) -> None:
         self.objects: dict[str, ObjectT] = {}

@@ -1,4 +1,4 @@
-"""What a client is told, word for word."""
+"""The exact error messages for clients."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_requests_never_give_way_to_another_task() -> None:
     assert store.get(Pod, "a", "default").spec.node_name == "n1"
 
 
-def test_a_finished_pod_is_not_listed_but_can_be_asked_for() -> None:
+def test_a_finished_pod_is_not_listed_but_can_be_read() -> None:
     store = MemoryStore()
     running, done = store.create(make_pod("a")), store.create(make_pod("b", phase="Succeeded"))
     cluster = MemoryCluster(store)

@@ -36,8 +36,8 @@ def versions(batch: Sequence[WatchEvent[Node]]) -> list[int]:
     ("events", "known", "seen"),
     [
         pytest.param(3, 0, [1, 2, 3], id="from the beginning"),
-        pytest.param(3, 2, [3], id="only what came after"),
-        pytest.param(8, 4, [5, 6, 7, 8], id="the younger half when the older was forgotten"),
+        pytest.param(3, 2, [3], id="only what is newer"),
+        pytest.param(8, 4, [5, 6, 7, 8], id="the younger half when the older was dropped"),
     ],
 )
 def test_a_batch_is_everything_since(events: int, known: int, seen: list[int]) -> None:
@@ -87,7 +87,7 @@ def test_a_watcher_that_keeps_up_is_not_cut_off_by_compaction() -> None:
     assert run_virtual(main()) == [11]
 
 
-def test_one_wake_up_delivers_all_that_happened_before_it() -> None:
+def test_one_resumption_delivers_all_earlier_events() -> None:
     async def main() -> list[list[int]]:
         history = make_history(100, 0)
         batches: list[list[int]] = []

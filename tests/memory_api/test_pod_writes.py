@@ -63,13 +63,13 @@ def scheduled(
             (UNSCHEDULABLE, READY),
             scheduled(message="0/2 nodes are available"),
             (scheduled(message="0/2 nodes are available", since=EARLIER), READY),
-            id="another message keeps place and time",
+            id="another message keeps position and time",
         ),
         pytest.param(
             (UNSCHEDULABLE,),
             scheduled(message="new", since=NOW),
             (scheduled(message="new", since=EARLIER),),
-            id="the time moves only with the status, whatever the client says",
+            id="the time moves only with the status, whatever the client sends",
         ),
         pytest.param(
             (READY, UNSCHEDULABLE),
@@ -124,7 +124,7 @@ def test_patches_the_nomination(patch: PodStatusPatch, nominated: str) -> None:
         pytest.param(PodStatusPatch(scheduled(), "n1"), id="what is there already"),
     ],
 )
-def test_a_patch_without_news_changes_nothing(patch: PodStatusPatch) -> None:
+def test_a_patch_without_changes_is_no_update(patch: PodStatusPatch) -> None:
     status = make_pod(nominated_node="n1", conditions=[UNSCHEDULABLE]).status
     assert patched_status(status, patch, NOW) is status
 
@@ -138,7 +138,7 @@ def test_a_bound_pod_is_scheduled_and_nominated_no_more() -> None:
     )
 
 
-def test_a_new_pod_with_gates_says_so() -> None:
+def test_a_new_pod_with_gates_has_the_condition() -> None:
     (condition,) = initial_status(make_pod(gates=["wait"]), NOW).conditions
     assert condition == Condition(
         type="PodScheduled",
@@ -150,18 +150,18 @@ def test_a_new_pod_with_gates_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pod", "asked", "seconds"),
+    ("pod", "requested", "seconds"),
     [
         pytest.param(make_pod(), 60, 0, id="a pod without a node has nothing to end"),
         pytest.param(make_pod(node="n1", phase="Failed"), 60, 0, id="nor has one that has ended"),
-        pytest.param(make_pod(node="n1"), None, 30, id="half a minute unless the pod says otherwise"),
-        pytest.param(make_pod(node="n1", termination_grace_period_seconds=5), None, 5, id="as the pod says"),
-        pytest.param(make_pod(node="n1", termination_grace_period_seconds=5), 7, 7, id="as the request says"),
-        pytest.param(make_pod(node="n1"), 0, 0, id="none if that is asked for"),
+        pytest.param(make_pod(node="n1"), None, 30, id="half a minute unless the pod sets another"),
+        pytest.param(make_pod(node="n1", termination_grace_period_seconds=5), None, 5, id="that of the pod"),
+        pytest.param(make_pod(node="n1", termination_grace_period_seconds=5), 7, 7, id="that of the request"),
+        pytest.param(make_pod(node="n1"), 0, 0, id="none if that is requested"),
         pytest.param(
             make_pod(node="n1", termination_grace_period_seconds=-3), None, 1, id="at least a second"
         ),
     ],
 )
-def test_grace_period(pod: Pod, asked: int | None, seconds: int) -> None:
-    assert grace_period(pod, asked) == seconds
+def test_grace_period(pod: Pod, requested: int | None, seconds: int) -> None:
+    assert grace_period(pod, requested) == seconds

@@ -1,4 +1,4 @@
-"""The store: what each write makes, what it refuses, and what watchers are told."""
+"""The store: what each write makes, what it rejects, and the events of watchers."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def pod_events(store: MemoryStore, since: str = "0") -> list[WatchEvent[Pod]]:
     return run_virtual(read())
 
 
-def told(store: MemoryStore, since: str = "0") -> list[tuple[str, str, str]]:
-    """What watchers of pods were told: change, phase, resourceVersion."""
+def events_seen(store: MemoryStore, since: str = "0") -> list[tuple[str, str, str]]:
+    """What watchers of pods received: change, phase, resourceVersion."""
     events = [(event, event.object) for event in pod_events(store, since)]
     return [(event.change, pod.status.phase, event.resource_version) for event, pod in events if pod]
 
@@ -227,7 +227,7 @@ def test_rejects_to_delete(name: str, uid: str, error: type[APIError], message: 
 # Binding
 
 
-def test_binding_sets_the_node_and_says_so_in_the_status() -> None:
+def test_binding_sets_the_node_and_the_condition() -> None:
     store = make_store()
     pod = store.create(make_pod("a", nominated_node="n2"))
     bound = store.bind("a", "default", "n1", uid=pod.uid)
@@ -304,7 +304,7 @@ def test_a_patch_without_news_is_no_write() -> None:
     patch = PodStatusPatch(Condition(type="PodScheduled", status="False", reason="Unschedulable"), "n1")
     patched = store.patch_pod_status("a", "default", patch)
     assert store.patch_pod_status("a", "default", patch) is patched
-    assert told(store) == [("ADDED", "Pending", "1"), ("MODIFIED", "Pending", "2")]
+    assert events_seen(store) == [("ADDED", "Pending", "1"), ("MODIFIED", "Pending", "2")]
 
 
 def test_a_patch_that_was_meant_for_another_pod_is_rejected() -> None:
@@ -315,7 +315,7 @@ def test_a_patch_that_was_meant_for_another_pod_is_rejected() -> None:
     assert store.get(Pod, "a", "default").status.nominated_node_name == ""
 
 
-def test_a_kubelet_says_that_a_pod_runs() -> None:
+def test_a_kubelet_sets_the_phase_of_a_pod() -> None:
     store = make_store()
     store.create(make_pod("a"))
     running = store.set_pod_running("a", "default").status
@@ -325,14 +325,14 @@ def test_a_kubelet_says_that_a_pod_runs() -> None:
 
 
 def test_pods_that_have_finished_are_not_shown_to_schedulers() -> None:
-    """One that finishes is seen as deleted, as it was last seen; what happens to it then is nobody's news."""
+    """One that finishes is seen as deleted, as it was last seen; later changes cause no events."""
     store = make_store()
     store.create(make_pod("done", phase="Succeeded"))
     store.create(make_pod("a", phase="Running"))
     store.set_pod_phase("a", "default", "Failed")
     store.patch_pod_status("a", "default", PodStatusPatch(nominated_node_name="n1"))
     store.delete(Pod, "a", "default")
-    assert told(store) == [("ADDED", "Running", "2"), ("DELETED", "Running", "3")]
+    assert events_seen(store) == [("ADDED", "Running", "2"), ("DELETED", "Running", "3")]
     assert store.resource_version == "5"
     assert [pod.name for pod in store.list(Pod)] == ["done"]
 
@@ -341,13 +341,13 @@ def test_a_pod_that_comes_back_to_life_is_new() -> None:
     store = make_store()
     store.create(make_pod("a", phase="Failed"))
     store.set_pod_phase("a", "default", "Running")
-    assert told(store) == [("ADDED", "Running", "2")]
+    assert events_seen(store) == [("ADDED", "Running", "2")]
 
 
 # Watching
 
 
-def test_bookmarks_say_how_far_a_watcher_is() -> None:
+def test_bookmarks_have_the_current_version() -> None:
     """Of a kind to which nothing happens, too; and not again where that is known."""
     store = make_store()
     store.create(make_node("n1"))

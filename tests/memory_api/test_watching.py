@@ -1,4 +1,4 @@
-"""Whatever happens to a store and to the connections to it, who lists and watches ends up with its state."""
+"""Whatever happens to a store and its connections, a client that lists and watches ends up with its state."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ steps = st.lists(
 
 
 async def play(store: MemoryStore, script: list[Step]) -> None:
-    """Does what the script says; what the store refuses is left out."""
+    """Runs the script; what the store rejects is left out."""
     for step in script:
         try:
             WRITES[step.write](store, step.name)
@@ -115,8 +115,8 @@ def test_a_client_ends_with_the_objects_of_the_store(
 
 @settings(deadline=None)
 @given(script=steps, late=steps)
-def test_all_watchers_see_one_order_and_versions_never_go_back(script: list[Step], late: list[Step]) -> None:
-    """One that comes later sees the rest of what the first one saw, and so does one that gave way longer."""
+def test_all_watchers_see_one_order_and_versions_never_decrease(script: list[Step], late: list[Step]) -> None:
+    """A later one sees the rest of what the first one saw, and so does one that was suspended longer."""
 
     async def main() -> None:
         store = MemoryStore(clock=current_loop().wall_time)

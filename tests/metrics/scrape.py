@@ -1,4 +1,4 @@
-"""A scrape, read back with prometheus-client's own parser and boiled down to what can be compared."""
+"""A scrape, read back with prometheus-client's own parser and reduced to what can be compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Shape:
-    """What a family looks like, whatever its values."""
+    """Name, type and labels of a family, without its values."""
 
     kind: str
     labels: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""/metrics/resources says what pods ask for."""
+"""/metrics/resources has the requests of pods."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def by_resource(pod: Pod, name: str) -> dict[tuple[str, str], float]:
         pytest.param(
             make_pod(requests={"cpu": 0, "memory": 1}), {("memory", "bytes"): 1}, id="nothing is not shown"
         ),
-        pytest.param(make_pod(cpu=1, phase="Succeeded", node="n"), {}, id="a finished pod asks for nothing"),
+        pytest.param(make_pod(cpu=1, phase="Succeeded", node="n"), {}, id="a finished pod requests nothing"),
         pytest.param(
             make_pod(cpu=1, phase="Failed"),
             {("cpu", "cores"): 1},
@@ -79,7 +79,7 @@ def test_limits(pod: Pod, expected: dict[tuple[str, str], float]) -> None:
 
 
 @pytest.mark.parametrize(("priority", "text"), [(None, ""), (0, "0"), (-5, "-5")])
-def test_whose_it_is(priority: int | None, text: str) -> None:
+def test_labels_of_a_pod(priority: int | None, text: str) -> None:
     pod = make_pod("web", namespace="prod", node="n1", priority=priority, cpu=1, scheduler_name="mine")
     (labels,) = values(resource_exposition([pod]).decode(), REQUEST)
     assert labels == ("prod", "n1", "web", text, "cpu", "mine", "cores")

@@ -1,4 +1,4 @@
-"""What the scheduler tells is what a scrape shows."""
+"""What the scheduler reports is what a scrape shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bayplan.releases import V1_36, V1_37, Release
 from .scrape import values
 
 DEFAULT = "default-scheduler"
-Tell = Callable[[Metrics], object]
+Report = Callable[[Metrics], object]
 
 
 def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]:
@@ -29,13 +29,13 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
 
 
 @pytest.mark.parametrize(
-    ("tell", "name", "expected"),
+    ("report", "name", "expected"),
     [
         pytest.param(
             lambda m: m.attempt("unschedulable", DEFAULT, 0.003),
             "schedule_attempts_total",
             {(DEFAULT, "unschedulable"): 1},
-            id="an attempt is counted by what it came to",
+            id="an attempt is counted by its result",
         ),
         pytest.param(
             lambda m: m.pod_scheduled(DEFAULT, 0.003, 1, 2.0),
@@ -47,7 +47,7 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             lambda m: m.attempt("error", DEFAULT, 0.003),
             "scheduling_attempt_duration_seconds_sum",
             {(DEFAULT, "error"): 0.003},
-            id="an attempt's duration goes with its result",
+            id="an attempt's duration is labelled with its result",
         ),
         pytest.param(
             lambda m: m.algorithm(0.5),
@@ -59,7 +59,7 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             lambda m: m.pod_scheduled(DEFAULT, 0.003, 14, 2.0),
             "pod_scheduling_sli_duration_seconds_sum",
             {("14",): 2.0},
-            id="fourteen attempts are told apart",
+            id="fourteen attempts have their own bucket",
         ),
         pytest.param(
             lambda m: m.pod_scheduled(DEFAULT, 0.003, 15, 2.0),
@@ -92,7 +92,7 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             lambda m: m.queue_incoming("backoff", "NodeAdd", as_decided=True),
             "queue_incoming_pods_total",
             {("NodeAdd", "backoff"): 1},
-            id="a pod comes to a queue by an event",
+            id="a pod is added to a queue by an event",
         ),
         pytest.param(
             lambda m: [
@@ -112,7 +112,7 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             lambda m: [m.unschedulable_pods("NodeName", DEFAULT, delta) for delta in (2, -1)],
             "unschedulable_pods",
             {("NodeName", DEFAULT): 1},
-            id="rejected pods come and go",
+            id="rejected pods are added and removed",
         ),
         pytest.param(
             lambda m: m.event_handled("NodeAdd", 0.25),
@@ -178,7 +178,7 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             lambda m: m.pending_pods_from(lambda: {"active": 7, "gated": 2}),
             "pending_pods",
             {("active",): 7, ("gated",): 2},
-            id="waiting pods are asked for on scrape",
+            id="waiting pods are counted on scrape",
         ),
         pytest.param(
             lambda m: m.cache_size_from(lambda: {"nodes": 5, "pods": 3, "assumed_pods": 1}),
@@ -194,9 +194,9 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
         ),
     ],
 )
-def test_what_is_reported_is_shown(tell: Tell, name: str, expected: dict[tuple[str, ...], float]) -> None:
+def test_what_is_reported_is_shown(report: Report, name: str, expected: dict[tuple[str, ...], float]) -> None:
     metrics = SchedulerMetrics(random.Random(1), release=V1_37)
-    tell(metrics)
+    report(metrics)
     assert scrape(metrics, name) == expected
 
 
@@ -245,7 +245,7 @@ def test_a_value_on_a_bound_falls_into_the_bucket_of_that_bound() -> None:
     assert list(shown.values()) == counts
 
 
-def test_one_addition_counts_all_plugins_that_had_a_say() -> None:
+def test_one_addition_counts_all_evaluated_plugins() -> None:
     metrics = SchedulerMetrics(random.Random(1))
     identical = metrics.evaluations(
         DEFAULT, {Point.FILTER: ("NodeName", "NodePorts"), Point.SCORE: ["NodePorts"]}
@@ -277,7 +277,7 @@ def test_a_queue_that_is_no_longer_reported_is_empty() -> None:
     assert values(metrics.exposition().decode(), "scheduler_inflight_events") == {("active",): 0}
 
 
-def test_a_reset_zeroes_what_was_counted_and_leaves_what_is_so() -> None:
+def test_a_reset_zeroes_counters_and_leaves_gauges() -> None:
     metrics = SchedulerMetrics(random.Random(1))
     identical = metrics.evaluations(DEFAULT, {Point.FILTER: ("NodeName",)})
     identical.inc()
@@ -350,12 +350,14 @@ def test_series_with_the_wrong_number_of_labels_are_rejected() -> None:
         SchedulerMetrics(random.Random(1)).families[QUEUE_INCOMING][("active",)]
 
 
-def test_the_one_that_counts_answers_to_every_call() -> None:
-    told = {name for name, _ in inspect.getmembers(Metrics, inspect.isfunction) if not name.startswith("_")}
-    assert {name for name in told if name not in SchedulerMetrics.__dict__} == set()
+def test_scheduler_metrics_implement_every_method() -> None:
+    methods = {
+        name for name, _ in inspect.getmembers(Metrics, inspect.isfunction) if not name.startswith("_")
+    }
+    assert {name for name in methods if name not in SchedulerMetrics.__dict__} == set()
 
 
-def test_nobody_listens_by_default() -> None:
+def test_the_default_records_nothing() -> None:
     NULL_METRICS.evaluations(DEFAULT, {Point.FILTER: ("NodeName",)}).inc()
     NULL_METRICS.extension_point(DEFAULT, Point.FILTER, Code.SUCCESS)(0.5)
     assert (NULL_METRICS.enabled, SchedulerMetrics.enabled) == (False, True)

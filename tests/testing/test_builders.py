@@ -62,7 +62,7 @@ def test_objects_are_sound(obj: Object) -> None:
     assert obj.uid
 
 
-def test_uids_tell_objects_apart() -> None:
+def test_uids_differ_between_objects() -> None:
     assert len({obj.uid for obj in ONE_OF_EACH}) == len(ONE_OF_EACH)
     assert make_pod("a").uid == make_pod("a").uid
     assert make_pod("a").uid != make_pod("a", namespace="b").uid
@@ -74,7 +74,7 @@ def test_all_builders_are_listed() -> None:
     assert made == set(builders.__all__)
 
 
-def test_a_plain_pod_asks_for_nothing() -> None:
+def test_a_plain_pod_requests_nothing() -> None:
     pod = make_pod()
     assert fit_requests(pod) == {}
     assert pod.key == "default/p"

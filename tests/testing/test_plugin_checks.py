@@ -98,7 +98,7 @@ class Dice(Plugin):
         return np.array([random.randrange(100) for _ in range(len(nodes))], dtype=np.int64)
 
 
-class Remembers(Plugin):
+class KeepsState(Plugin):
     """Accepts a pod only once."""
 
     def __init__(self, args: Any = None, handle: Any = None) -> None:
@@ -200,7 +200,7 @@ class ReadsImages(Plugin):
         yield Reject(bool(nodes.cluster.nodes.images), "pictures")
 
 
-class WakesOddly(Plugin):
+class RegistersInvalidEvents(Plugin):
     def pre_enqueue(self, pod: Pod) -> None:
         return None
 
@@ -217,14 +217,14 @@ class HintsMaybe(Plugin):
 
 
 @pytest.mark.parametrize(
-    ("plugin", "complaint"),
+    ("plugin", "message"),
     [
         (Nothing, "plugin Nothing implements no extension point"),
         (ChangesColumns, "plugin ChangesColumns, pod default/plain: the cluster was changed"),
         (ChangesPods, "the pod was changed"),
         (WritesColumns, "assignment destination is read-only"),
         (Dice, "raw: called twice"),
-        (Remembers, "pre_filter: called twice"),
+        (KeepsState, "pre_filter: called twice"),
         (TooHigh, "returns an invalid score 101"),
         (NormalizesByPlace, "of scores that are all 0"),
         (LooksAtNeighbours, "Filter on some rows"),
@@ -236,14 +236,14 @@ class HintsMaybe(Plugin):
         (ReadsUsage, "statuses: depends_on does not declare the pods on the node"),
         (ReadsServices, "statuses: depends_on does not declare objects of kind Service"),
         (ReadsImages, "statuses: depends_on does not declare images"),
-        (WakesOddly, "events_to_register gave 'Pod/Add', no ClusterEventWithHint"),
+        (RegistersInvalidEvents, "events_to_register gave 'Pod/Add', no ClusterEventWithHint"),
         (HintsMaybe, "the hint for Node ADD answered"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 @pytest.mark.filterwarnings("ignore:Bitwise inversion:DeprecationWarning")
-def test_a_check_catches(plugin: type[Plugin], complaint: str) -> None:
-    with pytest.raises(Exception, match=re.escape(complaint)):
+def test_a_check_catches(plugin: type[Plugin], message: str) -> None:
+    with pytest.raises(Exception, match=re.escape(message)):
         check_plugin(plugin)
 
 
@@ -257,11 +257,11 @@ class Honest(NodePlugin):
         return max(0, 100 - 10 * len(node.pods))
 
 
-class HonestAndKept(Honest):
+class HonestAndCached(Honest):
     depends_on = Dependencies.of(usage=True)
 
 
-@pytest.mark.parametrize("plugin", [Honest, HonestAndKept])
+@pytest.mark.parametrize("plugin", [Honest, HonestAndCached])
 def test_an_honest_plugin_passes(plugin: type[Plugin]) -> None:
     check_plugin(plugin)
 
@@ -290,7 +290,7 @@ class Crowded(Plugin):
 
 
 class WronglyUnaffected(Crowded):
-    """Says that it never matters which pods are there."""
+    """Declares that it does not depend on the pods."""
 
     def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
         return np.zeros(len(nodes), dtype=np.bool_)
