@@ -186,7 +186,7 @@ NOT_TEAM = LabelSelectorRequirement(key="team", operator="NotIn", values=("red",
 def test_spread_constraints_take_up_label_keys(
     selector: LabelSelector | None, merged: LabelSelector | None
 ) -> None:
-    """Keys that the pod does not carry say nothing."""
+    """Keys that the pod does not carry are ignored."""
     constraint = make_spread("zone", selector, match_label_keys=["rev", "absent"])
     (result,) = admitted(make_pod(labels={"rev": "7"}, spread=[constraint])).spec.topology_spread_constraints
     assert result == replace(constraint, label_selector=merged)

@@ -108,7 +108,7 @@ def test_good_objects_pass(obj: Object) -> None:
             make_csi_capacity("cap", "s", maximum_volume_size="big"),
             QuantityError,
             'CSIStorageCapacity default/cap: maximumVolumeSize: "big" is not a quantity',
-            id="a quantity that stands alone",
+            id="a quantity by itself",
         ),
         pytest.param(
             make_pod("web", spread=[make_spread("zone", BAD_SELECTOR)]),
@@ -223,7 +223,7 @@ def test_bad_objects(obj: Object, kind: type[InputError], message: str) -> None:
         pytest.param(
             make_node_term(fields=[make_expression("metadata.name", "Exists")]),
             'matchFields[0].operator: "Exists" is not a valid node selector operator',
-            id="fields know two operators",
+            id="fields have two operators",
         ),
         pytest.param(
             make_node_term(fields=[make_expression("metadata.name", "In", "a", "b")]),

@@ -1,4 +1,4 @@
-"""From the wire to records, and what is said about objects that are wrong."""
+"""From the wire to records, and the errors for objects that are wrong."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_what_is_wrong_is_named(raw: dict[str, Any], kind: type[InputError], mes
         pytest.param(
             {"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "a"}}]},
             ["a"],
-            id="a list whose items do not say what they are",
+            id="a list whose items have no kind",
         ),
         pytest.param({"apiVersion": "v1", "kind": "PodList", "items": None}, [], id="an empty list"),
         pytest.param(
@@ -338,7 +338,7 @@ def test_errors_in_files_have_lines(old: str, new: str, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
-def test_an_object_that_stands_twice_is_rejected(tmp_path: Path) -> None:
+def test_an_object_that_occurs_twice_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(CLUSTER)
     (tmp_path / "b.yaml").write_text("\nkind: Pod\nmetadata: {name: web, namespace: default}")
     with pytest.raises(DecodeError) as caught:
@@ -353,7 +353,7 @@ def test_objects_that_will_get_their_names_later_may_have_equal_names() -> None:
 
 
 def test_aliases_do_not_multiply_the_work() -> None:
-    """Thirty lines that stand for a billion fields are refused in no time, as kubectl does."""
+    """Thirty lines that expand to a billion fields are rejected at once, as kubectl does."""
     layers = "\n".join(f"l{i}: &l{i} {{a: *l{i - 1}, b: *l{i - 1}}}" for i in range(1, 31))
     text = f"kind: Pod\nmetadata: {{name: web, labels: null}}\nl0: &l0 {{x: null}}\n{layers}"
     with pytest.raises(DecodeError, match="too many values; do aliases multiply"):

@@ -103,7 +103,7 @@ def test_a_pod_has_a_scheduler_and_a_grace_period() -> None:
     assert (pod.spec.scheduler_name, pod.spec.termination_grace_period_seconds) == ("default-scheduler", 30)
 
 
-def test_a_pod_keeps_what_it_says() -> None:
+def test_fields_that_are_set_stay() -> None:
     pod = make_pod(scheduler_name="mine", termination_grace_period_seconds=0)
     assert defaulted(pod) is pod
 
@@ -129,7 +129,7 @@ def test_container_requests(
     ("host_network", "host_port", "expected"),
     [
         pytest.param(True, 0, 80, id="in the node's network the port is the node's"),
-        pytest.param(True, 81, 81, id="unless it says otherwise"),
+        pytest.param(True, 81, 81, id="unless it is set"),
         pytest.param(False, 0, 0, id="elsewhere it is not"),
     ],
 )
@@ -146,19 +146,19 @@ def test_host_ports(host_network: bool, host_port: int, expected: int) -> None:
             make_pod(resources=ResourceRequirements(limits={"cpu": "2"})),
             2000,
             None,
-            id="the limit, if nobody asks",
+            id="the limit, if there is no request",
         ),
         pytest.param(
             make_pod(cpu="1", memory="1Ki", resources=ResourceRequirements(limits={"cpu": "2"})),
             1000,
             1024,
-            id="what the containers ask for",
+            id="what the containers request",
         ),
         pytest.param(
             make_pod(cpu="1", resources=ResourceRequirements(requests={"cpu": "3"}, limits={"cpu": "4"})),
             3000,
             None,
-            id="what the pod asks for",
+            id="what the pod requests",
         ),
         pytest.param(
             make_pod(
@@ -229,7 +229,7 @@ def test_a_namespace_carries_its_name() -> None:
         pytest.param(make_pvc("c", storage="0.0001"), make_pvc("c", storage="1m"), id="a claim's size"),
         pytest.param(make_pv("v", volume_mode=None), make_pv("v"), id="a volume's mode"),
         pytest.param(
-            make_pv("v", volume_mode="Block"), make_pv("v", volume_mode="Block"), id="or what it says"
+            make_pv("v", volume_mode="Block"), make_pv("v", volume_mode="Block"), id="or what is set"
         ),
     ],
 )

@@ -123,7 +123,7 @@ def test_a_claim_is_written_back_as_it_was_read() -> None:
     assert written == {key: part for key, part in CLAIM.items() if key not in ("apiVersion", "kind")}
 
 
-def test_a_claim_knows_its_consumers() -> None:
+def test_a_claim_lists_its_consumers() -> None:
     claim = decode_object(CLAIM)
     assert isinstance(claim, ResourceClaim)
     assert claim.is_reserved_for("p")

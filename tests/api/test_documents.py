@@ -1,4 +1,4 @@
-"""Files of YAML and JSON: documents with their lines, and errors that say where."""
+"""Files of YAML and JSON: documents with their lines, and errors with their position."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_yaml_values(text: str, content: object) -> None:
 
 
 def test_a_long_list_is_no_crowd_of_aliases() -> None:
-    """Aliases that multiply are refused (`tests/config/test_document.py`), and nothing else is."""
+    """Aliases that multiply are rejected (`tests/config/test_document.py`), and nothing else is."""
     (document,) = parse("[" + "1," * 150_000 + "1]")
     assert len(document.content) == 150_001
 
 
-def test_documents_know_their_lines() -> None:
+def test_documents_have_their_lines() -> None:
     documents = parse("# comment\na: 1\n---\n---\n\nb: 2\n")
     assert [(document.content, document.line) for document in documents] == [({"a": 1}, 2), ({"b": 2}, 6)]
 

@@ -1,4 +1,4 @@
-"""Errors say where the problem is, as far as anybody knew."""
+"""Errors name where the problem is, as far as it is known."""
 
 from __future__ import annotations
 

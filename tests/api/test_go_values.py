@@ -63,7 +63,7 @@ def test_times_in_microseconds_have_six_digits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "problem"),
     [
         ("", "invalid syntax"),
         ("x", "invalid syntax"),
@@ -75,11 +75,11 @@ def test_times_in_microseconds_have_six_digits() -> None:
         ("9" * 5000, "value out of range"),
     ],
 )
-def test_no_numbers(text: str, why: str) -> None:
+def test_no_numbers(text: str, problem: str) -> None:
     for parse, name in ((parse_int, "ParseInt"), (parse_uint, "ParseUint")):
         with pytest.raises(GoValueError) as caught:
             parse(text)
-        assert str(caught.value) == f'strconv.{name}: parsing "{text}": {why}'
+        assert str(caught.value) == f'strconv.{name}: parsing "{text}": {problem}'
 
 
 def test_numbers() -> None:

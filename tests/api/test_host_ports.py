@@ -37,7 +37,7 @@ def test_address_and_protocol_have_defaults() -> None:
     [
         pytest.param(("0.0.0.0", "TCP", 80), ("0.0.0.0", "TCP", 80), True, id="the same"),
         pytest.param(
-            ("0.0.0.0", "TCP", 80), ("10.0.0.1", "TCP", 80), True, id="all addresses want one in use"
+            ("0.0.0.0", "TCP", 80), ("10.0.0.1", "TCP", 80), True, id="all addresses conflict with one in use"
         ),
         pytest.param(("10.0.0.1", "TCP", 80), ("0.0.0.0", "TCP", 80), True, id="one address, all in use"),
         pytest.param(("10.0.0.1", "TCP", 80), ("10.0.0.1", "TCP", 80), True, id="one address, in use"),

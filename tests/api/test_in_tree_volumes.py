@@ -83,7 +83,7 @@ def test_other_volumes_have_no_plugin() -> None:
         pytest.param(PORTWORX, "p", id="portworx"),
     ],
 )
-def test_a_volume_has_the_same_handle_wherever_it_stands(plugin: InTreePlugin, handle: str) -> None:
+def test_a_volume_has_the_same_handle_wherever_it_is_written(plugin: InTreePlugin, handle: str) -> None:
     inline = replace(Volume(name="x"), **{plugin.source: SOURCES[plugin.source]})
     assert inline_handle(plugin, inline) == handle
     assert volume_handle(plugin, volume_of(plugin)) == handle
@@ -186,7 +186,7 @@ RACK = make_expression("rack", "In", "1")
         pytest.param(
             volume_of(AWS_EBS, zone(ZONE, "a"), labels={ZONE: "b"}),
             [zone(EBS, "a")],
-            id="the affinity goes first",
+            id="the affinity has precedence",
         ),
         pytest.param(
             volume_of(AWS_EBS, make_node_term(make_expression(ZONE, "Exists")), labels={ZONE: "b"}),
@@ -203,7 +203,7 @@ RACK = make_expression("rack", "In", "1")
             [make_node_term(make_expression(EBS, "In", "a"), make_expression(REGION, "In", "r"))],
             id="an old region becomes today's",
         ),
-        pytest.param(volume_of(AWS_EBS, labels={ZONE: "__"}), None, id="a label without zones says nothing"),
+        pytest.param(volume_of(AWS_EBS, labels={ZONE: "__"}), None, id="a label without zones is ignored"),
         pytest.param(volume_of(AWS_EBS), None, id="nothing is known"),
         pytest.param(
             volume_of(
@@ -230,7 +230,7 @@ def test_zones_are_looked_up_under_the_drivers_label(
     assert migrated_affinity(plugin, volume) == expected
 
 
-def test_a_volume_that_the_driver_would_not_know_has_no_affinity() -> None:
+def test_a_volume_that_the_driver_would_not_recognize_has_no_affinity() -> None:
     with pytest.raises(TranslationError):
         migrated_affinity(AWS_EBS, volume_of(AWS_EBS, zone(ZONE, "a"), volume_id="aws://a/1"))
 
@@ -244,7 +244,7 @@ def test_a_volume_that_the_driver_would_not_know_has_no_affinity() -> None:
         pytest.param("a,b", {"a", "b"}, id="several"),
     ],
 )
-def test_a_node_says_which_plugins_have_moved(annotation: str | None, plugins: set[str]) -> None:
+def test_the_annotation_of_a_node_lists_migrated_plugins(annotation: str | None, plugins: set[str]) -> None:
     key = "storage.alpha.kubernetes.io/migrated-plugins"
     csi_node = make_csi_node("n", annotations={} if annotation is None else {key: annotation})
     assert migrated_plugins(csi_node) == plugins

@@ -43,9 +43,11 @@ class Gadget(Object, frozen=True):
             "w",
             "x",
             "/apis/shop.example.com/v1beta1/namespaces/x/widgets/w",
-            id="a record can say where its kind is",
+            id="a record can name the group of its kind",
         ),
-        pytest.param(Node, "a/b?\r\n", "", "/api/v1/nodes/a%2Fb%3F%0D%0A", id="no name leaves its place"),
+        pytest.param(
+            Node, "a/b?\r\n", "", "/api/v1/nodes/a%2Fb%3F%0D%0A", id="special characters of names are escaped"
+        ),
     ],
 )
 def test_the_path_of_an_object(kind: type[Object], name: str, namespace: str, expected: str) -> None:
@@ -66,6 +68,6 @@ def test_the_path_of_a_collection(kind: type[Object], namespace: str, expected: 
     assert KINDS.of(kind).collection(namespace) == expected
 
 
-def test_a_kind_that_nobody_knows_is_named() -> None:
+def test_an_unknown_kind_is_named() -> None:
     with pytest.raises(APIError, match="Gadget: where the API server keeps this kind is not known"):
         KINDS.of(Gadget)

@@ -37,7 +37,7 @@ def test_bytes_that_are_not_utf8_are_no_json() -> None:
 
 @given(VALUES)
 def test_the_limit_is_exact(value: object) -> None:
-    """Brackets inside strings count for nothing, whatever stands around them."""
+    """Brackets inside strings do not count, whatever is around them."""
     levels = MAX_DEPTH - depth(value)
     assert decode_json(nested(value, levels).encode()) == json.loads(nested(value, levels))
     with pytest.raises(DecodeError, match="nested too deeply"):

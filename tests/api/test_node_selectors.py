@@ -79,7 +79,7 @@ def test_alternatives(terms: list[NodeSelectorTerm], matches: bool) -> None:
 
 @pytest.mark.parametrize("operator", ["In", "NotIn"])
 def test_fields_never_exclude_a_nameless_node(operator: str) -> None:
-    """Volumes are matched against labels alone, so what they say about names is not looked at."""
+    """Volumes are matched against labels alone, so their requirements on names are ignored."""
     (compiled,) = compile_terms([by_name(operator, "n1")])
     assert term_matches(compiled, {}, "")
 
@@ -111,7 +111,7 @@ def test_empty_terms_are_dropped_and_broken_ones_kept() -> None:
         pytest.param(
             by_name("Exists"),
             'matchFields[0].operator: Unsupported value: "Exists": supported values: "In", "NotIn"',
-            id="fields know two operators",
+            id="fields have two operators",
         ),
         pytest.param(
             by_name("In", "n1", "n2"),
@@ -126,7 +126,7 @@ def test_empty_terms_are_dropped_and_broken_ones_kept() -> None:
     ],
 )
 def test_strict_mode_rejects(term: NodeSelectorTerm, problem: str) -> None:
-    """Strictly parsed terms name the problem, and where it stands."""
+    """Strictly parsed terms name the problem, and its position."""
     with pytest.raises(SelectorError) as caught:
         compile_terms_strict([LINUX, term], "spec")
     assert caught.value.problem == f"spec.nodeSelectorTerms[1].{problem}"

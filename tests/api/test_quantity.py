@@ -1,4 +1,4 @@
-"""Quantities mean exactly what Kubernetes says they mean."""
+"""Quantities have exactly the meaning that Kubernetes gives them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_parse(text: Quantity | None, nano: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "problem"),
     [
         pytest.param("", "it is empty", id="nothing"),
         pytest.param("  ", "it is empty", id="blanks"),
@@ -106,12 +106,12 @@ def test_parse(text: Quantity | None, nano: int) -> None:
         pytest.param(float("inf"), "no digits", id="infinity"),
     ],
 )
-def test_malformed(text: Quantity, why: str) -> None:
-    """What is no quantity is refused, with the text and the reason."""
+def test_malformed(text: Quantity, problem: str) -> None:
+    """What is not a quantity is rejected, with the text and the reason."""
     with pytest.raises(QuantityError) as caught:
         parse_quantity(text)
     assert f'"{str(text)[:50]}' in caught.value.problem
-    assert why in caught.value.problem
+    assert problem in caught.value.problem
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_rounding_is_away_from_zero_and_less_than_a_unit(nano: int) -> None:
         pytest.param("memory", False, False, True, id="memory"),
         pytest.param("ephemeral-storage", False, False, True, id="ephemeral storage"),
         pytest.param("pods", False, False, False, id="pods count on the node's side only"),
-        pytest.param("storage", False, False, False, id="a name nobody schedules by"),
+        pytest.param("storage", False, False, False, id="a name that scheduling ignores"),
         pytest.param("example.com/gpu", True, True, True, id="a device"),
         pytest.param("hugepages-2Mi", False, True, True, id="huge pages"),
         pytest.param("attachable-volumes-aws-ebs", False, True, True, id="attachable volumes"),

@@ -1,4 +1,4 @@
-"""What a pod asks for: containers, sidecars, init containers, resizes, the pod as a whole, overhead."""
+"""What a pod requests: containers, sidecars, init containers, resizes, the pod as a whole, overhead."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def pod_reported(pod: Pod, *, cpu: Quantity, allocated: Quantity) -> Pod:
             {"example.com/gpu": 2, "hugepages-2Mi": 4 * MIB, "ephemeral-storage": 1000},
             id="other resources",
         ),
-        pytest.param(make_pod(requests={"pods": 1, "storage": "1Gi", "gpu": 1}), {}, id="what nobody counts"),
+        pytest.param(
+            make_pod(requests={"pods": 1, "storage": "1Gi", "gpu": 1}), {}, id="what is not counted"
+        ),
         pytest.param(
             make_pod(containers=[make_container(cpu="100u"), make_container(cpu="100u")]),
             {"cpu": 1},
@@ -121,12 +123,12 @@ def pod_reported(pod: Pod, *, cpu: Quantity, allocated: Quantity) -> Pod:
                 requests={"example.com/gpu": 1}, resources=whole(**{"example.com/gpu": "5", "cpu": "1"})
             ),
             {"example.com/gpu": 1, "cpu": 1000},
-            id="only cpu, memory and huge pages can be asked for the pod",
+            id="only cpu, memory and huge pages can be requested for the pod",
         ),
         pytest.param(
             make_pod(resources=whole(hugepages_2Mi="4Mi"), overhead={"cpu": "1"}),
             {"hugepages-2Mi": 4 * MIB, "cpu": 1000},
-            id="overhead comes on top of that",
+            id="overhead is added to that",
         ),
         pytest.param(
             make_pod(cpu="1", resources=ResourceRequirements(limits={"cpu": "5"})),
@@ -148,14 +150,14 @@ def test_fit_requests(pod: Pod, requests: dict[str, int]) -> None:
         ),
         pytest.param(reported(make_pod(cpu="1"), cpu="1", allocated="2"), 2000, id="what is allocated"),
         pytest.param(
-            reported(make_pod(cpu="4"), cpu="3", allocated="2"), 4000, id="growing: what is asked for"
+            reported(make_pod(cpu="4"), cpu="3", allocated="2"), 4000, id="growing: what is requested"
         ),
         pytest.param(reported(make_pod(cpu="1"), allocated="2"), 1000, id="no report of what is in use"),
         pytest.param(reported(make_pod(cpu="1"), "other", cpu="3"), 1000, id="another container's status"),
         pytest.param(
             reported(make_pod(cpu="4", conditions=[INFEASIBLE]), cpu="1", allocated="2"),
             2000,
-            id="a resize that will never be: not what is asked for",
+            id="a resize that will never be: not what is requested",
         ),
         pytest.param(
             reported(make_pod(cpu="4", conditions=[DEFERRED]), cpu="1", allocated="2"),
@@ -194,7 +196,7 @@ def test_fit_requests(pod: Pod, requests: dict[str, int]) -> None:
         ),
     ],
 )
-def test_placed_requests(pod: Pod, cpu: int) -> None:
+def test_requests_of_assigned_pods(pod: Pod, cpu: int) -> None:
     """A pod on a node counts with the most that its resize could mean."""
     assert ContainerAccounting().assigned_requests(pod) == {"cpu": cpu}
     assert ContainerAccounting().balance_requests(pod) == {"cpu": cpu}
@@ -254,7 +256,7 @@ def test_an_incoming_pod_counts_as_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("pod", "requests"),
     [
-        pytest.param(make_pod(), {"cpu": 100, "memory": DEFAULT_MEMORY}, id="nothing said"),
+        pytest.param(make_pod(), {"cpu": 100, "memory": DEFAULT_MEMORY}, id="nothing set"),
         pytest.param(make_pod(cpu=0, memory=0), {"cpu": 0, "memory": 0}, id="an explicit zero stays"),
         pytest.param(
             make_pod(containers=[make_container(cpu="1"), make_container(memory="1Ki")]),
@@ -285,7 +287,7 @@ def test_scoring_requests(pod: Pod, requests: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("pod", "cpu", "memory"),
     [
-        pytest.param(make_pod(), 100, DEFAULT_MEMORY, id="nothing said"),
+        pytest.param(make_pod(), 100, DEFAULT_MEMORY, id="nothing set"),
         pytest.param(make_pod(cpu=0), 0, DEFAULT_MEMORY, id="an explicit zero stays"),
         pytest.param(
             make_pod(containers=[make_container(cpu="1"), make_container()]),
@@ -293,7 +295,7 @@ def test_scoring_requests(pod: Pod, requests: dict[str, int]) -> None:
             2 * DEFAULT_MEMORY,
             id="for each container what it lacks",
         ),
-        pytest.param(make_pod(resources=whole(cpu="2")), 2000, DEFAULT_MEMORY, id="a pod that says only cpu"),
+        pytest.param(make_pod(resources=whole(cpu="2")), 2000, DEFAULT_MEMORY, id="a pod that sets only cpu"),
         pytest.param(
             make_pod(resources=whole(cpu="2"), containers=[make_container(), make_container()]),
             2000,
@@ -304,16 +306,16 @@ def test_scoring_requests(pod: Pod, requests: dict[str, int]) -> None:
             make_pod(resources=whole(cpu="2"), containers=[make_container(memory="1Ki"), make_container()]),
             2000,
             1024,
-            id="a pod that says cpu, and one container memory: no default",
+            id="a pod that sets cpu, and one container memory: no default",
         ),
         pytest.param(
             make_pod(resources=whole(memory="1Ki"), overhead={"cpu": "5m"}),
             5,
             1024,
-            id="overhead is something said",
+            id="overhead counts as set",
         ),
         pytest.param(
-            make_pod(resources=whole(hugepages_2Mi="2Mi")), 100, DEFAULT_MEMORY, id="only huge pages said"
+            make_pod(resources=whole(hugepages_2Mi="2Mi")), 100, DEFAULT_MEMORY, id="only huge pages set"
         ),
         pytest.param(
             reported(make_pod(cpu="1", memory=0), cpu="3"),
@@ -324,7 +326,7 @@ def test_scoring_requests(pod: Pod, requests: dict[str, int]) -> None:
     ],
 )
 def test_nonzero_requests(pod: Pod, cpu: int, memory: int) -> None:
-    """Pods that do not say what they need count as something, so that they are spread."""
+    """Pods without requests count as something, so that they are spread."""
     assert ContainerAccounting().nonzero_requests(pod) == (cpu, memory)
 
 

@@ -1,4 +1,4 @@
-"""Label selectors match what they say, and selectors that say the same are the same."""
+"""Label selectors match as written, and selectors with the same meaning are equal."""
 
 from __future__ import annotations
 
@@ -168,7 +168,9 @@ def test_labels_and_expressions_must_all_hold() -> None:
             id="values have a syntax",
         ),
         pytest.param(
-            make_selector({"-a": "x y"}), '[key: Invalid value: "-a": name part', id="all problems are told"
+            make_selector({"-a": "x y"}),
+            '[key: Invalid value: "-a": name part',
+            id="all problems are reported",
         ),
     ],
 )
@@ -211,7 +213,7 @@ def test_matching_is_a_conjunction(wanted: list[Requirement], labels: dict[str, 
 
 @given(st.lists(requirements(), min_size=1), st.data())
 def test_order_and_repetition_do_not_matter(wanted: list[Requirement], data: st.DataObject) -> None:
-    """Selectors that were written differently and say the same compare and hash equal."""
+    """Selectors that are written differently and mean the same compare and hash equal."""
     shuffled = data.draw(st.permutations([*wanted, data.draw(st.sampled_from(wanted))]))
     first, second = Selector(tuple(wanted)), Selector(tuple(shuffled))
     assert first == second

@@ -63,7 +63,7 @@ def test_one_toleration_is_enough() -> None:
     ("taints", "found"),
     [
         pytest.param([], None, id="no taints"),
-        pytest.param(["soft:PreferNoSchedule"], None, id="preferences keep nobody away"),
+        pytest.param(["soft:PreferNoSchedule"], None, id="preferences keep no pod away"),
         pytest.param(["ok:NoSchedule"], None, id="a tolerated one"),
         pytest.param(
             ["ok:NoSchedule", "b:NoExecute", "c:NoSchedule"], "b:NoExecute", id="the first that counts"

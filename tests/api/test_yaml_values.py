@@ -1,4 +1,4 @@
-"""Unquoted words mean what they mean to Go's reader, which was asked (`kubectl annotate --local -o json`)."""
+"""Unquoted words mean what they mean to Go's reader, as seen with `kubectl annotate --local -o json`."""
 
 from __future__ import annotations
 

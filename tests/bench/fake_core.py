@@ -1,4 +1,4 @@
-"""A scheduler small enough to be seen through: a node takes `room` pods, the first with room is chosen."""
+"""A minimal scheduler: a node takes `room` pods, the first with room is chosen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FakeOutcome:
 
 @dataclass
 class FakeCore:
-    """Pods that ask for more CPU than a node has fit nowhere; higher priority evicts the first two."""
+    """Pods that request more CPU than a node has fit nowhere; higher priority evicts the first two."""
 
     room: int = 1000
     rows_evaluated: int = 0

@@ -34,15 +34,15 @@ def test_every_workload_runs(workload: Workload) -> None:
     assert set(core.namespaces) == {namespace.name for namespace in workload.make_namespaces()}
 
 
-def test_first_pods_are_placed_before_and_not_counted() -> None:
+def test_first_pods_are_scheduled_before_and_not_counted() -> None:
     core = FakeCore()
     result = measure(find_workload("SchedulingBasic"), core, SMALL)
     assert core.attempts[:6] == [f"pod-i{number:06d}" for number in range(6)]
     assert result.rows_per_pod == 4
 
 
-def test_evicts_until_the_pod_is_placed() -> None:
-    """Each pod: an attempt, the eviction of what it asks for, an attempt that succeeds."""
+def test_evicts_until_the_pod_is_scheduled() -> None:
+    """Each pod: an attempt, the eviction of its victims, an attempt that succeeds."""
     core = FakeCore(room=2)
     result = measure(find_workload("Preemption"), core, Sizes(nodes=2, init_pods=4, pods=2))
     assert (result.scheduled, result.evicted) == (2, 2)
@@ -52,7 +52,7 @@ def test_evicts_until_the_pod_is_placed() -> None:
 def test_a_core_that_never_comes_to_an_end_is_an_error() -> None:
     class Stubborn(FakeCore):
         def evict(self, preemptor: object, outcome: Outcome) -> None:
-            """Evicts nobody."""
+            """Evicts no pod."""
 
     with pytest.raises(BenchError, match="rounds of eviction"):
         measure(find_workload("Preemption"), Stubborn(room=2), Sizes(nodes=2, init_pods=4, pods=1))
@@ -87,7 +87,7 @@ def test_percentile(values: list[int], percent: float, answer: int) -> None:
     assert percentile(values, percent) == answer
 
 
-def test_profile_says_where_the_time_went() -> None:
+def test_profile_shows_where_the_time_went() -> None:
     profile = io.StringIO()
     measure(find_workload("SchedulingBasic"), FakeCore(), SMALL, profile=profile)
     assert "schedule_one" in profile.getvalue()

@@ -97,7 +97,7 @@ def test_runs_repeat(workload: Workload) -> None:
     assert list(workload.make_pods(60)) == list(workload.make_pods(60))
 
 
-def test_nodes_are_dealt_to_the_zones_in_turn() -> None:
+def test_nodes_are_distributed_over_the_zones_in_turn() -> None:
     nodes = list(find_workload("TopologySpreading").make_nodes(4))
     assert [node.labels[ZONE] for node in nodes] == ["moon-1", "moon-2", "moon-3", "moon-1"]
     assert all(node.labels[HOSTNAME] == node.name for node in nodes)
@@ -123,7 +123,7 @@ def test_nodes_have_a_zone_only_where_upstream_gives_them_one() -> None:
     ],
 )
 def test_affinity_terms(name: str, term: str, color: str, topology_key: str) -> None:
-    """Each pod has one term, over pods of its own colour, that looks where its peers are."""
+    """Each pod has one term, over pods of its own colour, that selects its peers."""
     workload = find_workload(name)
     (pod,) = workload.make_pods(1)
     affinity = only_affinity(pod)
@@ -151,7 +151,7 @@ def test_affinity_terms(name: str, term: str, color: str, topology_key: str) -> 
 
 
 def test_node_affinity() -> None:
-    """Nodes are in one of the zones that the pods ask for."""
+    """Nodes are in one of the zones that the pods require."""
     (pod,) = make_pods("SchedulingNodeAffinity")
     node_affinity = only_affinity(pod).node_affinity
     assert node_affinity is not None
@@ -201,7 +201,7 @@ def test_mixed_base_pod_has_five_kinds_first() -> None:
 
 
 def test_unschedulable_pods_come_in_between() -> None:
-    """Too large for any node, and of a priority that would let them evict whatever is in their way."""
+    """Too large for any node, and of a priority that would let them evict any other pod."""
     pods = make_pods("Unschedulable", 2 * BACKGROUND_EVERY + 1)
     places = [index for index, pod in enumerate(pods) if pod.spec.priority == 10]
     assert places == [0, BACKGROUND_EVERY + 1, 2 * BACKGROUND_EVERY + 2]
@@ -209,7 +209,7 @@ def test_unschedulable_pods_come_in_between() -> None:
 
 
 def test_preemption_needs_three_victims() -> None:
-    """Four pods of 900m leave 400m of 4 CPUs: 3 CPUs come free only when three of them go."""
+    """Four pods of 900m leave 400m of 4 CPUs: 3 CPUs become free only when three of them are evicted."""
     (victim,) = find_workload("Preemption").make_init_pods(1)
     (preemptor,) = make_pods("Preemption")
     assert (victim.priority, victim.spec.containers[0].resources.requests["cpu"]) == (0, "900m")
@@ -243,7 +243,7 @@ def test_an_unknown_name_gets_suggestions() -> None:
 
 
 def test_gangs_are_complete_groups() -> None:
-    """Every measured pod names a group that exists, and a group asks for as many pods as it has."""
+    """Every measured pod names a group that exists, and a group requires as many pods as it has."""
     workload = find_workload("Gangs")
     members: dict[str, int] = {}
     for pod in workload.make_pods(120):

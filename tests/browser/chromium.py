@@ -35,7 +35,7 @@ def find_browser() -> str | None:
 
 
 class Page:
-    """One tab, and everything that it requested and complained about since it was opened."""
+    """One tab, with all its requests and console errors since it was opened."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -45,7 +45,7 @@ class Page:
         self._loaded = asyncio.Event()
         self._reading = asyncio.ensure_future(self._read())
         self.requests: list[str] = []
-        self.complaints: list[str] = []
+        self.console_errors: list[str] = []
         """Console messages, log entries and uncaught exceptions."""
 
     async def attach(self) -> None:
@@ -110,11 +110,11 @@ class Page:
             case "Network.requestWillBeSent":
                 self.requests.append(params["request"]["url"])
             case "Runtime.consoleAPICalled":
-                self.complaints.append(f"console.{params['type']}: {params['args']}")
+                self.console_errors.append(f"console.{params['type']}: {params['args']}")
             case "Runtime.exceptionThrown":
-                self.complaints.append(f"exception: {params['exceptionDetails']}")
+                self.console_errors.append(f"exception: {params['exceptionDetails']}")
             case "Log.entryAdded":
-                self.complaints.append(f"log: {params['entry']['text']}")
+                self.console_errors.append(f"log: {params['entry']['text']}")
 
 
 @asynccontextmanager

@@ -100,7 +100,7 @@ def test_the_report_is_complete_and_quiet(result: Result, tmp_path: Path) -> Non
             await tab.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
             assert await tab.evaluate("document.documentElement.scrollWidth") <= width
         assert tab.requests == [file.as_uri()] * 2
-        assert tab.complaints == []
+        assert tab.console_errors == []
 
     browse(tmp_path, make_page(result), visit)
 
@@ -143,19 +143,19 @@ def test_texts_of_the_scenario_are_only_texts(result: Result, tmp_path: Path) ->
         assert await tab.evaluate("document.querySelector('#notes li').textContent") == EVIL
         assert await tab.evaluate("document.images.length + document.scripts.length") == 0
         assert tab.requests == [file.as_uri()]
-        assert tab.complaints == []
+        assert tab.console_errors == []
 
     browse(tmp_path, make_page(evil), visit)
 
 
-def test_requests_and_errors_would_be_noticed(result: Result, tmp_path: Path) -> None:
+def test_requests_and_errors_would_be_detected(result: Result, tmp_path: Path) -> None:
     """The policy blocks what a page should not contain, and these tests see that it tried."""
     page = make_page(result).replace("</main>", "<script>1</script><img src='http://127.0.0.1:9/x'></main>")
 
     async def visit(tab: Page, file: Path) -> None:
         await tab.open(file, width=DESKTOP)
-        assert len(tab.complaints) >= 2
-        assert all("Content Security Policy" in complaint for complaint in tab.complaints)
+        assert len(tab.console_errors) >= 2
+        assert all("Content Security Policy" in error for error in tab.console_errors)
 
     browse(tmp_path, page, visit)
     open_page = make_page(result).replace("Content-Security-Policy", "Nothing")

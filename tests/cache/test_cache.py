@@ -1,4 +1,4 @@
-"""Which pods stand where: every state, every event in it, and what the columns say afterwards."""
+"""Which pods are on which node: every state, every event in it, and the columns afterwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pod(node: str = "", name: str = "p", cpu: str = "1") -> Pod:
 
 
 def make_cache(*acts: Act) -> Cache:
-    """A cache that knows nodes a and b and to which this has happened."""
+    """A cache that has nodes a and b and to which this has happened."""
     cache = Cache(Cluster())
     for name in "ab":
         cache.set_node(make_node(name, cpu="4"))
@@ -70,8 +70,8 @@ CONFIRMED = [assume(), add()]
     ("before", "act", "assumed", "columns"),
     [
         pytest.param(UNKNOWN, assume(), True, {"a": 1000}, id="assumed: it counts at once"),
-        pytest.param(UNKNOWN, add(), False, {"a": 1000}, id="bound by somebody else: it counts"),
-        pytest.param(UNKNOWN, forget(), False, {}, id="what is not known is forgotten already"),
+        pytest.param(UNKNOWN, add(), False, {"a": 1000}, id="bound by another scheduler: it counts"),
+        pytest.param(UNKNOWN, forget(), False, {}, id="an unknown pod has nothing to forget"),
         pytest.param(ASSUMED, add(), False, {"a": 1000}, id="confirmed: it counts once"),
         pytest.param(ASSUMED, add("b"), False, {"b": 1000}, id="bound elsewhere: it counts there"),
         pytest.param(ASSUMED, forget(), False, {}, id="forgotten: it no longer counts"),
@@ -82,7 +82,9 @@ CONFIRMED = [assume(), add()]
         pytest.param(CONFIRMED, update("b"), False, {"b": 1000}, id="moved: the API server is right"),
         pytest.param(CONFIRMED, remove(), False, {}, id="deleted"),
         pytest.param(CONFIRMED, remove("b"), False, {}, id="deleted elsewhere than counted"),
-        pytest.param([add(), remove()], assume("b"), True, {"b": 1000}, id="assumed again after it had gone"),
+        pytest.param(
+            [add(), remove()], assume("b"), True, {"b": 1000}, id="assumed again after it was deleted"
+        ),
         pytest.param([assume(), forget()], add("b"), False, {"b": 1000}, id="bound after it was forgotten"),
     ],
 )
@@ -142,10 +144,12 @@ def test_what_does_not_fit_is_rejected_and_changes_nothing(before: list[Act], ac
 
 
 @pytest.mark.parametrize("verb", ["assume", "add"])
-def test_a_pod_without_a_uid_is_nobody(verb: str) -> None:
-    nobody = make_pod("p", node="a", uid="")
+def test_a_pod_without_a_uid_is_rejected(verb: str) -> None:
+    without_uid = make_pod("p", node="a", uid="")
     with pytest.raises(CacheError, match="cannot get cache key for pod with empty UID"):
-        make_cache(lambda cache: cache.assume(nobody, "a") if verb == "assume" else cache.add(nobody))
+        make_cache(
+            lambda cache: cache.assume(without_uid, "a") if verb == "assume" else cache.add(without_uid)
+        )
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,7 @@ def test_a_pod_may_come_before_its_node() -> None:
     assert requested(cache) == {"late": 1000}
 
 
-def test_a_node_that_goes_leaves_a_place_for_its_pods() -> None:
+def test_a_deleted_node_keeps_its_row_while_it_has_pods() -> None:
     cache = make_cache(add("a"))
     cache.remove_node("a")
     assert (cache.cluster.node_count, cache.node_count) == (1, 2)
@@ -189,14 +193,14 @@ def test_a_node_that_goes_leaves_a_place_for_its_pods() -> None:
     assert (cache.cluster.node_count, requested(cache)) == (2, {"a": 1000})
 
 
-def test_the_place_of_a_node_goes_with_its_last_pod() -> None:
+def test_the_row_of_a_deleted_node_is_released_with_its_last_pod() -> None:
     cache = make_cache(add("a"))
     cache.remove_node("a")
     cache.remove(pod("a"))
     assert cache.node_count == 1
 
 
-def test_an_assumption_holds_although_its_node_goes() -> None:
+def test_an_assumed_pod_stays_when_its_node_is_deleted() -> None:
     cache = make_cache(assume("a"))
     cache.remove_node("a")
     assert cache.is_assumed("pod/default/p")
@@ -262,7 +266,7 @@ def act_on(cache: Cache, verb: str, name: str, node: str) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_random_life_agrees_with_plain_bookkeeping(seed: int) -> None:
-    """What is refused is refused by both, and the columns are sums of what is known."""
+    """What is rejected is rejected by both, and the columns are sums of what is known."""
     rng = random.Random(seed)
     cache, plain = make_cache(), Plain()
     for _ in range(500):

@@ -29,7 +29,7 @@ def failure(expression: str) -> str:
     return str(raised.value)
 
 
-def refusal(expression: str) -> str:
+def compile_error(expression: str) -> str:
     with pytest.raises(CompileError) as raised:
         compile_selector(expression)
     return str(raised.value)
@@ -136,11 +136,11 @@ def test_evaluation_errors(expression: str, text: str) -> None:
     ],
 )
 def test_compile_errors(expression: str, text: str) -> None:
-    assert text in refusal(expression)
+    assert text in compile_error(expression)
 
 
 def test_a_problem_is_shown_in_its_line() -> None:
-    assert refusal("true &&\n  1") == (
+    assert compile_error("true &&\n  1") == (
         "compilation failed: ERROR: <input>:2:3: expected type 'bool' but found 'int'\n |   1\n | ..^"
     )
 
@@ -151,7 +151,7 @@ def test_a_problem_is_shown_in_its_line() -> None:
     ids=["parentheses", "a long sum", "brackets", "negations"],
 )
 def test_nesting_is_limited_and_ends_in_an_error_of_its_own(expression: str) -> None:
-    assert "expression recursion limit exceeded: 250" in refusal(expression)
+    assert "expression recursion limit exceeded: 250" in compile_error(expression)
 
 
 def test_a_long_chain_of_alternatives_is_not_nesting() -> None:

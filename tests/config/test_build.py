@@ -1,4 +1,4 @@
-"""What cannot be built is refused, in upstream's words; what can is all there."""
+"""What cannot be built is rejected, with upstream's messages; what can be built is complete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROFILE_P = "initializing profiles: creating profile for scheduler name p: "
 
 
 class PenaltyArgs(PluginArgs, frozen=True):
-    """The arguments of a plugin that is not ours."""
+    """The arguments of a user's plugin."""
 
     zone_penalty: int
     labels: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ def test_build_errors(sets: dict[str, list[str]], error: str) -> None:
 
 
 def test_arguments_are_checked_when_the_plugin_is_built() -> None:
-    """NodeResourcesFit is not looked at before: where it is disabled, its arguments do not matter."""
+    """NodeResourcesFit is not checked before: where it is disabled, its arguments do not matter."""
     args = {"NodeResourcesFit": {"ignoredResourceGroups": ["a/b"], "scoringStrategy": {"type": "Best"}}}
     with pytest.raises(ConfigError) as caught:
         build_profiles(make_profile_config(args=args))
@@ -146,7 +146,7 @@ def test_the_plan_carries_decoded_arguments() -> None:
     assert plan.weights["Penalty"] == 4
 
 
-def test_a_users_arguments_are_checked_like_ours() -> None:
+def test_arguments_of_user_plugins_are_checked_like_built_in_ones() -> None:
     config = make_profile_config({"multiPoint": ["Penalty"]}, {"Penalty": {"zonePenalty": -1}}, CATALOG)
     with pytest.raises(ConfigError) as caught:
         build_profiles(config, CATALOG)

@@ -1,4 +1,4 @@
-"""What the configuration believes about the built-in plugins is what their classes are."""
+"""What the configuration states about the built-in plugins is what their classes have."""
 
 from __future__ import annotations
 

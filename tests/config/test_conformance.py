@@ -55,7 +55,7 @@ def test_a_good_configuration_comes_to_the_same(release: Release) -> None:
 @each_release
 @pytest.mark.parametrize("stage", ["validate", "build"])
 def test_a_bad_configuration_gets_the_same_error(release: Release, stage: str) -> None:
-    """To the letter: people search for these sentences."""
+    """To the letter: users search for these messages."""
     different = {}
     for case in of_stage(release, stage):
         config = parse_config(case["config"], release=release)
@@ -68,7 +68,7 @@ def test_a_bad_configuration_gets_the_same_error(release: Release, stage: str) -
 
 @each_release
 def test_a_file_of_the_wrong_form_is_rejected_with_line_and_field(release: Release) -> None:
-    """The words are ours, but the field is the one that upstream complains about."""
+    """The wording differs, but the field is the one that upstream names."""
     unclear = {}
     for case in of_stage(release, "decode"):
         with pytest.raises(DecodeError) as caught:

@@ -66,7 +66,7 @@ def decode(text: str) -> Outer:
         ),
         pytest.param("maybe: {}", Outer(maybe=Inner()), id="optional and given"),
         pytest.param("labels: {a: b}", Outer(labels={"a": "b"}), id="mapping"),
-        pytest.param("color: blue\nfew: 3", Outer(color="blue", few=3), id="what msgspec knows"),
+        pytest.param("color: blue\nfew: 3", Outer(color="blue", few=3), id="types of msgspec"),
         pytest.param("plain: {size: 1, words: [x]}", Outer(plain=Plain(1, ["x"])), id="dataclass"),
         pytest.param("either: x", Outer(either="x"), id="union"),
     ],

@@ -25,7 +25,7 @@ def test_the_example_can_be_built() -> None:
     ]
 
 
-def test_the_default_plugins_stand_there_in_order() -> None:
+def test_the_page_lists_the_default_plugins_in_order() -> None:
     listed = ", ".join(plugin.name for plugin in default_plugins(DEFAULT_RELEASE).enabled)
     assert listed in PAGE.replace("\n", " ")
 

@@ -1,4 +1,4 @@
-"""Values mean what they mean to kube-scheduler's reader, and know their lines."""
+"""Values mean what they mean to kube-scheduler's reader, and have their lines."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_a_json_float_stays_a_float() -> None:
     assert type(parse_document('{"a": 1.0}', "").plain()["a"]) is float
 
 
-def test_values_know_their_lines() -> None:
-    """A field is where its name stands, an element where it begins."""
+def test_values_have_their_lines() -> None:
+    """The line of a field is that of its name, of an element where it begins."""
     document: Any = parse_document("a:\n\n  b:\n  - 1\n  - c: 2\n", "")
     b = document.content["a"].content["b"]
     assert (document.content["a"].line, b.line) == (1, 3)

@@ -44,7 +44,7 @@ def without(*names: str) -> list[str]:
 
 
 def test_defaults() -> None:
-    """As kube-scheduler runs them when nobody configures anything."""
+    """As kube-scheduler runs them without any configuration."""
     (default,) = build_profiles(default_config())
     scoring = ["TaintToleration", "NodeAffinity", "NodeResourcesFit", "VolumeBinding", "PodTopologySpread"]
     scoring.append("InterPodAffinity")
@@ -117,7 +117,7 @@ def test_defaults() -> None:
         pytest.param(
             {"multiPoint": ["NodeName", "-NodeName"]},
             [*without("NodeName"), "NodeName"],
-            id="enabled beats disabled, but the place is lost",
+            id="enabled beats disabled, but the position is lost",
         ),
     ],
 )

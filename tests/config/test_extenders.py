@@ -76,12 +76,12 @@ def test_tls_that_cannot_work(fields: dict[str, Any], error: str) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        pytest.param({"enableHTTPS": True}, id="no CA, so nobody is checked"),
+        pytest.param({"enableHTTPS": True}, id="no CA, so no certificate is checked"),
         pytest.param({"enableHTTPS": True, "tlsConfig": {"caData": PEM}}, id="a CA"),
         pytest.param(
             {"tlsConfig": {"certFile": "/no/such"}}, id="a certificate without key is no certificate"
         ),
-        pytest.param({"tlsConfig": {}}, id="nothing said"),
+        pytest.param({"tlsConfig": {}}, id="nothing set"),
     ],
 )
 def test_tls_that_can_work(fields: dict[str, Any]) -> None:

@@ -13,10 +13,10 @@ from bayplan.releases import V1_36, V1_37, Stage
 @pytest.mark.parametrize(
     ("values", "changed"),
     [
-        pytest.param([], set(), id="nothing said"),
+        pytest.param([], set(), id="nothing set"),
         pytest.param(["SchedulerAsyncPreemption=false"], {"SchedulerAsyncPreemption"}, id="off"),
         pytest.param(["kube:SchedulerAsyncPreemption=F"], {"SchedulerAsyncPreemption"}, id="prefix"),
-        pytest.param(["GangScheduling=false,SchedulerQueueingHints=true"], set(), id="what is so anyway"),
+        pytest.param(["GangScheduling=false,SchedulerQueueingHints=true"], set(), id="the default value"),
         pytest.param(["DRADeviceTaints=false", "DRADeviceTaints=true"], set(), id="the last one counts"),
         pytest.param(["AllAlpha=false"], set(), id="group"),
         pytest.param(

@@ -67,7 +67,7 @@ def test_defaults(fields: dict[str, Any], path: str, expected: object) -> None:
         pytest.param([], ["default-scheduler"], id="no profile"),
         pytest.param([{}], ["default-scheduler"], id="one without a name"),
         pytest.param([None], ["default-scheduler"], id="one that is empty"),
-        pytest.param([{"schedulerName": ""}], [""], id="an empty name is kept, and refused later"),
+        pytest.param([{"schedulerName": ""}], [""], id="an empty name is kept, and rejected later"),
         pytest.param([{}, {"schedulerName": "b"}], ["", "b"], id="among several a name must be given"),
     ],
 )
@@ -81,7 +81,7 @@ def merged(names: list[str]) -> tuple[PluginRef, ...]:
 
 
 def test_a_default_that_is_enabled_again_keeps_its_place() -> None:
-    """The last mention counts; others stay, and are refused when the profile is built."""
+    """The last mention counts; others stay, and are rejected when the profile is built."""
     result = merged(["NodeName=4", "Mine", "NodeName=5"])
     assert [plugin.name for plugin in result[2:5]] == ["NodeName", "NodeUnschedulable", "TaintToleration"]
     assert result[2].weight == 5

@@ -1,4 +1,4 @@
-"""Values that are invalid are refused with upstream's sentences; the rows are what it says."""
+"""Invalid values are rejected with upstream's messages."""
 
 from __future__ import annotations
 
@@ -149,9 +149,11 @@ def test_errors(fields: dict[str, Any], error: str) -> None:
     [
         pytest.param({}, id="nothing given"),
         pytest.param({"clientConnection": {"qps": -1}}, id="no rate limit"),
-        pytest.param({"leaderElection": {"leaderElect": False, "resourceLock": "x"}}, id="nobody is elected"),
+        pytest.param(
+            {"leaderElection": {"leaderElect": False, "resourceLock": "x"}}, id="no leader election"
+        ),
         pytest.param({"leaderElection": {"leaseDuration": "0s"}}, id="zero is the default"),
-        pytest.param(extender(filterVerb="f", weight=-1), id="a weight that nobody uses"),
+        pytest.param(extender(filterVerb="f", weight=-1), id="a weight that is not used"),
         pytest.param(args("NoSuchPlugin", anything=[1]), id="arguments of an unknown plugin"),
         pytest.param(profiles({"plugins": {"filter": plugin_set(["-NoSuch"])}}), id="disabling the unknown"),
         pytest.param(

@@ -37,7 +37,7 @@ def test_needs_can_be_met_if_devices_can_be_shared_out(seed: int) -> None:
 
 
 def test_needs_are_met_by_giving_others_different_devices() -> None:
-    """`a` takes what only `b` can use as well, until `b` asks: three needs, moved along a chain."""
+    """`a` takes what only `b` can use as well, until `b` requests it: three needs, moved along a chain."""
     first, second, third = ([("d", "p", f"{kind}{i}") for i in range(5)] for kind in "xyz")
     needs = [Need(5, first + second, 0), Need(5, second + third, 0), Need(5, first, 0)]
     assert can_be_met(needs)

@@ -1,4 +1,4 @@
-"""What holds for every allocation, and that nothing remembered changes an answer."""
+"""What holds for every allocation, and that caching changes no result."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_state_that_was_changed_step_by_step_answers_like_a_new_one(seed: int) -> None:
+def test_a_state_that_was_changed_step_by_step_allocates_like_a_new_one(seed: int) -> None:
     world = World(seed)
     claims = [[random_claim(world.rng, "c")] for _ in range(4)]
     known: dict[tuple[str, int], Answer] = {}

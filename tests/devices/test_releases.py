@@ -93,7 +93,7 @@ def test_distinct_devices_of_one_request() -> None:
     slices = [on_node(*(make_device(name, {"rack": name[0]}) for name in ("a1", "b1", "a2")))]
     constraint = DeviceConstraint(distinct_attribute="gpu.example.com/rack")
     claim = make_resource_claim("c", make_device_request(count=3), constraints=[constraint])
-    # a2 differs from b1, which is all that v1.36 remembers.
+    # a2 differs from b1, which is all that v1.36 records.
     assert devices(allocations(V1_36, slices, claim)) == ["a1", "b1", "a2"]
     assert allocations(V1_37, slices, claim) == CANNOT_ALLOCATE
 
@@ -195,7 +195,7 @@ def consumed(found: Sequence[AllocationResult] | NoFit) -> str | NoFit:
 
 
 @pytest.mark.parametrize(
-    ("release", "step", "asked", "expected"),
+    ("release", "step", "requested", "expected"),
     [
         pytest.param(V1_36, "1k", "2500", "3000", id="v1.36 writes binary suffixes"),
         pytest.param(V1_37, "1k", "2500", "3k", id="v1.37 writes those of the step"),
@@ -208,19 +208,19 @@ def consumed(found: Sequence[AllocationResult] | NoFit) -> str | NoFit:
     ],
 )
 def test_requested_capacity_is_rounded_to_the_step(
-    release: Release, step: str, asked: str, expected: str
+    release: Release, step: str, requested: str, expected: str
 ) -> None:
     slices = [on_node(shared("a", policy=stepped(step)))]
-    claim = make_resource_claim("c", make_device_request(capacity={"memory": asked}))
+    claim = make_resource_claim("c", make_device_request(capacity={"memory": requested}))
     assert consumed(allocations(release, slices, claim)) == expected
 
 
 def test_capacity_that_cannot_be_computed() -> None:
     slices = [on_node(shared("a", policy=stepped("4Ei")), shared("b"))]
-    asked = make_resource_claim("c", make_device_request(capacity={"memory": "5Ei"}))
-    assert allocations(V1_36, slices, asked) == CANNOT_ALLOCATE
+    requested = make_resource_claim("c", make_device_request(capacity={"memory": "5Ei"}))
+    assert allocations(V1_36, slices, requested) == CANNOT_ALLOCATE
     with pytest.raises(AllocationError) as error:
-        allocations(V1_37, slices, asked)
+        allocations(V1_37, slices, requested)
     assert str(error.value) == (
         "claim default/c, request gpu: checking capacity for device gpu.example.com/n/a: "
         'capacity "memory": capacity request cannot be represented in the device\'s range arithmetic: '
@@ -319,7 +319,7 @@ def test_configuration_is_listed_once() -> None:
 
 
 def test_fields_of_alpha_features() -> None:
-    """v1.36 does not know them."""
+    """v1.36 does not have them."""
     grouped = counted("a", compatibility_groups=("x",))
     slices = [
         on_node(grouped, slices=3),
@@ -385,7 +385,7 @@ def test_taints_of_rules_are_tolerated_like_others() -> None:
     assert allocations(V1_37, slices, claim, rules=more) == CANNOT_ALLOCATE
 
 
-def test_rules_come_change_and_go() -> None:
+def test_rules_are_added_updated_and_deleted() -> None:
     state = DeviceState(device_features(V1_37))
     claim = make_resource_claim("c", make_device_request())
     state.put_slice(on_node(make_device("a")))

@@ -76,7 +76,7 @@ def test_paths() -> None:
     assert at("a", "b", 0, "c") == "a.b[0].c"
 
 
-def test_several_errors_stand_in_brackets_and_equal_ones_once() -> None:
+def test_several_errors_are_in_brackets_and_equal_ones_once() -> None:
     a, b = required("a"), required("b")
     assert aggregate([]) == ""
     assert aggregate([a, a]) == "a: Required value"

@@ -1,8 +1,8 @@
-"""When a decision agrees with the recorded one; `conformance/README.md` says what each field means.
+"""When a decision agrees with the recorded one; `conformance/README.md` describes each field.
 
     python -m tests.recorded.compare VECTORS.jsonl.gz DECISIONS.jsonl
 
-Fields are compared by what they say and not by how they are written: the order of reasons and of nodes
+Fields are compared by meaning and not by spelling: the order of reasons and of nodes
 does not matter, a plugin whose scores are all 0 is as good as one left out, and where several nodes are
 equally good to preempt on, any of them is right.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Result = Mapping[str, Any]
-"""What is said about one pod, recorded or ours: JSON, as `conformance/README.md` lists it."""
+"""The result for one pod, recorded or computed: JSON, as `conformance/README.md` lists it."""
 
 _PLACEMENT = re.compile(r"(found a potential placement for pod on node )\S+(, preempting )")
 
@@ -57,7 +57,7 @@ def differences(want: Result, got: Result) -> Iterator[Difference]:
 
 
 def _named(text: str | None, want: Result, got: Result) -> str | None:
-    """The recorded text with our node, if that is as good: v1.37 names the node that a preemption chose."""
+    """The recorded text with this node, if that is as good: v1.37 names the node that a preemption chose."""
     chosen = (got.get("preemption") or {}).get("nominatedNode")
     if not text or chosen not in ((want.get("preemption") or {}).get("chosenTies") or ()):
         return text
@@ -65,7 +65,7 @@ def _named(text: str | None, want: Result, got: Result) -> str | None:
 
 
 def _filter_differences(want: Result, got: Result) -> Iterator[Difference]:
-    # Upstream does not call a Filter whose PreFilter skipped or refused; what we say of it is unknown there.
+    # Upstream does not call a Filter whose PreFilter skipped or rejected; its status here is unknown there.
     uncalled = {*(want.get("filterSkipped") or ()), *(want.get("filterNotRun") or ())}
     wanted = want.get("filter") or {}
     given = {plugin: nodes for plugin, nodes in (got.get("filter") or {}).items() if plugin not in uncalled}

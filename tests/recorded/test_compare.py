@@ -84,11 +84,11 @@ def test_overlooks_what_does_not_matter(got: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("field", "got"),
     [
-        pytest.param("filter/NodeResourcesFit/a", decided(filter={}), id="a filter that let a node pass"),
+        pytest.param("filter/NodeResourcesFit/a", decided(filter={}), id="a filter that accepted a node"),
         pytest.param(
             "filter/NodeName/b",
             decided(filter={**RECORDED["filter"], "NodeName": {"b": {"code": "Unschedulable"}}}),
-            id="a filter that refused a node",
+            id="a filter that rejected a node",
         ),
         pytest.param("nodeStatus/a", decided(nodeStatus={}), id="a verdict that is missing"),
         pytest.param("feasible", decided(feasible=["b"]), id="a node too few"),
@@ -126,15 +126,15 @@ def test_sees_what_matters(field: str, got: dict[str, Any]) -> None:
     ],
 )
 def test_preemption(fields: list[str], changes: dict[str, Any]) -> None:
-    """Ties may be broken either way; who is evicted, and in which order, may not differ."""
+    """Ties may be broken either way; the victims and their order may not differ."""
     want, got = decided(preemption=PREEMPTION), decided(preemption={**PREEMPTION, **changes})
     assert [difference.field for difference in differences(want, got)] == fields
 
 
 def test_an_error_needs_an_error() -> None:
-    """Which words the error has is its own affair."""
+    """The message of the error may differ."""
     want = {"pod": "default/web", "error": "in Go's words"}
-    assert not list(differences(want, {"pod": "default/web", "error": "in ours"}))
+    assert not list(differences(want, {"pod": "default/web", "error": "in the computed one"}))
     assert [found.field for found in differences(want, decided())] == ["error"]
 
 

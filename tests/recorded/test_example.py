@@ -1,4 +1,4 @@
-"""The example cluster does what its comments promise."""
+"""The example cluster does what its comments state."""
 
 from __future__ import annotations
 

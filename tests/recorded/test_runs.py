@@ -49,7 +49,7 @@ def test_all_runs_are_there() -> None:
 
 
 def test_a_difference_is_found() -> None:
-    """The comparison itself can fail: a pod recorded on another node is told."""
+    """The comparison itself can fail: a pod recorded on another node is reported."""
     run = read_runs(RUNS / "owners.jsonl.gz")[0]
     played = replay(run, release=V1_36)
     step = next(step for step in run["steps"] if step["op"] == "schedule" and step.get("node"))
@@ -59,7 +59,7 @@ def test_a_difference_is_found() -> None:
     assert "recorded is 'elsewhere'" in difference
 
 
-def test_the_command_line_says_the_same() -> None:
+def test_the_command_line_prints_the_same() -> None:
     file = RUNS / "owners.jsonl.gz"
     options = ["--check", "--emulated-version", "1.36"]
     command = [sys.executable, "-m", "bayplan.cli.main", "replay", *options, str(file)]
@@ -71,16 +71,16 @@ def test_the_command_line_says_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         pytest.param("{", "this is not JSON", id="a line that is no JSON"),
         pytest.param("{}", "this is not a recorded run", id="an object that is no run"),
     ],
 )
-def test_bad_files_are_reported(text: str, told: str, tmp_path: Path) -> None:
+def test_bad_files_are_reported(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
     file.write_text(text)
     command = [sys.executable, "-m", "bayplan.cli.main", "replay", str(file)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
-    assert f"{file}:1: {told}" in ended.stderr
+    assert f"{file}:1: {message}" in ended.stderr

@@ -1,7 +1,7 @@
 """Every decision equals the recorded one of kube-scheduler, as each release; `conformance/README.md` has the
 format.
 
-Each file is judged twice in process, where a failure is easy to debug: with what is kept from one pod to the
+Each file is decided twice in process, where a failure is easy to debug: with what is kept from one pod to the
 next, and with nothing cached. Its first scenarios go through the command line, as a user would run
 it.
 """
@@ -32,7 +32,7 @@ FILES = {
 }
 
 WHOLE_FILE = "1.36-nominated"
-"""The file that goes through the command line as it is."""
+"""The file that the command line gets unchanged."""
 
 FIRST = 3
 """Scenarios of the other files that do."""
