@@ -3,7 +3,7 @@
     python -m conformance.e2e                  all specs of SIG Scheduling
     python -m conformance.e2e --focus REGEX    those whose names match
 
-A line is printed for each spec, and the exit status says whether all passed. Specs of features that a real
+A line is printed for each spec, and the exit status is 0 if all passed. Specs of features that a real
 cluster does not have by default are left out. All of them take some 20 minutes: many wait a minute to see
 whether the cluster is healthy, one waits five to see that a pod stays unscheduled.
 """

@@ -1,7 +1,7 @@
 """Writes `embedded/server/schema/fields*.txt`: the fields of all kinds that the embedded server serves.
 
     python -m conformance.fields          writes the files
-    python -m conformance.fields --check  compares, and says whether they are up to date
+    python -m conformance.fields --check  compares, and reports whether they are up to date
 
 A new kind needs an entry in `embedded/server/kinds.py` and a run of this. `fields.txt` has the facts of the
 Kubernetes that `go.mod` pins, `fields-1.37.txt` what differs in that of `v1.37/go.mod`: types, required
@@ -127,7 +127,7 @@ def _module(release: str, path: str) -> Path:
             command, cwd=module_directory(release), check=True, capture_output=True, text=True
         )
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
-        raise MissingError(f"Go cannot say where {path} is") from error
+        raise MissingError(f"Go cannot find {path}") from error
     found = ended.stdout.strip()
     if not found:
         raise MissingError(f"{path} is not downloaded: go mod download")
@@ -247,7 +247,7 @@ def _go_enums(package: Path) -> dict[str, tuple[str, ...]]:
     for name in _GO_ENUM.findall(text):
         pattern = rf'^\s+(?:const )?\w+\s+(?:{name}\s+=\s+"([^"]*)"|=\s+{name}\("([^"]*)"\))'
         choices = {first or second for first, second in re.findall(pattern, text, re.MULTILINE)}
-        # Where the empty string is a choice too, a plain string says as much.
+        # Where the empty string is a choice too, a plain string means the same.
         found[name] = () if "" in choices else tuple(sorted(choices))
     return found
 

@@ -18,11 +18,11 @@ from bayplan.explain.scenario import decide_scenario
 from bayplan.releases import parse_release
 from conformance.harness import objects
 from conformance.harness.admin import Admin, Raw
+from conformance.harness.clients import PATIENCE_SECONDS, until
 from conformance.harness.control_plane import ControlPlane
 from conformance.harness.objects import condition
 from conformance.harness.process import Process
 from conformance.harness.schedulers import Start, configuration, wait_until_synced
-from conformance.harness.talking import PATIENCE_SECONDS, until
 
 CLEARED = ("Pod", "Node", "Service", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "Event")
 SEEN_BY_SCORES = (
@@ -95,7 +95,7 @@ class Nominations:
                     if event.object.status.nominated_node_name:
                         self.nodes[event.object.name] = event.object.status.nominated_node_name
 
-    async def all_told(self, admin: Admin) -> None:
+    async def all_events(self, admin: Admin) -> None:
         """Until the watch has shown everything that has happened up to now."""
         await admin.create(objects.pod("the-last", schedulingGates=[{"name": "example.com/never"}]))
         await until(lambda: self._last == "the-last", "the watch has shown everything")
@@ -119,7 +119,7 @@ async def play(
                     async with asyncio.timeout(PATIENCE_SECONDS):
                         outcomes.append(await _schedule(plane, admin, pod))
                     scheduler.check()
-                await seen.all_told(admin)
+                await seen.all_events(admin)
         for outcome in outcomes:
             outcome.nominated = seen.nodes.get(outcome.pod, "")
         await admin.clear(*CLEARED)
@@ -179,7 +179,7 @@ def _scores_of(there: list[Raw], pod: Raw, release: str) -> Scores:
     if gates or results[0].get("fitError") or len(results[0]["feasible"]) < 2:
         # Gated pods, and pods with at most one feasible node, are not scored.
         return {}
-    return _telling(
+    return _distinguishing(
         {
             plugin: {node: score * given["weight"] for node, score in given["normalized"].items()}
             for plugin, given in results[0]["score"].items()
@@ -193,8 +193,8 @@ def logged_scores(scheduler: Process) -> dict[str, Scores]:
     for match in _SCORED.finditer(scheduler.log.read_text(errors="replace")):
         name = match["pod"].rpartition("/")[2]
         found.setdefault(name, {}).setdefault(match["plugin"], {})[match["node"]] = int(match["score"])
-    return {name: _telling(scores) for name, scores in found.items()}
+    return {name: _distinguishing(scores) for name, scores in found.items()}
 
 
-def _telling(scores: Scores) -> Scores:
+def _distinguishing(scores: Scores) -> Scores:
     return {plugin: nodes for plugin, nodes in scores.items() if any(nodes.values())}

@@ -59,7 +59,7 @@ LINES = [
 ]
 
 
-def said(program: list[str], arguments: list[str]) -> tuple[int, str]:
+def printed(program: list[str], arguments: list[str]) -> tuple[int, str]:
     """Exit status and last line of a program, without time and file of log lines."""
     ended = subprocess.run(
         [*program, *arguments], capture_output=True, text=True, check=False, timeout=60, env={}
@@ -73,10 +73,10 @@ BAYPLAN = [sys.executable, "-m", "bayplan.cli.main", "run"]
 
 
 @pytest.mark.parametrize("arguments", LINES, ids=lambda arguments: " ".join(arguments) or "nothing")
-def test_both_say_the_same(arguments: list[str], programs: Programs) -> None:
+def test_both_print_the_same(arguments: list[str], programs: Programs) -> None:
     """bayplan gets the release as a flag: otherwise it would wait for the API server's version."""
     bayplan = [*BAYPLAN, f"--emulated-version={programs.release}"]
-    assert said(bayplan, arguments) == said([str(programs.kube_scheduler)], arguments)
+    assert printed(bayplan, arguments) == printed([str(programs.kube_scheduler)], arguments)
 
 
 def test_both_have_the_same_flags(programs: Programs) -> None:

@@ -42,7 +42,7 @@ def test_both_allocate_and_write_the_same_on_a_real_server(programs: Programs, t
                 wait_until_synced(scheduler)
                 claims = asyncio.run(_one_by_one(plane, larger_devices(directory)))
             found[name] = claims, _writes(plane)
-            assert plane.refused(KUBE_SCHEDULER) == []
+            assert plane.forbidden(KUBE_SCHEDULER) == []
     assert found["bayplan"] == found["kube-scheduler"]
     assert found["bayplan"][1]["update resourceclaims/status"] > len(found["bayplan"][0]["before"])
 
@@ -58,7 +58,7 @@ def test_rules_get_the_condition_that_the_embedded_controller_writes(plane: Cont
             devices = [{"name": "d0"}, {"name": "d1"}]
             spec = {"driver": "d.example.com", "allNodes": True, "pool": pool, "devices": devices}
             await admin.create(_of_devices("ResourceSlice", "s", spec))
-            # The controller counts what it knows of by then.
+            # The controller counts what it has seen by then.
             await asyncio.sleep(2)
             for effect in EFFECTS:
                 taint = {"key": "example.com/broken", "effect": effect}
@@ -114,7 +114,7 @@ async def _one_by_one(plane: ControlPlane, devices: Path) -> dict[str, Any]:
         meta = {"name": "notebook-3", "namespace": NAMESPACE}
         spec = {key: last["spec"][key] for key in ("containers", "resourceClaims")}
         for name in ENDED:
-            # Otherwise the controller may reserve the claim for a pod that it does not know to have ended.
+            # Otherwise the controller may reserve the claim for a pod whose end it has not seen.
             await admin.delete("Pod", name, NAMESPACE)
         head = {"apiVersion": "v1", "kind": "Pod"}
         await _bound(admin, await admin.create({**head, "metadata": meta, "spec": spec}))

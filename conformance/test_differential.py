@@ -1,4 +1,4 @@
-"""A few of the scenarios that `make differential` looks for differences with."""
+"""A few of the scenarios in which `make differential` searches for differences."""
 
 from __future__ import annotations
 

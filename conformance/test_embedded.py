@@ -106,7 +106,7 @@ def test_kube_scheduler_schedules_a_workload_there(programs: Programs, embedded:
         "kind": "KubeSchedulerConfiguration",
         "clientConnection": {
             "kubeconfig": str(embedded.kubeconfig()),
-            # The server speaks JSON.
+            # The server sends JSON.
             "contentType": "application/json",
             "acceptContentTypes": "application/json",
         },
@@ -134,7 +134,7 @@ async def _workload(embedded: EmbeddedPlane) -> None:
         await admin.create(_pod("huge", "64"))
         seen: dict[str, dict[str, Any]] = {}
 
-        async def look() -> None:
+        async def read() -> None:
             seen.update({pod["metadata"]["name"]: pod for pod in await admin.list("Pod")})
 
         def decided() -> bool:
@@ -144,12 +144,14 @@ async def _workload(embedded: EmbeddedPlane) -> None:
 
         while not decided():
             await asyncio.sleep(0.1)
-            await look()
+            await read()
         zones = [int(pod["spec"]["nodeName"][1:]) % 3 for name, pod in seen.items() if name != "huge"]
         counts = [zones.count(zone) for zone in range(3)]
         assert max(counts) - min(counts) <= 1
-        refused = condition(seen["huge"], "PodScheduled")
-        assert refused is not None
-        assert refused["message"].startswith(f"0/{NODES} nodes are available: {NODES} Insufficient cpu.")
+        pod_scheduled = condition(seen["huge"], "PodScheduled")
+        assert pod_scheduled is not None
+        assert pod_scheduled["message"].startswith(
+            f"0/{NODES} nodes are available: {NODES} Insufficient cpu."
+        )
         events = await admin.list("Event", "default")
         assert any(event.get("reason") == "FailedScheduling" for event in events)

@@ -1,4 +1,4 @@
-"""`bayplan explain pod --scheduler`: a real API server decides who may see the queue of `bayplan run`."""
+"""`bayplan explain pod --scheduler`: a real API server authorizes users of the queue."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_the_queue_of_a_running_scheduler(plane: ControlPlane, tmp_path: Path) -
     command += [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]
     command += ["--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={certificates}"]
     command += ["--leader-elect=false"]
-    asked = ["--scheduler", f"https://127.0.0.1:{port}"]
-    trusting = [*asked, "--scheduler-ca", str(certificates / "kube-scheduler.crt")]
+    scheduler = ["--scheduler", f"https://127.0.0.1:{port}"]
+    trusting = [*scheduler, "--scheduler-ca", str(certificates / "kube-scheduler.crt")]
     for item in (node("small"), HUGE):
         plane.kubectl("create", "-f", "-", given=json.dumps(item))
     try:
@@ -56,7 +56,7 @@ def test_the_queue_of_a_running_scheduler(plane: ControlPlane, tmp_path: Path) -
             # May list everything, but not see the queue.
             plane.kubectl("create", "clusterrole", "lists", "--verb=list", "--resource=*.*")
             plane.kubectl("create", "clusterrolebinding", "lists", "--clusterrole=lists", f"--user={NOBODY}")
-            wait_until(lambda: explain(plane, NOBODY)[0] == 0, "the role is known")
+            wait_until(lambda: explain(plane, NOBODY)[0] == 0, "the role is in effect")
             status, shown = explain(plane, NOBODY, *trusting)
             assert status == 2, shown
             assert 'User "nobody" cannot get path "/queue"' in shown
@@ -68,7 +68,7 @@ def test_the_queue_of_a_running_scheduler(plane: ControlPlane, tmp_path: Path) -
             )
             wait_until(lambda: explain(plane, NOBODY, *trusting)[0] == 0, "the user may see the queue")
 
-            status, shown = explain(plane, ADMIN, *asked)
+            status, shown = explain(plane, ADMIN, *scheduler)
             assert status == 2, shown
             assert "--scheduler-ca" in shown
     finally:

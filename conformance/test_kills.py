@@ -2,8 +2,8 @@
 
 Pods keep coming in while `bayplan run` is started, and killed before or soon after it has begun to bind, or
 when a certain pod is bound (on a slow machine the other moments may all be before the first binding). The
-nodes have hardly more room than all pods together need, so that a scheduler that forgot a binding would put
-too much somewhere. `BAYPLAN_KILLS` says how often (50), `BAYPLAN_SEED` repeats the moments.
+nodes have hardly more room than all pods together need, so that a scheduler that lost a binding would
+overload a node. `BAYPLAN_KILLS` sets how often (50), `BAYPLAN_SEED` repeats the moments.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def wait_until_bound(admin: Admin, name: str) -> None:
 
 
 async def all_bound(plane: ControlPlane, admin: Admin) -> list[Raw]:
-    """All pods, once a scheduler that is left alone has placed them."""
+    """All pods, once an undisturbed scheduler has scheduled them."""
     with start_bayplan(plane, configuration(plane)) as scheduler:
         async with asyncio.timeout(120):
             while True:
@@ -104,5 +104,5 @@ def test_every_pod_is_bound_once_and_no_node_overcommitted(plane: ControlPlane) 
     assert by_the_killed > 0, "they were killed at work"
     assert len(bound) == pods
     assert {name: amount for name, amount in used.items() if amount > 100 * PODS_A_NODE} == {}
-    # Some that took effect were never answered, for nobody was there any more; none was answered twice.
+    # Some that took effect have no response, because the client was killed; none has two.
     assert set(bindings.values()) == {1}

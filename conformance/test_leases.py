@@ -1,6 +1,6 @@
 """Leader election with the real kube-scheduler as the other candidate, over one lease.
 
-So whatever one of them writes, the other has to understand: who leads, for how long, and that it has gone.
+So whatever one of them writes, the other has to understand: the leader, the duration, and the release.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ US: Final = "bayplan_1"
 
 
 def start_kube_scheduler(plane: ControlPlane, directory: Path) -> Process:
-    """The real one, which wants to lead."""
+    """The real one, as a candidate for leadership."""
     config = directory / "scheduler.json"
     config.write_text(
         json.dumps(
@@ -63,7 +63,7 @@ def test_a_real_kube_scheduler_and_bayplan_take_turns(plane: ControlPlane, tmp_p
                 await lease_when(bool)
                 waiting = asyncio.ensure_future(election.acquire())
                 await asyncio.sleep(5)
-                assert not waiting.done(), "it is renewed in time, so nobody takes it"
+                assert not waiting.done(), "it is renewed in time, so no other takes it"
                 assert election.leader == leases[0]["spec"]["holderIdentity"]
                 theirs.stop()
             await waiting
@@ -84,10 +84,10 @@ def test_a_real_kube_scheduler_and_bayplan_take_turns(plane: ControlPlane, tmp_p
     theirs, ours, again = leases
     assert shape(ours["spec"]) == shape(theirs["spec"])
     assert (ours["spec"]["leaseTransitions"], again["spec"]["leaseTransitions"]) == (1, 2)
-    assert plane.refused(KUBE_SCHEDULER) == []
-    told = {event["message"]: event for event in events if event["reason"] == "LeaderElection"}
+    assert plane.forbidden(KUBE_SCHEDULER) == []
+    messages = {event["message"]: event for event in events if event["reason"] == "LeaderElection"}
     our_event, their_event = (
-        told[f"{lease['spec']['holderIdentity']} became leader"] for lease in (ours, theirs)
+        messages[f"{lease['spec']['holderIdentity']} became leader"] for lease in (ours, theirs)
     )
     assert shape(our_event) == shape(their_event)
     same = ("reason", "type", "count", "source")

@@ -23,6 +23,6 @@ DEPLOY = Path(__file__).parents[1] / "deploy"
 )
 def test_manifests_are_valid(plane: ControlPlane, way: str, path: str) -> None:
     """With `strict`, unknown fields and invalid objects are rejected."""
-    said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", way, str(DEPLOY / path))
-    assert [line for line in said.splitlines() if not line.endswith("created (server dry run)")] == []
-    assert said
+    output = plane.kubectl("apply", "--dry-run=server", "--validate=strict", way, str(DEPLOY / path))
+    assert [line for line in output.splitlines() if not line.endswith("created (server dry run)")] == []
+    assert output

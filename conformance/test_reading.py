@@ -27,10 +27,10 @@ from bayplan.cluster_api import Change, PodStatusPatch
 from bayplan.errors import ConflictError, GoneError, UnknownOutcomeError
 from bayplan.releases import RELEASES
 from conformance.harness.admin import Admin, Raw
+from conformance.harness.clients import until, with_client
 from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
 from conformance.harness.objects import node, pod
 from conformance.harness.programs import Programs
-from conformance.harness.talking import talk, until
 
 
 @pytest.fixture(scope="module", params=["pages", "streams"])
@@ -101,8 +101,8 @@ def test_all_kinds_can_be_listed_and_watched(plane: ControlPlane) -> None:
             async with copy:
                 pass
 
-    talk(plane, act)
-    assert plane.refused(KUBE_SCHEDULER) == []
+    with_client(plane, act)
+    assert plane.forbidden(KUBE_SCHEDULER) == []
 
 
 def test_a_long_list_is_whole(plane: ControlPlane, request: pytest.FixtureRequest) -> None:
@@ -121,11 +121,11 @@ def test_a_long_list_is_whole(plane: ControlPlane, request: pytest.FixtureReques
         await admin.clear("Node")
         return {item.name for item in plain}, {item.name for item in future.items}
 
-    assert talk(plane, act) == (names, names)
-    asked = [
+    assert with_client(plane, act) == (names, names)
+    uris = [
         entry["requestURI"] for entry in plane.requests(KUBE_SCHEDULER) if "/nodes?" in entry["requestURI"]
     ]
-    paged = any("continue=" in uri for uri in asked)
+    paged = any("continue=" in uri for uri in uris)
     assert paged is ("pages" in request.node.callspec.id)
 
 
@@ -159,7 +159,7 @@ def test_a_watch_reports_all_that_happens(plane: ControlPlane) -> None:
         await admin.clear("Pod")
         return seen
 
-    assert talk(plane, act) == [
+    assert with_client(plane, act) == [
         (Change.ADDED, "ends"),
         (Change.ADDED, "goes"),
         (Change.MODIFIED, "goes"),
@@ -179,7 +179,7 @@ def test_a_quiet_watch_has_a_bookmark_each_minute(
 
     async def act(admin: Admin, cluster: KubernetesCluster) -> tuple[Change, str]:
         _, version = await cluster.list(Node)
-        # A server marks only watches that it has told something since they were opened.
+        # A server sends bookmarks only to watches that have had an event since they were opened.
         await admin.create(node("in-the-past"))
         last: Raw = {}
         async for batch in cluster.watch(Node, version):
@@ -196,14 +196,14 @@ def test_a_quiet_watch_has_a_bookmark_each_minute(
         await admin.clear("Node")
         return mark.change, "" if first is None else first.name
 
-    assert talk(plane, act, patience=100.0) == (Change.BOOKMARK, "after")
+    assert with_client(plane, act, patience=100.0) == (Change.BOOKMARK, "after")
 
 
-# A server that goes away
+# A server that stops
 
 
 def test_a_version_that_is_too_old_is_gone(plane: ControlPlane) -> None:
-    """A server that starts again knows only what is, and not how it came to be."""
+    """A server that starts again has the current state, and no history."""
 
     async def act(admin: Admin, cluster: KubernetesCluster) -> None:
         first = await admin.create(node("old"))
@@ -214,12 +214,12 @@ def test_a_version_that_is_too_old_is_gone(plane: ControlPlane) -> None:
             pass
 
     with pytest.raises(GoneError):
-        talk(plane, act)
+        with_client(plane, act)
 
 
-def test_a_server_that_starts_again_is_followed(plane: ControlPlane) -> None:
-    """It has forgotten the history that the watches would need, so all is listed again: nothing is missed,
-    and nothing is told twice."""
+def test_informers_resume_with_a_server_that_starts_again(plane: ControlPlane) -> None:
+    """It has lost the history that the watches would need, so all is listed again: nothing is missed,
+    and nothing is delivered twice."""
 
     async def act(admin: Admin, cluster: KubernetesCluster) -> set[str]:
         await admin.create_all(node(name) for name in ("stays", "goes"))
@@ -234,10 +234,10 @@ def test_a_server_that_starts_again_is_followed(plane: ControlPlane) -> None:
             await until(lambda: not copy.names, "all nodes are gone")
             return copy.names
 
-    assert talk(plane, act) == set()
+    assert with_client(plane, act) == set()
 
 
-def test_a_server_that_falls_silent_is_given_up_and_found_again(plane: ControlPlane) -> None:
+def test_the_client_reconnects_to_a_server_that_stopped_sending(plane: ControlPlane) -> None:
     """Its connections stay open, but no event arrives: the watch times out."""
 
     async def act(admin: Admin, cluster: KubernetesCluster) -> set[str]:
@@ -253,13 +253,13 @@ def test_a_server_that_falls_silent_is_given_up_and_found_again(plane: ControlPl
             await admin.clear("Node")
         return names
 
-    assert talk(plane, act, idle_seconds=0.5) == {"before", "after"}
+    assert with_client(plane, act, idle_seconds=0.5) == {"before", "after"}
 
 
 def test_a_binding_without_an_answer_may_have_happened(plane: ControlPlane) -> None:
-    """A server that hangs may carry out what it has got, or see that nobody waits for it any more.
+    """A server that hangs may carry out what it has got, or detect that the client has disconnected.
 
-    Whoever asked is told that nobody knows; asked once more, the server says what has become of it.
+    The caller gets an error that the outcome is unknown; reading the pod shows it.
     """
 
     async def act(admin: Admin, cluster: KubernetesCluster) -> tuple[str, str]:
@@ -275,22 +275,22 @@ def test_a_binding_without_an_answer_may_have_happened(plane: ControlPlane) -> N
         finally:
             plane.apiserver.signal(signal.SIGCONT)
         cluster.requests.seconds = REQUEST_SECONDS
-        told = ""
+        message = ""
         try:
             await cluster.bind(waiting, "n2")
         except ConflictError as error:
-            told = str(error)
+            message = str(error)
         found = await admin.get("Pod", "perhaps", "default")
         await admin.clear("Pod")
-        return found["spec"]["nodeName"], told.rpartition(": ")[2]
+        return found["spec"]["nodeName"], message.rpartition(": ")[2]
 
-    assert talk(plane, act) in (
+    assert with_client(plane, act) in (
         ("n1", 'pod perhaps is already assigned to node "n1"'),
         ("n2", ""),
     )
 
 
-def test_a_binding_that_reached_nobody_did_not_happen(plane: ControlPlane) -> None:
+def test_a_binding_that_reached_no_server_did_not_happen(plane: ControlPlane) -> None:
     async def act(admin: Admin, cluster: KubernetesCluster) -> bool:
         await admin.create(pod("never"))
         waiting = await cluster.get(Pod, "never", "default")
@@ -306,4 +306,4 @@ def test_a_binding_that_reached_nobody_did_not_happen(plane: ControlPlane) -> No
         await admin.clear("Pod")
         return bound
 
-    assert talk(plane, act) is False
+    assert with_client(plane, act) is False

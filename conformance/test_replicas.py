@@ -35,14 +35,14 @@ def clean(plane: ControlPlane) -> None:
 
 @contextmanager
 def replica(plane: ControlPlane, name: str) -> Iterator[Process]:
-    """A process that knows the cluster, and leads or waits to lead."""
+    """A process that has synced, and leads or waits to lead."""
     with start_bayplan(plane, configuration(plane, leaderElection=LEASE), name=name) as process:
         wait_until_synced(process)
         yield process
 
 
 def holder(plane: ControlPlane) -> str:
-    """Who leads; empty if nobody does."""
+    """The identity of the leader; empty if there is none."""
     path = "jsonpath={.spec.holderIdentity}"
     return plane.kubectl(
         "-n", "kube-system", "get", "lease", "kube-scheduler", "--ignore-not-found", "-o", path
@@ -85,7 +85,7 @@ def test_a_leader_that_is_stopped_hands_over(plane: ControlPlane) -> None:
             assert schedules(plane)
 
 
-def test_a_leader_that_is_killed_is_followed_when_its_lease_has_lapsed(plane: ControlPlane) -> None:
+def test_a_killed_leader_is_replaced_when_its_lease_has_expired(plane: ControlPlane) -> None:
     with replica(plane, "first") as first:
         leader = wait_for_another_leader(plane)
         with replica(plane, "second"):
@@ -94,8 +94,8 @@ def test_a_leader_that_is_killed_is_followed_when_its_lease_has_lapsed(plane: Co
             assert schedules(plane)
 
 
-def test_a_leader_that_sleeps_too_long_has_lost_and_ends(plane: ControlPlane) -> None:
-    """It writes nothing while another replica holds the lease, and logs why it exits."""
+def test_a_leader_that_was_stopped_too_long_has_lost_and_ends(plane: ControlPlane) -> None:
+    """It writes nothing while another replica holds the lease, and logs the reason of its exit."""
     with replica(plane, "first") as first:
         leader = wait_for_another_leader(plane)
         with replica(plane, "second"):
@@ -107,7 +107,7 @@ def test_a_leader_that_sleeps_too_long_has_lost_and_ends(plane: ControlPlane) ->
             assert holder(plane) == second
 
 
-def test_one_that_only_waited_leaves_the_lease_alone(plane: ControlPlane) -> None:
+def test_a_standby_that_ends_leaves_the_lease_alone(plane: ControlPlane) -> None:
     with replica(plane, "first"):
         leader = wait_for_another_leader(plane)
         with replica(plane, "second") as second:
@@ -117,4 +117,4 @@ def test_one_that_only_waited_leaves_the_lease_alone(plane: ControlPlane) -> Non
 
 def test_no_request_of_all_this_was_rejected(plane: ControlPlane) -> None:
     """With no other roles than kube-scheduler's own, which every cluster has."""
-    assert plane.refused(KUBE_SCHEDULER) == []
+    assert plane.forbidden(KUBE_SCHEDULER) == []

@@ -1,8 +1,8 @@
-"""bayplan with as few rights as it says it needs: nothing it asks for is refused.
+"""bayplan with exactly the rights that it documents: no request is forbidden.
 
 Once with the roles of our own manifests, for a service account; once as `system:kube-scheduler`, whose roles
-every cluster has. It has to do everything it ever does: bind, say why not, preempt, bind volumes, write a
-series of events, lead, and ask who may see its metrics.
+every cluster has. It has to do everything it ever does: bind, report failures, preempt, bind volumes, write a
+series of events, lead, and review access to its metrics.
 """
 
 from __future__ import annotations
@@ -119,12 +119,12 @@ def test_nothing_is_rejected(plane: ControlPlane, user: str, config: Raw, schedu
         asyncio.run(do_everything(plane, scheduler_name))
         assert "scheduler_schedule_attempts_total" in metrics(plane, port)
         process.check()
-    assert plane.refused(user) == []
-    assert asked_for(plane, user) >= NEEDED
+    assert plane.forbidden(user) == []
+    assert requested(plane, user) >= NEEDED
 
 
 def test_a_newer_release_starts_on_an_older_server(plane: ControlPlane) -> None:
-    """A kind that is not served is forbidden, too: no role names it. Discovery tells the two apart."""
+    """A kind that is not served is forbidden, too: no role names it. Discovery distinguishes the two."""
     if plane.programs.release != DEFAULT_RELEASE:
         pytest.skip("there is no newer release")
     newest = RELEASES[-1]
@@ -136,7 +136,7 @@ def test_a_newer_release_starts_on_an_older_server(plane: ControlPlane) -> None:
         assert missing in process.log.read_text()
 
 
-def asked_for(plane: ControlPlane, user: str) -> set[str]:
+def requested(plane: ControlPlane, user: str) -> set[str]:
     """Verbs and resources of a user's requests."""
     return {
         f"{entry['verb']} {'/'.join(filter(None, (ref['resource'], ref.get('subresource'))))}"
@@ -193,7 +193,7 @@ async def do_everything(plane: ControlPlane, scheduler_name: str) -> None:
                     return found
                 await asyncio.sleep(0.05)
 
-        # A claim that is bound when its pod is placed. The controller that confirms it are we.
+        # A claim that is bound when its pod is scheduled. This test confirms it in place of the controller.
         claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
         await admin.create(ours("with-claim", cpu="100m", volumes=[claim]))
         while not (volume := await admin.get("PersistentVolume", "disk"))["spec"].get("claimRef"):
@@ -210,7 +210,7 @@ async def do_everything(plane: ControlPlane, scheduler_name: str) -> None:
         await admin.create(ours("important", cpu="1500m", priority=1000))
         await until("important", lambda found: found["spec"].get("nodeName"))
 
-        # One that fits nowhere, tried again without success whenever somebody leaves: equal events are a
+        # One that fits nowhere, tried again without success whenever a pod ends: equal events are a
         # series.
         await admin.create(ours("large", cpu="100"))
         await until("large", lambda found: (condition(found, "PodScheduled") or {}).get("status") == "False")

@@ -1,6 +1,6 @@
 """The same questions to the servers of kube-scheduler and of bayplan, both with delegated access.
 
-The API server says to both who is asking and what they may.
+The API server authenticates and authorizes users for both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from conformance.harness.process import Process, free_ports, wait_until
 from conformance.test_command_line import OWN
 from tests.metrics.scrape import Shape, levels, shapes, values
 
-Answer = tuple[int, str]
+Response = tuple[int, str]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class Served:
 
     port: int
 
-    def ask(self, path: str, user: str = "", accept: str = "", method: str = "GET", body: str = "") -> Answer:
+    def request(
+        self, path: str, user: str = "", accept: str = "", method: str = "GET", body: str = ""
+    ) -> Response:
         trusting = ssl.create_default_context()
         trusting.check_hostname = False
         trusting.verify_mode = ssl.CERT_NONE
@@ -83,7 +85,7 @@ def both(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def is_ready(process: Process, served: Served) -> bool:
     process.check()
     try:
-        return served.ask("/readyz")[0] == 200
+        return served.request("/readyz")[0] == 200
     except OSError:
         return False
 
@@ -121,7 +123,7 @@ EQUAL: list[tuple[str, dict[str, Any]]] = [
     ("path", "how"), EQUAL, ids=lambda value: value if isinstance(value, str) else " ".join(value.values())
 )
 def test_both_answer_the_same(both: tuple[Served, Served], path: str, how: dict[str, Any]) -> None:
-    theirs, ours = (served.ask(path, **how) for served in both)
+    theirs, ours = (served.request(path, **how) for served in both)
     assert ours == theirs
 
 
@@ -162,7 +164,7 @@ def described(text: str, left_out: tuple[str, ...]) -> dict[str, tuple[Shape, st
 
 
 def test_both_have_the_same_metrics(both: tuple[Served, Served]) -> None:
-    theirs, ours = (served.ask("/metrics", ADMIN)[1] for served in both)
+    theirs, ours = (served.request("/metrics", ADMIN)[1] for served in both)
     # Work queues are shown there for certificates and a ConfigMap; there are none here.
     assert described(ours, ONLY_HERE) == described(theirs, (*ONLY_THERE, "workqueue_"))
 
@@ -170,13 +172,14 @@ def test_both_have_the_same_metrics(both: tuple[Served, Served]) -> None:
 def test_both_watch_the_same_resources(both: tuple[Served, Served]) -> None:
     """From v1.37 on each informer has metrics."""
     theirs, ours = (
-        values(served.ask("/metrics", ADMIN)[1], "informer_store_resource_version").keys() for served in both
+        values(served.request("/metrics", ADMIN)[1], "informer_store_resource_version").keys()
+        for served in both
     )
     assert ours == theirs
 
 
 def test_both_show_the_same_configuration(both: tuple[Served, Served]) -> None:
-    theirs, ours = (json.loads(served.ask("/configz", ADMIN)[1])["componentconfig"] for served in both)
+    theirs, ours = (json.loads(served.request("/configz", ADMIN)[1])["componentconfig"] for served in both)
     for config in (theirs, ours):
         config["leaderElection"].pop("resourceName")
     assert ours == theirs
@@ -184,18 +187,18 @@ def test_both_show_the_same_configuration(both: tuple[Served, Served]) -> None:
 
 def test_both_have_the_same_flags_with_the_same_values(both: tuple[Served, Served]) -> None:
     accept = "application/json;v=v1beta1;g=config.k8s.io;as=Flagz"
-    theirs, ours = (json.loads(served.ask("/flagz", ADMIN, accept)[1]) for served in both)
+    theirs, ours = (json.loads(served.request("/flagz", ADMIN, accept)[1]) for served in both)
     for name in OWN:
         ours["flags"].pop(name)
     differing = {"secure-port", "leader-elect-resource-name"}
-    told = {
+    flags = {
         name: (theirs["flags"].get(name), ours["flags"].get(name))
         for name in {*theirs["flags"], *ours["flags"]} - differing
     }
-    assert {name: pair for name, pair in told.items() if pair[0] != pair[1]} == {}
+    assert {name: pair for name, pair in flags.items() if pair[0] != pair[1]} == {}
 
 
 def test_both_reset_their_metrics(both: tuple[Served, Served]) -> None:
     """The last test: kube-scheduler has no series after it."""
-    theirs, ours = (served.ask("/metrics", ADMIN, method="DELETE") for served in both)
+    theirs, ours = (served.request("/metrics", ADMIN, method="DELETE") for served in both)
     assert ours == theirs

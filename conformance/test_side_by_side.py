@@ -10,7 +10,7 @@ import pytest
 from conformance.harness.admin import Raw
 from conformance.harness.control_plane import ControlPlane
 from conformance.harness.objects import node, pod
-from conformance.harness.schedulers import TELLS_SYNCED, start_bayplan, start_kube_scheduler
+from conformance.harness.schedulers import LOGS_SYNCED, start_bayplan, start_kube_scheduler
 from conformance.side_by_side import Outcome, Scenario, logged_scores, play
 
 ZONE = "topology.kubernetes.io/zone"
@@ -79,7 +79,7 @@ def with_claim(name: str) -> list[Raw]:
 PODS = [
     pod("plain-1", cpu="500m", memory="1Gi"),
     pod("plain-2", cpu="500m", memory="1Gi"),
-    pod("nothing-asked"),
+    pod("nothing-requested"),
     pod("selects", cpu="100m", nodeSelector={"disk": "ssd"}),
     pod(
         "prefers",
@@ -151,7 +151,7 @@ Sides = tuple[dict[str, Outcome], dict[str, Outcome], dict[str, dict[str, dict[s
 def sides(plane: ControlPlane) -> Sides:
     """What kube-scheduler did, what bayplan did, and the scores that kube-scheduler gave."""
     theirs, process = asyncio.run(
-        play(plane, start_kube_scheduler, SCENARIO, flags=[f"--vmodule={TELLS_SYNCED},schedule_one=10"])
+        play(plane, start_kube_scheduler, SCENARIO, flags=[f"--vmodule={LOGS_SYNCED},schedule_one=10"])
     )
     scores = logged_scores(process)
     ours, _ = asyncio.run(play(plane, start_bayplan, SCENARIO))

@@ -1,4 +1,4 @@
-"""Binding volumes: what the real kube-scheduler writes, bayplan writes, and both say the same when it fails.
+"""Binding volumes: bayplan writes what the real kube-scheduler writes, and both report the same failures.
 
 The test is the PV controller and the provisioner: there is no other.
 """
@@ -90,7 +90,7 @@ def volume(name: str, storage_class: str) -> Raw:
     }
 
 
-# Those who schedule
+# The schedulers
 
 
 def config(plane: ControlPlane) -> str:
@@ -184,7 +184,7 @@ async def provisioner_gives_up(admin: Admin) -> Raw:
     return failure_of(pod)
 
 
-async def node_goes(admin: Admin) -> Raw:
+async def delete_node(admin: Admin) -> Raw:
     await when(admin, "PersistentVolumeClaim", "made", is_selected, "default")
     await admin.delete("Node", "n")
     return failure_of(await when(admin, "Pod", "p", has_failed, "default"))
@@ -234,14 +234,14 @@ def failure_of(pod: Raw) -> Raw:
     [
         pytest.param(all_is_bound, id="all is bound"),
         pytest.param(provisioner_gives_up, id="the provisioner gives up"),
-        pytest.param(node_goes, id="the node goes"),
+        pytest.param(delete_node, id="the node is deleted"),
         pytest.param(volume_is_taken_away, id="the volume is taken away"),
         pytest.param(volume_is_deleted, id="the volume is deleted"),
         pytest.param(claim_is_deleted, id="a claim is deleted"),
         pytest.param(nothing, id="nothing happens for too long"),
     ],
 )
-def test_both_write_and_say_the_same(
+def test_both_write_and_report_the_same(
     plane: ControlPlane, tmp_path: Path, happens: Callable[[Admin], Awaitable[Raw]]
 ) -> None:
     async def main() -> list[Raw]:
@@ -258,11 +258,11 @@ def test_both_write_and_say_the_same(
 
     theirs, ours = asyncio.run(main())
     assert ours == theirs
-    assert plane.refused(KUBE_SCHEDULER) == []
+    assert plane.forbidden(KUBE_SCHEDULER) == []
 
 
 async def delete(admin: Admin, kind: str, name: str, namespace: str = "") -> None:
-    """Claims and volumes are protected until their controllers say so, and there are none."""
+    """Claims and volumes are protected until their controllers remove the finalizers, and there are none."""
     item: Any = await admin.get(kind, name, namespace)
     item["metadata"]["finalizers"] = []
     item["metadata"].pop("resourceVersion")

@@ -1,6 +1,6 @@
 """What-if on a snapshot of a real cluster predicts what the real kube-scheduler then does.
 
-Before each pod is created, the cluster is read and the question asked; then kube-scheduler (parallelism 1)
+Before each pod is created, the cluster is read and the simulation run; then kube-scheduler (parallelism 1)
 decides. Nodes with the same score count as equal. A pod that is scheduled gets a start time, as from a
 kubelet: of pods without one, the victim depends on an order that no API shows. There are no groups:
 kube-scheduler has none.
@@ -69,11 +69,11 @@ def predicted(objects: list[Object], raw: Raw, release: str) -> tuple[set[str], 
     with cluster.branch() as branch:
         [made] = branch.add(item)
         best = set(branch.explain(made).best)
-        placed = branch.schedule([made])
-        found = placed[made.key]
-        if found.fits and not placed.evicted:
+        result = branch.schedule([made])
+        found = result[made.key]
+        if found.fits and not result.evicted:
             return best, "", ()
-        return {found.node} if found.fits else set(), found.reason, placed.evicted
+        return {found.node} if found.fits else set(), found.reason, result.evicted
 
 
 async def outcome(admin: Admin, name: str) -> Raw:
@@ -82,9 +82,9 @@ async def outcome(admin: Admin, name: str) -> Raw:
     async def is_decided() -> bool:
         nonlocal found
         found = await admin.get("Pod", name, "default")
-        refused = condition(found, "PodScheduled")
+        pod_scheduled = condition(found, "PodScheduled")
         nominated = found.get("status", {}).get("nominatedNodeName")
-        return bool(found["spec"].get("nodeName")) or (refused is not None and not nominated)
+        return bool(found["spec"].get("nodeName")) or (pod_scheduled is not None and not nominated)
 
     for _ in range(300):
         if await is_decided():
@@ -111,8 +111,8 @@ async def play(plane: ControlPlane) -> list[tuple[str, Any, Any]]:
                 actual = await outcome(admin, raw["metadata"]["name"])
                 left = {f"default/{one['metadata']['name']}" for one in await admin.list("Pod", "default")}
                 chosen = actual["spec"].get("nodeName")
-                refused = condition(actual, "PodScheduled")
-                told = "" if chosen or refused is None else refused["message"]
+                pod_scheduled = condition(actual, "PodScheduled")
+                reported = "" if chosen or pod_scheduled is None else pod_scheduled["message"]
                 name, gone = raw["metadata"]["name"], tuple(sorted(before - left))
                 is_right = chosen in best if chosen else not best
                 compared.append((name, (is_right, tuple(sorted(victims))), (True, gone)))
@@ -121,7 +121,7 @@ async def play(plane: ControlPlane) -> list[tuple[str, Any, Any]]:
                     actual["status"] = {**actual["status"], "phase": "Running", "startTime": started}
                     await admin.send("PUT", f"{path_of(actual)}/status", actual)
                 else:
-                    compared.append((f"message of {name}", message, told))
+                    compared.append((f"message of {name}", message, reported))
                     await admin.delete("Pod", name, "default")
     return compared
 

@@ -17,9 +17,9 @@ from bayplan.client.http import KubernetesCluster
 from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, ConflictError, NotFoundError
 from conformance.harness.admin import Admin, Raw
+from conformance.harness.clients import with_client
 from conformance.harness.control_plane import NOBODY, ControlPlane
 from conformance.harness.objects import condition, pod
-from conformance.harness.talking import talk
 
 Prepare = Callable[[Admin], Awaitable[Any]]
 
@@ -35,7 +35,7 @@ def test_a_binding_assigns_the_pod_and_marks_it_scheduled(plane: ControlPlane) -
         await cluster.bind(waiting, "n1")
         return await admin.get("Pod", "bound", "default")
 
-    written = talk(plane, act)
+    written = with_client(plane, act)
     scheduled = condition(written, "PodScheduled")
     assert scheduled is not None
     assert (written["spec"]["nodeName"], scheduled["status"]) == ("n1", "True")
@@ -86,7 +86,7 @@ def test_a_binding_assigns_the_pod_and_marks_it_scheduled(plane: ControlPlane) -
         ),
     ],
 )
-def test_a_binding_that_is_rejected_says_why(
+def test_a_rejected_binding_has_the_reason(
     plane: ControlPlane,
     name: str,
     changes: Raw,
@@ -102,7 +102,7 @@ def test_a_binding_that_is_rejected_says_why(
         await cluster.bind(waiting, "n1")
 
     with pytest.raises(expected) as error:
-        talk(plane, act)
+        with_client(plane, act)
     assert str(error.value) == message
 
 
@@ -116,7 +116,7 @@ def test_a_binding_is_for_no_other_pod_of_the_same_name(plane: ControlPlane) -> 
             await cluster.bind(first, "n1")
         return await admin.get("Pod", "again", "default")
 
-    assert "nodeName" not in talk(plane, act)["spec"]
+    assert "nodeName" not in with_client(plane, act)["spec"]
 
 
 # Pod status
@@ -145,7 +145,7 @@ def test_a_status_is_changed_step_by_step_and_only_where_it_changes(plane: Contr
             versions.append(await admin.get("Pod", "status", "default"))
         return versions
 
-    first, second, third, last = talk(plane, act)
+    first, second, third, last = with_client(plane, act)
     for version in (first, second, third, last):
         assert condition(version, "example.com/Theirs") is not None
     at_first, then = condition(first, "PodScheduled"), condition(second, "PodScheduled")
@@ -176,7 +176,7 @@ def test_a_status_is_for_no_other_pod_of_the_same_name(plane: ControlPlane) -> N
             await cluster.patch_pod_status(first, PodStatusPatch(nominated_node_name="n1"))
         return await admin.get("Pod", "replaced", "default")
 
-    assert "nominatedNodeName" not in talk(plane, act)["status"]
+    assert "nominatedNodeName" not in with_client(plane, act)["status"]
 
 
 # Deletion
@@ -202,11 +202,11 @@ def test_a_victim_gets_its_own_grace_period(
         await cluster.delete_pod(await cluster.get(Pod, name, "default"))
         return await admin.find("Pod", name, "default")
 
-    found = talk(plane, act)
+    found = with_client(plane, act)
     assert (None if found is None else found["metadata"]["deletionGracePeriodSeconds"]) == left
 
 
-def test_deleting_what_is_gone_says_so(plane: ControlPlane) -> None:
+def test_deleting_what_is_gone_is_not_found(plane: ControlPlane) -> None:
     async def act(admin: Admin, cluster: KubernetesCluster) -> None:
         await admin.create(pod("vanished"))
         victim = await cluster.get(Pod, "vanished", "default")
@@ -214,7 +214,7 @@ def test_deleting_what_is_gone_says_so(plane: ControlPlane) -> None:
         await cluster.delete_pod(victim)
 
     with pytest.raises(NotFoundError):
-        talk(plane, act)
+        with_client(plane, act)
 
 
 # Events
@@ -243,7 +243,7 @@ def test_an_event_and_its_series(plane: ControlPlane) -> None:
         await writer.patch_event(replace(EVENT, series=again))
         return first, await admin.get("Event", "p.1", "default")
 
-    first, second = talk(plane, act)
+    first, second = with_client(plane, act)
     written = {name: first[name] for name in ("eventTime", "reason", "action", "note", "type", "regarding")}
     assert written == {
         "eventTime": "2026-01-31T12:00:00.000000Z",
@@ -270,7 +270,7 @@ def test_an_event_that_is_gone_is_reported(plane: ControlPlane) -> None:
         await cluster.events().patch_event(missing)
 
     with pytest.raises(NotFoundError):
-        talk(plane, act)
+        with_client(plane, act)
 
 
 # Objects of others
@@ -324,7 +324,7 @@ def test_a_volume_is_bound_to_its_claim_and_keeps_all_else(plane: ControlPlane) 
             await cluster.update(changed)
         return before, await admin.get("PersistentVolume", "v")
 
-    before, after = talk(plane, act)
+    before, after = with_client(plane, act)
     annotations = after["metadata"]["annotations"]
     assert annotations.pop("pv.kubernetes.io/bound-by-controller") == "yes"
     assert after["spec"].pop("claimRef") == {
@@ -337,7 +337,7 @@ def test_a_volume_is_bound_to_its_claim_and_keeps_all_else(plane: ControlPlane) 
     assert without_versions(after) == without_versions(before)
 
 
-def test_a_claim_learns_its_node_and_keeps_all_else(plane: ControlPlane) -> None:
+def test_a_claim_gets_its_node_and_keeps_all_else(plane: ControlPlane) -> None:
     async def act(admin: Admin, cluster: KubernetesCluster) -> tuple[Raw, Raw]:
         before = await admin.create(CLAIM)
         read = await cluster.get(PersistentVolumeClaim, "c", "default")
@@ -347,12 +347,12 @@ def test_a_claim_learns_its_node_and_keeps_all_else(plane: ControlPlane) -> None
         await cluster.update(replace(read, metadata=meta))
         return before, await admin.get("PersistentVolumeClaim", "c", "default")
 
-    before, after = talk(plane, act)
+    before, after = with_client(plane, act)
     assert after["metadata"]["annotations"].pop("volume.kubernetes.io/selected-node") == "n1"
     assert without_versions(after) == without_versions(before)
 
 
-# Who may
+# Permissions
 
 
 @pytest.mark.parametrize(
@@ -372,9 +372,9 @@ def test_a_claim_learns_its_node_and_keeps_all_else(plane: ControlPlane) -> None
         ),
     ],
 )
-def test_one_who_may_not_gets_the_reason(
+def test_a_forbidden_user_gets_the_reason(
     plane: ControlPlane, act: Callable[[KubernetesCluster], Awaitable[Any]], message: str
 ) -> None:
     with pytest.raises(APIError) as error:
-        talk(plane, lambda admin, cluster: act(cluster), user=NOBODY)
+        with_client(plane, lambda admin, cluster: act(cluster), user=NOBODY)
     assert (error.value.code, str(error.value)) == (403, message)

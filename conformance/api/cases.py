@@ -94,7 +94,7 @@ def send(connection: http.client.HTTPSConnection, token: str, case: Case) -> dic
 
 def main() -> None:
     url, token = urlsplit(sys.argv[1]), sys.argv[2]
-    # A server that makes its own certificate, on loopback: there is nobody to check it with.
+    # A server that makes its own certificate, on loopback: there is no CA to check it with.
     context = ssl._create_unverified_context()
     connection = http.client.HTTPSConnection(url.hostname or "", url.port, context=context)
     release = sys.argv[3] if len(sys.argv) > 3 else "1.36"

@@ -109,7 +109,7 @@ class Devices:
         spec: Raw = {"requests": requests}
         # "All" with a constraint that cannot be met is an error of the attempt, after which kube-scheduler's
         # search continues from a node that depends on its threads.
-        if draw.maybe(0.3) and not any(_wants_all(request) for request in requests):
+        if draw.maybe(0.3) and not any(_requests_all(request) for request in requests):
             attribute = draw.choice(("example.com/numa", f"{DRIVER}/model", f"{DRIVER}/tier"))
             key = draw.choice(("matchAttribute", "matchAttribute", "distinctAttribute"))
             spec["constraints"] = [{key: attribute}]
@@ -151,7 +151,7 @@ class Devices:
         return wanted
 
 
-def _wants_all(request: Raw) -> bool:
+def _requests_all(request: Raw) -> bool:
     options = [request["exactly"]] if "exactly" in request else request["firstAvailable"]
     return any(option.get("allocationMode") == "All" for option in options)
 

@@ -66,9 +66,9 @@ class WatchedPods:
 
     def _take(self, pod: Pod) -> None:
         self.pods[pod.uid] = pod
-        refused = _refusal(pod)
-        if pod.status.nominated_node_name and refused is not None:
-            self.nominations.setdefault(pod.uid, (pod.status.nominated_node_name, refused))
+        message = _unschedulable_message(pod)
+        if pod.status.nominated_node_name and message is not None:
+            self.nominations.setdefault(pod.uid, (pod.status.nominated_node_name, message))
 
     async def outcome(self, uid: str) -> Pod:
         """Waits until a pod is bound, or unschedulable without a nomination."""
@@ -77,14 +77,14 @@ class WatchedPods:
                 self._changed.clear()
                 pod = self.pods.get(uid)
                 if pod is not None:
-                    hopeless = _refusal(pod) is not None and not pod.status.nominated_node_name
+                    hopeless = _unschedulable_message(pod) is not None and not pod.status.nominated_node_name
                     if pod.spec.node_name or hopeless:
                         return pod
                 await self._changed.wait()
 
 
-def _refusal(pod: Pod) -> str | None:
-    """Why it could not be scheduled."""
+def _unschedulable_message(pod: Pod) -> str | None:
+    """The message of its failed attempt."""
     return next(
         (
             one.message

@@ -8,7 +8,7 @@ from conformance.differential.storage import pod_volumes
 
 
 class Pods:
-    """Draws pods to a theme; some of them speak of nodes."""
+    """Draws pods to a theme; some of them select nodes."""
 
     def __init__(self, draw: Draw, theme: Theme, nodes: Nodes) -> None:
         self._draw = draw

@@ -17,7 +17,7 @@ PATIENCE_SECONDS: Final = 120.0
 """Long enough for a busy machine; a function that takes longer hangs."""
 
 
-def talk(
+def with_client(
     plane: ControlPlane,
     act: Callable[[Admin, KubernetesCluster], Awaitable[T]],
     *,

@@ -49,7 +49,7 @@ class ControlPlane:
     Args:
         programs: where they are.
         directory: for data, certificates, tokens, kubeconfigs and logs; empty at first.
-        users: who may log in besides those above, with their groups.
+        users: further users, with their groups.
         audit: whether each request is written down (`requests`). It costs the server time.
         etcd: another one than the plain one.
         options: further flags of kube-apiserver.
@@ -186,7 +186,7 @@ class ControlPlane:
             with urllib.request.urlopen(f"{self.url}/readyz", context=context, timeout=5) as answer:
                 return bool(answer.status == 200)
         except OSError:
-            # No certificate yet, nobody listening yet, or not ready yet (HTTPError is one too).
+            # No certificate yet, no listener yet, or not ready yet (HTTPError is one too).
             return False
 
     # Using it
@@ -222,7 +222,7 @@ class ControlPlane:
         """What kubectl prints.
 
         Raises:
-            subprocess.CalledProcessError: it failed; `stderr` says why.
+            subprocess.CalledProcessError: it failed; `stderr` has the reason.
         """
         command = [str(self.programs.kubectl), "--kubeconfig", str(self.kubeconfig(user)), *arguments]
         return subprocess.run(command, input=given, capture_output=True, text=True, check=True).stdout
@@ -235,7 +235,7 @@ class ControlPlane:
             if entry["user"].get("username") == user:
                 yield entry
 
-    def refused(self, user: str) -> list[str]:
+    def forbidden(self, user: str) -> list[str]:
         """Requests of a user that RBAC has forbidden, with the reason."""
         return [
             f"{entry['verb']} {entry['requestURI']}: {entry['responseStatus'].get('message', '')}"

@@ -54,7 +54,7 @@ class EmbeddedPlane:
         return self.kubeconfig().exists()
 
     def access(self, user: str = "") -> Access:
-        """The same for every user: there is one, who may do everything."""
+        """The same for every user: there is one, which may do everything."""
         return load_access(str(self.kubeconfig()))
 
     def kubeconfig(self, user: str = "") -> Path:
@@ -64,7 +64,7 @@ class EmbeddedPlane:
         """What kubectl prints.
 
         Raises:
-            subprocess.CalledProcessError: it failed; `stderr` says why.
+            subprocess.CalledProcessError: it failed; `stderr` has the reason.
         """
         command = [str(program), "--kubeconfig", str(self.kubeconfig()), *arguments]
         return subprocess.run(command, input=given, capture_output=True, text=True, check=True).stdout

@@ -1,7 +1,7 @@
 """A recorded run of kube-scheduler, played again on the real API server with bayplan in its place.
 
 The steps and what is recorded with them are described in `conformance/runs/README.md`. Each step is taken
-when the one before has had its full effect. Only the scheduler knows its progress; so it
+when the one before has had its full effect. Only the scheduler has its progress; so it
 runs in this process, with its own client, and the test reads the versions that it has handled.
 """
 
@@ -23,10 +23,10 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.simulator.checksum_extender import ChecksumExtenders
 from bayplan.simulator.replay import RECORDED_PORT
 from conformance.harness.admin import Admin, Raw, path_of
+from conformance.harness.clients import until
 from conformance.harness.control_plane import ADMIN, KUBE_SCHEDULER
 from conformance.harness.objects import condition
 from conformance.harness.programs import DEFAULT_RELEASE
-from conformance.harness.talking import until
 
 CLEARED = ("Pod", "Node", "Service", "PodDisruptionBudget")
 """What runs leave behind."""
@@ -150,9 +150,9 @@ class LivePlayer:
                 written = await self._admin.send("PUT", f"{path_of(written)}/status", written)
             await self._known(written)
         else:
-            refused = condition(written, "PodScheduled")
-            assert refused is not None
-            result["unschedulable"], result["reason"] = refused["message"], refused["reason"]
+            pod_scheduled = condition(written, "PodScheduled")
+            assert pod_scheduled is not None
+            result["unschedulable"], result["reason"] = pod_scheduled["message"], pod_scheduled["reason"]
             await self._delete("Pod", meta["name"], meta["namespace"])
         left = {pod.uid for pod in self.scheduler.pods.all()}
         victims = sorted(key for uid, key in before.items() if uid not in left)
@@ -165,7 +165,7 @@ class LivePlayer:
 
         def decided() -> bool:
             seen = self.scheduler.pods.get(name, namespace)
-            return seen is not None and (bool(seen.spec.node_name) or _is_refused(seen))
+            return seen is not None and (bool(seen.spec.node_name) or _is_unschedulable(seen))
 
         await until(decided, f"pod {namespace}/{name} is bound or found unschedulable")
         found = await self._admin.get("Pod", name, namespace)
@@ -191,7 +191,7 @@ class LivePlayer:
 def as_submitted(pod: Raw) -> Raw:
     """A recorded pod as its owner wrote it.
 
-    From matchLabelKeys and mismatchLabelKeys the server makes requirements of the selector, and refuses a pod
+    From matchLabelKeys and mismatchLabelKeys the server makes requirements of the selector, and rejects a pod
     that has both.
     """
 
@@ -212,6 +212,8 @@ def as_submitted(pod: Raw) -> Raw:
     return submitted
 
 
-def _is_refused(pod: Pod) -> bool:
-    refused = next((found for found in pod.status.conditions if found.type == "PodScheduled"), None)
-    return refused is not None and refused.status == "False" and not pod.status.nominated_node_name
+def _is_unschedulable(pod: Pod) -> bool:
+    pod_scheduled = next((found for found in pod.status.conditions if found.type == "PodScheduled"), None)
+    return (
+        pod_scheduled is not None and pod_scheduled.status == "False" and not pod.status.nominated_node_name
+    )

@@ -7,7 +7,7 @@
         etcd/           Debian's etcd-server, unpacked, where there is no etcd on the PATH
 
 `python -m conformance.harness.programs [1.36|1.37]` builds what is missing and prints the paths. A cold build
-takes several minutes on two cores; it runs with low priority, and once for everybody on the machine.
+takes several minutes on two cores; it runs with low priority, and once for all users of the machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RELEASES: Final = (DEFAULT_RELEASE, "1.37")
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A go.mod of ours, and what is built from it: name of the program, package.
+    """A go.mod of this project, and what is built from it: name of the program, package.
 
     A program whose name ends in `.test` has the tests of its package.
     """
@@ -90,7 +90,7 @@ def obtain(release: str = DEFAULT_RELEASE) -> Programs:
 
     Raises:
         MissingError: there is no Go, or no etcd to be had.
-        subprocess.CalledProcessError: Go could not build them; it has said why.
+        subprocess.CalledProcessError: Go could not build them; its output has the reason.
     """
     cache = cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def module_directory(release: str) -> Path:
 
 
 def _kubernetes(release: str) -> Module:
-    """Kubernetes, with its version set, which a module build does not know."""
+    """Kubernetes, with its version set, which a module build does not set."""
     version = kubernetes_version(release)
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     flags = " ".join(["-s", "-w", *(f"-X {package}.gitVersion={version}" for package in packages)])

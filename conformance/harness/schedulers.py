@@ -16,7 +16,7 @@ Start = Callable[..., Process]
 
 HANDLERS_SYNCED: Final = "Handlers synced"
 """The message of both at level 3 when they have synced and start scheduling."""
-TELLS_SYNCED: Final = "server=3,process=3"
+LOGS_SYNCED: Final = "server=3,process=3"
 """The level only for the files that log it, in both programs: a log of everything would distort the
 results."""
 
@@ -42,7 +42,7 @@ def start_kube_scheduler(
 def start_bayplan(
     plane: ControlPlane, config: Config, *, flags: Sequence[str] = (), name: str = "bayplan"
 ) -> Process:
-    """As the release of the control plane, unless the flags say otherwise."""
+    """As the release of the control plane, unless the flags set another."""
     if not any(flag.startswith("--emulated-version") for flag in flags):
         flags = [*flags, f"--emulated-version={plane.programs.release}"]
     return _start(plane, name, [sys.executable, "-m", "bayplan.cli.main", "run"], config, flags)
@@ -61,7 +61,7 @@ def _start(
     given = [flag.partition("=")[0] for flag in flags]
     usual = [
         flag
-        for flag in ("--secure-port=0", f"--vmodule={TELLS_SYNCED}")
+        for flag in ("--secure-port=0", f"--vmodule={LOGS_SYNCED}")
         if flag.partition("=")[0] not in given
     ]
     return Process(name, [*command, "--config", file, *usual, *flags], log)
@@ -85,4 +85,4 @@ def wait_until_synced(scheduler: Process) -> None:
         scheduler.check()
         return HANDLERS_SYNCED in scheduler.log.read_text(errors="replace")
 
-    wait_until(synced, f"{scheduler.name} knows the cluster")
+    wait_until(synced, f"{scheduler.name} has synced")

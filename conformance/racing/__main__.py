@@ -109,7 +109,10 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--sampling", choices=("default", "all", "both"), default="both")
     parser.add_argument(
-        "--schedulers", type=lambda text: text.split(","), default=[THEIRS, OURS], help="who runs, in order"
+        "--schedulers",
+        type=lambda text: text.split(","),
+        default=[THEIRS, OURS],
+        help="which schedulers run, in order",
     )
     parser.add_argument(
         "--no-start", dest="start", action="store_false", help="without the race to the start"

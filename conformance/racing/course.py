@@ -56,7 +56,7 @@ class Course:
             await _create_all(admin, workload.make_namespaces())
             await _create_all(admin, workload.make_nodes(self.nodes))
             names = [node.name for node in workload.make_nodes(self.nodes)]
-            await _create_all(admin, _placed(workload.make_init_pods(self.init_pods), names))
+            await _create_all(admin, _assigned(workload.make_init_pods(self.init_pods), names))
             if workload.devices is not None:
                 await _create_all(admin, workload.devices.make_classes())
                 await _create_all(admin, map(workload.devices.make_slice, names))
@@ -105,10 +105,10 @@ async def _create_all(admin: Admin, items: Iterable[Object], devices: DeviceSetu
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
 
 
-def _placed(pods: Iterable[Pod], nodes: list[str]) -> Iterator[Pod]:
+def _assigned(pods: Iterable[Pod], nodes: list[str]) -> Iterator[Pod]:
     for number, pod in enumerate(pods):
-        placed = replace(pod.spec, node_name=nodes[number % len(nodes)])
-        yield at_once(replace(pod, spec=placed))
+        spec = replace(pod.spec, node_name=nodes[number % len(nodes)])
+        yield at_once(replace(pod, spec=spec))
 
 
 def at_once(pod: Pod) -> Pod:

@@ -55,7 +55,7 @@ class Result:
     events: int
     """That it has written, by the time it was stopped."""
     load: float
-    """Load average when the heat began: on a machine that others use, times say little."""
+    """Load average when the heat began: on a machine that others use, times mean little."""
 
     def as_json(self) -> dict[str, Any]:
         pods = max(self.bound, 1)
@@ -79,7 +79,7 @@ class Result:
 
 
 def run(plane: ControlPlane, course: Course, scheduler: str, *, all_nodes: bool, flags: list[str]) -> Result:
-    """Runs one heat on a control plane on which the course lies."""
+    """Runs one heat on a control plane that has the course."""
     return asyncio.run(_run(plane, course, scheduler, all_nodes, flags))
 
 
