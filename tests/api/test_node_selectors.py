@@ -69,8 +69,8 @@ def test_one_term(term: NodeSelectorTerm, matches: bool) -> None:
         pytest.param([], False, id="of no alternatives none holds"),
         pytest.param([EMPTY], False, id="an empty term selects nothing"),
         pytest.param([by_name("In", "n2"), LINUX], True, id="one alternative is enough"),
-        pytest.param([BROKEN, LINUX], True, id="a broken term does not spoil the others"),
-        pytest.param([BROKEN, EMPTY], False, id="broken and empty are none"),
+        pytest.param([BROKEN, LINUX], True, id="an invalid term does not affect the others"),
+        pytest.param([BROKEN, EMPTY], False, id="invalid and empty terms match nothing"),
     ],
 )
 def test_alternatives(terms: list[NodeSelectorTerm], matches: bool) -> None:
@@ -84,7 +84,7 @@ def test_fields_never_exclude_a_nameless_node(operator: str) -> None:
     assert term_matches(compiled, {}, "")
 
 
-def test_empty_terms_are_dropped_and_broken_ones_kept() -> None:
+def test_empty_terms_are_dropped_and_invalid_ones_kept() -> None:
     first, second = compile_terms([EMPTY, BROKEN, LINUX])
     assert first.error == (
         'nodeSelectorTerms[1].matchExpressions[0].values[0]: Invalid value: "many": '
@@ -155,7 +155,7 @@ def test_preferences_without_weight_or_content_are_dropped_unread() -> None:
     ]
 
 
-def test_one_broken_preference_spoils_the_list() -> None:
+def test_one_invalid_preference_makes_the_list_invalid() -> None:
     with pytest.raises(SelectorError) as caught:
         compile_preferred([preferred(3, LINUX), preferred(1, BROKEN)])
     assert caught.value.problem.startswith("[1].matchExpressions[0].values[0]: Invalid value")

@@ -42,7 +42,7 @@ def test_all_cases_are_there() -> None:
 
 @each_release
 def test_a_good_configuration_comes_to_the_same(release: Release) -> None:
-    """All fields are equal, and what we write is read back as the same."""
+    """All fields are equal, and what is written is read back as the same."""
     different = []
     for case in of_stage(release, None):
         result = completed(parse_config(case["config"], release=release))

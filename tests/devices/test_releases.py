@@ -140,7 +140,7 @@ def counted(name: str, amount: str = "1", **more: Any) -> Device:
 COUNTERS = [CounterSet(name="set", counters={"slots": Counter(value="1")})]
 
 
-def test_a_broken_pool_with_counters_of_another_node() -> None:
+def test_an_incomplete_pool_with_counters_of_another_node() -> None:
     """Its counters are on a slice of their own, and one more slice is missing."""
     broken = [
         make_resource_slice("x1", counted("p"), node="other", pool="p", slices=3),

@@ -191,13 +191,13 @@ def test_the_status_without_candidates() -> None:
     )
 
 
-def test_what_broke_is_reported_once() -> None:
+def test_an_error_is_reported_once() -> None:
     cluster = crowded(a=[low("a", cpu=4)], b=[low("b", cpu=4)], c=[low("c", cpu=4)])
     evaluation = evaluate(preemptor(), outcome(cluster, broken=["a", "b", "c"]))
     assert preemption_errors(evaluation) == ['running "Cpu" filter plugin: broke']
 
 
-def test_what_broke_on_one_node_spoils_no_other() -> None:
+def test_an_error_on_one_node_does_not_affect_others() -> None:
     cluster = crowded(a=[low("a", cpu=4)], b=[low("b", cpu=4)])
     eviction = evaluate(preemptor(), outcome(cluster, broken=["a"])).eviction(cluster)
     assert eviction is not None

@@ -166,7 +166,7 @@ class TestNominatedNodeFirst:
         }
         assert start.index == 2
 
-    def test_what_breaks_there_does_not_fail_the_attempt(self) -> None:
+    def test_an_exception_there_does_not_fail_the_attempt(self) -> None:
         class Breaks(Plugin):
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 if len(nodes) == 1:

@@ -35,7 +35,7 @@ class Reader:
 
 
 class Wire:
-    """A transport whose other side is TLS of a server in this process. Bytes reach us in pieces of `size`."""
+    """A transport whose other side is TLS of a server in this process. Bytes arrive in pieces of `size`."""
 
     def __init__(self, size: int, trusted: str = "cluster") -> None:
         self.size = size

@@ -178,7 +178,7 @@ def test_what_changes_during_a_stream_counts() -> None:
     assert with_server(store_of(3), act) == (["p000", "p002"], "5")
 
 
-def test_a_broken_list_is_no_list() -> None:
+def test_an_incomplete_list_is_an_error() -> None:
     async def broken(received: ReceivedRequest) -> web.StreamResponse | str | None:
         return None if received.is_watch else BREAK
 

@@ -135,7 +135,7 @@ async def test_a_group_that_does_not_fit_is_not_tried_all_the_time() -> None:
 
 
 @virtual
-async def test_members_that_were_sent_back_are_tried_once_the_group_is_complete() -> None:
+async def test_members_that_were_released_are_tried_once_the_group_is_complete() -> None:
     """One is enough. When its room is taken, the second is rejected and the third is not evaluated."""
     async with gangs(make_node("n", cpu=1), make_group(wanted=1), *make_members(3)) as cluster:
         cluster.remove("g-0")
@@ -181,7 +181,7 @@ def test_members_that_were_released_when_others_bind_one_that_was_rejected(rejec
 
 
 @virtual
-async def test_a_member_that_was_rejected_and_sent_back_is_tried_again() -> None:
+async def test_a_member_that_was_rejected_and_released_is_tried_again() -> None:
     """Room comes up for it just before another is rejected, which would not fit there."""
     async with gangs(
         make_node("n", cpu=1), make_pod("full", cpu="1", priority=3), make_group(wanted=1)

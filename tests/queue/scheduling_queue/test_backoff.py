@@ -95,7 +95,7 @@ def test_rejected_pods_are_ordered_by_second_and_then_by_priority() -> None:
     assert [info.pod.name for info in queue.rejected] == ["high", "also low", "low", "late"]
 
 
-def test_broken_pods_are_ordered_by_time_alone() -> None:
+def test_pods_after_errors_are_ordered_by_time_alone() -> None:
     queue = BackoffQueue()
     for info in (
         failed("second", at=0.5, errors=1, priority=9, sequence=1),
@@ -125,7 +125,7 @@ def test_which_heap(plugins: set[str], pending: set[str], is_rejected: bool) -> 
     ("now", "completed"),
     [
         pytest.param(1.9, [], id="none in the second in which the first wait ends"),
-        pytest.param(2.0, ["a", "x"], id="rejected and broken ones when it is over"),
+        pytest.param(2.0, ["a", "x"], id="after rejections and errors when it is over"),
         pytest.param(9.0, ["a", "b", "x"], id="all when all waits are over"),
     ],
 )

@@ -26,8 +26,8 @@ PLUGINS = make_filter("Fit"), make_filter("Pending", [event_with_hint(Resource.P
         ),
         pytest.param(["Fit"], [], [NODE_DELETE, NODE_ADD], "backoff", id="rejected, and something helped"),
         pytest.param(["Fit"], [], [UNSCHEDULABLE_TIMEOUT], "backoff", id="rejected, and others were flushed"),
-        pytest.param([], [], [], "backoff", id="broken"),
-        pytest.param([], [], [NODE_ADD], "backoff", id="broken, whatever happened"),
+        pytest.param([], [], [], "backoff", id="an error"),
+        pytest.param([], [], [NODE_ADD], "backoff", id="an error, whatever happened"),
         pytest.param([], ["Pending"], [], "unschedulable", id="pending, and nothing happened"),
         pytest.param(
             [], ["Pending"], [ASSIGNED_POD_ADD], "active", id="pending, and what it waits for happened"

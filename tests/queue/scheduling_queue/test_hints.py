@@ -375,7 +375,7 @@ def test_strategy_after_an_attempt(info: QueuedPod, events: list[ClusterEvent], 
     assert hints.strategy_after(info, [Recorded(event, None, None) for event in events]) is expected
 
 
-def test_an_observer_is_reported_each_hint_and_a_broken_one_is_logged(
+def test_an_observer_gets_each_hint_and_one_that_raises_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     recorded: list[tuple[str, str, str]] = []

@@ -82,7 +82,7 @@ def test_a_pod_that_backs_off_is_popped_at_once_when_no_pod_is_active() -> None:
     assert world.counts.incoming_pods["active", "PopFromBackoffQ"] == 2
 
 
-def test_a_pod_whose_attempt_broke_is_never_popped_early() -> None:
+def test_a_pod_after_an_error_is_never_popped_early() -> None:
     world = World()
     world.add()
     world.pop()
