@@ -168,7 +168,7 @@ def _merged(one: Affinity, other: Affinity) -> Affinity:
 
 
 def random_shape(rng: random.Random) -> Shape:
-    """A pod that asks for some of everything."""
+    """A pod that requests some of everything."""
     fields: dict[str, Any] = {"cpu": rng.choice((None, "250m", "500m", "1", "2"))}
     fields["memory"] = rng.choice((None, None, "1Gi", "3Gi"))
     if rng.random() < 0.15:
@@ -235,7 +235,7 @@ def random_node(rng: random.Random, name: str) -> Node:
 
 
 def _plain_shapes() -> tuple[Shape, ...]:
-    """Pods that want one thing, or the two that are computed together."""
+    """Pods that require one thing, or the two that are computed together."""
     web = {"app": "web"}
     near, away = make_pod_term(ZONE, web), make_pod_term(HOST, web)
     near_db = make_pod_term(ZONE, {"app": "db"})
@@ -275,7 +275,7 @@ IMAGES: Final = {"big:latest": 2**63 - 1, "small:v1": -1}
 
 
 def _nodes(variants: int) -> dict[str, tuple[Node, ...]]:
-    """For each name a roomy node that nothing is wrong with, and others."""
+    """For each name a roomy node without taints or other restrictions, and others."""
     rng = random.Random(36)
     pool: dict[str, tuple[Node, ...]] = {}
     for number, name in enumerate(NODES):
@@ -313,13 +313,13 @@ SHAPES: Final = _shapes(184)
 RANKED: Final = tuple(
     Shape({**shape.fields, "cpu": "1", "priority": priority}) for shape in PLAIN for priority in (10, 0, 100)
 )
-"""Plain pods of three priorities, large enough to get into each other's way."""
+"""Plain pods of three priorities, large enough to compete for room."""
 BYSTANDERS: Final = tuple(
     Shape({"labels": {"app": "batch"}, "cpu": cpu, "priority": priority})
     for cpu in ("500m", "1", "2")
     for priority in (0, 5)
 )
-"""Pods that nobody wants to be near to or away from, and that have to make room for others."""
+"""Pods that no term selects, and that have to make room for others."""
 PARTICULAR: Final = tuple(
     Shape({**shape.fields, "cpu": cpu, "priority": 10})
     for shape in PLAIN
@@ -351,7 +351,7 @@ OBJECTS: Final[tuple[Object, ...]] = (
 
 @dataclass(frozen=True)
 class Schedule:
-    """A pod is tried. If it fits it runs there; if it preempts, `carry` says whether that is carried out."""
+    """A pod is tried. If it fits it runs there; if it preempts, with `carry` that is carried out."""
 
     shape: Shape
     carry: bool
@@ -424,7 +424,7 @@ class RemoveNode:
 
 @dataclass(frozen=True)
 class DeletePod:
-    """One of the pods that run goes away."""
+    """One of the running pods is deleted."""
 
     which: int
 
@@ -447,7 +447,7 @@ class AppearPod:
 
 @dataclass(frozen=True)
 class Withdraw:
-    """One of the pods that wait for their victims to go no longer does."""
+    """One of the pods that wait for their victims is no longer nominated."""
 
     which: int
 
@@ -464,7 +464,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class Trim:
-    """The logs forget what is old."""
+    """The logs drop old entries."""
 
 
 Event = (

@@ -1,4 +1,4 @@
-"""Plays events on one or several cores at once, and says what each decided."""
+"""Plays events on one or several cores at once, and returns the decisions of each."""
 
 from __future__ import annotations
 
@@ -164,8 +164,8 @@ class Life:
             core.cluster.update_pod(pod)
         self.running[uid] = (pod, node)
 
-    def expect_nobody(self) -> None:
-        """Forgets all pods that wait for their victims to go."""
+    def clear_nominations(self) -> None:
+        """Removes the nominations of all pods that wait for their victims."""
         for uid in list(self.waiting):
             self._withdraw(uid)
 

@@ -1,4 +1,4 @@
-"""What is kept from one pod to the next changes nothing but the time it takes.
+"""Caching from one pod to the next changes nothing but the time.
 
 One core caches filter results, scores, counts and dry runs, the other computes everything for each pod. Fed
 with the same events, both decide the same: node, message, every node's status, victims.

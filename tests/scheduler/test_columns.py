@@ -111,10 +111,10 @@ def test_columns_are_those_of_a_cluster_just_loaded(flavor: str, data: st.DataOb
     life = Life(SchedulingCore())
     cluster = life.cores[0].cluster
     events = data.draw(lives(FLAVORS[flavor]))
-    asked_from = data.draw(st.integers(0, len(events) - 1))
+    compared_from = data.draw(st.integers(0, len(events) - 1))
     for number, event in enumerate(events):
         life.play(event)
-        if number == asked_from:
+        if number == compared_from:
             # From here on counts and labels are kept; before, they did not exist.
             described(cluster)
     after, fresh = described(cluster), described(loaded(life))
@@ -127,8 +127,8 @@ def test_columns_are_those_of_a_cluster_just_loaded(flavor: str, data: st.DataOb
 def has_quirks(shape: Shape) -> bool:
     """Whether upstream adds and removes other pods for this one than it counts.
 
-    Spreading by the empty selector counts nobody, but everybody who comes or goes; volumes that only one pod
-    may use are counted by claim at first and then by pod.
+    Spreading by the empty selector counts no pod, but every pod that is added or deleted; volumes that only
+    one pod may use are counted by claim at first and then by pod.
     """
     constraints = shape.fields.get("spread", ())
     return (
@@ -143,7 +143,7 @@ def repels(shape: Shape) -> bool:
     return affinity is not None and affinity.pod_anti_affinity is not None
 
 
-ASKING = [shape for shape in (*PLAIN, *SHAPES) if not has_quirks(shape)]
+INCOMING = [shape for shape in (*PLAIN, *SHAPES) if not has_quirks(shape)]
 COMING = [shape for shape in (*PLAIN, *SHAPES) if not {"claims", "volumes"} & shape.fields.keys()]
 
 
@@ -166,7 +166,7 @@ def suppose(
 def real(
     life: Life, pod: Pod, name: str, gone: set[str], added: Iterable[Pod]
 ) -> tuple[Status | None, Cluster]:
-    """What a node is told in a cluster where these pods are really gone from it and those are there."""
+    """The status of a node in a cluster where these pods are really deleted and those are there."""
     core, before = SchedulingCore(cache=False), life.cores[0].cluster
     for lister in before.objects._listers.values():
         for item in lister:
@@ -192,12 +192,12 @@ def test_a_hypothesis_is_evaluated_as_if_it_were_so(data: st.DataObject) -> None
     core = life.cores[0]
     for event in data.draw(lives(FLAVORS["supposed"], most=25)):
         life.play(event)
-    life.expect_nobody()
+    life.clear_nominations()
     if not life.nodes:
         return
     framework = core.frameworks["default-scheduler"]
-    pod = data.draw(st.sampled_from(range(len(ASKING))).map(lambda index: ASKING[index])).pod(
-        "asking", priority=5
+    pod = data.draw(st.sampled_from(range(len(INCOMING))).map(lambda index: INCOMING[index])).pod(
+        "incoming", priority=5
     )
     search = framework.begin(pod)
     if framework.pre_filter(search) is not None:

@@ -1,6 +1,6 @@
 """A configuration with every default spelled out decides like the configuration it was made from.
 
-`bayplan config show FILE > full.yaml` is how people find out what a configuration means; using the result
+`bayplan config show FILE > full.yaml` shows what a configuration means; using the result
 must not change a single decision.
 """
 

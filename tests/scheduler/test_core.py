@@ -45,7 +45,7 @@ def place(core: SchedulingCore, pod: Pod) -> str:
 
 
 @pytest.mark.parametrize(("release", "gated"), [(V1_36, None), (V1_37, "a")], ids=str)
-def test_loading_puts_everything_in_its_place(release: Release, gated: str | None) -> None:
+def test_loading_adds_all_objects(release: Release, gated: str | None) -> None:
     """Assigned pods count, nominated pods are expected on their node, and no others."""
     objects: list[Object] = [
         make_pod("runs", node="a", cpu=1),
@@ -74,7 +74,7 @@ def test_loading_puts_everything_in_its_place(release: Release, gated: str | Non
 # Deciding
 
 
-def test_a_pod_of_nobodys_profile_is_rejected() -> None:
+def test_a_pod_without_a_profile_is_rejected() -> None:
     with pytest.raises(
         ConfigError, match="pod default/p: no profile is named 'other', only \\['default-scheduler'\\]"
     ):
@@ -97,7 +97,7 @@ def test_assuming_counts_the_pod_and_withdraws_its_nomination() -> None:
     assert core.cluster.nominated_node(pod.uid) is None
 
 
-def test_profiles_have_their_own_plugins_and_share_the_place_where_searches_begin() -> None:
+def test_profiles_have_their_own_plugins_and_share_the_row_where_searches_begin() -> None:
     config = parse_config(
         """
         apiVersion: kubescheduler.config.k8s.io/v1
@@ -144,7 +144,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("nodes", [60, 600])
-def test_a_run_of_equal_pods_asks_about_one_row_for_each(shape: str, nodes: int) -> None:
+def test_a_run_of_equal_pods_evaluates_one_row_for_each(shape: str, nodes: int) -> None:
     """After the first, each pod costs the row where the one before it was assumed, however many there are."""
     core = core_of(nodes)
     place(core, make_pod("first", **SHAPES[shape]))
@@ -165,7 +165,7 @@ def test_pods_of_another_shape_cost_the_rows_that_changed_meanwhile() -> None:
 def test_nodes_that_change_cost_a_row_each(changed: int) -> None:
     core = core_of(100)
     place(core, make_pod("first"))
-    core.decide(make_pod("settles"))
+    core.decide(make_pod("first"))
     for number in range(changed):
         core.cluster.set_node(make_node(f"n{number}", cpu=32, labels={HOST: f"n{number}"}))
     before = core.rows_computed
@@ -178,7 +178,7 @@ def test_deleted_pods_cost_a_row_each() -> None:
     names = [make_pod(f"p{number}") for number in range(20)]
     for pod in names:
         place(core, pod)
-    core.decide(make_pod("settles"))
+    core.decide(make_pod("first"))
     for pod in names:
         core.cluster.remove_pod(pod.uid)
     before = core.rows_computed

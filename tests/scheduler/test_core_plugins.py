@@ -1,4 +1,4 @@
-"""A plugin that is handed in runs, unless the configuration has an opinion about it."""
+"""A plugin that is passed in runs, unless the configuration disables it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_missing_arguments() -> None:
 
 
 def test_a_built_in_plugin_is_not_replaced_in_passing() -> None:
-    """A name stands for one plugin; who wants another rule disables the first."""
+    """A name means one plugin; for another rule, disable the first."""
 
     class Mine(NodePlugin):
         name = "ImageLocality"

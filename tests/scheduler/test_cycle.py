@@ -1,4 +1,4 @@
-"""One attempt from beginning to end: what is said and done about a pod that fits nowhere."""
+"""One attempt from beginning to end: the decision about a pod that fits nowhere."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class No(Plugin):
 
 
 class Answers(Plugin):
-    """A PostFilter that gives the answer it was made with."""
+    """A PostFilter that returns the given result."""
 
     def __init__(self, answer: PostFilterResult | Exception) -> None:
         super().__init__()
         self.answer = answer
-        self.asked = 0
+        self.calls = 0
 
     def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
-        self.asked += 1
+        self.calls += 1
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
@@ -73,7 +73,7 @@ def attempt(*post_filters: Plugin, nodes: int = 2) -> Decision:
 TEXT = "0/2 nodes are available: 2 no."
 
 
-def test_without_nodes_there_is_nothing_to_look_at() -> None:
+def test_without_nodes_there_is_nothing_to_evaluate() -> None:
     decision = attempt(First(PostFilterResult(SUCCESS)), nodes=0)
     assert decision.message == "no nodes available to schedule pods"
     assert decision.status == Status(Code.UNRESOLVABLE, (decision.message,))
@@ -90,7 +90,7 @@ KEEP, CLEAR, N1 = None, Nomination(""), Nomination("n1")
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "message", "nomination", "asked"),
+    ("first", "second", "message", "nomination", "calls"),
     [
         pytest.param(
             PostFilterResult(unschedulable("a")),
@@ -98,7 +98,7 @@ KEEP, CLEAR, N1 = None, Nomination(""), Nomination("n1")
             f"{TEXT} a, b, c",
             KEEP,
             1,
-            id="reasons of all are told",
+            id="reasons of all are reported",
         ),
         pytest.param(
             PostFilterResult(unschedulable("a"), CLEAR),
@@ -106,7 +106,7 @@ KEEP, CLEAR, N1 = None, Nomination(""), Nomination("n1")
             f"{TEXT} a, b",
             CLEAR,
             1,
-            id="who says nothing about the nomination leaves what was said before",
+            id="a result without a nomination leaves the one before",
         ),
         pytest.param(
             PostFilterResult(unschedulable("a"), CLEAR),
@@ -154,7 +154,7 @@ KEEP, CLEAR, N1 = None, Nomination(""), Nomination("n1")
             f"{TEXT} b",
             KEEP,
             1,
-            id="an error hides what others said",
+            id="an error hides the reasons of others",
         ),
         pytest.param(
             PostFilterResult(Status(Code.PENDING, ("a",))),
@@ -195,12 +195,12 @@ def test_post_filter_answers(
     second: PostFilterResult,
     message: str,
     nomination: Nomination | None,
-    asked: int,
+    calls: int,
 ) -> None:
     plugins = First(first), Second(second)
     decision = attempt(*plugins)
     given = without_location(decision.message) if isinstance(first, Exception) else decision.message
-    assert (given, decision.nomination, plugins[1].asked) == (message, nomination, asked)
+    assert (given, decision.nomination, plugins[1].calls) == (message, nomination, calls)
     assert decision.status == Status(Code.UNSCHEDULABLE, (decision.message,))
     assert bool(decision.traceback) == isinstance(first, Exception)
 
@@ -218,7 +218,7 @@ def test_post_filter_answers(
     ],
     ids=["unschedulable", "unresolvable", "error", "exception"],
 )
-def test_who_said_so_is_named(answer: PostFilterResult | Exception, status: Status) -> None:
+def test_the_plugin_is_named(answer: PostFilterResult | Exception, status: Status) -> None:
     decision = attempt(First(answer))
     assert decision.post_filter is not None
     given = decision.post_filter.status

@@ -1,4 +1,4 @@
-"""Plugins come from files, modules, packages and Python, and run unless the configuration says otherwise."""
+"""Plugins come from files, modules, packages and Python, and run unless the configuration disables them."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_the_same_file_gives_the_same_class(folder: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("folder")
-def test_what_cannot_be_loaded_says_why(spec: str, error: type[BayplanError], message: str) -> None:
+def test_the_reason_of_a_failed_load_is_reported(spec: str, error: type[BayplanError], message: str) -> None:
     with pytest.raises(error) as raised:
         load_plugin(spec)
     assert str(raised.value) == f"plugin {spec}: {message}"
@@ -272,7 +272,7 @@ class Permits(Plugin):
 
 
 class Same(Plugin):
-    """Called like another."""
+    """Has the name of another."""
 
     name = "Permits"
 
@@ -281,7 +281,7 @@ class Same(Plugin):
 
 
 class Taken(Plugin):
-    """Called like one that upstream has."""
+    """Has the name of a plugin of upstream."""
 
     name = "GangScheduling"
 
@@ -289,7 +289,7 @@ class Taken(Plugin):
         return None
 
 
-def test_a_catalog_knows_points_and_arguments() -> None:
+def test_a_catalog_has_points_and_arguments() -> None:
     catalog = catalog_with([Scores, *BUILTIN_PLUGINS, Scores])
     assert (catalog.points("Scores"), catalog.args_type("Scores"), len(catalog.names)) == (
         frozenset({Point.SCORE}),
@@ -379,7 +379,7 @@ def test_it_runs_after_the_defaults() -> None:
     )
 
 
-def test_every_profile_speaks_for_itself() -> None:
+def test_every_profile_has_its_own_plugins() -> None:
     found = plans("- schedulerName: a\n- schedulerName: b\n  plugins: {score: {disabled: [{name: Scores}]}}")
     assert [where(plan, "Scores") for plan in found.values()] == [{"Score"}, set()]
 
@@ -387,7 +387,7 @@ def test_every_profile_speaks_for_itself() -> None:
 @pytest.mark.parametrize(
     ("profiles", "zone", "weight"),
     [
-        pytest.param("- {}", "a", 1, id="defaults where nothing is said"),
+        pytest.param("- {}", "a", 1, id="defaults where nothing is set"),
         pytest.param("- pluginConfig: [{name: Scores, args: {zone: b}}]", "b", 1, id="those that are given"),
         pytest.param(
             "- plugins: {multiPoint: {enabled: [{name: Scores, weight: 7}]}}", "a", 7, id="and the weight"

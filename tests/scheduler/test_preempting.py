@@ -1,7 +1,7 @@
 """Preemption against a plain version of it: one node, one pod and one question at a time.
 
-Where the search asks hypotheses of all nodes at once, the plain version builds a cluster in which the pods
-are really gone, and asks the filters there.
+Where the search evaluates hypotheses of all nodes at once, the plain version builds a cluster in which the
+pods are really deleted, and runs the filters there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PlainPreemption:
         self.cluster = life.cores[0].cluster
 
     def status(self, name: str, gone: set[str]) -> Status | None:
-        """What a node is told where these pods are really gone."""
+        """The status of a node where these pods are really deleted."""
         core = SchedulingCore(cache=False)
         for lister in self.cluster.objects._listers.values():
             for item in lister:
@@ -121,7 +121,7 @@ def least(losses: Iterable[Loss]) -> Loss | None:
 
 
 def is_quirky(pod: Pod, life: Life) -> bool:
-    """Spreading counts a pod being deleted once it comes or goes, and not before, as upstream."""
+    """Spreading counts a pod being deleted once it is added or removed, and not before, as upstream."""
     spreads = bool(pod.spec.topology_spread_constraints)
     return spreads and any(other.is_terminating for other, _ in life.running.values())
 
@@ -136,7 +136,7 @@ def test_victims_agree_with_the_plain_rule(flavor: str, data: st.DataObject) -> 
         life.play(event)
     for number in range(2):
         shape = RANKED[data.draw(st.integers(0, len(RANKED) - 1))]
-        pod = shape.pod(f"asking-{number}", priority=data.draw(st.sampled_from((100, 50))))
+        pod = shape.pod(f"incoming-{number}", priority=data.draw(st.sampled_from((100, 50))))
         decision = core.decide(pod)
         diagnosis, answer = decision.diagnosis, decision.post_filter
         if diagnosis is None or answer is None or diagnosis.pre_filter_message or is_quirky(pod, life):

@@ -1,7 +1,7 @@
-"""Things that are kept and must not be: each once went stale, or could have.
+"""Cached values that must be invalidated: each once was stale, or could have been.
 
-Every scenario is played on a core that keeps and on one that computes everything again; both must agree after
-every step, and the last decision is spelt out where it tells something.
+Every scenario is played on a core with a cache and on one that computes everything again; both must agree
+after every step, and the last decision is spelt out where it matters.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Both:
         return cached
 
     def place(self, pod: Pod) -> str:
-        """Where the pod goes, and stays."""
+        """The node of the pod, which is then assigned."""
         node = str(self.decide(pod)["node"])
         assert node
         self.do(lambda cluster: cluster.add_pod(pod, node))
@@ -75,7 +75,7 @@ def test_a_node_that_changes_its_zone_is_scored_by_the_new_one() -> None:
 
 
 def test_a_pod_on_an_unseen_node_changes_no_sums() -> None:
-    """The table grows by a row that nobody may look at; sums over domains have no place for it."""
+    """The table grows by a row that must not be read; sums over domains have no place for it."""
     both = Both(zoned("a", "z0"), zoned("b", "z1"))
 
     def pod(number: int) -> Pod:
@@ -121,7 +121,7 @@ def test_an_attempt_without_nodes_lists_none() -> None:
     assert [names[row] for row in both.cores[0].cluster.order] == ["b", "a"]
 
 
-# Preemption by pods that want to be near others, or away from them: what the other filters say is kept
+# Preemption by pods with affinity or anti-affinity: results of the other filters are cached
 
 
 WEB = {"app": "web"}
@@ -132,7 +132,7 @@ def particular(name: str, **more: Any) -> Pod:
 
 
 def evicts(both: Both, pod: Pod) -> list[str]:
-    """Asked twice, because the second time most of it is known."""
+    """Evaluated twice, because the second time most of it is cached."""
     first = both.decide(pod)
     assert both.decide(pod) == first
     _, victims, _ = first.get("eviction", ("", [], 0))
@@ -140,7 +140,7 @@ def evicts(both: Both, pod: Pod) -> list[str]:
 
 
 def full(*nodes: str) -> Both:
-    """Nodes of 4 cpus, each with two pods that it does not matter."""
+    """Nodes of 4 cpus, each with two pods that may be evicted."""
     both = Both(*(zoned(name, f"z{name}", cpu=4) for name in nodes))
     for name in nodes:
         for which in "12":
@@ -148,8 +148,8 @@ def full(*nodes: str) -> Both:
     return both
 
 
-def test_victims_that_the_pod_wants_to_be_near_to_are_missed() -> None:
-    """Where it may go because of them it may not once they are gone."""
+def test_pods_that_the_affinity_of_the_preemptor_needs_are_not_victims() -> None:
+    """The pod fits because of them, and no longer without them."""
     both = full("b")
     both.do(lambda cluster: cluster.set_node(zoned("a", "za", cpu=2)))
     both.do(lambda cluster: cluster.add_pod(make_pod("peer", cpu=2, labels=WEB), "a"))
@@ -157,7 +157,7 @@ def test_victims_that_the_pod_wants_to_be_near_to_are_missed() -> None:
     assert evicts(both, make_pod("p", cpu=2, priority=10, affinity=near)) == []
 
 
-def test_a_pod_that_is_expected_there_is_kept_away_from() -> None:
+def test_anti_affinity_to_a_nominated_pod_counts() -> None:
     """There would be room for both."""
     both, away = full("a"), make_pod_affinity(anti_required=[make_pod_term(HOST, WEB)])
     assert evicts(both, particular("first", affinity=away)) == ["a2"]
@@ -176,7 +176,7 @@ def test_a_domain_that_gets_too_full_is_left_out_from_then_on() -> None:
     assert evicts(both, particular("second", spread=spread)) == ["b2"]
 
 
-def test_what_is_known_for_one_holds_for_others_only_where_theirs_do_not_depend_on_it() -> None:
+def test_cached_results_are_shared_only_between_pods_with_equal_dependencies() -> None:
     both, away = full("a", "b"), make_pod_affinity(anti_required=[make_pod_term(HOST, {"app": "batch"})])
     both.do(lambda cluster: cluster.set_node(zoned("c", "zc", cpu=4)))
     both.do(lambda cluster: cluster.add_pod(make_pod("c1", cpu=4, labels={"app": "batch"}), "c"))

@@ -1,6 +1,6 @@
-"""What a scheduler has to survive: found by the fault run, told here one by one.
+"""What a scheduler has to survive: found by the fault run, one test for each.
 
-Each test is a seed of `bayplan.simulator.fault_run` boiled down to what was wrong.
+Each test is a seed of `bayplan.simulator.fault_run` reduced to the fault.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from bayplan.testing.builders import make_node, make_pod, make_pod_affinity, mak
 
 
 class Cluster(MemoryCluster):
-    """A cluster some of whose answers a test replaces."""
+    """A cluster some of whose responses a test replaces."""
 
     def __init__(self, *objects: Object) -> None:
         super().__init__(MemoryStore(clock=current_loop().wall_time))
         self.bind_seconds = 0.0
         self.delete_seconds = 0.0
-        """How late the answer to a deletion is."""
+        """The delay of the response to a deletion."""
         self.when_deleted: dict[str, Callable[[], object]] = {}
-        """What is done at the moment at which a pod is deleted."""
-        self.refusals: list[APIError] = []
+        """Called at the moment at which a pod is deleted."""
+        self.api_errors: list[APIError] = []
         """Answers to the first bindings, which are not done."""
         self.lost_answers: list[APIError] = []
         """The same, but they are done."""
@@ -47,8 +47,8 @@ class Cluster(MemoryCluster):
     async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         if self.bind_seconds:
             await asyncio.sleep(self.bind_seconds)
-        if self.refusals:
-            raise self.refusals.pop(0)
+        if self.api_errors:
+            raise self.api_errors.pop(0)
         await super().bind(pod, node_name, annotations)
         if self.lost_answers:
             raise self.lost_answers.pop(0)
@@ -78,18 +78,18 @@ async def scheduling(cluster: Cluster, plugins: Iterable[type[Plugin]] = ()) -> 
 
 @pytest.fixture(autouse=True)
 def nothing_is_found_impossible(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """None of this is an error: the scheduler knows how to go on."""
+    """None of this is an error: the scheduler continues."""
     yield
-    said = caplog.get_records("call")
-    assert [record.getMessage() for record in said if record.levelno >= logging.ERROR] == []
+    records = caplog.get_records("call")
+    assert [record.getMessage() for record in records if record.levelno >= logging.ERROR] == []
 
 
 def test_a_failed_binding_is_tried_again_without_another_event() -> None:
-    """The loop was asleep when the pod came back, and nobody set its alarm to the end of the backoff."""
+    """The loop was asleep when the pod came back, and no timer was set to the end of the backoff."""
 
     async def main() -> None:
         cluster = Cluster(make_node("n"), make_pod("p"))
-        cluster.refusals.append(ConflictError("not now"))
+        cluster.api_errors.append(ConflictError("not now"))
         cluster.bind_seconds = 1
         async with scheduling(cluster):
             await asyncio.sleep(5)
@@ -99,7 +99,7 @@ def test_a_failed_binding_is_tried_again_without_another_event() -> None:
 
 
 def test_a_binding_whose_answer_was_lost_is_read_back() -> None:
-    """The room was given to somebody else although the pod had been bound."""
+    """The room was given to another pod although the pod had been bound."""
 
     async def main() -> None:
         cluster = Cluster(make_node("n", pods=1), make_pod("p"), make_pod("q"))
@@ -111,7 +111,7 @@ def test_a_binding_whose_answer_was_lost_is_read_back() -> None:
 
 
 def test_a_preemption_that_begins_before_the_last_one_was_answered() -> None:
-    """The end of the first was taken for the end of the second, which then broke."""
+    """The end of the first was taken for the end of the second, which then failed."""
 
     async def main() -> None:
         small = [make_pod(f"small-{i}", cpu="1", node="n", priority=0) for i in range(2)]
@@ -132,8 +132,8 @@ def test_a_preemption_that_begins_before_the_last_one_was_answered() -> None:
     run_virtual(main())
 
 
-def test_a_preemptor_whose_last_victim_goes_before_the_others() -> None:
-    """It was kept out while the others were evicted, and nothing was left that could have requeued it."""
+def test_a_preemptor_whose_last_victim_is_deleted_before_the_others() -> None:
+    """It was gated while the others were evicted, and nothing was left that could have requeued it."""
 
     async def main() -> None:
         small = [make_pod(f"small-{i}", cpu="1", node="n", priority=0) for i in range(2)]
@@ -149,7 +149,7 @@ def test_a_preemptor_whose_last_victim_goes_before_the_others() -> None:
 
 
 class HesitatesAndBreaks(Plugin):
-    """Has the pod wait for a permit, and breaks before the waiting begins."""
+    """Lets the pod wait for a permit, and raises before the waiting begins."""
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> Wait:
         return Wait(60)
@@ -162,7 +162,7 @@ class HesitatesAndBreaks(Plugin):
 
 
 def test_a_pod_that_fails_before_it_waits_for_its_permit() -> None:
-    """It was still found among the pods that wait, and so kept its place on the node when it was deleted."""
+    """It was still found among the pods that wait, and so kept its room on the node when it was deleted."""
 
     async def main() -> None:
         cluster = Cluster(make_node("n"), make_pod("p"))
@@ -184,7 +184,7 @@ class SlowPreBind(Plugin):
 
 
 def test_a_pod_that_is_preempted_before_its_pre_bind_has_begun() -> None:
-    """It was neither bound nor brought back, and kept its place forever.
+    """It was neither bound nor requeued, and kept its room forever.
 
     The preemptor waits for a node. It backs off when one comes, so that the other pod is tried before it.
     """
@@ -203,7 +203,7 @@ def test_a_pod_that_is_preempted_before_its_pre_bind_has_begun() -> None:
 
 
 def test_a_victim_that_has_given_way_to_another_is_not_deleted() -> None:
-    """It was back in the queue, asking for nothing but another node, when its second eviction began.
+    """It was back in the queue, waiting for nothing but another node, when its second eviction began.
 
     The first preemptor takes it while it is being bound; the second waits for others to be deleted before it
     turns to this one, and for its going, which had been.
@@ -225,7 +225,7 @@ def test_a_victim_that_has_given_way_to_another_is_not_deleted() -> None:
 
 
 def test_a_pod_that_changes_while_it_is_being_bound() -> None:
-    """Nobody heard that it no longer is what another pod must be apart from."""
+    """No event reported that another pod's anti-affinity no longer matches it."""
 
     async def main() -> None:
         apart = make_pod_affinity(anti_required=[make_pod_term(HOSTNAME, {"app": "web"})])
@@ -243,7 +243,7 @@ def test_a_pod_that_changes_while_it_is_being_bound() -> None:
 
 
 def test_a_pod_that_another_client_binds_elsewhere() -> None:
-    """What it had been given here was free, and nobody was told."""
+    """What it had been given here was free, without an event."""
 
     async def main() -> None:
         cluster = Cluster(make_node("n", pods=1), make_pod("p"))

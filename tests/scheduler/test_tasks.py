@@ -1,4 +1,4 @@
-"""Coroutines beside the loop: run on the spot as far as they get, and nothing they raise is lost."""
+"""Coroutines beside the loop: run at once up to their first wait, and nothing they raise is lost."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_without_running_ahead_everything_is_a_task() -> None:
     in_tasks(False, test)
 
 
-def test_what_is_put_off_is_done_before_anything_that_is_started_later() -> None:
+def test_deferred_work_is_done_before_anything_that_is_started_later() -> None:
     async def test(tasks: Tasks) -> None:
         lines: list[str] = []
 
@@ -68,7 +68,7 @@ def test_what_is_put_off_is_done_before_anything_that_is_started_later() -> None
     in_tasks(True, test)
 
 
-def test_what_is_put_off_when_everything_ends_is_never_begun() -> None:
+def test_deferred_work_is_never_begun_after_cancel() -> None:
     async def test(tasks: Tasks) -> None:
         lines: list[str] = []
 
@@ -83,7 +83,7 @@ def test_what_is_put_off_when_everything_ends_is_never_begun() -> None:
 
 
 @EAGER
-def test_what_waits_goes_on_by_itself_and_gets_what_it_waited_for(eager: bool) -> None:
+def test_a_waiting_task_resumes_with_the_result(eager: bool) -> None:
     async def test(tasks: Tasks) -> None:
         lines: list[str] = []
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -97,17 +97,17 @@ def test_what_waits_goes_on_by_itself_and_gets_what_it_waited_for(eager: bool) -
         tasks.start(work(), "work of", "p")
         await quiescent()
         assert lines == ["waits"]
-        answer.set_result("goes on")
+        answer.set_result("resumes")
         await quiescent()
-        assert lines == ["waits", "goes on"]
+        assert lines == ["waits", "resumes"]
         await tasks.drain()
-        assert lines == ["waits", "goes on", "is through"]
+        assert lines == ["waits", "resumes", "is through"]
 
     in_tasks(eager, test)
 
 
 @EAGER
-def test_what_it_waits_for_may_fail_and_it_may_go_on(eager: bool) -> None:
+def test_a_task_may_continue_after_an_exception(eager: bool) -> None:
     async def test(tasks: Tasks) -> None:
         lines: list[str] = []
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -151,7 +151,7 @@ def test_what_it_raises_is_logged_with_what_it_was_about(
 
 
 @EAGER
-def test_cancelling_stops_everything_and_lets_it_clean_up(
+def test_cancelling_stops_all_tasks_after_their_cleanup(
     eager: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test(tasks: Tasks) -> None:
@@ -174,7 +174,7 @@ def test_cancelling_stops_everything_and_lets_it_clean_up(
     assert caplog.text == ""
 
 
-def test_cancelling_nothing_is_no_trouble() -> None:
+def test_cancelling_without_tasks_does_nothing() -> None:
     async def test(tasks: Tasks) -> None:
         await tasks.cancel()
         await tasks.drain()
@@ -183,7 +183,7 @@ def test_cancelling_nothing_is_no_trouble() -> None:
 
 
 @EAGER
-def test_one_that_starts_another_is_waited_for_with_it(eager: bool) -> None:
+def test_tasks_that_tasks_start_are_waited_for(eager: bool) -> None:
     async def test(tasks: Tasks) -> None:
         lines: list[str] = []
 

@@ -34,7 +34,7 @@ def node(name: str) -> Content:
 
 
 def spoil(api: ObjectAPI, resource: Resource, key: str, change: Break) -> None:
-    """Writes what the API would not accept, as an earlier version or somebody else may have done."""
+    """Writes what the API would not accept, as an earlier version or another writer may have done."""
     document = api.store.find(resource, key)
     assert document is not None
     content = document.parse()
@@ -62,7 +62,7 @@ def nodes_of(api: ObjectAPI) -> dict[str, str]:
     return {document.key: document.parse()["spec"].get("nodeName", "") for document in api.documents(PODS)}
 
 
-async def settled(api: ObjectAPI, metrics: SchedulerMetrics) -> None:
+async def until_idle(api: ObjectAPI, metrics: SchedulerMetrics) -> None:
     """A scheduler that starts now has done all that it can."""
     scheduler = Scheduler(EmbeddedCluster(api), metrics=metrics)
     running = asyncio.ensure_future(scheduler.run())
@@ -78,7 +78,7 @@ async def settled(api: ObjectAPI, metrics: SchedulerMetrics) -> None:
 )
 @pytest.mark.parametrize("known", [True, False], ids=["while it runs", "at the start"])
 def test_no_node_is_overcommitted(break_: Break, known: bool) -> None:
-    """7 of 8 cpus are taken by a pod that cannot be read: a second such pod waits, and others go on."""
+    """7 of 8 cpus are taken by a pod that cannot be read: a second such pod waits, others do not."""
 
     async def main() -> None:
         api = open_api(clock=current_loop().wall_time)
@@ -93,7 +93,7 @@ def test_no_node_is_overcommitted(break_: Break, known: bool) -> None:
         api.store.compact()
         api.create(PODS, pod("second", "7"), "default")
         if scheduler is None:
-            await settled(api, metrics)
+            await until_idle(api, metrics)
         else:
             await asyncio.sleep(60)
             assert not scheduler.done()
@@ -128,7 +128,7 @@ def test_the_others_are_scheduled(resource: Resource, key: str, change: Break) -
         spoil(api, resource, key, change)
         for i in range(3):
             api.create(PODS, pod(f"p{i}", "1"), "default")
-        await settled(api, SchedulerMetrics())
+        await until_idle(api, SchedulerMetrics())
         assert all(nodes_of(api)[f"default/p{i}"] for i in range(3))
 
     run_virtual(main())
@@ -151,7 +151,7 @@ def test_amounts_beyond_64_bits() -> None:
         one["spec"]["containers"][0]["resources"]["requests"]["memory"] = "1Gi"
         api.create(PODS, one, "default")
         api.create(PODS, pod("none", "100"), "default")
-        await settled(api, SchedulerMetrics())
+        await until_idle(api, SchedulerMetrics())
         assert (nodes_of(api)["default/one"], nodes_of(api)["default/none"]) == ("m", "")
 
     run_virtual(main())
@@ -170,7 +170,7 @@ def test_a_budget_with_a_day_that_does_not_exist_still_protects() -> None:
             lambda content: content.update(status={"disruptedPods": {"p": NO_DAY}}),
         )
         api.create(PODS, pod("p", "1"), "default")
-        await settled(api, SchedulerMetrics())
+        await until_idle(api, SchedulerMetrics())
         assert nodes_of(api) == {"default/p": "n"}
 
     run_virtual(main())

@@ -1,4 +1,4 @@
-"""A pod that waits has one fate: the first that is decided."""
+"""A waiting pod has one outcome: the first that is decided."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SUCCESS = (Code.SUCCESS, "", "")
 Act = Callable[[WaitingPod], object]
 
 
-def told(status: Status) -> tuple[Code, str, str]:
+def summary(status: Status) -> tuple[Code, str, str]:
     return status.code, status.message, status.plugin
 
 
 @pytest.mark.parametrize(
-    ("acts", "fate"),
+    ("acts", "outcome"),
     [
         pytest.param([lambda w: w.allow("A"), lambda w: w.allow("B")], SUCCESS, id="all allow it"),
         pytest.param(
@@ -39,12 +39,12 @@ def told(status: Status) -> tuple[Code, str, str]:
         pytest.param(
             [lambda w: w.preempt("X", "preempted"), lambda w: w.reject("A", "no")],
             (Code.ERROR, "preempted", "X"),
-            id="somebody more important comes first",
+            id="an earlier preemption counts",
         ),
         pytest.param(
             [lambda w: w.reject("A", "no"), lambda w: w.preempt("X", "preempted")],
             (Code.UNSCHEDULABLE, "no", "A"),
-            id="somebody more important comes too late",
+            id="a later preemption does not",
         ),
         pytest.param(
             [],
@@ -59,21 +59,21 @@ def told(status: Status) -> tuple[Code, str, str]:
         pytest.param(
             [lambda w: w.allow("C")],
             (Code.UNSCHEDULABLE, "rejected due to timeout after waiting 1m30s at plugin B", "B"),
-            id="somebody allows it who was not asked",
+            id="a plugin allows it that did not return wait",
         ),
     ],
 )
-def test_the_first_outcome_wins(acts: list[Act], fate: tuple[Code, str, str]) -> None:
+def test_the_first_outcome_wins(acts: list[Act], outcome: tuple[Code, str, str]) -> None:
     async def main() -> Status:
         waiting = WaitingPod(POD, "n", {"A": 120.0, "B": 90.0}, asyncio.get_running_loop())
         for act in acts:
             act(waiting)
         return await waiting.outcome()
 
-    assert told(run_virtual(main())) == fate
+    assert summary(run_virtual(main())) == outcome
 
 
-def test_one_who_comes_too_late_is_reported() -> None:
+def test_a_late_call_is_reported() -> None:
     async def main() -> list[bool]:
         waiting = WaitingPod(POD, "n", {"A": 60.0}, asyncio.get_running_loop())
         return [
@@ -126,13 +126,13 @@ def test_waiting_pods_are_found_by_uid() -> None:
     run_virtual(main())
 
 
-def test_a_pod_that_was_deleted_is_turned_away_once() -> None:
+def test_a_deleted_pod_is_rejected_once() -> None:
     async def main() -> None:
         pods = WaitingPods()
         waiting = WaitingPod(POD, "n", {"A": 60.0}, asyncio.get_running_loop())
         pods.add(waiting)
-        assert [pods.reject(uid) for uid in ("nobody", POD.uid, POD.uid)] == [False, True, False]
-        assert told(await waiting.outcome()) == (Code.UNSCHEDULABLE, "removed", "")
+        assert [pods.reject(uid) for uid in ("unknown", POD.uid, POD.uid)] == [False, True, False]
+        assert summary(await waiting.outcome()) == (Code.UNSCHEDULABLE, "removed", "")
 
     run_virtual(main())
 
@@ -140,7 +140,7 @@ def test_a_pod_that_was_deleted_is_turned_away_once() -> None:
 @pytest.mark.parametrize(
     ("acts", "answers", "cancelled"),
     [
-        pytest.param(["finish"], [True], 0, id="nobody cancels it"),
+        pytest.param(["finish"], [True], 0, id="not cancelled"),
         pytest.param(["cancel"], [True], 1, id="cancelled"),
         pytest.param(["cancel", "cancel"], [True, True], 1, id="cancelled twice, which is done once"),
         pytest.param(["cancel", "finish"], [True, False], 1, id="cancelled before it was through"),

@@ -17,7 +17,7 @@ from tests.locations import without_location
 
 
 class Slow(NodePlugin):
-    """Computes until it is told that this was noticed."""
+    """Computes until the watchdog has reported it."""
 
     until: Callable[[], bool] = staticmethod(lambda: True)
 

@@ -1,1 +1,1 @@
-"""What a scheduler does with pods, told from outside: objects in, bindings, conditions and events out."""
+"""What a scheduler does with pods, seen from outside: objects in, bindings, conditions and events out."""

@@ -1,7 +1,7 @@
-"""A scheduler at work on a cluster in this process, in virtual time, and words to talk about both.
+"""A scheduler at work on a cluster in this process, in virtual time, and functions to work with both.
 
 Tests are coroutines under `@virtual`. Within `running(...)` they change the cluster through its API, as users
-and controllers do, let time pass, and look at what the API shows: nodes, conditions, nominations, events.
+and controllers do, let time pass, and check what the API shows: nodes, conditions, nominations, events.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 
 class Answer(NamedTuple):
-    """How the API server answers a request: late, or with an error; `done` nevertheless, or not."""
+    """The response of the API server: late, or an error; `done` nevertheless, or not."""
 
     error: Exception | None = None
     seconds: float = 0.0
@@ -56,12 +56,12 @@ class Answer(NamedTuple):
 
 
 class Cluster(MemoryCluster):
-    """The cluster as the scheduler sees it. It remembers writes, and answers as a test wants it to."""
+    """The cluster as the scheduler sees it. It records writes, and gives the responses of a test."""
 
     def __init__(self, store: MemoryStore) -> None:
         super().__init__(store)
         self.writes: list[tuple[str, str]] = []
-        """Verb and pod of each write that was asked for."""
+        """Verb and pod of each requested write."""
         self._answers: dict[str, list[Answer]] = {}
 
     def will_answer(self, verb: str, *answers: Answer | Exception, times: int = 1) -> None:
@@ -124,7 +124,7 @@ class World:
     # Acting on the cluster
 
     async def create(self, *objects: Object) -> None:
-        """These objects come, and the scheduler has done all that it can do about it at once."""
+        """Creates these objects, and runs the scheduler until it is idle."""
         for item in objects:
             self.store.create(item)
         await quiescent()
@@ -134,7 +134,7 @@ class World:
         await quiescent()
 
     async def update_node(self, node: Node) -> None:
-        """The node becomes this one."""
+        """Updates the node."""
         known = self.store.get(Node, node.name)
         meta = msgspec.structs.replace(
             node.metadata, uid=known.uid, resource_version=known.metadata.resource_version
@@ -185,7 +185,7 @@ class World:
         return None
 
     def message(self, name: str) -> str:
-        """What the condition says about why the pod was not scheduled."""
+        """The message of the condition PodScheduled."""
         condition = self.condition(name)
         return "" if condition is None else condition[2]
 
@@ -204,7 +204,7 @@ class World:
         return "" if info is None or info.sub_queue is None else info.sub_queue.label
 
     def attempts(self, name: str) -> int:
-        """How often it has been decided about the pod."""
+        """The number of decisions about the pod."""
         return sum(1 for decision in self.decisions if decision.pod.name == name)
 
     def order(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""One attempt after the other: who is tried when, who is left alone, and what is said when it fails."""
+"""One attempt after the other: which pods are tried when, which are skipped, and the messages of failures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOO_BIG = (
 )
 
 
-# Who is tried, and when
+# Which pods are tried, and when
 
 
 @virtual
@@ -47,18 +47,18 @@ async def test_pods_are_tried_by_priority_and_among_equals_first_come_first_serv
 
 @virtual
 async def test_an_event_that_leaves_nothing_to_do_does_not_wake_the_loop() -> None:
-    """A pod that was just bound comes back as an event; with nobody waiting there is no reason to look."""
+    """A pod that was just bound comes back as an event; with no pod waiting the queue is not popped."""
     async with running(make_node("n")) as world:
         await world.create(make_pod("p"))
         assert world.node_of("p") == "n"
-        looks, queue = [], world.context.queue
+        pops, queue = [], world.context.queue
         pop = queue.pop
-        queue.pop = lambda: looks.append(1) or pop()  # type: ignore[method-assign,func-returns-value]
+        queue.pop = lambda: pops.append(1) or pop()  # type: ignore[method-assign,func-returns-value]
         await world.create(make_node("m"))
-        assert looks == []
+        assert pops == []
         await world.create(make_pod("q"))
         assert world.node_of("q") != ""
-        assert looks != []
+        assert pops != []
 
 
 @virtual
@@ -68,7 +68,7 @@ async def test_pods_that_were_there_before_the_scheduler_are_scheduled() -> None
 
 
 @virtual
-async def test_a_pod_that_is_being_deleted_is_not_tried_and_its_event_says_so() -> None:
+async def test_a_pod_that_is_being_deleted_is_not_tried_and_has_an_event() -> None:
     async with running(make_node("n")) as world:
         await world.show(Change.ADDED, make_pod("p", deleted=MIDNIGHT))
         assert world.events("p") == [("FailedScheduling", "skip schedule deleting pod: default/p")]
@@ -101,15 +101,15 @@ async def test_a_pod_whose_binding_is_under_way_is_not_tried_again() -> None:
 
 
 @virtual
-async def test_a_pod_that_names_no_profile_of_ours_does_not_delay_others(
+async def test_a_pod_of_an_unknown_profile_does_not_delay_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It cannot come in by a watch; whatever put it there, others are served."""
+    """It cannot come from a watch; whatever added it, others are scheduled."""
     async with running(make_node("n")) as world:
-        world.context.queue.add(make_pod("stray", scheduler_name="nobody"))
+        world.context.queue.add(make_pod("stray", scheduler_name="unknown"))
         await world.create(make_pod("p"))
         assert world.order() == ["p"]
-    assert "pod default/stray: no profile is named 'nobody'" in caplog.text
+    assert "pod default/stray: no profile is named 'unknown'" in caplog.text
 
 
 PROFILES = """
@@ -165,7 +165,7 @@ async def test_pods_of_other_schedulers_count_where_they_run() -> None:
         assert world.message("q") == INSUFFICIENT
 
 
-# What is said when it fails
+# Messages of failures
 
 
 @virtual
@@ -177,7 +177,7 @@ async def test_no_node_fits() -> None:
 
 
 @virtual
-async def test_the_condition_says_which_generation_of_the_pod_it_is_about() -> None:
+async def test_the_condition_has_the_generation_of_the_pod() -> None:
     async with running(make_node("n", cpu="1"), make_pod("p", cpu="2")) as world:
         (condition,) = world.pod("p").status.conditions
         assert condition.observed_generation == world.pod("p").metadata.generation == 1
@@ -317,10 +317,10 @@ BROKEN = [
 
 @pytest.mark.parametrize(("method", "answer", "text"), BROKEN)
 @virtual
-async def test_a_plugin_that_breaks_fails_the_attempt_with_its_name(
+async def test_a_plugin_that_raises_fails_the_attempt_with_its_name(
     method: str, answer: object, text: str
 ) -> None:
-    """The pod comes back after a backoff, and everybody else goes on."""
+    """The pod comes back after a backoff, and all others continue."""
     broken = True
 
     def sometimes(*args: object) -> object:
@@ -356,7 +356,7 @@ async def test_a_plugin_that_breaks_fails_the_attempt_with_its_name(
 
 
 @virtual
-async def test_a_postfilter_that_breaks_says_so_behind_the_reasons() -> None:
+async def test_the_error_of_a_postfilter_is_behind_the_reasons() -> None:
     """It is no error of the attempt, and the nomination stays."""
     x = plugin("X", post_filter=boom)
     config = "profiles: [{plugins: {postFilter: {enabled: [{name: X}], disabled: [{name: '*'}]}}}]"
@@ -381,7 +381,7 @@ async def test_a_profile_without_postfilters_clears_the_nomination() -> None:
 
 
 @virtual
-async def test_a_prefilter_that_rejects_speaks_for_all_nodes() -> None:
+async def test_the_rejection_of_a_prefilter_counts_for_all_nodes() -> None:
     x = plugin("X", pre_filter=lambda *_: unresolvable("not on a Friday"))
     async with running(make_node("a"), make_node("b"), make_pod("p"), plugins=[x]) as world:
         assert world.message("p").startswith("0/2 nodes are available: not on a Friday. ")

@@ -22,7 +22,7 @@ from .running import Answer, World, plugin, running, virtual
 
 
 class Works:
-    """A PreBind plugin that takes its time, and what it did when."""
+    """A slow PreBind plugin, and the times of its calls."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ async def test_a_slow_prebind_does_not_delay_others() -> None:
 
 
 @virtual
-async def test_others_can_see_where_a_pod_is_going_whose_prebind_takes_long() -> None:
+async def test_the_status_of_a_pod_with_a_slow_prebind_has_its_expected_node() -> None:
     slow = Works(30)
     async with running(make_node("n"), make_pod("p"), plugins=[slow.named("X")]) as world:
         assert world.nominated("p") == "n"
@@ -84,7 +84,7 @@ async def test_others_can_see_where_a_pod_is_going_whose_prebind_takes_long() ->
 
 
 @virtual
-async def test_nothing_is_announced_where_no_plugin_has_work_to_do() -> None:
+async def test_no_expected_node_is_written_where_no_plugin_has_work_to_do() -> None:
     idle = Works(30, flight=SKIP)
     async with running(make_node("n"), make_pod("p"), plugins=[idle.named("X")]) as world:
         assert world.node_of("p") == "n"
@@ -93,7 +93,7 @@ async def test_nothing_is_announced_where_no_plugin_has_work_to_do() -> None:
 
 
 @virtual
-async def test_nothing_is_announced_that_stands_there_already() -> None:
+async def test_an_expected_node_that_is_set_already_is_not_written() -> None:
     slow = Works(30)
     async with running(make_node("n"), make_pod("p", nominated_node="n"), plugins=[slow.named("X")]) as world:
         assert world.cluster.writes == []
@@ -128,7 +128,7 @@ async def test_a_preflight_that_fails_ends_the_attempt(answer: Status, text: str
 
 @virtual
 async def test_a_rejection_by_prebind_is_reported_as_one_and_tried_again_like_an_error() -> None:
-    """So late nobody is "unschedulable" any more: no event is waited for."""
+    """So late no pod is "unschedulable" any more: no event is waited for."""
     work = Works(answer=unschedulable("the volume is gone"))
     async with running(make_node("n"), make_pod("p"), plugins=[work.named("X")]) as world:
         assert world.condition("p") == ("False", "Unschedulable", "the volume is gone")
@@ -140,7 +140,7 @@ async def test_a_rejection_by_prebind_is_reported_as_one_and_tried_again_like_an
 
 
 def timeline(*works: Works) -> list[tuple[float, str, str]]:
-    """Who did what when."""
+    """The calls with their times."""
     found = [
         (when, name, what) for name, work in zip("ABCD", works, strict=False) for when, what in work.lines
     ]
@@ -152,7 +152,7 @@ def timeline(*works: Works) -> list[tuple[float, str, str]]:
     [
         pytest.param("", "", {"A": 0, "B": 1, "C": 2, "D": 3}, id="one after the other"),
         pytest.param("ABCD", "", {"A": 0, "B": 0, "C": 0, "D": 0}, id="all at once where all allow it"),
-        pytest.param("ABD", "", {"A": 0, "B": 0, "C": 1, "D": 2}, id="one that does not stands between"),
+        pytest.param("ABD", "", {"A": 0, "B": 0, "C": 1, "D": 2}, id="one that does not is between"),
         pytest.param("ABD", "C", {"A": 0, "B": 0, "D": 1}, id="even if it has nothing to do"),
         pytest.param("ABCD", "B", {"A": 0, "C": 0, "D": 0}, id="an idle one that allows it does not"),
         pytest.param("BC", "", {"A": 0, "B": 1, "C": 1, "D": 2}, id="two in the middle"),
@@ -303,7 +303,7 @@ async def test_a_rejection_by_bind_is_reported_as_one_and_tried_again_like_an_er
 @pytest.mark.parametrize("eager", [True, False], ids=["at once", "as tasks"])
 @virtual
 async def test_no_write_overtakes_another(eager: bool) -> None:
-    """Bindings are made many in a row, but before anything is said about a pod that came later."""
+    """Bindings are made many in a row, but before anything is reported about a pod that came later."""
     async with running(make_node("n", cpu="3"), eager=eager) as world:
         sizes = {"a": "1", "b": "1", "huge": "9", "c": "1", "d": "1"}
         await world.create(*(make_pod(name, cpu=cpu) for name, cpu in sizes.items()))
@@ -319,7 +319,7 @@ async def test_no_write_overtakes_another(eager: bool) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(ConflictError("409: it is not as you think"), id="conflict"),
+        pytest.param(ConflictError("409: it has changed"), id="conflict"),
         pytest.param(NotFoundError("404: no such pod"), id="not found"),
         pytest.param(ServerError("500: something broke"), id="server error"),
         pytest.param(APIError("403: you may not", 403), id="forbidden"),
@@ -360,7 +360,7 @@ async def test_a_binding_that_took_effect_without_an_answer_counts(error: APIErr
 
 
 @virtual
-async def test_the_place_is_kept_until_the_api_server_says_whether_the_pod_is_bound() -> None:
+async def test_the_pod_stays_assumed_until_the_api_server_shows_whether_it_is_bound() -> None:
     async with running(make_node("n", cpu="4")) as world:
         world.cluster.will_answer("bind", UnknownOutcomeError("no answer"))
         world.cluster.will_answer("get", ServerError("down"), times=3)
@@ -402,7 +402,7 @@ async def test_a_pod_of_which_others_disposed_while_it_was_being_bound(
 
 @virtual
 async def test_a_failed_binding_frees_the_room_for_others() -> None:
-    """Who waits for room is requeued as if the pod had been deleted."""
+    """Pods that wait for room are requeued as if the pod had been deleted."""
     async with running(make_node("n", cpu="4")) as world:
         world.cluster.will_answer("bind", Answer(ConflictError("no"), seconds=3))
         await world.create(make_pod("p", cpu="3"))
@@ -443,16 +443,16 @@ async def test_a_pod_deleted_while_it_is_being_bound_makes_room_at_once() -> Non
 
 @virtual
 async def test_postbind_is_reported_pods_that_are_bound() -> None:
-    told: list[tuple[str, str]] = []
-    x = plugin("X", post_bind=lambda state, pod, node: told.append((pod.name, node)))
+    calls: list[tuple[str, str]] = []
+    x = plugin("X", post_bind=lambda state, pod, node: calls.append((pod.name, node)))
     async with running(make_node("n", cpu="4"), plugins=[x]) as world:
         world.cluster.will_answer("bind", ConflictError("no"))
         await world.create(make_pod("p", priority=1, cpu="3"), make_pod("q", cpu="1"))
-        assert told == [("q", "n")]
+        assert calls == [("q", "n")]
 
 
 @virtual
-async def test_a_postbind_that_breaks_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_postbind_that_raises_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     def broken(*_: Any) -> None:
         raise RuntimeError("no ink")
 
@@ -463,7 +463,7 @@ async def test_a_postbind_that_breaks_changes_nothing(caplog: pytest.LogCaptureF
 
 
 def activates(point: str, slow: bool) -> list[type[Plugin]]:
-    """Plugins that turn pod `q` away until pod `p` has come this far, and then ask for `q` to be tried."""
+    """Plugins that reject pod `q` until pod `p` has come this far, and then activate `q`."""
 
     class X(Plugin):
         arrived = False
@@ -509,7 +509,7 @@ async def test_a_plugin_can_have_pods_tried_after_this_one(point: str, seconds: 
 
 @virtual
 async def test_pods_are_tried_after_one_whose_binding_is_answered_late() -> None:
-    """The watch told of it before; nothing else wakes the scheduler then."""
+    """The watch delivered it before; nothing else wakes the scheduler then."""
     async with running(make_node("n"), make_pod("q"), plugins=activates("PostBind", slow=False)) as world:
         world.cluster.will_answer("bind", Answer(seconds=10, done=True))
         await world.create(make_pod("p"))

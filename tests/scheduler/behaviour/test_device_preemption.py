@@ -59,7 +59,7 @@ async def test_a_pod_with_a_claim_preempts_for_room_and_then_gets_its_device() -
 
 
 @virtual
-async def test_nobody_is_evicted_where_the_devices_are_taken() -> None:
+async def test_no_pod_is_evicted_where_the_devices_are_taken() -> None:
     """Evicting the pod that uses a device does not free its claim at once."""
     taken = make_resource_claim("taken", REQUEST, allocated=[make_allocated_device("gpu-0", "n")])
     user = claiming("user", "taken", cpu="3", node="n")

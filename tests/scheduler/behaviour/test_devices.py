@@ -44,7 +44,7 @@ FAILED = 'running PreBind plugin "DynamicResources": '
 
 
 class Devices(Cluster):
-    """A cluster that remembers writes of claims, and answers them as a test wants."""
+    """A cluster that records writes of claims, and gives the responses of a test."""
 
     def __init__(self, store: Any) -> None:
         super().__init__(store)
@@ -156,7 +156,7 @@ async def test_pods_that_come_together_get_different_devices() -> None:
 
 @virtual
 async def test_pods_that_share_a_claim_are_bound_side_by_side() -> None:
-    """The second waits until the first has allocated the claim, and goes to the same node."""
+    """The second waits until the first has allocated the claim, and is scheduled on the same node."""
     nodes = [make_node("a"), make_node("b")]
     async with running(*nodes, CLASS, gpus("a"), gpus("b"), kind_of_cluster=Devices) as world:
         await world.create(make_resource_claim("c", REQUEST), claiming("p", "c"), claiming("q", "c"))
@@ -281,7 +281,7 @@ async def test_a_write_without_an_answer_that_took_effect_is_no_failure() -> Non
 
 @virtual
 async def test_a_rejected_write_frees_the_devices_for_others() -> None:
-    """Nothing in the API changes then, so nothing else would wake the pod that waits for the device."""
+    """Nothing in the API changes then, so nothing else would requeue the pod that waits for the device."""
     async with running(make_node("n"), CLASS, gpus("n"), kind_of_cluster=Devices) as world:
         devices_of(world).answers["update"] = [(APIError("no", code=422), False)]
         await world.create(
@@ -330,8 +330,8 @@ async def test_a_pod_that_cannot_be_bound_gives_its_reservation_back() -> None:
 
 
 @virtual
-async def test_a_claim_that_keeps_the_pod_away_is_deallocated() -> None:
-    """It has a device on a node where the pod cannot run; nobody else uses it."""
+async def test_a_claim_that_prevents_scheduling_is_deallocated() -> None:
+    """It has a device on a node where the pod cannot run; no other pod uses it."""
     selector = NodeSelector()
     allocated = make_resource_claim(
         "c", REQUEST, allocated=[make_allocated_device("gpu-0", "a")], node_selector=selector
@@ -366,13 +366,13 @@ CONDITIONS = (("Ready",), ("Broken",))
 
 
 def set_condition(world: World, name: str, condition: str) -> None:
-    """What a driver says about the device of a claim."""
+    """The condition that a driver sets for the device of a claim."""
     stored = claim(world, name)
     device = AllocatedDeviceStatus(
         driver="gpu.example.com",
         pool="n",
         device="gpu-0",
-        conditions=(Condition(type=condition, status="True", reason="Why", message='it "broke"'),),
+        conditions=(Condition(type=condition, status="True", reason="Fault", message='it "broke"'),),
     )
     world.store.update_claim_status(replace(stored, status=replace(stored.status, devices=(device,))))
 
@@ -419,7 +419,7 @@ async def test_the_pod_is_bound_when_its_device_is_ready() -> None:
     ("condition", "seconds", "message"),
     [
         pytest.param(
-            "Broken", 6, 'device binding failed: claim=c, reason=Why, message="it \\"broke\\""', id="failed"
+            "Broken", 6, 'device binding failed: claim=c, reason=Fault, message="it \\"broke\\""', id="failed"
         ),
         pytest.param("", 601, "device binding timeout: ", id="too late"),
     ],
@@ -533,8 +533,8 @@ async def test_a_node_whose_device_plugin_serves_the_resource_needs_no_claim() -
 
 
 @virtual
-async def test_a_cancelled_write_is_settled_before_its_devices_are_given_away() -> None:
-    """The scheduler is told to stop waiting in the middle of a write that takes effect."""
+async def test_a_cancelled_write_is_resolved_before_its_devices_are_released() -> None:
+    """The binding is cancelled in the middle of a write that takes effect."""
 
     class Slow(Devices):
         async def update_status(self, item: Object) -> Any:

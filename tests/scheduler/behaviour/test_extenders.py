@@ -1,4 +1,4 @@
-"""A cycle that waits for an extender: time passes, but nothing changes under its feet."""
+"""A cycle that waits for an extender: time passes, but the cluster does not change meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .running import Answer, running, virtual
 
 
 class SlowExtenders:
-    """In place of webhooks: they agree to everything after a while, and look at the scheduler meanwhile."""
+    """In place of webhooks: they accept everything after a while, and check the scheduler meanwhile."""
 
     filters_or_prioritizes = True
 
@@ -32,7 +32,7 @@ class SlowExtenders:
         monkeypatch.setattr("bayplan.scheduler.loop.make_extenders", lambda *_: self)
         self.scheduler: Scheduler | None = None
         self.changes: list[tuple[Any, Any]] = []
-        """What the scheduler knew before and after each question, where it was not the same."""
+        """The state of the scheduler before and after each call, where it differs."""
         self._seconds = seconds
 
     async def answer(self, request: object) -> object:
@@ -122,16 +122,16 @@ async def test_a_filtering_extender_that_fails_is_reported(monkeypatch: pytest.M
 
 
 @virtual
-async def test_a_pod_that_extenders_turn_away_is_requeued_by_any_change(
+async def test_a_pod_that_extenders_reject_is_requeued_by_any_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     extenders = SlowExtenders(monkeypatch)
-    refuse = True
+    rejects = True
 
     async def answer(request: object) -> object:
         if not isinstance(request, FilterRequest):
             return PrioritizeResponse()
-        if refuse:
+        if rejects:
             return FilterResponse((), {"n": unschedulable("too loud")}, removed=True)
         return FilterResponse(tuple(request.node_names))
 
@@ -139,6 +139,6 @@ async def test_a_pod_that_extenders_turn_away_is_requeued_by_any_change(
     async with running(make_node("n"), make_pod("p")) as world:
         assert world.message("p").startswith("0/1 nodes are available: 1 too loud. ")
         assert world.sub_queue("p") == "unschedulable"
-        refuse = False
+        rejects = False
         await world.update_node(make_node("n", labels={"a": "b"}))
         assert world.node_of("p") == "n"

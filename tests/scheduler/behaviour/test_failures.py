@@ -1,4 +1,4 @@
-"""What becomes of a pod whose attempt failed: its nomination, its place in the queue, its status."""
+"""A pod whose attempt failed: its nomination, its queue and its status."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GOING = make_pod("other", cpu="4", node="n", priority=9)
 
 
 def answers(*, nominates: str | None = None, status: Any = None) -> type[Plugin]:
-    """A PostFilter that answers so."""
+    """A PostFilter that returns this."""
     nomination = None if nominates is None else Nomination(nominates)
     return plugin("X", post_filter=lambda *_: PostFilterResult(status, nomination))
 
@@ -72,7 +72,7 @@ def at(point: str, answer: Any) -> type[Plugin]:
             [answers(status=failure("no"))],
             ONLY_X,
             "before",
-            id="PostFilter breaks: kept",
+            id="PostFilter raises: kept",
         ),
         pytest.param(
             [make_node("n"), GOING],
@@ -80,7 +80,7 @@ def at(point: str, answer: Any) -> type[Plugin]:
             [answers(status=unresolvable("no"))],
             ONLY_X,
             "before",
-            id="PostFilter has nothing to say about it: kept",
+            id="PostFilter does not set it: kept",
         ),
         pytest.param(
             [make_node("n"), GOING],
@@ -88,7 +88,7 @@ def at(point: str, answer: Any) -> type[Plugin]:
             [answers(status=unschedulable("no"), nominates="n")],
             ONLY_X,
             "n",
-            id="PostFilter says where: set",
+            id="PostFilter sets a node: set",
         ),
         pytest.param(
             [make_node("n"), GOING],
@@ -96,7 +96,7 @@ def at(point: str, answer: Any) -> type[Plugin]:
             [answers(status=unschedulable("no"), nominates="")],
             ONLY_X,
             "",
-            id="PostFilter says nowhere: cleared",
+            id="PostFilter clears it: cleared",
         ),
     ],
 )
@@ -126,7 +126,7 @@ async def test_a_nominated_pod_takes_its_node_although_others_are_better() -> No
 
 
 @virtual
-async def test_a_nominated_pod_whose_node_does_not_fit_goes_elsewhere() -> None:
+async def test_a_nominated_pod_whose_node_does_not_fit_is_scheduled_elsewhere() -> None:
     nodes = [make_node("small", cpu="1"), make_node("large", cpu="64")]
     async with running(*nodes, make_pod("p", cpu="2", nominated_node="small")) as world:
         assert world.node_of("p") == "large"
@@ -163,7 +163,7 @@ async def test_a_pod_that_another_client_bound_meanwhile_does_not_come_back() ->
 
 
 @virtual
-async def test_a_pod_that_was_replaced_by_a_namesake_is_not_heard_of_again() -> None:
+async def test_no_status_is_written_for_a_pod_that_was_replaced_by_a_namesake() -> None:
     """The namesake is a pod of its own."""
     async with running(make_node("n")) as world:
         world.cluster.will_answer("bind", Answer(seconds=5))
@@ -252,7 +252,7 @@ async def test_a_slow_status_does_not_delay_others() -> None:
 
 
 @virtual
-async def test_of_two_statuses_the_later_one_stands() -> None:
+async def test_of_two_statuses_the_later_one_stays() -> None:
     async with running(make_node("n", cpu="1")) as world:
         world.cluster.will_answer("patch", Answer(seconds=30))
         await world.create(make_pod("p", cpu="2"))
@@ -265,8 +265,8 @@ async def test_of_two_statuses_the_later_one_stands() -> None:
 
 
 @virtual
-async def test_a_node_that_a_watch_takes_away_again_is_no_longer_nominated() -> None:
-    """Somebody else cleared the nomination; the scheduler follows."""
+async def test_a_nomination_that_a_watch_changes_is_updated() -> None:
+    """Another client changed the nomination; the scheduler uses the new one."""
     async with running(make_node("n", cpu="1"), make_pod("p", cpu="2", nominated_node="n")) as world:
         pod = world.pod("p")
         changed = replace(

@@ -1,4 +1,4 @@
-"""What the scheduler makes of changes in the cluster: whom they wake, and what is counted where."""
+"""What the scheduler makes of changes in the cluster: which pods are requeued, and what is counted where."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from .running import Answer, World, plugin, running, virtual
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Heard(NamedTuple):
-    """An event that the queue was told, and what the scheduler knew of the cluster at that moment."""
+class QueueEvent(NamedTuple):
+    """An event of the queue, and the state of the cache at that moment."""
 
     label: str
     old: Object | None
@@ -45,20 +45,20 @@ class Heard(NamedTuple):
     pods: int
 
 
-def listen(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Heard]:
-    """What the queue hears from now on."""
-    heard: list[Heard] = []
-    tell = world.context.queue.move_to_active_or_backoff
+def record_events(world: World, monkeypatch: pytest.MonkeyPatch) -> list[QueueEvent]:
+    """The events of the queue from now on."""
+    events: list[QueueEvent] = []
+    deliver = world.context.queue.move_to_active_or_backoff
 
     def move_to_active_or_backoff(
         event: ClusterEvent, old: Any = None, new: Any = None, precheck: Any = None
     ) -> None:
         cache = world.context.cache
-        heard.append(Heard(event.label, old, new, cache.cluster.node_count, cache.pod_count))
-        tell(event, old, new, precheck)
+        events.append(QueueEvent(event.label, old, new, cache.cluster.node_count, cache.pod_count))
+        deliver(event, old, new, precheck)
 
     monkeypatch.setattr(world.context.queue, "move_to_active_or_backoff", move_to_active_or_backoff)
-    return heard
+    return events
 
 
 Act = Callable[[World], Awaitable[object]]
@@ -97,17 +97,21 @@ NODE = make_node("n", labels={"zone": "a"})
 @pytest.mark.parametrize(
     ("act", "labels"),
     [
-        pytest.param(created(make_pod("q", node="n")), ["AssignedPodAdd"], id="a pod comes with a node"),
+        pytest.param(created(make_pod("q", node="n")), ["AssignedPodAdd"], id="a pod is added with a node"),
         pytest.param(
             created(make_pod("q", node="n", scheduler_name="other")),
             ["AssignedPodAdd"],
-            id="a pod of another scheduler comes with a node",
+            id="a pod of another scheduler is added with a node",
         ),
         pytest.param(
-            created(make_pod("q", scheduler_name="other")), [], id="a waiting pod of another scheduler comes"
+            created(make_pod("q", scheduler_name="other")),
+            [],
+            id="a waiting pod of another scheduler is added",
         ),
         pytest.param(
-            created(make_pod("q")), ["AssignedPodAdd"], id="a pod of ours comes: nothing until it is bound"
+            created(make_pod("q")),
+            ["AssignedPodAdd"],
+            id="a pod of this scheduler is added: nothing until it is bound",
         ),
         pytest.param(bound_elsewhere, ["AssignedPodAdd"], id="another scheduler binds a pod"),
         pytest.param(
@@ -123,7 +127,7 @@ NODE = make_node("n", labels={"zone": "a"})
         pytest.param(
             lambda world: world.update("runs", lambda pod: tolerant(labelled(pod))),
             ["AssignedPodUpdatePodLabel", "AssignedPodUpdatePodToleration"],
-            id="several changes are told one by one",
+            id="several changes are separate events",
         ),
         pytest.param(
             lambda world: world.update(
@@ -132,17 +136,23 @@ NODE = make_node("n", labels={"zone": "a"})
             ["AssignedPodUpdate"],
             id="anything else of a running pod changes",
         ),
-        pytest.param(lambda world: world.delete("runs"), ["AssignedPodDelete"], id="a running pod goes"),
+        pytest.param(
+            lambda world: world.delete("runs"), ["AssignedPodDelete"], id="a running pod is deleted"
+        ),
         pytest.param(finished, ["AssignedPodDelete"], id="a running pod ends"),
-        pytest.param(lambda world: world.delete("other"), [], id="a waiting pod of another scheduler goes"),
+        pytest.param(
+            lambda world: world.delete("other"), [], id="a waiting pod of another scheduler is deleted"
+        ),
         pytest.param(
             lambda world: world.update("gated", labelled),
             [],
             id="a waiting pod changes: only it is evaluated",
         ),
-        pytest.param(lambda world: world.delete("gated"), [], id="a waiting pod without a nomination goes"),
-        pytest.param(created(make_node("m")), ["NodeAdd"], id="a node comes"),
-        pytest.param(lambda world: world.delete_node("n"), ["NodeDelete"], id="a node goes"),
+        pytest.param(
+            lambda world: world.delete("gated"), [], id="a waiting pod without a nomination is deleted"
+        ),
+        pytest.param(created(make_node("m")), ["NodeAdd"], id="a node is added"),
+        pytest.param(lambda world: world.delete_node("n"), ["NodeDelete"], id="a node is deleted"),
         pytest.param(
             lambda world: world.update_node(make_node("n", cpu="64", labels={"zone": "a"})),
             ["NodeUpdateNodeAllocatable"],
@@ -166,70 +176,74 @@ NODE = make_node("n", labels={"zone": "a"})
         pytest.param(
             lambda world: world.update_node(make_node("n", cpu="64", taints=["a:NoSchedule"])),
             ["NodeUpdateNodeAllocatable", "NodeUpdateNodeLabel", "NodeUpdateNodeTaint"],
-            id="several changes of a node are told one by one",
+            id="several changes of a node are separate events",
         ),
-        pytest.param(created(make_pvc("c")), ["PersistentVolumeClaimAdd"], id="a claim comes"),
-        pytest.param(created(make_pv("v")), ["PersistentVolumeAdd"], id="a volume comes"),
+        pytest.param(created(make_pvc("c")), ["PersistentVolumeClaimAdd"], id="a claim is added"),
+        pytest.param(created(make_pv("v")), ["PersistentVolumeAdd"], id="a volume is added"),
         pytest.param(
-            created(make_storage_class("s")), ["storage.k8s.io/StorageClassAdd"], id="a storage class comes"
+            created(make_storage_class("s")),
+            ["storage.k8s.io/StorageClassAdd"],
+            id="a storage class is added",
         ),
-        pytest.param(created(make_csi_node("n")), ["storage.k8s.io/CSINodeAdd"], id="a CSINode comes"),
-        pytest.param(created(make_csi_driver("d")), ["storage.k8s.io/CSIDriverAdd"], id="a CSIDriver comes"),
+        pytest.param(created(make_csi_node("n")), ["storage.k8s.io/CSINodeAdd"], id="a CSINode is added"),
+        pytest.param(
+            created(make_csi_driver("d")), ["storage.k8s.io/CSIDriverAdd"], id="a CSIDriver is added"
+        ),
         pytest.param(
             created(make_volume_attachment("a", node="n", driver="d", volume="v")),
             ["storage.k8s.io/VolumeAttachmentAdd"],
             id="a volume is attached",
         ),
-        pytest.param(created(make_pdb("b")), [], id="a disruption budget comes: looked up, but no event"),
-        pytest.param(created(make_namespace("b")), [], id="a namespace comes: looked up, but no event"),
+        pytest.param(created(make_pdb("b")), [], id="a disruption budget is added: read, but no event"),
+        pytest.param(created(make_namespace("b")), [], id="a namespace is added: read, but no event"),
     ],
 )
 @virtual
-async def test_what_the_queue_hears_of_a_change(
+async def test_the_events_of_the_queue_for_a_change(
     act: Act, labels: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objects = [NODE, RUNS, make_pod("other", scheduler_name="other"), make_pod("gated", gates=["g"])]
     async with running(*objects) as world:
-        heard = listen(world, monkeypatch)
+        events = record_events(world, monkeypatch)
         await act(world)
-        assert [event.label for event in heard] == labels
+        assert [event.label for event in events] == labels
 
 
 @virtual
-async def test_the_queue_hears_of_pods_after_they_count_and_after_they_no_longer_do(
+async def test_the_queue_gets_events_of_pods_after_the_cache_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running(NODE, make_pod("gated", gates=["g"])) as world:
-        heard = listen(world, monkeypatch)
+        events = record_events(world, monkeypatch)
         await world.create(make_pod("q", node="n"))
         await world.delete("q")
-        assert [(event.label, event.pods) for event in heard] == [
+        assert [(event.label, event.pods) for event in events] == [
             ("AssignedPodAdd", 1),
             ("AssignedPodDelete", 0),
         ]
 
 
 @virtual
-async def test_the_queue_hears_of_a_node_after_it_has_come_and_before_it_goes(
+async def test_the_queue_gets_events_of_a_node_after_it_is_added_and_before_it_is_removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running() as world:
-        heard = listen(world, monkeypatch)
+        events = record_events(world, monkeypatch)
         await world.create(make_node("m"))
         await world.delete_node("m")
-        assert [(event.label, event.nodes) for event in heard] == [("NodeAdd", 1), ("NodeDelete", 1)]
+        assert [(event.label, event.nodes) for event in events] == [("NodeAdd", 1), ("NodeDelete", 1)]
 
 
 @virtual
 async def test_updates_and_deletes_are_reported_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(make_pvc("c")) as world:
-        heard = listen(world, monkeypatch)
+        events = record_events(world, monkeypatch)
         claim = world.store.get(PersistentVolumeClaim, "c", "default")
         world.store.update(replace(claim, metadata=replace(claim.metadata, labels={"a": "b"})))
         world.store.delete(PersistentVolumeClaim, "c", "default")
         await world.after(0)
         assert [
-            (event.label, event.old and event.old.labels, event.new and event.new.labels) for event in heard
+            (event.label, event.old and event.old.labels, event.new and event.new.labels) for event in events
         ] == [
             ("PersistentVolumeClaimUpdate", {}, {"a": "b"}),
             ("PersistentVolumeClaimDelete", {"a": "b"}, None),
@@ -249,7 +263,7 @@ async def test_a_pod_whose_gates_are_gone_is_scheduled() -> None:
 
 
 @virtual
-async def test_a_waiting_pod_that_is_deleted_is_forgotten() -> None:
+async def test_a_waiting_pod_that_is_deleted_leaves_the_queue() -> None:
     async with running(NODE, make_pod("p", cpu="64")) as world:
         await world.delete("p")
         await world.create(make_node("m", cpu="64"))
@@ -269,7 +283,7 @@ async def test_a_waiting_pod_that_another_client_binds_leaves_the_queue_and_coun
 
 
 @pytest.mark.parametrize(
-    ("change", "woken"),
+    ("change", "requeued"),
     [
         pytest.param(lambda pod: replace(pod.status, nominated_node_name=""), True, id="is cleared"),
         pytest.param(lambda pod: replace(pod.status, nominated_node_name="m"), True, id="is changed"),
@@ -277,10 +291,10 @@ async def test_a_waiting_pod_that_another_client_binds_leaves_the_queue_and_coun
     ],
 )
 @virtual
-async def test_whose_nomination_goes_frees_the_place_for_its_equals(
-    change: Callable[[Pod], Any], woken: bool
+async def test_a_cleared_nomination_frees_the_room_for_pods_of_equal_priority(
+    change: Callable[[Pod], Any], requeued: bool
 ) -> None:
-    """Only those of at most its priority could have been kept out by it."""
+    """Only pods of at most its priority could have been rejected because of it."""
     never = plugin("Never", pre_filter=_turns_away("p"), events_to_register=list)
     async with running(make_node("n", cpu="4"), plugins=[never]) as world:
         await world.create(make_pod("p", cpu="4", priority=5, nominated_node="n"))
@@ -288,7 +302,7 @@ async def test_whose_nomination_goes_frees_the_place_for_its_equals(
         await world.create(make_pod("equal", cpu="3", priority=5))
         assert "Insufficient cpu" in world.message("equal")
         await world.update("p", lambda pod: replace(pod, status=change(pod)))
-        assert (world.node_of("equal") == "n") == woken
+        assert (world.node_of("equal") == "n") == requeued
 
 
 def _turns_away(name: str) -> Callable[..., Any]:
@@ -296,7 +310,7 @@ def _turns_away(name: str) -> Callable[..., Any]:
 
 
 @virtual
-async def test_a_nominated_pod_that_is_deleted_frees_the_place() -> None:
+async def test_a_nominated_pod_that_is_deleted_frees_the_room() -> None:
     never = plugin("Never", pre_filter=_turns_away("p"), events_to_register=list)
     async with running(make_node("n", cpu="4"), plugins=[never]) as world:
         await world.create(make_pod("p", cpu="4", priority=5))
@@ -323,7 +337,7 @@ async def test_changes_of_a_pod_that_is_being_bound_are_ignored() -> None:
 
 
 @virtual
-async def test_a_pod_that_starts_to_go_while_it_waits_for_a_permit_is_turned_away() -> None:
+async def test_a_pod_that_is_deleted_while_it_waits_for_a_permit_is_rejected() -> None:
     x = plugin("X", permit=lambda *_: Wait(60), events_to_register=list)
     async with running(NODE, make_pod("p"), plugins=[x]) as world:
         pod = world.pod("p")
@@ -335,7 +349,7 @@ async def test_a_pod_that_starts_to_go_while_it_waits_for_a_permit_is_turned_awa
 
 
 @virtual
-async def test_a_pod_that_starts_to_go_while_it_is_being_bound_makes_room() -> None:
+async def test_a_pod_that_is_deleted_while_it_is_being_bound_makes_room() -> None:
     async with running(make_node("n", cpu="4")) as world:
         world.cluster.will_answer("bind", Answer(seconds=60))
         await world.create(make_pod("p", cpu="3"))
@@ -351,7 +365,7 @@ async def test_a_pod_that_starts_to_go_while_it_is_being_bound_makes_room() -> N
 
 @virtual
 async def test_pods_may_come_before_their_node() -> None:
-    """They count there as soon as it is known, and nothing is tried on a node that is only heard of."""
+    """They count there as soon as it is added, and nothing is tried on a node that is not added yet."""
     early = make_pod("early", cpu="3", node="late")
     async with running(early, make_pod("p", cpu="2")) as world:
         assert world.message("p") == "no nodes available to schedule pods"
@@ -361,7 +375,7 @@ async def test_pods_may_come_before_their_node() -> None:
 
 
 @virtual
-async def test_a_node_that_goes_is_no_longer_used_and_its_pods_are_still_known() -> None:
+async def test_a_deleted_node_is_no_longer_used_and_its_pods_stay_in_the_cache() -> None:
     async with running(make_node("n", cpu="4"), make_node("m", cpu="4")) as world:
         await world.create(make_pod("p", cpu="3", node="n"))
         await world.delete_node("n")

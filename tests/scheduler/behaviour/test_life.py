@@ -26,7 +26,7 @@ class SlowNodes(Cluster):
 
 
 @virtual
-async def test_nothing_is_tried_before_everything_is_known() -> None:
+async def test_nothing_is_tried_before_informers_have_synced() -> None:
     async with running(make_node("n"), make_pod("p"), kind_of_cluster=SlowNodes) as world:
         await world.after(9)
         assert world.decisions == []
@@ -51,7 +51,7 @@ async def test_an_api_server_that_is_not_up_yet_is_waited_for() -> None:
 
 
 @virtual
-async def test_it_ends_when_it_is_asked_to() -> None:
+async def test_it_ends_when_it_is_stopped() -> None:
     async with running(make_node("n")) as world:
         world.scheduler.stop()
         await asyncio.wait_for(world.run, 1)
@@ -76,7 +76,7 @@ async def test_bindings_under_way_are_left_where_they_are_when_it_ends() -> None
 async def test_it_ends_with_an_error_where_it_cannot_take_in_a_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Better than to go on and never hear of a pod again."""
+    """Better than to continue without any more events."""
 
     def unsortable(*_: Any) -> None:
         raise ArithmeticError("pods cannot be compared")

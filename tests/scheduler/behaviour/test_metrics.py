@@ -1,4 +1,4 @@
-"""A life in which everything happens once, and what a scrape says of it afterwards."""
+"""A life in which everything happens once, and a scrape afterwards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NoCycle(random.Random):
 
 
 def hold(state: Any, pod: Any, node_name: str) -> Any:
-    """Permit: some pods wait, some are turned away."""
+    """Permit: some pods wait, some are rejected."""
     match pod.labels.get("permit"):
         case "wait":
             return Wait(10.0)
@@ -46,7 +46,7 @@ def hold(state: Any, pod: Any, node_name: str) -> Any:
 
 
 def trip(state: Any, pod: Any, nodes: Any) -> Any:
-    """Filter: breaks on some pods."""
+    """Filter: raises for some pods."""
     if "break" in pod.labels:
         raise ArithmeticError("tripped")
     return ()
@@ -59,8 +59,8 @@ TRIP = plugin("Trip", filter=trip, events_to_register=lambda: ())
 Story = Callable[[World], Awaitable[None]]
 
 
-def told(story: Story, sampler: random.Random | None = None) -> dict[str, dict[tuple[str, ...], float]]:
-    """What a scrape says after a story: by family, its series that are not 0 by their label values.
+def scraped(story: Story, sampler: random.Random | None = None) -> dict[str, dict[tuple[str, ...], float]]:
+    """A scrape after a story: by family, its series that are not 0 by their label values.
 
     Durations are left out: they are this machine's. The profile is left out, too: it is the same everywhere.
     """
@@ -111,7 +111,7 @@ async def still_waiting(world: World) -> None:
     await world.create(make_pod("p", cpu="3", labels={"permit": "wait"}))
 
 
-async def turned_away(world: World) -> None:
+async def rejected_by_permit(world: World) -> None:
     await world.create(make_pod("p", cpu="3", labels={"permit": "reject"}))
 
 
@@ -121,7 +121,7 @@ async def broken(world: World) -> None:
 
 
 async def not_bound(world: World) -> None:
-    world.cluster.will_answer("bind", ConflictError("somebody was faster"))
+    world.cluster.will_answer("bind", ConflictError("another was faster"))
     await world.create(make_pod("p", cpu="3"))
 
 
@@ -181,10 +181,12 @@ points_by_story = pytest.mark.parametrize(
         pytest.param(still_waiting, HELD, id="while it waits, the points before are observed already"),
         pytest.param(kept_waiting, {**HELD, ("Unreserve", S): 1}, id="its wait ends with a rejection"),
         pytest.param(
-            turned_away, {**RESERVED, ("Permit", NO): 1, ("Unreserve", S): 1}, id="Permit turns it away"
+            rejected_by_permit,
+            {**RESERVED, ("Permit", NO): 1, ("Unreserve", S): 1},
+            id="Permit rejects it",
         ),
         pytest.param(
-            broken, {("PreEnqueue", S): 2, ("PreFilter", S): 1, ("Filter", ERROR): 1}, id="a Filter breaks"
+            broken, {("PreEnqueue", S): 2, ("PreFilter", S): 1, ("Filter", ERROR): 1}, id="a Filter raises"
         ),
         pytest.param(
             not_bound,
@@ -213,7 +215,7 @@ points_by_story = pytest.mark.parametrize(
 
 @points_by_story
 def test_a_sampled_attempt_observes_every_point(story: Story, expected: dict[tuple[str, str], float]) -> None:
-    assert told(story, EveryCycle())[POINTS] == expected
+    assert scraped(story, EveryCycle())[POINTS] == expected
 
 
 @points_by_story
@@ -222,7 +224,7 @@ def test_other_attempts_observe_only_what_is_always_measured(
 ) -> None:
     """No observation is made up. (PreBind is always measured where it has work to do: it has none here.)"""
     always = {key: count for key, count in expected.items() if key[0] in ALWAYS_MEASURED}
-    assert told(story, NoCycle())[POINTS] == always
+    assert scraped(story, NoCycle())[POINTS] == always
 
 
 FIRST = ("NodeName", "NodeUnschedulable", "TaintToleration", "NodeResourcesFit")
@@ -239,8 +241,8 @@ SCORED = {
 @pytest.mark.parametrize(
     ("story", "expected"),
     [
-        pytest.param(bound, {**FILTERED, **SCORED}, id="those that skip a pod have no say"),
-        pytest.param(bound_to_the_only_node, FILTERED, id="nobody scores a single node"),
+        pytest.param(bound, {**FILTERED, **SCORED}, id="those that skip a pod are not counted"),
+        pytest.param(bound_to_the_only_node, FILTERED, id="a single node is not scored"),
         pytest.param(too_large, FILTERED, id="all filters, whichever of them rejects"),
         pytest.param(
             unknown_claim,
@@ -249,8 +251,8 @@ SCORED = {
         ),
     ],
 )
-def test_plugins_that_have_a_say(story: Story, expected: dict[tuple[str, str], float]) -> None:
-    assert told(story)["plugin_evaluation_total"] == expected
+def test_evaluated_plugins(story: Story, expected: dict[tuple[str, str], float]) -> None:
+    assert scraped(story)["plugin_evaluation_total"] == expected
 
 
 @pytest.mark.parametrize(
@@ -259,9 +261,9 @@ def test_plugins_that_have_a_say(story: Story, expected: dict[tuple[str, str], f
         pytest.param(bound, "schedule_attempts_total", {("scheduled",): 1}, id="scheduled"),
         pytest.param(too_large, "schedule_attempts_total", {("unschedulable",): 1}, id="no node fits"),
         pytest.param(
-            turned_away, "schedule_attempts_total", {("unschedulable",): 1}, id="turned away by Permit"
+            rejected_by_permit, "schedule_attempts_total", {("unschedulable",): 1}, id="rejected by Permit"
         ),
-        pytest.param(broken, "schedule_attempts_total", {("error",): 1}, id="a plugin broke"),
+        pytest.param(broken, "schedule_attempts_total", {("error",): 1}, id="a plugin raised"),
         pytest.param(not_bound, "schedule_attempts_total", {("error",): 1}, id="the binding failed"),
         pytest.param(
             not_bound, "scheduling_attempt_duration_seconds", {("error",): 1}, id="and how long that took"
@@ -289,7 +291,7 @@ def test_plugins_that_have_a_say(story: Story, expected: dict[tuple[str, str], f
                 ("AssignedPodDelete", "backoff"): 1,
                 ("PopFromBackoffQ", "active"): 1,
             },
-            id="how the preemptor came back",
+            id="the preemptor is requeued",
         ),
         pytest.param(
             gated,
@@ -339,7 +341,7 @@ def test_plugins_that_have_a_say(story: Story, expected: dict[tuple[str, str], f
     ],
 )
 def test_what_else_is_reported(story: Story, family: str, expected: dict[tuple[str, ...], float]) -> None:
-    assert told(story)[family] == expected
+    assert scraped(story)[family] == expected
 
 
 @pytest.mark.parametrize(
@@ -351,17 +353,17 @@ def test_what_else_is_reported(story: Story, family: str, expected: dict[tuple[s
         pytest.param(bound, ("Bind", "DefaultBinder", S), id="the binder"),
         pytest.param(bound, ("PreBindPreFlight", "VolumeBinding", "Skip"), id="no volumes to bind"),
         pytest.param(gated, ("PreEnqueue", "SchedulingGates", NEVER), id="a closed gate"),
-        pytest.param(broken, ("Filter", "Trip", ERROR), id="a plugin that broke"),
+        pytest.param(broken, ("Filter", "Trip", ERROR), id="a plugin that raised"),
         pytest.param(not_bound, ("Bind", "DefaultBinder", ERROR), id="a binding that failed"),
         pytest.param(not_bound, ("Unreserve", "VolumeBinding", S), id="what is taken back"),
         pytest.param(still_waiting, ("Permit", "Hold", "Wait"), id="a permit to be waited for"),
         pytest.param(room_made, ("PostFilter", "DefaultPreemption", S), id="preemption"),
-        pytest.param(room_made, ("PostFilter", "DynamicResources", NO), id="what was asked before it"),
+        pytest.param(room_made, ("PostFilter", "DynamicResources", NO), id="what was run before it"),
     ],
 )
 def test_single_plugins_are_timed_in_a_sampled_cycle(story: Story, expected: tuple[str, str, str]) -> None:
-    assert told(story)["plugin_execution_duration_seconds"][expected] >= 1
+    assert scraped(story)["plugin_execution_duration_seconds"][expected] >= 1
 
 
 def test_single_plugins_are_not_timed_in_the_others() -> None:
-    assert "plugin_execution_duration_seconds" not in told(bound, NoCycle())
+    assert "plugin_execution_duration_seconds" not in scraped(bound, NoCycle())

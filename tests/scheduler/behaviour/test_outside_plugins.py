@@ -63,7 +63,7 @@ async def test_a_pod_that_names_no_zone_does_not_prefer_nodes_without_one(name: 
 
 @BOTH
 @virtual
-async def test_gpu_pods_go_only_where_gpus_are(name: str) -> None:
+async def test_gpu_pods_are_scheduled_only_on_gpu_nodes(name: str) -> None:
     gpu_node = make_node("gpu", labels={"hardware": "gpu", ZONE: "z"})
     pod = wanting("a", labels={"workload": "gpu"})
     async with running(*zones(), gpu_node, pod, plugins=[example(name)]) as world:
@@ -92,7 +92,7 @@ async def test_a_gpu_pod_is_scheduled_when_a_gpu_comes(name: str) -> None:
         assert world.node_of("p") == "gpu"
 
 
-# What a configuration may say about it
+# Its configuration
 
 
 @BOTH
@@ -137,7 +137,7 @@ async def test_its_weight_decides_against_other_scores(name: str, weight: int, n
 
 @virtual
 async def test_the_configuration_orders_it_among_filters() -> None:
-    """The first that turns a node away is the one that is named."""
+    """The first plugin that rejects a node is named."""
     no = plugin("Never", NodePlugin, filter_node=lambda pod, node: None if pod.name == "q" else 1 / 0)
     pod = make_pod("p", cpu="64")
     async with running(make_node("n"), pod, plugins=[no]) as world:
@@ -168,19 +168,19 @@ class Crowd(Plugin):
 
 
 @pytest.mark.parametrize(
-    ("config", "placed"),
+    ("config", "scheduled"),
     [
         pytest.param("", 3, id="its own defaults"),
         pytest.param(
-            "profiles: [{pluginConfig: [{name: Crowd, args: {mostPods: 2}}]}]", 2, id="what the file says"
+            "profiles: [{pluginConfig: [{name: Crowd, args: {mostPods: 2}}]}]", 2, id="that of the file"
         ),
     ],
 )
 @virtual
-async def test_the_configuration_gives_it_arguments(config: str, placed: int) -> None:
+async def test_the_configuration_gives_it_arguments(config: str, scheduled: int) -> None:
     pods = [make_pod(f"p{i}") for i in range(5)]
     async with running(make_node("n"), *pods, plugins=[Crowd], config=config) as world:
-        assert sum(1 for name in world.names() if world.node_of(name)) == placed
+        assert sum(1 for name in world.names() if world.node_of(name)) == scheduled
 
 
 # Plugins that break the rules
@@ -202,7 +202,7 @@ NONSENSE = [
         {"filter": lambda *_: [True]},
         "X",
         "filter returned True; yield Reject(",
-        id="Filter answers with masks",
+        id="Filter returns masks",
     ),
     pytest.param(
         {"filter": lambda *_: [Reject(np.zeros(7, dtype=np.bool_), "no")]},
@@ -296,7 +296,7 @@ NONSENSE = [
 async def test_a_plugin_that_answers_nonsense_is_reported(
     methods: dict[str, Any], name: str, text: str
 ) -> None:
-    """The attempt fails and names it; the scheduler goes on, and pods of other profiles notice nothing."""
+    """The attempt fails and names it; the scheduler continues, pods of other profiles are not affected."""
     base = NodePlugin if {"filter_node", "score_node"} & methods.keys() else Plugin
     profile = "plugins: {multiPoint: {disabled: [{name: X}]}}"
     bind = "plugins: {bind: {enabled: [{name: X}], disabled: [{name: '*'}]}}" if "bind" in methods else ""
@@ -325,7 +325,7 @@ async def test_a_postfilter_that_answers_nonsense_is_reported() -> None:
 
 
 @virtual
-async def test_a_preenqueue_that_breaks_keeps_only_that_pod_out(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_preenqueue_that_raises_gates_only_that_pod(caplog: pytest.LogCaptureFixture) -> None:
     def gate(pod: Pod) -> None:
         if pod.name == "p":
             raise RuntimeError("jammed")

@@ -1,4 +1,4 @@
-"""Reserve and Permit: a place is kept, held back, given or taken away again."""
+"""Reserve and Permit: a pod is reserved, waits, is allowed or rejected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NODE_ADDED = [event_with_hint(Resource.NODE, Action.ADD)]
 
 
 def waits(name: str, seconds: float = 60.0) -> type[Plugin]:
-    """A plugin that has every pod wait, and lets none go by itself."""
+    """A plugin that lets every pod wait, and allows none by itself."""
     return plugin(name, permit=lambda *_: Wait(seconds), events_to_register=lambda: NODE_ADDED)
 
 
@@ -40,7 +40,7 @@ def reject(world: World, name: str, by: str, message: str) -> bool:
 
 
 class Log:
-    """Three Reserve plugins that write down what they are asked."""
+    """Three Reserve plugins that record their calls."""
 
     def __init__(self, **answers: Any) -> None:
         self.lines: list[str] = []
@@ -61,7 +61,7 @@ UNDONE = ["-C", "-B", "-A"]
 
 
 @virtual
-async def test_reserve_is_asked_in_order_and_never_undone_for_a_pod_that_is_bound() -> None:
+async def test_reserve_is_run_in_order_and_never_undone_for_a_pod_that_is_bound() -> None:
     log = Log()
     async with running(make_node("n"), make_pod("p"), plugins=log.plugins) as world:
         assert world.node_of("p") == "n"
@@ -90,7 +90,7 @@ async def test_reserve_is_asked_in_order_and_never_undone_for_a_pod_that_is_boun
             "SchedulerError",
             'running Reserve plugin "B": no desk',
             "backoff",
-            id="broken",
+            id="an error",
         ),
     ],
 )
@@ -98,7 +98,7 @@ async def test_reserve_is_asked_in_order_and_never_undone_for_a_pod_that_is_boun
 async def test_where_reserve_fails_all_plugins_undo_it_in_reverse(
     answer: Status, reason: str, message: str, part: str
 ) -> None:
-    """Those too that were not asked, and the one that failed."""
+    """Those too that were not run, and the one that failed."""
     log = Log(B=answer)
     async with running(make_node("n"), make_pod("p"), plugins=log.plugins) as world:
         assert log.lines == ["+A", "+B", *UNDONE]
@@ -111,7 +111,7 @@ def failing(point: str) -> tuple[list[type[Plugin]], str]:
     """Plugins and configuration of an attempt that fails at a point."""
     no = failure("no")
 
-    async def refuse(*_: Any) -> Status:
+    async def rejects(*_: Any) -> Status:
         return no
 
     match point:
@@ -120,11 +120,11 @@ def failing(point: str) -> tuple[list[type[Plugin]], str]:
         case "waiting":
             return [waits("X", 1)], ""
         case "PreBindPreFlight":
-            return [plugin("X", pre_bind_pre_flight=lambda *_: no, pre_bind=refuse)], ""
+            return [plugin("X", pre_bind_pre_flight=lambda *_: no, pre_bind=rejects)], ""
         case "PreBind":
-            return [plugin("X", pre_bind_pre_flight=lambda *_: None, pre_bind=refuse)], ""
+            return [plugin("X", pre_bind_pre_flight=lambda *_: None, pre_bind=rejects)], ""
     config = "profiles: [{plugins: {bind: {enabled: [{name: X}], disabled: [{name: '*'}]}}}]"
-    return [plugin("X", bind=refuse)], config
+    return [plugin("X", bind=rejects)], config
 
 
 @pytest.mark.parametrize("point", ["Permit", "waiting", "PreBindPreFlight", "PreBind", "Bind"])
@@ -141,7 +141,7 @@ async def test_wherever_an_attempt_fails_reserve_is_undone_in_reverse(point: str
 
 
 @virtual
-async def test_an_unreserve_that_breaks_does_not_keep_the_others_from_theirs(
+async def test_an_unreserve_that_raises_does_not_stop_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(*_: Any) -> None:
@@ -159,7 +159,7 @@ async def test_an_unreserve_that_breaks_does_not_keep_the_others_from_theirs(
 
 
 @virtual
-async def test_a_waiting_pod_holds_its_place_and_is_bound_once_it_is_allowed() -> None:
+async def test_a_waiting_pod_stays_assumed_and_is_bound_once_it_is_allowed() -> None:
     async with running(make_node("n", cpu="4"), make_pod("p", cpu="3"), plugins=[waits("X")]) as world:
         assert world.counted("p") == "n"
         await world.create(make_pod("q", cpu="2"))
@@ -178,7 +178,7 @@ async def test_a_waiting_pod_does_not_delay_others() -> None:
 
 
 @virtual
-async def test_others_can_see_where_a_waiting_pod_is_going() -> None:
+async def test_the_status_of_a_waiting_pod_has_its_expected_node() -> None:
     async with running(make_node("n"), make_pod("p"), plugins=[waits("X")]) as world:
         assert world.nominated("p") == "n"
         allow(world, "p", "X")
@@ -187,7 +187,7 @@ async def test_others_can_see_where_a_waiting_pod_is_going() -> None:
 
 
 @virtual
-async def test_all_plugins_that_asked_to_wait_must_allow_the_pod() -> None:
+async def test_all_plugins_that_returned_wait_must_allow_the_pod() -> None:
     async with running(make_node("n"), make_pod("p"), plugins=[waits("X"), waits("Y")]) as world:
         waiting = world.context.waiting.get(world.pod("p").uid)
         assert waiting is not None
@@ -201,7 +201,7 @@ async def test_all_plugins_that_asked_to_wait_must_allow_the_pod() -> None:
 
 
 @virtual
-async def test_a_plugin_that_did_not_ask_to_wait_cannot_let_the_pod_go() -> None:
+async def test_a_plugin_that_did_not_return_wait_cannot_allow_the_pod() -> None:
     async with running(make_node("n"), make_pod("p"), plugins=[waits("X")]) as world:
         allow(world, "p", "Y")
         await world.after(0)
@@ -209,7 +209,7 @@ async def test_a_plugin_that_did_not_ask_to_wait_cannot_let_the_pod_go() -> None
 
 
 @virtual
-async def test_a_rejection_at_permit_is_final_although_others_asked_to_wait() -> None:
+async def test_a_rejection_at_permit_is_final_although_others_returned_wait() -> None:
     x = plugin("X", permit=lambda *_: unschedulable("not you"), events_to_register=lambda: NODE_ADDED)
     async with running(make_node("n"), make_pod("p"), plugins=[waits("W"), x, waits("Y")]) as world:
         text = "0/1 nodes are available: 1 not you."
@@ -245,7 +245,7 @@ async def test_a_waiting_pod_that_is_rejected_waits_for_events_of_the_plugin_tha
 
 
 @pytest.mark.parametrize(
-    ("asked", "seconds", "text"),
+    ("timeout", "seconds", "text"),
     [
         (0.25, 0.25, "250ms"),
         (7.0, 7.0, "7s"),
@@ -254,8 +254,8 @@ async def test_a_waiting_pod_that_is_rejected_waits_for_events_of_the_plugin_tha
     ],
 )
 @virtual
-async def test_a_pod_that_waited_too_long_is_rejected(asked: float, seconds: float, text: str) -> None:
-    async with running(make_node("n"), make_pod("p"), plugins=[waits("X", asked)]) as world:
+async def test_a_pod_that_waited_too_long_is_rejected(timeout: float, seconds: float, text: str) -> None:
+    async with running(make_node("n"), make_pod("p"), plugins=[waits("X", timeout)]) as world:
         await world.after(seconds - 0.001)
         assert world.condition("p") is None
         await world.after(0.001)
@@ -272,7 +272,7 @@ async def test_the_shortest_wait_of_several_ends_it() -> None:
 
 
 @virtual
-async def test_a_plugin_that_has_allowed_the_pod_lets_no_time_run_out() -> None:
+async def test_after_a_plugin_has_allowed_the_pod_its_timeout_does_not_count() -> None:
     async with running(make_node("n"), make_pod("p"), plugins=[waits("X", 60), waits("Y", 20)]) as world:
         allow(world, "p", "Y")
         await world.after(40)
@@ -296,7 +296,7 @@ async def test_the_room_of_a_pod_that_waited_too_long_is_given_to_others() -> No
 
 
 @virtual
-async def test_a_waiting_pod_that_is_deleted_makes_room_and_is_heard_of_no_more() -> None:
+async def test_a_waiting_pod_that_is_deleted_makes_room_and_has_no_more_events() -> None:
     x = plugin(
         "X", permit=lambda state, pod, node: Wait(60) if pod.name == "p" else None, events_to_register=list
     )
@@ -313,7 +313,7 @@ async def test_a_waiting_pod_that_is_deleted_makes_room_and_is_heard_of_no_more(
 
 @virtual
 async def test_waiting_pods_can_be_found_through_the_handle() -> None:
-    """By plugins that let all go once enough are there."""
+    """By plugins that allow all once enough are there."""
 
     class Three(Plugin):
         def permit(self, state: Any, pod: Pod, node_name: str) -> Wait | None:
@@ -348,7 +348,9 @@ async def test_a_waiting_pod_that_another_client_binds_counts_where_it_is() -> N
 
 
 @virtual
-async def test_a_rejected_announcement_does_not_stop_a_binding(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rejected_write_of_the_expected_node_does_not_stop_a_binding(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with running(make_node("n"), plugins=[waits("X")]) as world:
         world.cluster.will_answer("patch", ConflictError("not now"), times=4)
         await world.create(make_pod("p"))
@@ -361,8 +363,8 @@ async def test_a_rejected_announcement_does_not_stop_a_binding(caplog: pytest.Lo
 
 
 @virtual
-async def test_an_announcement_that_is_still_on_its_way_is_taken_back() -> None:
-    """The pod is turned away before its watch shows where it was to go. Nobody keeps the place for it."""
+async def test_an_expected_node_that_is_still_being_written_is_cleared() -> None:
+    """The pod is rejected before its watch shows the expected node. No room is kept for it."""
     async with running(make_node("n", cpu=2), plugins=[waits("X")]) as world:
         world.cluster.will_answer("patch", Answer(seconds=5))
         await world.create(make_pod("p", cpu="2"))
@@ -374,8 +376,8 @@ async def test_an_announcement_that_is_still_on_its_way_is_taken_back() -> None:
 
 
 @virtual
-async def test_an_announcement_is_for_no_other_pod_of_the_same_name() -> None:
-    """The pod is created again, and is not to be tried yet, while its former node is being announced."""
+async def test_an_expected_node_is_not_written_for_another_pod_of_the_same_name() -> None:
+    """The pod is created again, and is not to be tried yet, while its former node is being written."""
     async with running(make_node("n", cpu=2), plugins=[waits("X")]) as world:
         world.cluster.will_answer("patch", Answer(seconds=5))
         await world.create(make_pod("p", cpu="2"))

@@ -1,4 +1,4 @@
-"""Preemption carried out: victims go, the place is kept, and whoever preempts gets it or tries again."""
+"""Preemption carried out: victims are deleted, and the preemptor is scheduled there or tries again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NODE = make_node("n", cpu="4")
 MARK = ("True", "PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod")
 NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
 FOUND = "preemption: found a potential placement for pod on node n, preempting 1 victims"
-TOLD = "Preempted by pod {} on node n"
+MESSAGE = "Preempted by pod {} on node n"
 
 
 def victim(name: str = "victim", cpu: str = "3", priority: int = 0, **fields: Any) -> Pod:
@@ -49,13 +49,13 @@ async def test_a_victim_is_marked_then_deleted_then_reported_and_the_room_is_tak
             ("patch", "p"),
             ("bind", "p"),
         ]
-        assert world.events("victim") == [("Preempted", TOLD.format(world.pod("p").uid))]
+        assert world.events("victim") == [("Preempted", MESSAGE.format(world.pod("p").uid))]
         assert world.names() == ["p"]
         assert world.node_of("p") == "n"
 
 
 @virtual
-async def test_while_the_victim_ends_the_place_is_nominated() -> None:
+async def test_while_the_victim_terminates_the_pod_is_nominated() -> None:
     async with running(NODE, victim(), kubelet=end_after_grace_period) as world:
         await world.create(preemptor())
         assert world.condition("victim", "DisruptionTarget") == MARK
@@ -69,7 +69,7 @@ async def test_while_the_victim_ends_the_place_is_nominated() -> None:
 
 
 @virtual
-async def test_a_nominated_place_is_not_given_to_pods_of_lower_priority() -> None:
+async def test_nominated_room_is_not_given_to_pods_of_lower_priority() -> None:
     async with running(NODE, victim(), kubelet=end_after_grace_period) as world:
         await world.create(preemptor(), make_pod("later", cpu="2", priority=8))
         await world.after(60)
@@ -78,7 +78,7 @@ async def test_a_nominated_place_is_not_given_to_pods_of_lower_priority() -> Non
 
 
 @virtual
-async def test_a_nominated_place_may_be_taken_by_a_pod_of_higher_priority() -> None:
+async def test_nominated_room_may_be_taken_by_a_pod_of_higher_priority() -> None:
     async with running(NODE, victim(), kubelet=end_after_grace_period) as world:
         await world.create(preemptor())
         await world.create(preemptor("boss", priority=99))
@@ -108,7 +108,7 @@ async def test_room_that_is_being_made_is_not_made_twice() -> None:
 
 
 @virtual
-async def test_all_victims_but_the_last_go_at_once_and_the_last_at_the_end() -> None:
+async def test_all_victims_but_the_last_are_deleted_at_once_and_the_last_at_the_end() -> None:
     victims = [
         victim(name, cpu="1", priority=priority) for name, priority in zip("abc", (3, 2, 1), strict=True)
     ]
@@ -154,7 +154,7 @@ async def test_where_the_victim_cannot_be_deleted_the_pod_is_tried_again(error: 
         await world.after(1)
         assert world.names() == ["p"]
         assert world.node_of("p") == "n"
-        assert [note for _, note in world.events("victim")] == [TOLD.format(world.pod("p").uid)]
+        assert [note for _, note in world.events("victim")] == [MESSAGE.format(world.pod("p").uid)]
 
 
 @virtual
@@ -179,7 +179,7 @@ async def test_a_victim_that_cannot_be_marked_is_not_deleted() -> None:
 
 @pytest.mark.parametrize("verb", ["patch", "delete"], ids=["when marked", "when deleted"])
 @virtual
-async def test_a_victim_that_is_gone_already_is_not_spoken_of(verb: str) -> None:
+async def test_a_victim_that_is_deleted_already_has_no_event(verb: str) -> None:
     async with running(NODE, victim()) as world:
         world.cluster.will_answer(verb, NotFoundError("no such pod"))
         await world.create(preemptor())
@@ -222,11 +222,11 @@ async def test_of_several_victims_those_that_are_ending_anyway_are_left_alone() 
         assert world.cluster.written("delete") == ["b"]
 
 
-# The one who preempts
+# The preemptor
 
 
 @virtual
-async def test_it_is_kept_out_of_the_queue_while_its_victims_are_being_evicted() -> None:
+async def test_it_is_gated_while_its_victims_are_being_evicted() -> None:
     async with running(NODE, victim()) as world:
         world.cluster.will_answer("delete", Answer(seconds=10))
         await world.create(preemptor())
@@ -240,7 +240,7 @@ async def test_it_is_kept_out_of_the_queue_while_its_victims_are_being_evicted()
 
 
 @virtual
-async def test_it_is_let_in_as_soon_as_the_last_victim_is_seen_to_be_going() -> None:
+async def test_it_enters_the_queue_as_soon_as_the_last_victim_is_terminating() -> None:
     """Although the answer to the eviction is still on its way."""
     async with running(NODE, victim()) as world:
         world.cluster.will_answer("delete", Answer(seconds=10, done=True))
@@ -249,8 +249,8 @@ async def test_it_is_let_in_as_soon_as_the_last_victim_is_seen_to_be_going() -> 
 
 
 @virtual
-async def test_it_is_let_in_at_the_end_if_the_last_victim_had_gone_before() -> None:
-    """Whose going would have requeued it had it not still been kept out."""
+async def test_it_enters_the_queue_at_the_end_if_the_last_victim_was_deleted_before() -> None:
+    """Its deletion would have requeued the preemptor, had it not still been gated."""
     victims = [victim("first", cpu="2", priority=2), victim("last", cpu="2", priority=1)]
     async with running(NODE, *victims) as world:
         world.cluster.will_answer("delete", Answer(seconds=5, done=True))
@@ -263,15 +263,15 @@ async def test_it_is_let_in_at_the_end_if_the_last_victim_had_gone_before() -> N
 
 @pytest.mark.parametrize("victims", [1, 3])
 @virtual
-async def test_while_many_wait_for_their_victims_nobody_is_asked_about_those_of_others(
+async def test_pre_enqueue_is_not_run_for_the_victims_of_other_preemptors(
     victims: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a victim's going costs does not grow with the number of pods that wait for other victims."""
-    many, asked = 12, Counter[str]()
+    """The cost of a deleted victim does not grow with the number of pods that wait for other victims."""
+    many, calls = 12, Counter[str]()
     pre_enqueue = DefaultPreemption.pre_enqueue
 
     def counting(self: DefaultPreemption, pod: Pod) -> Any:
-        asked[pod.name] += 1
+        calls[pod.name] += 1
         return pre_enqueue(self, pod)
 
     monkeypatch.setattr(DefaultPreemption, "pre_enqueue", counting)
@@ -288,7 +288,7 @@ async def test_while_many_wait_for_their_victims_nobody_is_asked_about_those_of_
         await world.after(200)
         assert {world.node_of(f"p{number}") for number in range(many)} == {node.name for node in nodes}
         assert world.context.queue.nominations.last_victims == {}
-    assert max(asked.values()) <= 7
+    assert max(calls.values()) <= 7
 
 
 @virtual
@@ -316,7 +316,7 @@ async def test_nominations_that_cannot_be_cleared_have_it_tried_again() -> None:
 
 
 @virtual
-async def test_one_that_is_deleted_meanwhile_leaves_the_room_to_others() -> None:
+async def test_a_preemptor_that_is_deleted_meanwhile_leaves_the_room_to_others() -> None:
     async with running(NODE, victim(), kubelet=end_after_grace_period) as world:
         await world.create(preemptor())
         await world.create(make_pod("q", cpu="3", priority=-1))
@@ -327,7 +327,7 @@ async def test_one_that_is_deleted_meanwhile_leaves_the_room_to_others() -> None
 
 
 @virtual
-async def test_one_that_is_deleted_while_its_victim_is_being_evicted_leaves_nothing_behind() -> None:
+async def test_a_preemptor_that_is_deleted_while_its_victim_is_being_evicted_leaves_nothing_behind() -> None:
     async with running(NODE, victim()) as world:
         world.cluster.will_answer("delete", Answer(ConflictError("no"), seconds=5))
         await world.create(preemptor())
@@ -354,16 +354,16 @@ def waits_for(name: str) -> type[Plugin]:
 
 
 @virtual
-async def test_a_victim_that_waits_for_a_permit_is_turned_away_in_memory() -> None:
+async def test_a_victim_that_waits_for_a_permit_is_rejected_in_memory() -> None:
     async with running(NODE, plugins=[waits_for("victim")]) as world:
         await world.create(make_pod("victim", cpu="3", priority=0))
         await world.create(preemptor())
         await world.after(0)
         assert world.cluster.written("delete") == []
         assert world.node_of("p") == "n"
-        told = TOLD.format(world.pod("p").uid) + " (in kube-scheduler memory)."
+        message = MESSAGE.format(world.pod("p").uid) + " (in kube-scheduler memory)."
         assert world.events("victim") == [
-            ("Preempted", told),
+            ("Preempted", message),
             ("FailedScheduling", "waiting on permit for pod: preempted"),
         ]
         assert world.condition("victim") == (
@@ -376,7 +376,7 @@ async def test_a_victim_that_waits_for_a_permit_is_turned_away_in_memory() -> No
 
 
 def works_for(name: str, *, stubborn: bool = False) -> type[Plugin]:
-    """A PreBind that takes a minute; a stubborn one does not let itself be interrupted."""
+    """A PreBind that takes a minute; a stubborn one ignores cancellation."""
 
     async def pre_bind(state: Any, pod: Pod, node_name: str) -> None:
         if pod.name == name:
@@ -407,8 +407,8 @@ async def test_a_victim_in_prebind_is_cancelled_in_memory(stubborn: bool, second
         assert world.cluster.written("delete") == []
         assert world.node_of("p") == "n"
         assert world.condition("victim") == ("False", "SchedulerError", text)
-        told = TOLD.format(world.pod("p").uid) + " (in kube-scheduler memory)."
-        assert world.events("victim")[0] == ("Preempted", told)
+        message = MESSAGE.format(world.pod("p").uid) + " (in kube-scheduler memory)."
+        assert world.events("victim")[0] == ("Preempted", message)
 
 
 @pytest.mark.parametrize(("release", "activated"), [(V1_36, 0), (V1_37, 1)], ids=str)
@@ -480,7 +480,7 @@ async def test_a_victim_that_is_just_being_bound_is_deleted() -> None:
 
 @virtual
 async def test_a_victim_whose_fate_is_decided_already_is_deleted() -> None:
-    """It was allowed a moment ago, and its binding goes on."""
+    """It was allowed a moment ago, and its binding continues."""
     async with running(NODE, plugins=[waits_for("victim")]) as world:
         await world.create(make_pod("victim", cpu="3", priority=0))
         waiting = world.context.waiting.get(world.pod("victim").uid)
@@ -502,7 +502,7 @@ async def test_a_victim_that_was_marked_by_another_client_is_marked_again() -> N
 
 
 @virtual
-async def test_the_preemptor_speaks_with_the_voice_of_its_profile() -> None:
+async def test_events_of_victims_name_the_profile_of_the_preemptor() -> None:
     config = "profiles: [{schedulerName: default-scheduler}, {schedulerName: mine}]"
     async with running(NODE, victim(), config=config, kubelet=end_after_grace_period) as world:
         await world.create(preemptor(scheduler_name="mine"))

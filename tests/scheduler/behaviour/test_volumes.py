@@ -1,4 +1,4 @@
-"""Binding a pod's volumes: written at PreBind, waited for, and given up where it will not happen."""
+"""Binding a pod's volumes: written at PreBind, waited for, and given up where it cannot succeed."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ FAILED = 'running PreBind plugin "VolumeBinding": '
 
 
 class Volumes(Cluster):
-    """A cluster that remembers writes of volumes and claims, and can refuse them."""
+    """A cluster that records writes of volumes and claims, and can reject them."""
 
     def __init__(self, store: Any) -> None:
         super().__init__(store)
-        self.refuse: Exception | None = None
+        self.write_error: Exception | None = None
 
     async def update(self, item: Any) -> Any:
         if isinstance(item, PersistentVolume | PersistentVolumeClaim):
             self.writes.append((type(item).__name__, item.name))
-            if self.refuse is not None:
-                error, self.refuse = self.refuse, None
+            if self.write_error is not None:
+                error, self.write_error = self.write_error, None
                 raise error
         return await super().update(item)
 
@@ -65,7 +65,7 @@ def annotate(item: Any, **changes: str | None) -> Any:
 
 
 def complete(world: World, claim_name: str, volume_name: str) -> None:
-    """What the PV controller does in the end: the claim says which volume it has."""
+    """What the PV controller does in the end: the claim names its volume."""
     bound = annotate(claim(world, claim_name), **{BIND_COMPLETED_ANNOTATION: "yes"})
     world.store.update(replace(bound, spec=replace(bound.spec, volume_name=volume_name)))
 
@@ -86,7 +86,7 @@ def waiting(world: World) -> bool:
 
 @virtual
 async def test_a_free_volume_is_given_to_the_claim_and_the_pod_waits_for_it() -> None:
-    """The volume names the claim and says who did that; the PV controller does the rest."""
+    """The volume names the claim and its binder; the PV controller does the rest."""
     async with running(
         make_node("n"),
         STATIC,
@@ -117,7 +117,7 @@ async def test_a_free_volume_is_given_to_the_claim_and_the_pod_waits_for_it() ->
 
 
 @virtual
-async def test_a_claim_without_a_free_volume_gets_the_place_where_one_is_to_be_made() -> None:
+async def test_a_claim_without_a_free_volume_gets_the_selected_node() -> None:
     async with running(
         make_node("n"), MADE, make_pvc("c", storage_class="made"), kind_of_cluster=Volumes
     ) as world:
@@ -155,7 +155,7 @@ async def test_volumes_are_written_before_claims_and_nothing_is_written_for_boun
 
 
 @virtual
-async def test_nobody_else_waits_for_a_pod_whose_volumes_are_being_bound() -> None:
+async def test_no_other_pod_waits_for_a_pod_whose_volumes_are_being_bound() -> None:
     async with running(make_node("n"), MADE, make_pvc("c", storage_class="made")) as world:
         await world.create(make_pod("p", claims=["c"]), make_pod("other"))
         assert waiting(world)
@@ -193,7 +193,9 @@ async def _nothing(world: World) -> None:
 
 
 async def _unselect(world: World) -> None:
-    world.store.update(annotate(claim(world, "made"), **{SELECTED_NODE_ANNOTATION: None, "why": "no room"}))
+    world.store.update(
+        annotate(claim(world, "made"), **{SELECTED_NODE_ANNOTATION: None, "reason": "no room"})
+    )
 
 
 async def _unselect_all(world: World) -> None:
@@ -336,7 +338,7 @@ async def test_a_write_that_fails_is_reported_as_it_is_and_tried_again(error: Ex
         kind_of_cluster=Volumes,
     ) as world:
         assert isinstance(world.cluster, Volumes)
-        world.cluster.refuse = error
+        world.cluster.write_error = error
         await world.create(make_pod("p", claims=["c"]))
         assert world.message("p") == f"{FAILED}{error}"
         assert volume(world, "v").spec.claim_ref is None
@@ -348,8 +350,8 @@ async def test_a_write_that_fails_is_reported_as_it_is_and_tried_again(error: Ex
 
 
 @virtual
-async def test_after_the_provisioner_gave_up_the_pod_goes_elsewhere() -> None:
-    """It takes the node's name off the claim, and the scheduler is free to choose again."""
+async def test_after_the_provisioner_gave_up_the_pod_is_scheduled_elsewhere() -> None:
+    """It removes the node's name from the claim, and the scheduler can choose again."""
     async with running(make_node("n"), MADE, make_pvc("c", storage_class="made")) as world:
         await world.create(make_pod("p", claims=["c"]))
         await world.create(make_node("m", cpu="100"))
@@ -364,7 +366,7 @@ async def test_after_the_provisioner_gave_up_the_pod_goes_elsewhere() -> None:
 
 
 @virtual
-async def test_what_was_written_stays_and_what_was_assumed_is_taken_back() -> None:
+async def test_what_was_written_stays_and_what_was_assumed_is_reverted() -> None:
     """The volume stays with its claim, and the next attempt takes it up; the other volume is free again."""
     async with running(
         make_node("n"),
@@ -387,7 +389,7 @@ async def test_what_was_written_stays_and_what_was_assumed_is_taken_back() -> No
 
 @virtual
 async def test_a_watch_that_is_behind_is_waited_for() -> None:
-    """What it shows is from before our own write: that the claim names no node does not count yet."""
+    """What it shows is from before the own write: that the claim names no node does not count yet."""
     async with running(make_node("n"), MADE, make_pvc("c", storage_class="made")) as world:
         (informer,) = (each for each in world.scheduler.informers if each.kind is PersistentVolumeClaim)
         held: list[Any] = []
@@ -405,7 +407,7 @@ async def test_a_watch_that_is_behind_is_waited_for() -> None:
 
 @virtual
 async def test_versions_that_are_no_numbers_are_not_compared() -> None:
-    """The response to our write has one: what the watch delivers is taken as it is."""
+    """The response to the write has one: what the watch delivers is taken as it is."""
 
     class Odd(Volumes):
         async def update(self, item: Any) -> Any:
@@ -423,7 +425,7 @@ async def test_versions_that_are_no_numbers_are_not_compared() -> None:
 
 @virtual
 async def test_many_pods_wait_side_by_side() -> None:
-    """Binding volumes takes each its time, not the time of all others."""
+    """Each binding of volumes takes its own time, not that of all others."""
     names = [f"c{number}" for number in range(50)]
     async with running(
         make_node("n", cpu="100", pods=100), MADE, *(make_pvc(name, storage_class="made") for name in names)

@@ -1,7 +1,7 @@
 """Volumes and everything that can happen to them: in the end each pod runs, with its own volumes in reach.
 
 The PV controller and the provisioner are small ones of the test, and unreliable for the first minute: they
-take volumes away again, give up, and are slow. So is the API server: writes are refused, or carried out and
+take volumes away again, give up, and are slow. So is the API server: writes are rejected, or carried out and
 their answers lost.
 """
 
@@ -78,9 +78,9 @@ class Controllers:
             await asyncio.sleep(0.7)
             for claim in self.world.store.list(PersistentVolumeClaim):
                 if not claim.is_fully_bound and not self.happens(0.5):
-                    self.look_at(claim)
+                    self.reconcile(claim)
 
-    def look_at(self, claim: PersistentVolumeClaim) -> None:
+    def reconcile(self, claim: PersistentVolumeClaim) -> None:
         store = self.world.store
         given = next((volume for volume in store.list(PersistentVolume) if volume.is_for(claim)), None)
         node_name = claim.annotations.get(SELECTED_NODE_ANNOTATION)

@@ -31,7 +31,7 @@ Write = tuple[float, str, int]
 
 
 class Sink:
-    """Remembers what was written and answers with what it was told to."""
+    """Records what was written and gives the configured responses."""
 
     def __init__(self, *answers: Exception | None) -> None:
         self.writes: list[Write] = []

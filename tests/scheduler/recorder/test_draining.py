@@ -34,7 +34,7 @@ def test_draining_waits_for_what_is_queued_and_not_for_further_tries() -> None:
 
 
 def test_nothing_is_left_to_do_for_a_recorder_that_was_closed() -> None:
-    """A virtual loop that has nothing to do says so; a timer or a task would keep it going."""
+    """A virtual loop that has nothing to do raises; a timer or a task would keep it going."""
 
     async def run() -> int:
         loop = current_loop()
@@ -76,7 +76,7 @@ def test_events_that_were_collected_have_their_own_times_and_order() -> None:
     ]
 
 
-def test_a_burst_is_not_held_back() -> None:
+def test_a_burst_is_not_delayed() -> None:
     sink = Sink()
     play(sink, bound_at(*[1.0] * (MAX_COLLECTED + 2)), collect_seconds=0.5)
     # The first at once, then as many as are written together, and the last when its time has come.

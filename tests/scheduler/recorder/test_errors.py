@@ -69,10 +69,10 @@ def test_a_new_event_that_cannot_be_written(
         pytest.param(
             [None, SERVER],
             [(1, "patch", 2), (720, "patch", 2), (1080, "patch", 2)],
-            id="a last count that cannot be written is written at the next look",
+            id="a last count that cannot be written is written at the next flush",
         ),
         pytest.param(
-            [None, FORBIDDEN], [(1, "patch", 2), (720, "patch", 2)], id="unless it is rejected: forgotten"
+            [None, FORBIDDEN], [(1, "patch", 2), (720, "patch", 2)], id="unless it is rejected: dropped"
         ),
     ],
 )
@@ -120,7 +120,7 @@ def test_more_than_a_thousand_waiting_events_are_dropped_and_counted() -> None:
     assert (len(sink.writes), recorder.dropped) == (MAX_WAITING, 7)
 
 
-def test_how_many_were_dropped_stands_in_the_log_once_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_dropped_events_is_logged_once_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
     async def story(recorder: EventRecorder) -> None:
         for more in (7, 3):
             record_pods(recorder, MAX_WAITING + more)
@@ -150,7 +150,7 @@ def test_events_that_wait_for_another_try_count_too() -> None:
     assert play(sink, story).dropped == 1
 
 
-def test_a_dropped_event_is_not_remembered() -> None:
+def test_a_dropped_event_is_not_kept_for_a_series() -> None:
     sink = Sink()
 
     async def story(recorder: EventRecorder) -> None:

@@ -15,11 +15,11 @@ from bayplan.testing.builders import make_pod
 from .recording import POD, PROFILE, START, NoJitter, Sink, play
 
 
-def said(tell: Callable[[EventRecorder], None]) -> Event:
+def recorded(record: Callable[[EventRecorder], None]) -> Event:
     sink = Sink()
 
     async def story(recorder: EventRecorder) -> None:
-        tell(recorder)
+        record(recorder)
 
     play(sink, story)
     (event,) = sink.events
@@ -27,7 +27,7 @@ def said(tell: Callable[[EventRecorder], None]) -> Event:
 
 
 @pytest.mark.parametrize(
-    ("tell", "expected"),
+    ("record", "expected"),
     [
         pytest.param(
             lambda r: r.scheduled(POD, "n1", PROFILE),
@@ -71,13 +71,13 @@ def said(tell: Callable[[EventRecorder], None]) -> Event:
         ),
     ],
 )
-def test_what_is_said(tell: Callable[[EventRecorder], None], expected: tuple[str, ...]) -> None:
-    event = said(tell)
+def test_reason_action_and_note(record: Callable[[EventRecorder], None], expected: tuple[str, ...]) -> None:
+    event = recorded(record)
     assert (event.type, event.reason, event.action, event.note) == expected
 
 
-def test_who_says_it_when_and_about_whom() -> None:
-    event = said(lambda r: r.scheduled(POD, "n1", "mine"))
+def test_reporter_time_and_object() -> None:
+    event = recorded(lambda r: r.scheduled(POD, "n1", "mine"))
     assert event == Event(
         metadata=event.metadata,
         event_time=datetime.fromtimestamp(START, UTC),
@@ -148,7 +148,7 @@ def test_two_events_of_one_moment_have_different_names() -> None:
         pytest.param("a" * 1024, "a" * 1024, id="1024 bytes are not too many"),
         pytest.param("a" * 1025, "a" * 1020 + " ...", id="1025 are: 1020 and the dots are left"),
         pytest.param("ä" * 512, "ä" * 512, id="bytes count, and these are 1024"),
-        pytest.param("a" + "ä" * 512, "a" + "ä" * 509 + " ...", id="half a character goes, too"),
+        pytest.param("a" + "ä" * 512, "a" + "ä" * 509 + " ...", id="half a character is cut, too"),
         pytest.param("a" + "😀" * 256, "a" + "😀" * 254 + " ...", id="and so do three quarters"),
     ],
 )
@@ -157,4 +157,4 @@ def test_long_notes_are_cut(note: str, expected: str) -> None:
 
 
 def test_notes_are_cut_when_they_are_recorded() -> None:
-    assert said(lambda r: r.failed_scheduling(POD, "x" * 2000, PROFILE)).note == "x" * 1020 + " ..."
+    assert recorded(lambda r: r.failed_scheduling(POD, "x" * 2000, PROFILE)).note == "x" * 1020 + " ..."

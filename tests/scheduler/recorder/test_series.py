@@ -40,7 +40,7 @@ from .recording import POD, PROFILE, START, Sink, Write, at, play
         pytest.param(
             [0, 719, 721],
             [(0, "create", 1), (719, "patch", 2), (1440, "patch", 3)],
-            id="forgetting waits for the next look, at twelve minutes",
+            id="dropping waits for the next scan, at twelve minutes",
         ),
         pytest.param(
             [0, 721],
@@ -58,7 +58,7 @@ from .recording import POD, PROFILE, START, Sink, Write, at, play
         pytest.param(
             [*range(0, 2400, 300)],
             [(0, "create", 1), (300, "patch", 2), (1800, "patch", 6), (2520, "patch", 8)],
-            id="a series that goes on is written back every thirty minutes",
+            id="a series that continues is written back every thirty minutes",
         ),
     ],
 )
@@ -68,7 +68,7 @@ def test_repeats_become_series(moments: Sequence[float], writes: list[Write]) ->
     assert sink.writes == writes
 
 
-def test_a_series_keeps_its_first_note_and_time_and_says_when_it_was_last_seen() -> None:
+def test_a_series_keeps_its_first_note_and_time_and_has_the_time_of_the_last() -> None:
     sink = Sink()
     play(sink, at(0, 1, 2.5))
     last = sink.events[-1]
@@ -145,7 +145,9 @@ def test_a_repeat_while_the_last_count_is_written_keeps_the_series() -> None:
     ]
 
 
-def test_too_many_to_remember_are_forgotten_early_but_series_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_maximum_events_are_dropped_early_but_series_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "MAX_REMEMBERED", 4)
     sink = Sink()
     pods = [make_pod(f"p{i}", uid=f"u{i}") for i in range(5)]
