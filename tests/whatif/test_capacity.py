@@ -75,14 +75,14 @@ def test_it_equals_scheduling_one_by_one(seed: int) -> None:
         while True:
             pod = order[number % len(order)]
             fresh = replace(pod, metadata=replace(pod.metadata, name=f"{pod.name}-{number}", uid=""))
-            placed = b.schedule([fresh])
-            if not placed.fits:
+            result = b.schedule([fresh])
+            if not result.fits:
                 break
-            by_node[placed.pods[0].node] = by_node.get(placed.pods[0].node, 0) + 1
+            by_node[result.pods[0].node] = by_node.get(result.pods[0].node, 0) + 1
             number += 1
     assert counted.is_limit
     assert (counted.count, counted.by_node) == (number, by_node)
-    assert placed.pods[0].reason.startswith(counted.reason)
+    assert result.pods[0].reason.startswith(counted.reason)
     assert sum(counted.by_node.values()) == counted.count
 
 

@@ -52,7 +52,7 @@ def test_a_stateful_set_loses_its_highest_ordinals() -> None:
 @pytest.mark.parametrize(
     ("left", "fields"),
     [
-        pytest.param("a", [{"node": "n0"}, {}], id="pods without a node go first"),
+        pytest.param("a", [{"node": "n0"}, {}], id="pods without a node are first"),
         pytest.param(
             "b",
             [

@@ -36,11 +36,11 @@ def small(count: int = 3) -> list[Node]:
 
 def test_pods_are_scheduled_one_after_the_other() -> None:
     cluster = cluster_of(*small(2), *(make_pod(f"p{i}", cpu="3") for i in range(3)))
-    placed = cluster.schedule()
-    assert [one.outcome for one in placed] == [Outcome.SCHEDULED, Outcome.SCHEDULED, Outcome.UNSCHEDULABLE]
-    assert sorted(placed.nodes.values()) == ["n0", "n1"]
-    assert placed["p2"].reason.startswith("0/2 nodes are available: 2 Insufficient cpu.")
-    assert not placed.fits
+    result = cluster.schedule()
+    assert [one.outcome for one in result] == [Outcome.SCHEDULED, Outcome.SCHEDULED, Outcome.UNSCHEDULABLE]
+    assert sorted(result.nodes.values()) == ["n0", "n1"]
+    assert result["p2"].reason.startswith("0/2 nodes are available: 2 Insufficient cpu.")
+    assert not result.fits
     assert [pod.name for pod in cluster.pending] == ["p2"]
 
 
@@ -69,14 +69,14 @@ def test_a_branch_leaves_no_trace() -> None:
 def test_the_same_branch_gives_the_same_result_again() -> None:
     cluster = cluster_of(*small(8), *(owned(make_pod(f"p{i}", cpu="1", node=f"n{i % 8}")) for i in range(12)))
 
-    def ask() -> Any:
+    def evaluate() -> Any:
         with cluster.branch() as b:
             b.drain("n3")
             b.remove_node("n5")
             b.add(make_pod("big", cpu="3"), replicas=6)
             return b.schedule()
 
-    assert ask() == ask() == ask()
+    assert evaluate() == evaluate() == evaluate()
 
 
 def test_drained_pods_move_and_bare_ones_are_lost() -> None:
@@ -88,10 +88,10 @@ def test_drained_pods_move_and_bare_ones_are_lost() -> None:
     )
     displaced = cluster.drain("n0")
     assert [pod.name for pod in displaced] == ["web-1"]
-    placed = cluster.schedule()
-    assert (placed["web-1"].was_on, placed["web-1"].node) == ("n0", "n1")
-    assert placed["bare"].outcome is Outcome.NOT_RECREATED
-    assert not placed.fits
+    result = cluster.schedule()
+    assert (result["web-1"].was_on, result["web-1"].node) == ("n0", "n1")
+    assert result["bare"].outcome is Outcome.NOT_RECREATED
+    assert not result.fits
     assert [pod.name for pod in cluster.pods_of("n0")] == ["agent"]
 
 
@@ -101,11 +101,11 @@ def test_a_pod_preempts_and_its_victim_is_created_again() -> None:
         owned(make_pod("low-1", cpu="3", node="n0", priority=1)),
         make_pod("high", cpu="2", priority=100),
     )
-    placed = cluster.schedule()
-    assert placed["high"].node == "n0"
-    assert placed["high"].evicted == ("default/low-1",)
-    assert placed.evicted == ("default/low-1",)
-    again = placed.pods[-1]
+    result = cluster.schedule()
+    assert result["high"].node == "n0"
+    assert result["high"].evicted == ("default/low-1",)
+    assert result.evicted == ("default/low-1",)
+    again = result.pods[-1]
     assert again.pod.startswith("default/web-")
     assert (again.outcome, again.was_on) == (Outcome.UNSCHEDULABLE, "n0")
     assert [pod.name for pod in cluster.pods_of("n0")] == ["high"]
@@ -119,9 +119,9 @@ def test_a_pod_that_another_one_makes_schedulable() -> None:
     cluster = cluster_of(
         *small(3), make_pod("a", affinity=near), make_pod("db", labels={"app": "db"}), make_pod("z")
     )
-    placed = cluster.schedule()
-    assert placed.fits
-    assert placed["a"].node == placed["db"].node
+    result = cluster.schedule()
+    assert result.fits
+    assert result["a"].node == result["db"].node
 
 
 def test_can_schedule_changes_nothing() -> None:
@@ -134,21 +134,21 @@ def test_can_schedule_changes_nothing() -> None:
     assert len(cluster.pods) == 1
 
 
-def test_a_gated_pod_and_one_of_another_scheduler_are_told_apart() -> None:
+def test_a_gated_pod_and_one_of_another_scheduler_have_their_own_outcomes() -> None:
     gated = make_pod("gated", gates=["wait"])
     other = make_pod("other", scheduler_name="mine")
-    placed = cluster_of(*small(1), gated, other).schedule()
-    assert placed["gated"].outcome is Outcome.GATED
-    assert placed["other"].outcome is Outcome.SKIPPED
-    assert "mine" in placed["other"].reason
+    result = cluster_of(*small(1), gated, other).schedule()
+    assert result["gated"].outcome is Outcome.GATED
+    assert result["other"].outcome is Outcome.SKIPPED
+    assert "mine" in result["other"].reason
 
 
 def test_explain_has_every_filter_and_score() -> None:
     cluster = cluster_of(*small(2), make_pod("there", cpu="3", node="n0"))
-    told = cluster.explain(make_pod("p", cpu="2"))
-    assert (told.feasible, told.chosen) == (("n1",), "n1")
-    assert told.node_status["n0"].reasons == ("Insufficient cpu",)
-    assert "NodeResourcesFit" in told.scores
+    explained = cluster.explain(make_pod("p", cpu="2"))
+    assert (explained.feasible, explained.chosen) == (("n1",), "n1")
+    assert explained.node_status["n0"].reasons == ("Insufficient cpu",)
+    assert "NodeResourcesFit" in explained.scores
     assert len(cluster.pods) == 1
     with pytest.raises(InputError, match="no profile is named 'mine'"):
         cluster.explain(make_pod("p", scheduler_name="mine"))
@@ -160,11 +160,11 @@ def test_extenders_and_pods_that_are_being_deleted_are_named() -> None:
         "extenders: [{urlPrefix: 'http://127.0.0.1:1/x', filterVerb: filter}]\n"
     )
     going = make_pod("going", cpu="3", node="n0", deleted=datetime(2026, 1, 1, tzinfo=UTC))
-    placed = cluster_of(*small(1), going, make_pod("p", cpu="2"), config=config).schedule()
-    texts = [warning.message for warning in placed.warnings]
+    result = cluster_of(*small(1), going, make_pod("p", cpu="2"), config=config).schedule()
+    texts = [warning.message for warning in result.warnings]
     assert any("extender http://127.0.0.1:1/x is not called" in text for text in texts)
     assert any("being deleted (1) still count" in text for text in texts)
-    assert not placed.fits
+    assert not result.fits
 
 
 def test_a_parent_is_not_used_while_a_branch_is_open() -> None:

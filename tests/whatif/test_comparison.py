@@ -115,17 +115,17 @@ def test_the_pods_of_a_workload_add_up() -> None:
 
 
 def test_trials_are_sent_to_dask(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     class Client:
         def __init__(self, address: str) -> None:
-            asked.append(address)
+            calls.append(address)
 
         def __enter__(self) -> Client:
             return self
 
         def __exit__(self, *error: object) -> None:
-            asked.append("closed")
+            calls.append("closed")
 
         def scatter(self, item: Any, broadcast: bool) -> Any:
             return item
@@ -141,7 +141,7 @@ def test_trials_are_sent_to_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     module.Client = Client  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "distributed", module)
     found = compare(Workload(objects()), variants(), dask="tcp://10.0.0.1:8786")
-    assert asked == ["tcp://10.0.0.1:8786", "closed"]
+    assert calls == ["tcp://10.0.0.1:8786", "closed"]
     assert found == compare(Workload(objects()), variants(), jobs=1)
 
 

@@ -140,28 +140,28 @@ async def predicted_and_actual(
     applied: list[Document], **settings: Any
 ) -> tuple[dict[str, Counter[str]], dict[str, Counter[str]], Placements]:
     """Where the pods are after what-if and after the scheduler; what-if does not see the scheduler's work."""
-    asked = LocalSettings(plugins=[Coscheduling], schedules=False, stop_seconds=2.0, **settings)
-    async with LocalCluster(asked, Outcomes(), [definition()]) as cluster, asyncio.timeout(60):
+    settings_used = LocalSettings(plugins=[Coscheduling], schedules=False, stop_seconds=2.0, **settings)
+    async with LocalCluster(settings_used, Outcomes(), [definition()]) as cluster, asyncio.timeout(60):
         await cluster.apply(applied)
         await cluster.idle()
         model = Cluster.from_objects(await listed(cluster), plugins=[Coscheduling])
-        placed = model.schedule([one for one in model.pods if not one.spec.node_name])
+        result = model.schedule([one for one in model.pods if not one.spec.node_name])
         predicted = by_owner([(one, one.spec.node_name) for one in model.pods])
         cluster._start_scheduler()
         await cluster._synced()
         await cluster.idle()
         actual = by_owner([(one, one.spec.node_name) for one in cluster.pods() if not one.is_terminating])
-        return predicted, actual, placed
+        return predicted, actual, result
 
 
 def test_the_scheduler_does_what_was_predicted() -> None:
     names = [node["metadata"]["name"] for node in make_nodes(6)]
     batch = [pod(f"batch-{name}", pod_spec("5", nodeName=name)) for name in names]
     applied = [Document(item, "test", None) for item in (*batch, *objects())]
-    predicted, actual, placed = asyncio.run(predicted_and_actual(applied, nodes=6))
+    predicted, actual, result = asyncio.run(predicted_and_actual(applied, nodes=6))
     assert predicted == actual
-    assert len(placed.evicted) == 1
-    assert placed.evicted[0].startswith("default/batch-")
+    assert len(result.evicted) == 1
+    assert result.evicted[0].startswith("default/batch-")
     assert sum(predicted["web"].values()) == 6
     assert all("" not in predicted[name] for name in ("web", "apart", "db", "g-0", "g-1", "g-2", "urgent"))
     assert all(set(predicted[name]) == {""} for name in ("huge", "never-0", "never-1", "never-2"))
@@ -172,8 +172,8 @@ def test_devices_are_allocated_where_it_was_predicted() -> None:
     examples = Path(__file__).parents[2] / "examples"
     applied = list(read_documents(examples / "gpu-pods.yaml"))
     devices = WatchedDevices(examples / "gpus.yaml")
-    predicted, actual, placed = asyncio.run(predicted_and_actual(applied, nodes=3, devices=devices))
+    predicted, actual, result = asyncio.run(predicted_and_actual(applied, nodes=3, devices=devices))
     assert predicted == actual
     assert sum("" not in nodes for nodes in predicted.values()) >= 5
-    assumed = [one.message for one in placed.warnings if one.pod == "gpus/loader"]
+    assumed = [one.message for one in result.warnings if one.pod == "gpus/loader"]
     assert "driver storage.example.com has to prepare device array-0 " in "".join(assumed)

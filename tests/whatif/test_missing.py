@@ -31,7 +31,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 def quiet() -> Pod:
-    """It keeps away from noisy pods of the namespaces of a team."""
+    """It has anti-affinity to noisy pods of the namespaces of a team."""
     term = replace(
         make_pod_term(HOSTNAME, {"app": "noisy"}),
         namespace_selector=LabelSelector(match_labels={"team": "a"}),
@@ -82,13 +82,13 @@ def test_whatif_and_capacity_name_what_is_missing(kind: type[Object], affected: 
 
 
 def test_terms_of_running_pods_need_namespaces_too() -> None:
-    """Without them, a pod could land beside one that keeps away from it."""
+    """Without them, a pod could be scheduled beside one with anti-affinity to it."""
     running = replace(quiet(), spec=replace(quiet().spec, node_name="n2"))
     nodes = [make_node(f"n{i}", labels={HOSTNAME: f"n{i}"}) for i in (2, 3)]
-    asked = make_pod("asked", namespace="other", labels={"app": "noisy"}, node_selector={HOSTNAME: "n2"})
+    pod = make_pod("new", namespace="other", labels={"app": "noisy"}, node_selector={HOSTNAME: "n2"})
     complete = Cluster.from_objects([*nodes, running, make_namespace("other", labels={"team": "a"})])
-    assert not complete.can_schedule(asked)
-    answer = Cluster.from_objects([*nodes, running]).can_schedule(asked)
+    assert not complete.can_schedule(pod)
+    answer = Cluster.from_objects([*nodes, running]).can_schedule(pod)
     assert answer
     assert "namespaces" in [one.object for one in answer.warnings]
 
@@ -115,7 +115,7 @@ def test_devices_need_claims_and_classes(kind: str) -> None:
         pod,
         make_pod("plain", cpu="1"),
     ]
-    placed = Cluster.from_objects(item for item in items if type(item).__name__ != kind).schedule()
+    result = Cluster.from_objects(item for item in items if type(item).__name__ != kind).schedule()
     named = {"ResourceClaim": "ResourceClaim default/gpu", "DeviceClass": "DeviceClass gpus"}[kind]
-    assert named in [one.object for one in placed.warnings if one.pod == "default/train"]
-    assert placed["plain"].node == "n0"
+    assert named in [one.object for one in result.warnings if one.pod == "default/train"]
+    assert result["plain"].node == "n0"

@@ -55,18 +55,18 @@ def members(name: str, count: int, cpu: str = "1") -> list[Pod]:
 
 def test_a_group_that_fits_is_scheduled_together() -> None:
     objects = [*nodes(1), group("g", 3), *members("g", 3)]
-    placed = Cluster.from_objects(objects, plugins=[Coscheduling]).schedule()
-    assert set(placed.nodes.values()) == {"n0"}
-    assert len(placed.nodes) == 3
+    result = Cluster.from_objects(objects, plugins=[Coscheduling]).schedule()
+    assert set(result.nodes.values()) == {"n0"}
+    assert len(result.nodes) == 3
 
 
 def test_a_group_that_does_not_fit_holds_no_room() -> None:
     """Three of four would fit; a single pod after them gets the room."""
     objects = [*nodes(1), group("g", 4), *members("g", 4, cpu="1200m"), make_pod("single", cpu="3")]
     cluster = Cluster.from_objects(objects, plugins=[Coscheduling])
-    placed = cluster.schedule()
-    assert placed.nodes == {"default/single": "n0"}
-    assert all(placed[f"g-{i}"].outcome is not Outcome.SCHEDULED for i in range(4))
+    result = cluster.schedule()
+    assert result.nodes == {"default/single": "n0"}
+    assert all(result[f"g-{i}"].outcome is not Outcome.SCHEDULED for i in range(4))
     assert [pod.name for pod in cluster.pods_of("n0")] == ["single"]
     again = cluster.schedule()
     assert not again.scheduled
@@ -74,12 +74,12 @@ def test_a_group_that_does_not_fit_holds_no_room() -> None:
 
 def test_an_incomplete_group_is_gated() -> None:
     objects = [*nodes(1), group("g", 3), *members("g", 2)]
-    placed = Cluster.from_objects(objects, plugins=[Coscheduling]).schedule()
-    assert {one.outcome for one in placed} == {Outcome.GATED}
-    assert 'pod group "g" has 2 of 3 pods that it needs' in placed["g-0"].reason
+    result = Cluster.from_objects(objects, plugins=[Coscheduling]).schedule()
+    assert {one.outcome for one in result} == {Outcome.GATED}
+    assert 'pod group "g" has 2 of 3 pods that it needs' in result["g-0"].reason
 
 
-def test_plugins_do_not_remember_other_branches() -> None:
+def test_state_of_plugins_does_not_pass_between_branches() -> None:
     """A group that was rejected backs off. In another branch it has not been tried."""
     cluster = Cluster.from_objects([*nodes(1), group("g", 3), *members("g", 3)], plugins=[Coscheduling])
     with cluster.branch() as b:
@@ -92,7 +92,7 @@ def test_plugins_do_not_remember_other_branches() -> None:
 # Volumes
 
 
-def test_a_volume_is_provisioned_where_its_pod_goes() -> None:
+def test_a_volume_is_provisioned_on_the_node_of_its_pod() -> None:
     objects = [*nodes(2), make_storage_class("fast"), make_pvc("data", storage_class="fast")]
     cluster = Cluster.from_objects([*objects, make_pod("db", claims=["data"])])
     with cluster.branch() as b:
@@ -122,16 +122,16 @@ def test_two_pods_do_not_get_the_same_volume() -> None:
         make_pod("one", claims=["a"]),
         make_pod("two", claims=["b"]),
     ]
-    placed = Cluster.from_objects(objects).schedule()
-    assert placed["one"].node == "n0"
-    assert placed["two"].outcome is Outcome.UNSCHEDULABLE
-    assert "didn't find available persistent volumes to bind" in placed["two"].reason
+    result = Cluster.from_objects(objects).schedule()
+    assert result["one"].node == "n0"
+    assert result["two"].outcome is Outcome.UNSCHEDULABLE
+    assert "didn't find available persistent volumes to bind" in result["two"].reason
 
 
 def test_a_claim_that_is_missing_is_named() -> None:
-    placed = Cluster.from_objects([*nodes(1), make_pod("db", claims=["data"])]).schedule()
-    assert not placed.fits
-    assert any("PersistentVolumeClaim default/data is not in the dump" in w.message for w in placed.warnings)
+    result = Cluster.from_objects([*nodes(1), make_pod("db", claims=["data"])]).schedule()
+    assert not result.fits
+    assert any("PersistentVolumeClaim default/data is not in the dump" in w.message for w in result.warnings)
 
 
 # Devices
@@ -144,7 +144,7 @@ def test_devices_are_given_once_and_come_back() -> None:
     )
     entry = PodResourceClaim(name="gpu", resource_claim_template_name="gpu")
 
-    def wants(name: str) -> Pod:
+    def with_claim(name: str) -> Pod:
         return make_pod(name, resource_claims=(entry,))
 
     objects = [
@@ -154,21 +154,21 @@ def test_devices_are_given_once_and_come_back() -> None:
         template,
     ]
     cluster = Cluster.from_objects(objects)
-    placed = cluster.schedule([wants("a"), wants("b"), wants("c")])
-    assert placed.nodes == {"default/a": "n1", "default/b": "n1"}
-    assert "cannot allocate all claims" in placed["c"].reason
+    result = cluster.schedule([with_claim("a"), with_claim("b"), with_claim("c")])
+    assert result.nodes == {"default/a": "n1", "default/b": "n1"}
+    assert "cannot allocate all claims" in result["c"].reason
     cluster.delete("a")
     assert cluster.schedule(["c"])["c"].node == "n1"
     allocated = [claim for claim in cluster._store.all(ResourceClaim) if claim.status.allocation is not None]
     assert len(allocated) == 2
-    assert int(cluster.capacity(wants("more"))) == 0
+    assert int(cluster.capacity(with_claim("more"))) == 0
 
 
 # Custom plugins
 
 
 class Writes(Plugin):
-    """Would write to the world, and rejects one node."""
+    """Would write to the outside, and rejects one node."""
 
     written: ClassVar[list[str]] = []
 
@@ -186,8 +186,8 @@ class Writes(Plugin):
 
 
 def test_points_that_write_are_not_run_and_named() -> None:
-    placed = Cluster.from_objects([*nodes(1), make_pod("p")], plugins=[Writes]).schedule()
-    assert placed.fits
+    result = Cluster.from_objects([*nodes(1), make_pod("p")], plugins=[Writes]).schedule()
+    assert result.fits
     assert Writes.written == []
-    assert [w.object for w in placed.warnings] == ["Writes"]
-    assert "PreBind of plugin Writes is not run" in placed.warnings[0].message
+    assert [w.object for w in result.warnings] == ["Writes"]
+    assert "PreBind of plugin Writes is not run" in result.warnings[0].message

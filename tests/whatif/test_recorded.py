@@ -43,12 +43,12 @@ def predicted(cluster: Cluster, step: dict[str, Any]) -> dict[str, Any]:
     assert isinstance(pod, Pod)
     with cluster.branch() as branch:
         branch.put(pod)
-        placed = branch.schedule([f"{pod.namespace}/{pod.name}"])
-        found = placed[f"{pod.namespace}/{pod.name}"]
+        results = branch.schedule([f"{pod.namespace}/{pod.name}"])
+        found = results[f"{pod.namespace}/{pod.name}"]
         branch.commit()
     result: dict[str, Any] = {"node": found.node} if found.fits else {"unschedulable": found.reason}
-    if placed.evicted:
-        result["victims"] = sorted(placed.evicted)
+    if results.evicted:
+        result["victims"] = sorted(results.evicted)
     if not found.fits:
         cluster.delete(cluster.pod(found.pod))
     elif step.get("started"):

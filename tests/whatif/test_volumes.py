@@ -111,8 +111,8 @@ def test_a_stateful_set_that_grows_gets_new_claims() -> None:
     """The copy does not mount the volume of the pod that it was copied from, which is in another zone."""
     cluster = loaded()
     cluster.scale("db", 3)
-    placed = cluster.schedule()
-    assert {placed["db-1"].node, placed["db-2"].node} == {"b0", "b1"}
+    result = cluster.schedule()
+    assert {result["db-1"].node, result["db-2"].node} == {"b0", "b1"}
     assert claim_of(cluster, "data-db-2").spec.volume_name != "pv-0"
     assert cluster.pod("db-1").labels == {"app": "db", "apps.kubernetes.io/pod-index": "1"}
 
@@ -137,9 +137,9 @@ def test_copies_are_counted_with_claims_of_their_own() -> None:
 def test_a_volume_of_a_stateful_set_keeps_its_pod_in_the_zone() -> None:
     cluster = loaded()
     cluster.drain("a0")
-    placed = cluster.schedule()
-    assert placed["db-0"].outcome is Outcome.UNSCHEDULABLE
-    assert placed["web-x"].node in ("b0", "b1"), "an ephemeral volume ends with its pod"
+    result = cluster.schedule()
+    assert result["db-0"].outcome is Outcome.UNSCHEDULABLE
+    assert result["web-x"].node in ("b0", "b1"), "an ephemeral volume ends with its pod"
     claim = claim_of(cluster, "web-x-cache")
     assert claim.was_made_for(cluster.pod("web-x"))
     assert claim.spec.volume_name not in ("", "pv-1")
@@ -154,9 +154,9 @@ def test_an_evicted_pod_gets_new_ephemeral_volumes() -> None:
     }
     [urgent] = objects_of({**yaml.safe_load(POD), "spec": spec})
     cluster.add(urgent)
-    placed = cluster.schedule()
-    assert placed.evicted == ("default/web-x",)
-    [again] = [one for one in placed if one.was_on == "a0"]
+    result = cluster.schedule()
+    assert result.evicted == ("default/web-x",)
+    [again] = [one for one in result if one.was_on == "a0"]
     assert again.node in ("b0", "b1")
 
 
@@ -179,12 +179,12 @@ def test_new_pods_get_claims_for_ephemeral_volumes() -> None:
     ("name", "fits", "warns"), [("late", True, False), ("now", True, True), ("static", False, False)]
 )
 def test_volumes_that_are_provisioned_before_a_node_is_chosen(name: str, fits: bool, warns: bool) -> None:
-    """Where they can be used is not known, and the result says so."""
+    """Where they can be used is not known, and the result has a warning."""
     cluster = loaded()
     cluster.add(*manifest(storageClassName=name))
-    placed = cluster.schedule()
-    assert placed.fits is fits
-    texts = [one.message for one in placed.warnings if "before a node is chosen" in one.message]
+    result = cluster.schedule()
+    assert result.fits is fits
+    texts = [one.message for one in result.warnings if "before a node is chosen" in one.message]
     assert bool(texts) is warns
     if not fits:
-        assert "unbound immediate PersistentVolumeClaims" in placed["new"].reason
+        assert "unbound immediate PersistentVolumeClaims" in result["new"].reason
