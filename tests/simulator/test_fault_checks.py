@@ -1,4 +1,4 @@
-"""The fault run can fail: each mistake that somebody might make is found by one of the lives.
+"""The fault run can fail: each possible mistake is found by one of the lives.
 
 The seed that is tried first is known to find it. When lives have changed another one does, and it takes more
 time until the number is put right here: one in 250 has a pod bound twice, one in thirty each of the others.
@@ -27,13 +27,13 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 def drop_a_requeue(patch: pytest.MonkeyPatch) -> None:
     put_back = SchedulingQueue.add_unschedulable_if_not_present
 
-    def forgetful(self: SchedulingQueue, info: Any, pod: Any, plugins: Any = (), pending: Any = ()) -> bool:
+    def losing_pods(self: SchedulingQueue, info: Any, pod: Any, plugins: Any = (), pending: Any = ()) -> bool:
         if plugins:
             return put_back(self, info, pod, plugins, pending)
         self.done(pod.uid)
         return False
 
-    patch.setattr(SchedulingQueue, "add_unschedulable_if_not_present", forgetful)
+    patch.setattr(SchedulingQueue, "add_unschedulable_if_not_present", losing_pods)
 
 
 def keep_what_was_assumed(patch: pytest.MonkeyPatch) -> None:
@@ -59,24 +59,24 @@ def bind_again_without_looking(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Bindings, "_read_back", hasty)
 
 
-def say_nothing_of_room(patch: pytest.MonkeyPatch) -> None:
-    """Pods are requeued by their own changes and by new nodes, but by no pod that goes."""
+def skip_events_of_deleted_pods(patch: pytest.MonkeyPatch) -> None:
+    """Pods are requeued by their own changes and by new nodes, but by no deleted pod."""
     move_to_active_or_backoff = SchedulingQueue.move_to_active_or_backoff
 
-    def silent(self: SchedulingQueue, event: Any, *rest: Any, **more: Any) -> None:
+    def without_deletions(self: SchedulingQueue, event: Any, *rest: Any, **more: Any) -> None:
         if event.label != "AssignedPodDelete":
             move_to_active_or_backoff(self, event, *rest, **more)
 
-    patch.setattr(SchedulingQueue, "move_to_active_or_backoff", silent)
+    patch.setattr(SchedulingQueue, "move_to_active_or_backoff", without_deletions)
 
 
 def leave_out_what_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
     read = Informer._read
 
-    def blind(self: Informer[Any], told: Any, known: Any) -> Any:
-        return None if isinstance(told, Unreadable) else read(self, told, known)
+    def skipping_unreadable(self: Informer[Any], received: Any, known: Any) -> Any:
+        return None if isinstance(received, Unreadable) else read(self, received, known)
 
-    patch.setattr(Informer, "_read", blind)
+    patch.setattr(Informer, "_read", skipping_unreadable)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def leave_out_what_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
         pytest.param(
             bind_again_without_looking, 473, "is bound, and was to be bound", id="a pod is bound twice"
         ),
-        pytest.param(say_nothing_of_room, 4, "but waits", id="nobody hears of room"),
+        pytest.param(skip_events_of_deleted_pods, 4, "but waits", id="freed room is not reported"),
     ],
 )
 def test_mistakes_are_found(monkeypatch: pytest.MonkeyPatch, mistake: Patch, first: int, found: str) -> None:

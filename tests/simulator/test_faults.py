@@ -1,4 +1,4 @@
-"""Each fault does what it says, strikes as often as it says, and the same way again from the same seed."""
+"""Each fault has its effect and its rate, and is the same again from the same seed."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def test_a_slow_request_is_done_late_and_a_slow_answer_at_once() -> None:
     ("bound_elsewhere", "node_name"),
     [
         pytest.param(False, "n1", id="it is done"),
-        pytest.param(True, "n2", id="it comes too late"),
+        pytest.param(True, "n2", id="it is late"),
     ],
 )
-def test_a_binding_that_is_done_when_nobody_waits_for_it(bound_elsewhere: bool, node_name: str) -> None:
+def test_a_binding_that_is_done_after_the_caller_gave_up(bound_elsewhere: bool, node_name: str) -> None:
     async def main() -> str:
         store = MemoryStore()
         pod = store.create(make_pod("a"))
@@ -150,10 +150,10 @@ async def watched(cluster: ClusterAPI) -> list[str]:
     [
         pytest.param(Fault.DUPLICATE_EVENT, 1, "1 1 2 2 3 3 4 4 all", id="every event twice"),
         pytest.param(Fault.SLOW_WATCH, 1, "1 2 3 4 all", id="late, but all"),
-        pytest.param(Fault.BREAK_WATCH, 0, "1 2 3 end", id="broken off in a batch"),
-        pytest.param(Fault.BREAK_WATCH, 2, "end", id="broken off before the first event"),
-        pytest.param(Fault.EXPIRE_WATCH, 5, "1 2 410", id="broken off for good"),
-        pytest.param(Fault.REJECT_WATCH, 1, "410", id="refused"),
+        pytest.param(Fault.BREAK_WATCH, 0, "1 2 3 end", id="interrupted in a batch"),
+        pytest.param(Fault.BREAK_WATCH, 2, "end", id="interrupted before the first event"),
+        pytest.param(Fault.EXPIRE_WATCH, 5, "1 2 410", id="interrupted for good"),
+        pytest.param(Fault.REJECT_WATCH, 1, "410", id="rejected"),
     ],
 )
 def test_a_watch_fails(fault: Fault, seed: int, seen: str) -> None:
@@ -213,7 +213,7 @@ def test_faults_follow_from_the_seed() -> None:
     assert run(1) != run(2)
 
 
-def test_faults_strike_as_often_as_asked() -> None:
+def test_faults_strike_at_the_given_rate() -> None:
     async def main() -> int:
         cluster = make_cluster(MemoryStore(), Fault.CONFLICT, rate=0.1)
         outcome = await binds(cluster, 2000)

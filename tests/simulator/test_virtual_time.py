@@ -31,7 +31,7 @@ def test_an_hour_of_timers_takes_a_moment() -> None:
     assert time.process_time() - before < 1
 
 
-def test_wall_time_goes_with_the_loops_time() -> None:
+def test_wall_time_advances_with_the_loops_time() -> None:
     async def main() -> tuple[float, float]:
         await asyncio.sleep(2.5)
         return current_loop().time(), current_loop().wall_time()
@@ -41,19 +41,19 @@ def test_wall_time_goes_with_the_loops_time() -> None:
 
 def test_timers_fire_in_the_order_of_their_times() -> None:
     async def main() -> list[float]:
-        woken: list[float] = []
+        resumed: list[float] = []
 
         async def sleeper(seconds: float) -> None:
             await asyncio.sleep(seconds)
-            woken.append(current_loop().time())
+            resumed.append(current_loop().time())
 
         await asyncio.gather(*(sleeper(seconds) for seconds in (7200, 0.001, 30, 100_000)))
-        return woken
+        return resumed
 
     assert run_virtual(main()) == pytest.approx([0.001, 30, 7200, 100_000])
 
 
-def test_the_clock_stands_still_while_there_is_work() -> None:
+def test_the_clock_stops_while_there_is_work() -> None:
     async def main() -> float:
         timer = asyncio.create_task(asyncio.sleep(1))
         for _ in range(1000):
@@ -95,16 +95,16 @@ def test_the_same_seed_gives_the_same_order() -> None:
     assert run(1) != run(2)
 
 
-def test_a_deadlock_names_who_waits_where() -> None:
-    async def waits_for_nobody(event: asyncio.Event) -> None:
+def test_a_deadlock_names_the_waiting_tasks() -> None:
+    async def waits_in_vain(event: asyncio.Event) -> None:
         await event.wait()
 
     async def main() -> None:
-        await asyncio.create_task(waits_for_nobody(asyncio.Event()), name="hopeful")
+        await asyncio.create_task(waits_in_vain(asyncio.Event()), name="hopeful")
 
     with pytest.raises(
         DeadlockError,
-        match=r"no timer is set and 2 wait: .*hopeful in .*waits_for_nobody \(test_.*Event.wait",
+        match=r"no timer is set and 2 wait: .*hopeful in .*waits_in_vain \(test_.*Event.wait",
     ):
         run_virtual(main())
 
@@ -126,7 +126,7 @@ def test_what_was_left_running_is_cancelled() -> None:
     assert cancelled == ["forever"]
 
 
-def test_a_run_that_only_ticks_comes_to_an_end() -> None:
+def test_a_run_that_only_ticks_ends() -> None:
     """And what it does on being cancelled may take its time."""
     cancelled: list[str] = []
 
@@ -143,14 +143,14 @@ def test_a_run_that_only_ticks_comes_to_an_end() -> None:
     assert cancelled == ["main"]
 
 
-def test_a_run_in_which_time_stands_still_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_in_which_time_does_not_advance_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bayplan.simulator.virtual_time.SPIN_LIMIT", 1000)
 
     cancelled: list[str] = []
 
     async def main() -> None:
         for _ in range(20):
-            await domino([], "busy, but time goes on", 900)
+            await domino([], "busy, but time advances", 900)
             await asyncio.sleep(1)
         try:
             while True:
@@ -185,7 +185,7 @@ def test_real_time_is_distinguished() -> None:
 
 
 async def domino(log: list[str], name: str, rounds: int) -> None:
-    """Passes the turn on a number of times, then writes its name."""
+    """Yields to the loop a number of times, then writes its name."""
     for _ in range(rounds):
         await asyncio.sleep(0)
     log.append(name)
@@ -204,7 +204,7 @@ def test_quiescent_waits_for_all_that_can_run_now_and_for_no_timer() -> None:
     assert run_virtual(main()) == (["due", "ready"], 0)
 
 
-def test_of_two_who_wait_for_quiet_one_goes_on_at_a_time() -> None:
+def test_of_two_tasks_that_wait_for_quiet_one_resumes_at_a_time() -> None:
     async def main() -> list[str]:
         log: list[str] = []
 
@@ -218,7 +218,7 @@ def test_of_two_who_wait_for_quiet_one_goes_on_at_a_time() -> None:
     assert run_virtual(main()) == ["first", "second"]
 
 
-def test_who_stopped_waiting_for_quiet_does_not_delay_others() -> None:
+def test_a_cancelled_wait_for_quiet_does_not_delay_others() -> None:
     async def main() -> float:
         task = asyncio.create_task(quiescent())
         await asyncio.sleep(0)
@@ -230,7 +230,7 @@ def test_who_stopped_waiting_for_quiet_does_not_delay_others() -> None:
     assert run_virtual(main()) == 0
 
 
-def test_settle_runs_a_loop_from_outside() -> None:
+def test_a_loop_runs_until_quiescent_from_outside() -> None:
     loop = VirtualLoop()
     log: list[str] = []
     try:

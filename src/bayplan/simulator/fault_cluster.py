@@ -118,14 +118,14 @@ class WatchedCluster(MemoryCluster):
     """The store, with a record of bindings."""
 
     def __init__(
-        self, store: MemoryStore, ledger: Ledger, spoiled: Spoiled, tell: Callable[[str], None]
+        self, store: MemoryStore, ledger: Ledger, spoiled: Spoiled, trace: Callable[[str], None]
     ) -> None:
         super().__init__(store)
         self._spoiled = spoiled
         self.is_dead = False
         """Whether the scheduler that this belongs to has died."""
         self._ledger = ledger
-        self._tell = tell
+        self._trace = trace
         self._bound: set[str] = set()
 
     async def list(self, kind: type[ObjectT]) -> tuple[Sequence[ObjectT], str]:
@@ -149,25 +149,25 @@ class WatchedCluster(MemoryCluster):
             self._ledger.problems.append(f"pod {pod.key} is bound, and was to be bound to {node_name} again")
         await super().bind(pod, node_name, annotations)
         self._bound.add(pod.uid)
-        self._tell(f"pod {pod.name} is bound to {node_name}")
+        self._trace(f"pod {pod.name} is bound to {node_name}")
         self._ledger.bound(pod, node_name, is_late=False)
 
     async def bind_late(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         """A binding that the scheduler no longer waits for."""
         await super().bind(pod, node_name, annotations)
-        self._tell(f"pod {pod.name} is bound to {node_name} too late")
+        self._trace(f"pod {pod.name} is bound to {node_name} too late")
         self._ledger.bound(pod, node_name, is_late=True)
 
     async def update_status(self, item: Object) -> Object:
         if self.is_dead:
             self._ledger.late_claims.add(item.uid)
         written = await super().update_status(item)
-        self._tell(f"{type(item).__name__} {item.name} has a new status{' too late' * self.is_dead}")
+        self._trace(f"{type(item).__name__} {item.name} has a new status{' too late' * self.is_dead}")
         self._ledger.check()
         return written
 
     async def delete_pod(self, pod: Pod) -> None:
-        self._tell(f"pod {pod.name} is evicted")
+        self._trace(f"pod {pod.name} is evicted")
         await super().delete_pod(pod)
 
 

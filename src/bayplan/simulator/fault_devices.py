@@ -53,10 +53,10 @@ def has_devices(seed: int) -> bool:
 class DeviceWorld:
     """Drivers, users and the claim controller; each method is one action."""
 
-    def __init__(self, store: MemoryStore, rng: random.Random, tell: Callable[[str], None]) -> None:
+    def __init__(self, store: MemoryStore, rng: random.Random, trace: Callable[[str], None]) -> None:
         self._store = store
         self._rng = rng
-        self._tell = tell
+        self._trace = trace
         self._claims = 0
         self.actions: list[tuple[int, Callable[[], None]]] = [
             (40, self.claim_devices),
@@ -84,7 +84,7 @@ class DeviceWorld:
         )
         pool = ResourcePool(name=node.name, generation=generation, resource_slice_count=1)
         spec = ResourceSliceSpec(driver=DRIVER, pool=pool, node_name=node.name, devices=devices)
-        self._tell(f"node {node.name} has {count} devices")
+        self._trace(f"node {node.name} has {count} devices")
         if known is None:
             self._store.create(ResourceSlice(metadata=ObjectMeta(name=node.name), spec=spec))
         else:
@@ -98,7 +98,7 @@ class DeviceWorld:
         name, count = f"c{self._claims}", self._rng.choice((1, 1, 2))
         exactly = ExactDeviceRequest(device_class_name=CLASS, allocation_mode=EXACT_COUNT, count=count)
         request = DeviceRequest(name="gpu", exactly=exactly)
-        self._tell(f"claim {name} comes: {count} devices")
+        self._trace(f"claim {name} comes: {count} devices")
         self._store.create(
             ResourceClaim(
                 metadata=ObjectMeta(name=name, namespace=NAMESPACE),
@@ -124,7 +124,7 @@ class DeviceWorld:
             priority=self._rng.choice((0, 0, 10)),
             termination_grace_period_seconds=3,
         )
-        self._tell(f"pod {name} comes: with claim {claim}")
+        self._trace(f"pod {name} comes: with claim {claim}")
         self._store.create(Pod(metadata=ObjectMeta(name=name, namespace=NAMESPACE), spec=spec))
 
     def tidy_claims(self) -> None:
@@ -152,7 +152,7 @@ class DeviceWorld:
             claim = self._store.update_claim_status(replace(claim, status=status))
         if users or kept:
             return
-        self._tell(f"claim {claim.name} goes")
+        self._trace(f"claim {claim.name} goes")
         if claim.metadata.finalizers:
             claim = self._store.update(replace(claim, metadata=replace(claim.metadata, finalizers=())))
         self._store.delete(ResourceClaim, claim.name, claim.namespace)

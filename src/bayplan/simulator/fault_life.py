@@ -133,7 +133,7 @@ class _Run:
         self._hazard = type("Hazard", (Hazard,), {"rate": rng.choice((0.0, 0.02, 0.1))})
         self._extender_rate = rng.choice((None, None, None, 0.0, 0.1))
         self._with_hints = rng.random() < 0.5
-        world = World(self._store, random.Random(rng.getrandbits(32)), self._tell)
+        world = World(self._store, random.Random(rng.getrandbits(32)), self._trace)
         self._spoiled = world.spoiled
         world.begin()
         controller = self._add_devices(world)
@@ -169,7 +169,7 @@ class _Run:
 
     def _add_devices(self, world: World) -> asyncio.Future[None]:
         """Devices and claims for some seeds, and the controller of claims."""
-        devices = DeviceWorld(self._store, random.Random(self._report.seed), self._tell)
+        devices = DeviceWorld(self._store, random.Random(self._report.seed), self._trace)
 
         async def control() -> None:
             while True:
@@ -218,7 +218,7 @@ class _Run:
 
     def _start(self) -> None:
         rng = self._rng
-        self._watched = WatchedCluster(self._store, self._ledger, self._spoiled, self._tell)
+        self._watched = WatchedCluster(self._store, self._ledger, self._spoiled, self._trace)
         self._faulty = FaultyCluster(
             self._watched,
             seed=rng.getrandbits(32),
@@ -250,7 +250,7 @@ class _Run:
 
     async def _end_faults(self) -> None:
         """Faults end. A dead scheduler is started again."""
-        self._tell("faults are over")
+        self._trace("faults are over")
         if self._watched.is_dead:
             await self._stop(self._running)
             self._start()
@@ -264,7 +264,7 @@ class _Run:
 
     def _hurry(self) -> None:
         """Nothing is slow any more, so that quiescence is reached."""
-        self._tell("nothing is slow any more")
+        self._trace("nothing is slow any more")
         self._faulty.off()
         if self._extender is not None:
             self._extender.is_slow = False
@@ -277,13 +277,13 @@ class _Run:
             for _ in range(rng.randint(0, 40)):
                 # The clock does not move, but ready tasks take a step.
                 await asyncio.sleep(0)
-            self._tell("the scheduler dies")
+            self._trace("the scheduler dies")
             self._report.crashes += 1
             self._watched.is_dead = True
             await self._stop(self._running)
             self._report.faults += self._faulty.counts
             await asyncio.sleep(rng.choice((0.0, 0.0, 1.0, 5.0)))
-            self._tell("the scheduler starts")
+            self._trace("the scheduler starts")
             self._start()
 
     async def _stop(self, task: asyncio.Future[None]) -> None:
@@ -292,13 +292,13 @@ class _Run:
 
     # The trace
 
-    def _tell(self, what: str) -> None:
+    def _trace(self, what: str) -> None:
         self._report.trace.append(f"{self._loop.time():8.3f}  {what}")
 
     def _decided(self, decision: Decision) -> None:
         self._report.decisions += 1
         nominated = decision.nomination.node_name if decision.nomination is not None else ""
         text = decision.node_name or f"{decision.message}{f' -> {nominated}' if nominated else ''}"
-        self._tell(f"    {decision.pod.name}: {text}")
+        self._trace(f"    {decision.pod.name}: {text}")
         if decision.found is not None and self._extender is None:
             self._report.problems.extend(misplaced(self._scheduler, decision.pod, decision.node_name))

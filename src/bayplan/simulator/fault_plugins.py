@@ -49,21 +49,21 @@ class Hazard(Plugin):
 
     def __init__(self, args: None = None, handle: Handle | None = None) -> None:
         super().__init__(args, handle)
-        self._refused: dict[str, Pod] = {}
+        self._rejected: dict[str, Pod] = {}
         self._is_over = False
 
     def over(self) -> None:
         """No more failures."""
         self._is_over = True
         assert self.handle is not None
-        self.handle.activate(self._refused.values())
+        self.handle.activate(self._rejected.values())
 
     def _strikes(self, times: float = 1.0) -> bool:
         assert self.handle is not None
         return not self._is_over and self.handle.random.random() < self.rate * times
 
     def _refuse(self, pod: Pod) -> Status:
-        self._refused[pod.uid] = pod
+        self._rejected[pod.uid] = pod
         return unschedulable("not today")
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
@@ -82,7 +82,7 @@ class Hazard(Plugin):
         if self._strikes():
             raise InjectedError("Permit")
         if self._strikes(2):
-            self._refused[pod.uid] = pod
+            self._rejected[pod.uid] = pod
             self._allow_or_not(pod)
             return Wait(MAX_SECONDS)
         return None

@@ -12,36 +12,37 @@ import random
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from bayplan.api.meta import LabelSelector, Object, ObjectMeta, ResourceList
 from bayplan.api.node import Namespace, Node, NodeSpec, NodeStatus, Taint
 from bayplan.api.pod import (
-    Affinity,
-    Container,
-    ContainerPort,
     Pod,
-    PodAffinity,
-    PodAffinityTerm,
-    PodSchedulingGate,
     PodSpec,
     ResourceRequirements,
     Toleration,
-    TopologySpreadConstraint,
 )
 from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
 from bayplan.api.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from bayplan.errors import APIError
 from bayplan.memory_api.store import MemoryStore
+from bayplan.simulator.fault_objects import (
+    OURS,
+    THEIRS,
+    ZONE,
+    affinity,
+    anti_affinity,
+    half,
+    make_pod,
+    spread_constraint,
+    summary,
+)
 from bayplan.simulator.spoiled import Spoiled
 
-OURS: Final = "default-scheduler"
-THEIRS: Final = "their-scheduler"
 NAMESPACE: Final = "default"
 
-ZONE: Final = "topology.kubernetes.io/zone"
 HOST: Final = "kubernetes.io/hostname"
 ZONES: Final = ("a", "b", "c")
 APPS: Final = ("web", "db", "batch")
@@ -55,13 +56,13 @@ class World:
     """Changes a store at random; the same seed repeats exactly.
 
     Args:
-        tell: called with everything that was done, for the trace.
+        trace: called with a line of text for everything that was done.
     """
 
-    def __init__(self, store: MemoryStore, rng: random.Random, tell: Callable[[str], None]) -> None:
+    def __init__(self, store: MemoryStore, rng: random.Random, trace: Callable[[str], None]) -> None:
         self.store = store
         self._rng = rng
-        self._tell = tell
+        self._trace = trace
         self._names = 0
         self._actions: list[tuple[int, Callable[[], None]]] = [
             (14, self.create_pod),
@@ -136,7 +137,9 @@ class World:
         first = rng.random() < 0.7
         if first:
             self._put(group)
-        pod = self._with_label(_pod(cpu=rng.choice((300, 900, 1500)), priority=rng.choice((0, 0, 5))), name)
+        pod = self._with_label(
+            make_pod(cpu=rng.choice((300, 900, 1500)), priority=rng.choice((0, 0, 5))), name
+        )
         for _ in range(size):
             self._create(pod)
         if not first:
@@ -160,14 +163,14 @@ class World:
         pod = self._any_pod(lambda pod: bool(pod.spec.node_name))
         if pod is not None:
             phase = self._rng.choice(("Succeeded", "Failed"))
-            self._tell(f"pod {pod.name} ends: {phase}")
+            self._trace(f"pod {pod.name} ends: {phase}")
             self.store.set_pod_phase(pod.name, pod.namespace, phase)
 
     def replace_pod(self) -> None:
         """Another pod under the same name."""
         pod = self._any_pod()
         if pod is not None:
-            self._tell(f"pod {pod.name} is created again")
+            self._trace(f"pod {pod.name} is created again")
             self.store.delete(Pod, pod.name, pod.namespace, grace_period_seconds=0)
             fresh = replace(pod.spec, node_name="")
             self.store.create(Pod(metadata=replace(pod.metadata, uid="", resource_version=""), spec=fresh))
@@ -182,7 +185,7 @@ class World:
         pod = self._any_pod()
         if pod is not None:
             labels = {**pod.labels, "app": self._rng.choice(APPS)}
-            self._tell(f"pod {pod.name} is relabelled: {labels['app']}")
+            self._trace(f"pod {pod.name} is relabelled: {labels['app']}")
             self.store.update(replace(pod, metadata=replace(pod.metadata, labels=labels)))
 
     def add_toleration(self) -> None:
@@ -196,7 +199,7 @@ class World:
         if pod is not None:
             container = pod.spec.containers[0]
             requests: ResourceList = {
-                name: _half(amount) for name, amount in container.resources.requests.items()
+                name: half(amount) for name, amount in container.resources.requests.items()
             }
             smaller = replace(container, resources=ResourceRequirements(requests=requests))
             self._update(pod, "shrinks", replace(pod.spec, containers=(smaller,)))
@@ -204,7 +207,7 @@ class World:
     def start_pod(self) -> None:
         pod = self._any_pod(lambda pod: bool(pod.spec.node_name) and pod.status.start_time is None)
         if pod is not None:
-            self._tell(f"pod {pod.name} starts")
+            self._trace(f"pod {pod.name} starts")
             year = self._rng.choice((None, None, 1, 2300, 9999))
             started = None if year is None else datetime(year, 1, 1, tzinfo=UTC)
             self.store.set_pod_running(pod.name, pod.namespace, started)
@@ -228,7 +231,7 @@ class World:
     def _bind_by_others(self, pod: Pod | None) -> None:
         node = self._any_node()
         if pod is not None and node is not None and not pod.spec.scheduling_gates:
-            self._tell(f"pod {pod.name} is bound by others to {node.name}")
+            self._trace(f"pod {pod.name} is bound by others to {node.name}")
             self.store.bind(pod.name, pod.namespace, node.name)
 
     def _template(self) -> Callable[[], Pod]:
@@ -237,21 +240,21 @@ class World:
         app = rng.choice(APPS)
         cpu, priority = rng.choice((100, 500, 1000, 2500)), rng.choice((-5, 0, 0, 0, 5, 10))
         kinds: list[Callable[[], Pod]] = [
-            lambda: _pod(app, cpu, priority),
-            lambda: _pod(app, cpu, priority),
-            lambda: _pod(app, cpu, priority),
-            lambda: _pod(app, cpu, 10, preemption_policy="Never"),
-            lambda: _pod(app, cpu, priority, scheduler_name=THEIRS),
-            lambda: _pod(app, cpu, priority, tolerations=(TOLERATES_DEDICATED,)),
-            lambda: _pod(app, cpu, priority, node_selector={ZONE: "a"}),
-            lambda: _pod(app, 100, priority, ports=(8080,)),
-            lambda: _pod(app, cpu, priority, gates=("quota", "volume")),
-            lambda: _pod(app, 100, priority, affinity=_apart(app, HOST)),
-            lambda: _pod(app, 100, priority, affinity=_apart(app, ZONE)),
-            lambda: _pod(app, 100, priority, affinity=_near(APPS[0], ZONE)),
-            lambda: _pod(app, 100, priority, spread=(_spread(app, ZONE),)),
-            lambda: _pod(app, 100, priority, spread=(_spread(app, HOST),)),
-            lambda: _pod(app, 2**62, priority),
+            lambda: make_pod(app, cpu, priority),
+            lambda: make_pod(app, cpu, priority),
+            lambda: make_pod(app, cpu, priority),
+            lambda: make_pod(app, cpu, 10, preemption_policy="Never"),
+            lambda: make_pod(app, cpu, priority, scheduler_name=THEIRS),
+            lambda: make_pod(app, cpu, priority, tolerations=(TOLERATES_DEDICATED,)),
+            lambda: make_pod(app, cpu, priority, node_selector={ZONE: "a"}),
+            lambda: make_pod(app, 100, priority, ports=(8080,)),
+            lambda: make_pod(app, cpu, priority, gates=("quota", "volume")),
+            lambda: make_pod(app, 100, priority, affinity=anti_affinity(app, HOST)),
+            lambda: make_pod(app, 100, priority, affinity=anti_affinity(app, ZONE)),
+            lambda: make_pod(app, 100, priority, affinity=affinity(APPS[0], ZONE)),
+            lambda: make_pod(app, 100, priority, spread=(spread_constraint(app, ZONE),)),
+            lambda: make_pod(app, 100, priority, spread=(spread_constraint(app, HOST),)),
+            lambda: make_pod(app, 2**62, priority),
         ]
         return rng.choice(kinds)
 
@@ -264,11 +267,11 @@ class World:
             self._put(replace(pod, metadata=meta))
 
     def _update(self, pod: Pod, what: str, spec: PodSpec) -> None:
-        self._tell(f"pod {pod.name} {what}")
+        self._trace(f"pod {pod.name} {what}")
         self.store.update(replace(pod, spec=spec))
 
     def _delete(self, pod: Pod) -> None:
-        self._tell(f"pod {pod.name} is deleted")
+        self._trace(f"pod {pod.name} is deleted")
         self.store.delete(Pod, pod.name, pod.namespace)
 
     def _any_pod(self, wanted: Callable[[Pod], bool] = lambda pod: True) -> Pod | None:
@@ -299,7 +302,7 @@ class World:
         """Its pods are deleted, by a controller that may be late."""
         node = self._any_node()
         if node is not None and len(self.store.list(Node)) > 1:
-            self._tell(f"node {node.name} goes")
+            self._trace(f"node {node.name} goes")
             self.store.delete(Node, node.name)
             if self._rng.random() < 0.8:
                 self.clear_orphans()
@@ -309,7 +312,7 @@ class World:
         nodes = {node.name for node in self.store.list(Node)}
         for pod in self.store.list(Pod):
             if pod.spec.node_name and pod.spec.node_name not in nodes:
-                self._tell(f"pod {pod.name} goes with its node")
+                self._trace(f"pod {pod.name} goes with its node")
                 self.store.delete(Pod, pod.name, pod.namespace, grace_period_seconds=0)
 
     def resize_node(self) -> None:
@@ -343,7 +346,7 @@ class World:
             self._change(node, f"is in zone {labels[ZONE]}", moved)
 
     def _change(self, node: Node, what: str, changed: Node) -> None:
-        self._tell(f"node {node.name} {what}")
+        self._trace(f"node {node.name} {what}")
         self.store.update(changed)
 
     def _any_node(self) -> Node | None:
@@ -370,7 +373,7 @@ class World:
         if groups:
             group = self._rng.choice(groups)
             wanted = max(1, group.spec.min_member + self._rng.choice((-1, 1)))
-            self._tell(f"group {group.name} wants {wanted}")
+            self._trace(f"group {group.name} wants {wanted}")
             self.store.update(replace(group, spec=replace(group.spec, min_member=wanted)))
 
     def spoil(self) -> None:
@@ -379,7 +382,7 @@ class World:
         if self._rng.random() < 0.9:
             item = self._any_pod(lambda pod: bool(pod.spec.node_name)) or self._any_pod(lambda pod: True)
         if item is not None and self._spoils:
-            self._tell(f"{type(item).__name__} {item.name} is spoiled")
+            self._trace(f"{type(item).__name__} {item.name} is spoiled")
             self.spoiled.uids.add(item.uid)
             self._touch(item)
 
@@ -390,7 +393,7 @@ class World:
         items: list[Pod | Node] = [*self.store.list(Pod), *self.store.list(Node)]
         for item in items:
             if item.uid in uids:
-                self._tell(f"{type(item).__name__} {item.name} is mended")
+                self._trace(f"{type(item).__name__} {item.name} is mended")
                 self._touch(item)
 
     def mend_for_good(self) -> None:
@@ -405,107 +408,13 @@ class World:
 
     def compact(self) -> None:
         """The API server compacts its history: watchers of older versions have to list."""
-        self._tell("history is compacted")
+        self._trace("history is compacted")
         self.store.compact()
 
     def _put(self, item: Object) -> None:
-        self._tell(f"{type(item).__name__} {item.name} comes: {_summary(item)}")
+        self._trace(f"{type(item).__name__} {item.name} comes: {summary(item)}")
         self.store.create(item)
 
     def _new_name(self, prefix: str) -> str:
         self._names += 1
         return f"{prefix}{self._names}"
-
-
-def _pod(
-    app: str = "gang",
-    cpu: int = 100,
-    priority: int = 0,
-    *,
-    ports: tuple[int, ...] = (),
-    gates: tuple[str, ...] = (),
-    spread: tuple[TopologySpreadConstraint, ...] = (),
-    **spec: Any,
-) -> Pod:
-    container = Container(
-        name="main",
-        resources=ResourceRequirements(requests={"cpu": f"{cpu}m", "memory": "64Mi"}),
-        ports=tuple(ContainerPort(container_port=port, host_port=port, protocol="TCP") for port in ports),
-    )
-    spec.setdefault("scheduler_name", OURS)
-    return Pod(
-        metadata=ObjectMeta(labels={"app": app}),
-        spec=PodSpec(
-            containers=(container,),
-            priority=priority,
-            scheduling_gates=tuple(PodSchedulingGate(name=gate) for gate in gates),
-            topology_spread_constraints=spread,
-            termination_grace_period_seconds=3,
-            **spec,
-        ),
-    )
-
-
-def _term(app: str, key: str) -> PodAffinityTerm:
-    return PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": app}), topology_key=key)
-
-
-def _apart(app: str, key: str) -> Affinity:
-    return Affinity(pod_anti_affinity=PodAffinity(required=(_term(app, key),)))
-
-
-def _near(app: str, key: str) -> Affinity:
-    return Affinity(pod_affinity=PodAffinity(required=(_term(app, key),)))
-
-
-def _spread(app: str, key: str) -> TopologySpreadConstraint:
-    return TopologySpreadConstraint(
-        max_skew=1,
-        topology_key=key,
-        when_unsatisfiable="DoNotSchedule",
-        label_selector=LabelSelector(match_labels={"app": app}),
-    )
-
-
-def _half(amount: object) -> str:
-    text = str(amount)
-    digits = text.rstrip("mMi")
-    return f"{max(1, int(digits) // 2)}{text[len(digits) :]}"
-
-
-def _summary(item: Object) -> str:
-    """The text of the trace for a new object."""
-    match item:
-        case Pod():
-            spec = item.spec
-            said = [
-                f"cpu {spec.containers[0].resources.requests.get('cpu')}",
-                f"priority {item.priority}",
-                *(f"app {item.labels['app']}" for _ in range("app" in item.labels)),
-                *(f"group {item.labels[POD_GROUP_LABEL]}" for _ in range(POD_GROUP_LABEL in item.labels)),
-                *(f"gate {gate.name}" for gate in spec.scheduling_gates),
-                *(f"port {port.host_port}" for port in spec.containers[0].ports),
-            ]
-            if spec.node_name:
-                said.append(f"on {spec.node_name}")
-            if spec.scheduler_name != OURS:
-                said.append("theirs")
-            if spec.tolerations:
-                said.append("tolerant")
-            if spec.node_selector:
-                said.append("in zone a")
-            if spec.affinity is not None:
-                terms = spec.affinity.pod_affinity or spec.affinity.pod_anti_affinity
-                assert terms is not None
-                far = "apart by" if spec.affinity.pod_anti_affinity else "near by"
-                said.append(f"{far} {terms.required[0].topology_key}")
-            said.extend(f"spread by {one.topology_key}" for one in spec.topology_spread_constraints)
-            return ", ".join(said)
-        case Node():
-            taints = ", tainted" if item.spec.taints else ""
-            room = item.status.allocatable
-            return f"cpu {room['cpu']}, pods {room['pods']}, zone {item.labels[ZONE]}{taints}"
-        case PodGroup():
-            return f"wants {item.spec.min_member}"
-        case _:
-            return ""

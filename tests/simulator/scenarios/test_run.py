@@ -139,7 +139,7 @@ def test_runs_repeat_in_another_process() -> None:
 
 
 def test_placements_are_those_of_the_decision_core() -> None:
-    """At each binding, a core that knows only the cluster of that moment chooses the same node."""
+    """At each binding, a core with only the cluster of that moment chooses the same node."""
     group = nodes(7, zones=["a", "b", "c"])
     spread = {
         "maxSkew": 1,
@@ -295,7 +295,7 @@ def test_nodes_that_fail_lose_their_pods_after_the_tolerated_time() -> None:
     assert (ready[600], ready[1200], ready[2400]) == (3, 2, 3)
 
 
-def test_a_short_failure_is_not_noticed() -> None:
+def test_a_short_failure_has_no_effect() -> None:
     finished = run(
         {"name": "p", "runTime": "10m"},
         groups=[nodes(1)],

@@ -96,7 +96,7 @@ def test_operations_are_performed_in_order(files: Path) -> None:
 
 
 def test_pods_that_do_not_fit_stop_the_workload(files: Path) -> None:
-    """Two nodes have room for eight such pods; the rest of the workload waits and the result says so."""
+    """Two nodes have room for eight such pods; the rest of the workload waits, as the result shows."""
     finished = run(
         files,
         NODES,
