@@ -110,14 +110,14 @@ def is_exposed(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def warn_if_exposed(path: str | os.PathLike[str], what: str) -> None:
     """Logs once per file that others can read a secret. It is still used, as in Kubernetes."""
     name = os.fspath(path)
-    if name not in _told and is_exposed(name):
-        _told.add(name)
+    if name not in _warned and is_exposed(name):
+        _warned.add(name)
         mode = stat.S_IMODE(os.stat(name).st_mode)
         _log.warning(
             "%s %s is accessible to other users (mode %04o): run chmod go= %s", what, name, mode, name

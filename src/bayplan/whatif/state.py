@@ -104,7 +104,7 @@ class BranchStore(MemoryStore):
 
 
 class PodIndex:
-    """All pods by key and, for label keys that were asked about, by label (`scheduler.loop.PodLister`)."""
+    """All pods by key and, for label keys that were looked up, by label (`scheduler.loop.PodLister`)."""
 
     def __init__(self) -> None:
         self._pods: dict[tuple[str, str], Pod] = {}

@@ -269,7 +269,7 @@ class DocumentStore:
         if previous is None:
             insort(table.keys, key)
         change = Change.ADDED if previous is None else Change.MODIFIED
-        self._tell(table, Entry(change, document, previous, str(document.version)))
+        self._append(table, Entry(change, document, previous, str(document.version)))
         return document
 
     def remove(self, resource: Resource, key: str, content: Content) -> Document:
@@ -280,7 +280,7 @@ class DocumentStore:
         del table.keys[bisect_left(table.keys, key)]
         self._bytes -= len(previous.body)
         document = self._next(key, body)
-        self._tell(table, Entry(Change.DELETED, document, previous, str(document.version)))
+        self._append(table, Entry(Change.DELETED, document, previous, str(document.version)))
         return document
 
     def compact(self) -> None:
@@ -322,7 +322,7 @@ class DocumentStore:
         # steps and is up to half as large again.
         return Document(key, self.version, bytes(memoryview(body)))
 
-    def _tell(self, table: Table, entry: Entry) -> None:
+    def _append(self, table: Table, entry: Entry) -> None:
         if self._journal is not None:
             removed = entry.change is Change.DELETED
             self._journal.record(table.resource, entry.document, removed=removed)

@@ -133,8 +133,8 @@ def _require(quota: Content, names: Iterable[str], resource: Resource, content: 
     missing: dict[str, set[str]] = {}
     for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         resources = container.get("resources") or {}
-        said = _compute_names(amounts(resources.get("requests")), amounts(resources.get("limits")))
-        for name in _MUST_BE_SET.intersection(names) - said.keys():
+        set_names = _compute_names(amounts(resources.get("requests")), amounts(resources.get("limits")))
+        for name in _MUST_BE_SET.intersection(names) - set_names.keys():
             missing.setdefault(name, set()).add(container.get("name", ""))
     if missing:
         texts = "; ".join(f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing))

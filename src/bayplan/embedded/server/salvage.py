@@ -93,7 +93,7 @@ def salvage(directory: Path, damage: DamagedError) -> None:
         aside = _rename_damaged(path)
         write_committed(directory, version)
         new.replace(path)
-    _tell(damage, found, aside)
+    _log_result(damage, found, aside)
 
 
 def _mend_header(copy: Path) -> None:
@@ -183,7 +183,7 @@ def _rename_damaged(path: Path) -> Path:
     return aside
 
 
-def _tell(damage: DamagedError, found: _Found, aside: Path) -> None:
+def _log_result(damage: DamagedError, found: _Found, aside: Path) -> None:
     kept, wrong = len(found.rows), sorted(found.wrong)
     missing = max(0, (found.expected or 0) - kept - len(wrong))
     _log.warning("the database was damaged: %s", damage.damage)

@@ -163,7 +163,7 @@ class SQLiteJournal(Journal):
             self._is_busy = False
             self._idle.set()
 
-    def _release(self, tell: Callable[[asyncio.Future[None]], None], version: int | None = None) -> None:
+    def _release(self, resolve: Callable[[asyncio.Future[None]], None], version: int | None = None) -> None:
         """Resolves the waiters for versions up to this one; all of them, without one."""
         waiting = self._waiting
         kept = deque[tuple[int, asyncio.Future[None]]]()
@@ -172,7 +172,7 @@ class SQLiteJournal(Journal):
             if version is not None and wanted > version:
                 kept.append((wanted, waiter))
             elif not waiter.done():
-                tell(waiter)
+                resolve(waiter)
         self._waiting = kept
 
 
