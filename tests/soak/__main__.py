@@ -21,11 +21,11 @@ from typing import Final
 from bayplan.api.pod import Pod
 from bayplan.client.http import KubernetesCluster
 from tests.soak.clients import Churn, connect_and_wait, delete_events, read_slowly, watch
-from tests.soak.judging import Measured, judge, percentiles, summary
+from tests.soak.measurements import Measured, find_problems, percentiles, summary
 from tests.soak.program import Program
 
 LIVES: Final = (0.1, 0.1, 0.1, 0.7)
-"""Shares of the time until each restart; the last life is long, so that memory can be judged."""
+"""Shares of the time until each restart; the last life is long, so that memory can be checked."""
 STOPS: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL)
 """How each life but the last ends."""
 SAMPLE_SECONDS: Final = 5.0
@@ -113,7 +113,7 @@ def _note_failures(ended: list[BaseException | None], measured: Measured) -> Non
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if error is not None and not isinstance(error, asyncio.CancelledError):
-            measured.problems.append(f"a client was turned away: {type(error).__name__}: {error}")
+            measured.problems.append(f"a client was rejected: {type(error).__name__}: {error}")
 
 
 def _report(program: Program, measured: Measured) -> None:
@@ -140,7 +140,7 @@ def main() -> int:
         log = program.log.read_text(errors="replace")
     if options.log:
         options.log.write_text(log)
-    problems = judge(measured, log)
+    problems = find_problems(measured, log)
     found = {"nodes": size.nodes, "minutes": options.minutes, **summary(measured)}
     print(json.dumps({**found, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}))
     for problem in problems:

@@ -1,4 +1,4 @@
-"""Who uses the cluster during a soak. All of them go on after a restart, each in its own way."""
+"""The clients of a soak. All of them continue after a restart, each in its own way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bayplan.client.http import KubernetesCluster
 from bayplan.client.transport import LostError
 from bayplan.cluster_api import Change
 from bayplan.errors import APIError, NotFoundError
-from tests.soak.judging import Measured
+from tests.soak.measurements import Measured
 
 PODS: Final = "/api/v1/namespaces/default/pods"
 EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
@@ -31,11 +31,11 @@ AT_ONCE: Final = 32
 SHAPES: Final = 20
 """Different sizes of pods."""
 UNBOUND_SECONDS: Final = 30.0
-"""A pod that is not bound by then is forgotten: there is room for all."""
+"""A pod that is not bound by then is dropped: there is room for all."""
 
 
 class Churn:
-    """Pods come at a rate and go when there are enough. `seen` is told by a watcher who is bound."""
+    """Pods come at a rate and go when there are enough. A watcher calls `seen`."""
 
     def __init__(self, measured: Measured, pods: int, scale: float) -> None:
         self._measured = measured
@@ -95,7 +95,7 @@ class Churn:
         self._measured.deleted += 1
 
     def seen(self, pod: Pod) -> None:
-        """Told of each version of a pod."""
+        """Called for each version of a pod."""
         if not pod.spec.node_name:
             return
         if pod.name in self._creating:
@@ -106,7 +106,7 @@ class Churn:
                 self._measured.latencies.append(max(time.monotonic() - since, 0.0))
 
     def restarted(self) -> None:
-        """The cluster was away. Who waits since before that waits from now on, and has no latency."""
+        """The cluster was away. Pods that waited before that wait from now on, and have no latency."""
         self._acknowledged = dict.fromkeys(self._acknowledged, -time.monotonic())
 
     def check(self, found: list[Pod]) -> None:
@@ -143,7 +143,7 @@ async def watch(cluster: KubernetesCluster, measured: Measured, seen: Callable[[
 
 
 async def read_slowly(cluster: KubernetesCluster) -> None:
-    """Watches everything and hardly reads: the server may cut this off, and must not suffer."""
+    """Watches everything and hardly reads: the server may cut this off, and must not be affected."""
     while True:
         stream = await cluster.requests.open(f"/api/v1/pods?watch=true&resourceVersion=0&{random.random()}=")
         try:
@@ -162,7 +162,7 @@ async def delete_events(cluster: KubernetesCluster) -> None:
 
 
 async def connect_and_wait(access: Access) -> None:
-    """Opens a connection, says half a request, and waits until the server ends it."""
+    """Opens a connection, sends half a request, and waits until the server ends it."""
     host, _, port = access.server.removeprefix("https://").rpartition(":")
     while True:
         with contextlib.suppress(OSError):

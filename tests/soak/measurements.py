@@ -17,7 +17,7 @@ from bayplan.scheduler.recorder import MAX_REMEMBERED, QUIET_SECONDS
 # `bayplan up` could show.
 PODS_BYTES: Final = 2600
 EVENTS_BYTES: Final = 2200
-REMEMBERED_BYTES: Final = 900
+RECORDED_EVENT_BYTES: Final = 900
 OUTCOME_BYTES: Final = 400
 
 MAX_GROWTH_SHARE: Final = 0.10
@@ -27,12 +27,12 @@ WARM_UP_SHARE: Final = 0.34
 """Of the last life: until all pods are there that are to be there at once."""
 FULL_SECONDS: Final = 2 * QUIET_SECONDS
 """By then everything that is kept up to a bound is full. The scheduler's memory of events takes longest: it
-looks every six minutes for those that are older than six minutes."""
+scans every six minutes for those that are older than six minutes."""
 MIN_WINDOW_SECONDS: Final = 300.0
-"""A slope over less than this tells nothing; a shorter life is judged while the bounded stores still fill."""
+"""A slope over less than this means nothing; a shorter life is checked while bounded stores still fill."""
 FILLING_BYTES: Final = (
     2 * HISTORY * (PODS_BYTES + EVENTS_BYTES)
-    + MAX_REMEMBERED * REMEMBERED_BYTES
+    + MAX_REMEMBERED * RECORDED_EVENT_BYTES
     + MAX_OUTCOMES * OUTCOME_BYTES
 )
 """What these stores hold when they are full: a life that is too short for that may grow by so much more."""
@@ -76,11 +76,11 @@ def percentiles(values: Iterable[float]) -> dict[str, float]:
 
 
 def fills_up(memory: Sequence[tuple[float, int]]) -> bool:
-    """Whether the life was long enough to fill every bounded store, and to look at memory after that."""
+    """Whether the life was long enough to fill every bounded store, and to measure memory after that."""
     return bool(memory) and memory[-1][0] - memory[0][0] >= FULL_SECONDS + MIN_WINDOW_SECONDS
 
 
-def settled(memory: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
+def steady_window(memory: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
     """The samples after the warm-up; those with full stores where there are enough of them."""
     if not memory:
         return []
@@ -111,15 +111,15 @@ def grows(samples: Sequence[tuple[float, int]], filling: int = 0) -> bool:
 
 
 def errors_in(log: str) -> list[str]:
-    """Lines of the log that tell of an error."""
+    """Lines of the log with an error."""
     return [line for line in log.splitlines() if _ERROR.match(line)]
 
 
-def judge(measured: Measured, log: str) -> list[str]:
+def find_problems(measured: Measured, log: str) -> list[str]:
     """What is wrong; nothing if the soak was passed."""
     problems = list(measured.problems)
     problems += [f"log: {line}" for line in errors_in(log)[:10]]
-    window = settled(measured.memory)
+    window = steady_window(measured.memory)
     if grows(window, 0 if fills_up(measured.memory) else FILLING_BYTES):
         problems.append(f"memory grows by {slope(window) * 60 / 1e6:.2f} MB a minute")
     if not measured.bound:
@@ -128,7 +128,7 @@ def judge(measured: Measured, log: str) -> list[str]:
 
 
 def summary(measured: Measured) -> dict[str, Any]:
-    window = settled(measured.memory)
+    window = steady_window(measured.memory)
     return {
         "created": measured.created,
         "bound": measured.bound,

@@ -1,4 +1,4 @@
-"""A soak of a few seconds: with all clients and restarts, and with the rules that judge the long one."""
+"""A soak of a few seconds: with all clients and restarts, and with the rules of the long one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.soak.__main__ import Size, soak
-from tests.soak.judging import (
+from tests.soak.measurements import (
     FILLING_BYTES,
     FULL_SECONDS,
     Measured,
     errors_in,
+    find_problems,
     grows,
-    judge,
     percentiles,
-    settled,
     slope,
+    steady_window,
     summary,
 )
 
@@ -25,7 +25,7 @@ from tests.soak.judging import (
 def test_a_short_soak(tmp_path: Path) -> None:
     size = Size(seconds=8.0, nodes=10, pods=30, scale=0.3, watchers=2, slow=1)
     measured, program = asyncio.run(soak(size, tmp_path))
-    assert judge(measured, program.log.read_text()) == []
+    assert find_problems(measured, program.log.read_text()) == []
     assert len(measured.restarts) == 4
     assert len(measured.latencies) > 0
 
@@ -50,7 +50,7 @@ def test_growth(growth: float, expected: bool) -> None:
 
 
 def test_the_warm_up_does_not_count() -> None:
-    assert settled(line(1.0))[0][0] == 205.0
+    assert steady_window(line(1.0))[0][0] == 205.0
 
 
 def life(minutes: int, filling_mb: float, leak_mb: float) -> Measured:
@@ -73,7 +73,7 @@ def life(minutes: int, filling_mb: float, leak_mb: float) -> Measured:
 )
 def test_bounded_stores(minutes: int, filling_mb: float, leak_mb: float, expected: list[str]) -> None:
     measured = life(minutes, filling_mb, leak_mb)
-    assert judge(measured, "") == expected
+    assert find_problems(measured, "") == expected
     assert summary(measured)["stores_full"] is (minutes == 21)
 
 
@@ -101,8 +101,8 @@ def test_percentiles_are_in_milliseconds() -> None:
 )
 def test_errors_in_the_log_are_found(text: str) -> None:
     assert errors_in(f"all is well\n{text}\n") == [text]
-    assert judge(Measured(bound=1), text) == [f"log: {text}"]
+    assert find_problems(Measured(bound=1), text) == [f"log: {text}"]
 
 
-def test_what_clients_noticed_is_a_problem() -> None:
-    assert judge(Measured(bound=1, problems=["pod-1 is lost"]), "") == ["pod-1 is lost"]
+def test_what_clients_report_is_a_problem() -> None:
+    assert find_problems(Measured(bound=1, problems=["pod-1 is lost"]), "") == ["pod-1 is lost"]
