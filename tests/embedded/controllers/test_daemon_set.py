@@ -96,7 +96,7 @@ def test_which_nodes_it_is_for(spec: Content, change: dict[str, Any], expected: 
     in_world(test)
 
 
-def test_it_follows_nodes_that_come_go_and_change() -> None:
+def test_it_adapts_to_nodes_that_are_added_deleted_and_updated() -> None:
     async def test(world: World) -> None:
         world.create(DAEMON_SETS, "web", {**workload(), "template": template(nodeSelector={"disk": "ssd"})})
         for name in ("n01", "n02"):
@@ -111,7 +111,7 @@ def test_it_follows_nodes_that_come_go_and_change() -> None:
     in_world(test)
 
 
-def test_its_pods_stay_on_a_node_that_is_down_though_it_would_not_go_there_now() -> None:
+def test_its_pods_stay_on_a_node_that_is_down_though_a_new_pod_would_not_be_created_there() -> None:
     async def test(world: World) -> None:
         world.create(DAEMON_SETS, "web", workload())
         await world.after(1)

@@ -22,7 +22,7 @@ def rolling(surge: int | str, unavailable: int | str) -> Content:
 
 
 def sizes(world: World) -> dict[str, int]:
-    """Pods asked for, by image."""
+    """Requested replicas, by image."""
     return {
         each["spec"]["template"]["spec"]["containers"][0]["image"]: each["spec"]["replicas"]
         for each in world.api.list(REPLICA_SETS)
@@ -45,7 +45,7 @@ def is_rolled_out(deployment: Content) -> bool:
 def test_a_new_deployment_gets_a_replica_set_and_pods() -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=3))
-        await world.settle()
+        await world.run_until_idle()
         (replica_set,) = world.api.list(REPLICA_SETS)
         meta = replica_set["metadata"]
         digest = meta["labels"]["pod-template-hash"]
@@ -77,7 +77,7 @@ def test_a_rolling_update_keeps_its_bounds_at_every_moment(
 ) -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=4, strategy=rolling(surge, unavailable)))
-        await world.settle()
+        await world.run_until_idle()
         seen: list[tuple[int, int]] = []
         world.api.store.subscribe(lambda _: seen.append(counted(world)))
         world.change(DEPLOYMENTS, "web", spec=image("app:2"))
@@ -107,7 +107,7 @@ def counted(world: World) -> tuple[int, int]:
 def test_recreate_starts_the_new_pods_when_the_last_old_one_is_gone() -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=3, strategy={"type": "Recreate"}))
-        await world.settle()
+        await world.run_until_idle()
         world.change(DEPLOYMENTS, "web", spec=image("app:2"))
         await world.after(29)
         assert world.pods() == []
@@ -120,12 +120,12 @@ def test_recreate_starts_the_new_pods_when_the_last_old_one_is_gone() -> None:
     in_world(test, stop_seconds=30)
 
 
-def test_undo_goes_back_to_the_old_replica_set_under_a_new_revision() -> None:
+def test_undo_returns_to_the_old_replica_set_under_a_new_revision() -> None:
     """`kubectl rollout undo` writes the old template; `history` lists revisions 2 and 3."""
 
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=2))
-        await world.settle()
+        await world.run_until_idle()
         (first,) = world.names(REPLICA_SETS)
         world.change(DEPLOYMENTS, "web", spec=image("app:2"))
         await world.after(60)
@@ -147,11 +147,11 @@ def test_undo_goes_back_to_the_old_replica_set_under_a_new_revision() -> None:
     in_world(test)
 
 
-def test_an_update_whose_pods_never_get_ready_stops_and_says_so_after_its_deadline() -> None:
+def test_an_update_whose_pods_never_get_ready_stops_and_reports_it_after_its_deadline() -> None:
     async def test(world: World) -> None:
         spec = workload(replicas=4, progressDeadlineSeconds=60, strategy=rolling(1, 0))
         world.create(DEPLOYMENTS, "web", spec)
-        await world.settle()
+        await world.run_until_idle()
         gates = {"schedulingGates": [{"name": "never"}], "containers": [{"name": "main", "image": "app:2"}]}
         world.change(DEPLOYMENTS, "web", spec={"template": {"spec": gates}})
         await world.after(59)
@@ -168,7 +168,7 @@ def test_an_update_whose_pods_never_get_ready_stops_and_says_so_after_its_deadli
 def test_scaling_in_the_middle_of_an_update_grows_both_sets_by_their_share() -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=10, strategy=rolling(3, 2)))
-        await world.settle()
+        await world.run_until_idle()
         gates = {"schedulingGates": [{"name": "never"}], "containers": [{"name": "main", "image": "app:2"}]}
         world.change(DEPLOYMENTS, "web", spec={"template": {"spec": gates}})
         await world.after(60)
@@ -181,10 +181,10 @@ def test_scaling_in_the_middle_of_an_update_grows_both_sets_by_their_share() -> 
 
 
 @pytest.mark.parametrize("text", ["soon", "9" * 5000, "-1"])
-def test_annotations_that_somebody_else_wrote_do_not_stop_it(text: str) -> None:
+def test_invalid_annotations_do_not_stop_it(text: str) -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=10, strategy=rolling(3, 2)))
-        await world.settle()
+        await world.run_until_idle()
         gates = {"schedulingGates": [{"name": "never"}], "containers": [{"name": "main", "image": "app:2"}]}
         world.change(DEPLOYMENTS, "web", spec={"template": {"spec": gates}})
         await world.after(60)
@@ -205,11 +205,11 @@ def test_annotations_that_somebody_else_wrote_do_not_stop_it(text: str) -> None:
 def test_a_paused_deployment_is_scaled_but_not_updated() -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=2))
-        await world.settle()
+        await world.run_until_idle()
         world.change(DEPLOYMENTS, "web", spec={"paused": True, **image("app:2")})
-        await world.settle()
+        await world.run_until_idle()
         world.change(DEPLOYMENTS, "web", spec={"replicas": 5})
-        await world.settle()
+        await world.run_until_idle()
         assert sizes(world) == {"registry.example/app:1": 5}
         assert condition(world, "Progressing")["reason"] == "DeploymentPaused"
         world.change(DEPLOYMENTS, "web", spec={"paused": False})
@@ -234,7 +234,7 @@ def test_old_replica_sets_beyond_the_history_are_deleted() -> None:
 def test_a_name_that_is_taken_is_gone_around() -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=1))
-        await world.settle()
+        await world.run_until_idle()
         (name,) = world.names(REPLICA_SETS)
         world.api.delete(DEPLOYMENTS, "web", "default")
         await world.after(60)

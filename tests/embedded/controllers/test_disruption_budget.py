@@ -33,11 +33,11 @@ def numbers(world: World) -> tuple[int, int, int, int]:
         pytest.param({"maxUnavailable": 0}, (0, 5, 5, 5), id="none"),
     ],
 )
-def test_how_many_may_go(spec: Content, expected: tuple[int, int, int, int]) -> None:
+def test_the_number_of_allowed_disruptions(spec: Content, expected: tuple[int, int, int, int]) -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=5))
         world.create(POD_DISRUPTION_BUDGETS, "web", {"selector": SELECTOR, **spec})
-        await world.settle()
+        await world.run_until_idle()
         assert numbers(world) == expected
         (condition,) = world.get(POD_DISRUPTION_BUDGETS, "web")["status"]["conditions"]
         reason = "SufficientPods" if expected[0] else "InsufficientPods"
@@ -50,20 +50,20 @@ def test_a_budget_without_a_spec_is_about_no_pod() -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=2))
         world.create(POD_DISRUPTION_BUDGETS, "web")
-        await world.settle()
+        await world.run_until_idle()
         assert numbers(world) == (0, 0, 0, 0)
 
     in_world(test)
 
 
-def test_shares_are_of_what_the_workload_asks_for_now() -> None:
+def test_shares_are_of_the_current_replicas_of_the_workload() -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=4))
         world.create(POD_DISRUPTION_BUDGETS, "web", {"selector": SELECTOR, "maxUnavailable": "50%"})
-        await world.settle()
+        await world.run_until_idle()
         assert numbers(world) == (2, 4, 2, 4)
         world.change(DEPLOYMENTS, "web", spec={"replicas": 10})
-        await world.settle()
+        await world.run_until_idle()
         assert numbers(world) == (5, 10, 5, 10)
 
     in_world(test)
@@ -73,12 +73,12 @@ def test_an_eviction_takes_what_is_allowed_and_a_new_pod_gives_it_back() -> None
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=3))
         world.create(POD_DISRUPTION_BUDGETS, "web", {"selector": SELECTOR, "maxUnavailable": 1})
-        await world.settle()
+        await world.run_until_idle()
         first, second, _ = world.names(PODS)
         pods.evict(world.api, first, "default", DeleteOptions())
         with pytest.raises(StatusError, match="would violate the pod's disruption budget"):
             pods.evict(world.api, second, "default", DeleteOptions())
-        await world.settle()
+        await world.run_until_idle()
         assert numbers(world) == (1, 3, 2, 3)
         pods.evict(world.api, second, "default", DeleteOptions())
 
@@ -90,11 +90,11 @@ def test_bare_pods_and_labels_that_change_are_counted() -> None:
         world.create(POD_DISRUPTION_BUDGETS, "web", {"selector": SELECTOR, "minAvailable": 1})
         for number in range(3):
             world.create(PODS, f"p{number}", template()["spec"], labels={"app": "web"})
-        await world.settle()
+        await world.run_until_idle()
         assert numbers(world) == (2, 3, 1, 3)
         world.change(PODS, "p0", metadata={"labels": {"app": "other"}})
         world.api.patch(PODS, "p1", "default", {"status": {"phase": "Succeeded"}}, subresource="status")
-        await world.settle()
+        await world.run_until_idle()
         assert numbers(world) == (0, 1, 1, 1)
 
     in_world(test)

@@ -1,4 +1,4 @@
-"""Events: told once, counted when they are told again, and gone after an hour."""
+"""Events: written once, counted when they are repeated, and deleted after an hour."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from tests.embedded.controllers.world import World, in_world
 def test_what_is_reported_again_is_counted() -> None:
     async def test(world: World) -> None:
         about = world.create(CONFIG_MAPS, "c")
-        recorder = Recorder(world.api, "teller")
+        recorder = Recorder(world.api, "reporter")
         for message in ("one", "two", "one"):
-            recorder.normal(about, "Told", message)
+            recorder.normal(about, "Reported", message)
             await world.after(10)
         found = {event["message"]: event for event in world.api.list(EVENTS)}
         assert {message: event["count"] for message, event in found.items()} == {"one": 2, "two": 1}
         assert found["one"]["firstTimestamp"] == "2026-01-01T00:00:00Z"
         assert found["one"]["lastTimestamp"] == "2026-01-01T00:00:20Z"
-        assert found["one"]["source"]["component"] == "teller"
+        assert found["one"]["source"]["component"] == "reporter"
         assert found["one"]["involvedObject"]["uid"] == about["metadata"]["uid"]
 
     in_world(test)
 
 
-def test_what_somebody_deleted_is_reported_again() -> None:
+def test_a_deleted_event_is_reported_again() -> None:
     async def test(world: World) -> None:
         about = world.create(CONFIG_MAPS, "c")
-        recorder = Recorder(world.api, "teller")
-        recorder.normal(about, "Told", "one")
+        recorder = Recorder(world.api, "reporter")
+        recorder.normal(about, "Reported", "one")
         world.api.delete(EVENTS, world.names(EVENTS)[0], "default")
-        recorder.normal(about, "Told", "one")
+        recorder.normal(about, "Reported", "one")
         (event,) = world.api.list(EVENTS)
         assert event["count"] == 1
 
     in_world(test)
 
 
-def test_events_go_an_hour_after_they_were_last_seen() -> None:
+def test_events_are_deleted_an_hour_after_they_were_last_seen() -> None:
     async def test(world: World) -> None:
         about = world.create(CONFIG_MAPS, "c")
-        recorder = Recorder(world.api, "teller")
-        recorder.normal(about, "Told", "once")
-        recorder.normal(about, "Told", "twice")
+        recorder = Recorder(world.api, "reporter")
+        recorder.normal(about, "Reported", "once")
+        recorder.normal(about, "Reported", "twice")
         await world.after(1800)
-        recorder.normal(about, "Told", "twice")
+        recorder.normal(about, "Reported", "twice")
         assert len(world.api.list(EVENTS)) == 2
         await world.after(2400)
         assert world.events("c") == ["twice"]
@@ -54,7 +54,7 @@ def test_events_go_an_hour_after_they_were_last_seen() -> None:
     in_world(test)
 
 
-def test_events_in_the_newer_form_go_too() -> None:
+def test_events_in_the_newer_form_are_deleted_too() -> None:
     async def test(world: World) -> None:
         about = {"kind": "Pod", "namespace": "default", "name": "p"}
         series = {"count": 2, "lastObservedTime": "2026-01-01T01:00:00.000000Z"}

@@ -1,4 +1,4 @@
-"""Garbage collection and the deletion of namespaces: what goes with what, and when."""
+"""Garbage collection and the deletion of namespaces: what is deleted with what, and when."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def owner(world: World, name: str, *, blocks: bool = False) -> dict[str, object]
 
 
 @pytest.mark.parametrize("propagation", [None, "Background", "Foreground"])
-def test_all_that_a_deployment_made_goes_with_it(propagation: str | None) -> None:
+def test_all_that_a_deployment_made_is_deleted_with_it(propagation: str | None) -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=3))
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(DEPLOYMENTS, "web", "default", DeleteOptions(propagation=propagation))
-        await world.settle()
+        await world.run_until_idle()
         assert (world.names(DEPLOYMENTS) == ["web"]) is (propagation == "Foreground")
         await world.after(31)
         assert (world.names(DEPLOYMENTS), world.names(REPLICA_SETS), world.names(PODS)) == ([], [], [])
@@ -43,14 +43,14 @@ def test_all_that_a_deployment_made_goes_with_it(propagation: str | None) -> Non
 def test_orphans_stay_and_a_new_deployment_of_the_kind_takes_them_over() -> None:
     async def test(world: World) -> None:
         world.create(DEPLOYMENTS, "web", workload(replicas=2))
-        await world.settle()
+        await world.run_until_idle()
         pods, sets = world.names(PODS), world.names(REPLICA_SETS)
         world.api.delete(DEPLOYMENTS, "web", "default", DeleteOptions(propagation="Orphan"))
-        await world.settle()
+        await world.run_until_idle()
         assert world.names(DEPLOYMENTS) == []
         assert world.names(PODS) == pods
         world.create(DEPLOYMENTS, "web", workload(replicas=2))
-        await world.settle()
+        await world.run_until_idle()
         assert (world.names(PODS), world.names(REPLICA_SETS)) == (pods, sets)
 
     in_world(test)
@@ -62,13 +62,13 @@ def test_an_object_with_two_owners_stays_until_both_are_gone() -> None:
             world.create(CONFIG_MAPS, name)
         owners = [owner(world, "first"), owner(world, "second")]
         world.create(SECRETS, "child", ownerReferences=owners)
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(CONFIG_MAPS, "first", "default")
-        await world.settle()
+        await world.run_until_idle()
         (left,) = world.get(SECRETS, "child")["metadata"]["ownerReferences"]
         assert left["name"] == "second"
         world.api.delete(CONFIG_MAPS, "second", "default")
-        await world.settle()
+        await world.run_until_idle()
         assert world.names(SECRETS) == []
 
     in_world(test)
@@ -80,12 +80,12 @@ def test_in_the_foreground_the_owner_waits_for_those_that_block_it(blocks: bool)
         world.create(CONFIG_MAPS, "parent")
         reference = owner(world, "parent", blocks=blocks)
         world.create(SECRETS, "child", ownerReferences=[reference], finalizers=["example.com/wait"])
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(CONFIG_MAPS, "parent", "default", DeleteOptions(propagation="Foreground"))
-        await world.settle()
+        await world.run_until_idle()
         assert ("parent" in world.names(CONFIG_MAPS)) is blocks
         world.change(SECRETS, "child", metadata={"finalizers": None})
-        await world.settle()
+        await world.run_until_idle()
         assert world.names(SECRETS) == []
         assert "parent" not in world.names(CONFIG_MAPS)
 
@@ -96,7 +96,7 @@ def test_in_the_foreground_the_owner_waits_for_those_that_block_it(blocks: bool)
     ("uid", "kind", "stays"),
     [
         pytest.param("gone", "ConfigMap", False, id="an owner that was never there, or another of its name"),
-        pytest.param("gone", "Unheard", True, id="an owner of a kind that nobody serves"),
+        pytest.param("gone", "Unknown", True, id="an owner of a kind that is not served"),
     ],
 )
 def test_an_object_is_created_whose_owner_is_not_there(uid: str, kind: str, stays: bool) -> None:
@@ -104,7 +104,7 @@ def test_an_object_is_created_whose_owner_is_not_there(uid: str, kind: str, stay
         reference = {"apiVersion": "v1", "kind": kind, "name": "parent", "uid": uid}
         world.create(CONFIG_MAPS, "parent")
         world.create(SECRETS, "child", ownerReferences=[reference])
-        await world.settle()
+        await world.run_until_idle()
         assert world.names(SECRETS) == (["child"] if stays else [])
 
     in_world(test)
@@ -123,26 +123,26 @@ def test_custom_resources_can_own_and_be_owned_also_after_their_definition_was_r
                 uid = world.create(gangs, name)["metadata"]["uid"]
                 reference = {"apiVersion": "x.io/v1", "kind": "Gang", "name": name, "uid": uid}
                 world.create(SECRETS, f"child-of-{name}", ownerReferences=[reference])
-            await world.settle()
+            await world.run_until_idle()
             world.api.delete(gangs, "one", "default")
-            await world.settle()
+            await world.run_until_idle()
             assert world.names(SECRETS) == ["child-of-two"]
             world.api.delete(CUSTOM_RESOURCE_DEFINITIONS, "gangs.x.io")
-            await world.settle()
-            # Its owner went with the definition. Of a kind that is not served nobody can say so.
+            await world.run_until_idle()
+            # Its owner was deleted with the definition. Of a kind that is not served this is unknown.
             world.api.delete(SECRETS, "child-of-two", "default")
 
     in_world(test)
 
 
-def test_a_namespace_goes_when_everything_in_it_is_gone() -> None:
+def test_a_namespace_is_deleted_when_everything_in_it_is_gone() -> None:
     async def test(world: World) -> None:
         world.create(NAMESPACES, "shop")
         world.api.create(PODS, {"metadata": {"name": "p"}, "spec": template()["spec"]}, "shop")
         world.api.create(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": workload(replicas=2)}, "shop")
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(NAMESPACES, "shop")
-        await world.settle()
+        await world.run_until_idle()
         assert world.get(NAMESPACES, "shop")["status"]["phase"] == "Terminating"
         assert world.names(DEPLOYMENTS, "shop") == []
         with pytest.raises(StatusError, match="being terminated"):
@@ -154,13 +154,13 @@ def test_a_namespace_goes_when_everything_in_it_is_gone() -> None:
     in_world(test)
 
 
-def test_a_namespace_with_more_than_is_deleted_at_once_goes_too() -> None:
+def test_a_namespace_with_more_than_is_deleted_at_once_is_deleted_too() -> None:
     async def test(world: World) -> None:
         world.create(NAMESPACES, "shop")
         for number in range(1300):
             world.api.create(CONFIG_MAPS, {"metadata": {"name": f"c{number}"}}, "shop")
         world.api.delete(NAMESPACES, "shop")
-        await world.settle()
+        await world.run_until_idle()
         assert "shop" not in world.names(NAMESPACES)
 
     in_world(test)

@@ -1,4 +1,4 @@
-"""Jobs: as many successes as are asked for, or a word about why not."""
+"""Jobs: as many successes as requested, or the reason of the failure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def active(world: World) -> int:
 def test_a_job_runs_one_pod_to_its_end() -> None:
     async def test(world: World) -> None:
         job(world)
-        await world.settle()
+        await world.run_until_idle()
         await world.after(5)
         assert status(world)["active"] == 1
         assert status(world)["startTime"] == "2026-01-01T00:00:00Z"
@@ -94,7 +94,7 @@ def test_failed_pods_are_created_again_after_a_while_and_then_a_longer_one() -> 
         job(world, seconds=1, exit_code=1, backoffLimit=5)
         made: list[int] = []
         for second in range(60):
-            await world.settle()
+            await world.run_until_idle()
             if len(world.names(PODS)) > len(made):
                 made.append(second)
             await world.after(1)
@@ -137,7 +137,7 @@ def test_a_suspended_job_has_no_pods_until_it_is_resumed() -> None:
         job(world, parallelism=2, completions=2)
         await world.after(2)
         world.change(JOBS, "work", spec={"suspend": True})
-        await world.settle()
+        await world.run_until_idle()
         assert (world.pods(), conditions(world)) == ([], {"Suspended": "JobSuspended"})
         world.change(JOBS, "work", spec={"suspend": False})
         await world.after(60)
@@ -172,7 +172,7 @@ def test_a_pod_that_is_deleted_is_a_failure_and_replaced() -> None:
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_the_pods_of_a_deleted_job_go(runs: bool) -> None:
+def test_the_pods_of_a_deleted_job_are_deleted(runs: bool) -> None:
     async def test(world: World) -> None:
         job(world, seconds=1000 if runs else 1)
         await world.after(10)
@@ -194,12 +194,12 @@ def test_more_pods_than_are_made_at_once_are_all_made() -> None:
 
 
 @pytest.mark.parametrize("text", ["0-99999999999999999999", "0-2000000000", "x,,3-", "-1", "9" * 5000])
-def test_completed_indexes_that_somebody_else_wrote(text: str) -> None:
+def test_completed_indexes_of_another_writer(text: str) -> None:
     """Clients can write a status; it must neither stop the job nor fill the memory."""
 
     async def test(world: World) -> None:
         job(world, completions=2_000_000_000, parallelism=3, completionMode="Indexed")
-        await world.settle()
+        await world.run_until_idle()
         world.api.patch(JOBS, "work", "default", {"status": {"completedIndexes": text}}, subresource="status")
         for pod in world.pods():
             notes = {"batch.kubernetes.io/job-completion-index": text}

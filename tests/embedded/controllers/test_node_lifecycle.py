@@ -1,4 +1,4 @@
-"""Nodes that are unwell, silent, cordoned or gone, and what becomes of their pods."""
+"""Nodes that are not ready, unreachable, cordoned or deleted, and what becomes of their pods."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def set_condition(world: World, kind: str, status: str) -> None:
         pytest.param("MemoryPressure", "False", set(), id="nothing is wrong"),
     ],
 )
-def test_conditions_become_taints_and_taints_go_with_them(
+def test_conditions_become_taints_which_are_removed_with_them(
     kind: str, status: str, expected: set[tuple[str, str]]
 ) -> None:
     async def test(world: World) -> None:
         own = {"key": "team", "value": "a", "effect": "NoSchedule"}
         world.change(NODES, "n01", spec={"taints": [own]})
         set_condition(world, kind, status)
-        await world.settle()
+        await world.run_until_idle()
         assert taints(world) == {("team", "NoSchedule"), *expected}
         set_condition(world, kind, "True" if kind == "Ready" else "False")
-        await world.settle()
+        await world.run_until_idle()
         assert taints(world) == {("team", "NoSchedule")}
 
     in_world(test, nodes=1)
@@ -56,10 +56,10 @@ def test_conditions_become_taints_and_taints_go_with_them(
 def test_a_cordoned_node_is_tainted_until_it_is_uncordoned() -> None:
     async def test(world: World) -> None:
         world.change(NODES, "n01", spec={"unschedulable": True})
-        await world.settle()
+        await world.run_until_idle()
         assert taints(world) == {("unschedulable", "NoSchedule")}
         world.change(NODES, "n01", spec={"unschedulable": None})
-        await world.settle()
+        await world.run_until_idle()
         assert taints(world) == set()
 
     in_world(test, nodes=1)
@@ -69,10 +69,10 @@ def ready(content: Content) -> str:
     return str(next(each["status"] for each in content["status"]["conditions"] if each["type"] == "Ready"))
 
 
-def test_a_silent_node_is_unreachable_after_fifty_seconds_and_well_when_it_is_back() -> None:
+def test_a_node_without_heartbeats_is_unreachable_after_fifty_seconds_and_ready_when_it_is_back() -> None:
     async def test(world: World) -> None:
         world.create(PODS, "p", template()["spec"])
-        await world.settle()
+        await world.run_until_idle()
         kubelets.down(world.api, "n01")
         await world.after(49)
         assert (ready(world.get(NODES, "n01")), taints(world)) == ("True", set())
@@ -82,19 +82,19 @@ def test_a_silent_node_is_unreachable_after_fifty_seconds_and_well_when_it_is_ba
         assert ready(world.get(PODS, "p")) == "False"
         assert world.events("n01", "NodeNotReady") == ["Node n01 status is now: NodeNotReady"]
         kubelets.up(world.api, "n01")
-        await world.settle()
+        await world.run_until_idle()
         assert (ready(world.get(NODES, "n01")), taints(world)) == ("True", set())
         assert ready(world.get(PODS, "p")) == "True"
 
     in_world(test, nodes=1)
 
 
-def test_pods_of_a_silent_node_are_replaced_elsewhere_after_their_toleration() -> None:
-    """50 s until it is noticed, 300 s that pods tolerate it by default; then they wait for their node."""
+def test_pods_of_an_unreachable_node_are_replaced_elsewhere_after_their_toleration() -> None:
+    """50 s until it is unreachable, 300 s that pods tolerate it by default; then they wait for their node."""
 
     async def test(world: World) -> None:
         world.create(REPLICA_SETS, "web", workload(replicas=4))
-        await world.settle()
+        await world.run_until_idle()
         lost = {pod["metadata"]["name"] for pod in world.pods() if pod["spec"]["nodeName"] == "n01"}
         assert len(lost) == 2
         kubelets.down(world.api, "n01")
@@ -104,7 +104,7 @@ def test_pods_of_a_silent_node_are_replaced_elsewhere_after_their_toleration() -
         running = world.pods()
         assert {pod["spec"]["nodeName"] for pod in running} == {"n02"}
         assert len(running) == 4
-        assert lost < set(world.names(PODS))  # marked, but nobody has stopped them
+        assert lost < set(world.names(PODS))  # marked, but no kubelet has stopped them
         condition = world.get(PODS, min(lost))["status"]["conditions"][-1]
         assert (condition["type"], condition["reason"]) == ("DisruptionTarget", "DeletionByTaintManager")
         kubelets.up(world.api, "n01")
@@ -138,9 +138,9 @@ def test_pods_of_a_silent_node_are_replaced_elsewhere_after_their_toleration() -
 def test_a_taint_that_another_client_sets_evicts_pods(tolerations: list[Any], gone_after: int | None) -> None:
     async def test(world: World) -> None:
         world.create(PODS, "p", template(tolerations=tolerations, terminationGracePeriodSeconds=1)["spec"])
-        await world.settle()
+        await world.run_until_idle()
         world.change(NODES, "n01", spec={"taints": [{"key": "fire", "effect": "NoExecute"}]})
-        await world.settle()
+        await world.run_until_idle()
         if gone_after:
             await world.after(gone_after - 2)
             assert world.names(PODS) == ["p"]
@@ -150,11 +150,11 @@ def test_a_taint_that_another_client_sets_evicts_pods(tolerations: list[Any], go
     in_world(test, nodes=1)
 
 
-def test_an_eviction_is_called_off_when_the_taint_goes_in_time() -> None:
+def test_an_eviction_is_cancelled_when_the_taint_is_removed_in_time() -> None:
     async def test(world: World) -> None:
         tolerations = [{"key": "fire", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}]
         world.create(PODS, "p", template(tolerations=tolerations)["spec"])
-        await world.settle()
+        await world.run_until_idle()
         world.change(NODES, "n01", spec={"taints": [{"key": "fire", "effect": "NoExecute"}]})
         await world.after(30)
         world.change(NODES, "n01", spec={"taints": []})
@@ -165,10 +165,10 @@ def test_an_eviction_is_called_off_when_the_taint_goes_in_time() -> None:
     in_world(test, nodes=1)
 
 
-def test_pods_of_a_node_that_is_deleted_go_after_a_while_and_are_replaced() -> None:
+def test_pods_of_a_deleted_node_are_deleted_after_a_while_and_replaced() -> None:
     async def test(world: World) -> None:
         world.create(REPLICA_SETS, "web", workload(replicas=4))
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(NODES, "n01")
         await world.after(38)
         assert sum(pod["spec"]["nodeName"] == "n01" for pod in world.pods()) == 2
@@ -181,7 +181,7 @@ def test_pods_of_a_node_that_is_deleted_go_after_a_while_and_are_replaced() -> N
 def test_pods_stay_if_the_node_is_there_again_in_time() -> None:
     async def test(world: World) -> None:
         world.create(PODS, "p", template()["spec"])
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(NODES, "n01")
         await world.after(20)
         world.create(NODES, "n01")

@@ -111,10 +111,10 @@ def test_dependents_are_written_in_several_calls(propagation: str, monkeypatch: 
         }
         for number in range(250):
             world.create(CONFIG_MAPS, f"c{number}", ownerReferences=[reference])
-        await world.settle()
+        await world.run_until_idle()
         counts = count_writes(world, GarbageCollector, CONFIG_MAPS, monkeypatch)
         world.api.delete(CONFIG_MAPS, "owner", "default", DeleteOptions(propagation=propagation))
-        await world.settle()
+        await world.run_until_idle()
         left = [name for name in world.names(CONFIG_MAPS) if name.startswith("c")]
         assert len(left) == (250 if propagation == ORPHAN else 0)
         assert "owner" not in world.names(CONFIG_MAPS)
@@ -132,7 +132,7 @@ def test_finalizers_of_jobs_are_removed_in_several_calls(
         del made["selector"]
         made["template"]["spec"]["restartPolicy"] = "Never"
         world.create(JOBS, "many", made)
-        await world.settle()
+        await world.run_until_idle()
         counts = count_writes(world, Jobs, PODS, monkeypatch)
         world.api.delete(JOBS, "many", "default", DeleteOptions(propagation=propagation))
         await world.after(60)
@@ -163,7 +163,7 @@ def test_claims_of_ephemeral_volumes_are_created_in_several_calls(monkeypatch: p
         template = {"volumeClaimTemplate": {"spec": storage}}
         volumes = [{"name": f"v{number}", "ephemeral": template} for number in range(250)]
         world.create(PODS, "p", {"containers": [{"name": "c", "image": "i"}], "volumes": volumes})
-        await world.settle()
+        await world.run_until_idle()
         assert len(world.names(PERSISTENT_VOLUME_CLAIMS)) == 250
         assert 0 < max(counts) <= 100
 

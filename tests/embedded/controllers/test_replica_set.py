@@ -25,10 +25,10 @@ from tests.embedded.controllers.world import World, in_world, template, workload
         ),
     ],
 )
-def test_as_many_pods_run_as_are_asked_for(resource: Resource, spec: dict[str, object]) -> None:
+def test_as_many_pods_run_as_requested(resource: Resource, spec: dict[str, object]) -> None:
     async def test(world: World) -> None:
         world.create(resource, "web", spec)
-        await world.settle()
+        await world.run_until_idle()
         pods = world.pods(app="web")
         assert len(pods) == 3
         for pod in pods:
@@ -54,9 +54,9 @@ def test_as_many_pods_run_as_are_asked_for(resource: Resource, spec: dict[str, o
 def test_scaling(replicas: int) -> None:
     async def test(world: World) -> None:
         world.create(REPLICA_SETS, "web", workload(replicas=3))
-        await world.settle()
+        await world.run_until_idle()
         world.change(REPLICA_SETS, "web", spec={"replicas": replicas})
-        await world.settle()
+        await world.run_until_idle()
         assert len(world.pods(app="web")) == replicas
 
     in_world(test, nodes=0)
@@ -65,11 +65,11 @@ def test_scaling(replicas: int) -> None:
 def test_a_pod_that_is_deleted_or_fails_is_replaced() -> None:
     async def test(world: World) -> None:
         world.create(REPLICA_SETS, "web", workload(replicas=2))
-        await world.settle()
+        await world.run_until_idle()
         first, second = (pod["metadata"]["name"] for pod in world.pods())
         world.api.delete(PODS, first, "default")
         world.api.patch(PODS, second, "default", {"status": {"phase": "Failed"}}, subresource="status")
-        await world.settle()
+        await world.run_until_idle()
         running = [pod for pod in world.pods() if pod["status"]["phase"] == "Running"]
         assert len(running) == 2
         assert not {first, second} & {pod["metadata"]["name"] for pod in running}
@@ -77,41 +77,41 @@ def test_a_pod_that_is_deleted_or_fails_is_replaced() -> None:
     in_world(test)
 
 
-def test_pods_that_do_least_go_first() -> None:
-    """A pod without a node goes before one that runs, and of those that run the one that costs less."""
+def test_the_least_useful_pods_are_deleted_first() -> None:
+    """A pod without a node is deleted before one that runs, and of those that run the one that costs less."""
 
     async def test(world: World) -> None:
         world.create(REPLICA_SETS, "web", workload(replicas=2))
-        await world.settle()
+        await world.run_until_idle()
         old, dear = (pod["metadata"]["name"] for pod in world.pods())
         note = {"controller.kubernetes.io/pod-deletion-cost": "10"}
         world.change(PODS, dear, metadata={"annotations": note})
         await world.after(5)
         gated = template(schedulingGates=[{"name": "wait"}])
         world.change(REPLICA_SETS, "web", spec={"replicas": 3, "template": gated})
-        await world.settle()
+        await world.run_until_idle()
         (waiting,) = {pod["metadata"]["name"] for pod in world.pods()} - {old, dear}
         gone: list[str] = []
         for replicas in (2, 1, 0):
             before = {pod["metadata"]["name"] for pod in world.pods()}
             world.change(REPLICA_SETS, "web", spec={"replicas": replicas})
-            await world.settle()
+            await world.run_until_idle()
             gone += before - {pod["metadata"]["name"] for pod in world.pods()}
         assert gone == [waiting, old, dear]
 
     in_world(test)
 
 
-def test_a_pod_is_adopted_whose_labels_match_and_let_go_when_they_do_not() -> None:
+def test_a_pod_is_adopted_whose_labels_match_and_released_when_they_do_not() -> None:
     async def test(world: World) -> None:
         spec = template()["spec"]
         world.create(PODS, "stray", spec, labels={"app": "web"})
         world.create(REPLICA_SETS, "web", workload(replicas=2))
-        await world.settle()
+        await world.run_until_idle()
         assert len(world.pods(app="web")) == 2
         assert world.get(PODS, "stray")["metadata"]["ownerReferences"][0]["name"] == "web"
         world.change(PODS, "stray", metadata={"labels": {"app": "debug"}})
-        await world.settle()
+        await world.run_until_idle()
         assert not world.get(PODS, "stray")["metadata"].get("ownerReferences")
         assert len(world.pods(app="web")) == 2
 
@@ -123,7 +123,7 @@ def test_a_pod_that_may_not_be_created_is_reported_and_tried_again() -> None:
         spec = workload(replicas=1)
         spec["template"]["spec"]["priorityClassName"] = "important"
         world.create(REPLICA_SETS, "web", spec)
-        await world.settle()
+        await world.run_until_idle()
         (condition,) = world.get(REPLICA_SETS, "web")["status"]["conditions"]
         assert (condition["type"], condition["reason"]) == ("ReplicaFailure", "FailedCreate")
         assert "no PriorityClass with name important was found" in condition["message"]
@@ -139,7 +139,7 @@ def test_a_pod_that_may_not_be_created_is_reported_and_tried_again() -> None:
 def test_a_pod_counts_as_available_only_after_min_ready_seconds() -> None:
     async def test(world: World) -> None:
         world.create(REPLICA_SETS, "web", workload(replicas=2, minReadySeconds=10))
-        await world.settle()
+        await world.run_until_idle()
         status = world.get(REPLICA_SETS, "web")["status"]
         assert (status["readyReplicas"], status.get("availableReplicas", 0)) == (2, 0)
         await world.after(11)

@@ -28,11 +28,11 @@ CONTAINER = {"name": "c", "image": "i", "resources": {"claims": [{"name": "gpu"}
 
 
 def in_cluster(test: Any, nodes: int = 2, release: Release = DEFAULT_RELEASE) -> None:
-    """Runs a test in a cluster where nobody binds pods but the test."""
+    """Runs a test in a cluster where only the test binds pods."""
 
     async def main() -> None:
         async with running_world(nodes, binds=False, release=release) as world:
-            await world.settle()
+            await world.run_until_idle()
             await test(world)
 
     run_virtual(main())
@@ -77,7 +77,7 @@ def test_a_pod_gets_a_claim_of_its_own_from_a_template() -> None:
     async def test(world: World) -> None:
         make_template(world, labels={"a": "b"}, annotations={"c": "d"})
         pod = make_pod(world)
-        await world.settle()
+        await world.run_until_idle()
         name = claim_name(world)
         assert name.startswith("p-gpu-")
         claim = world.get(RESOURCE_CLAIMS, name)
@@ -102,7 +102,7 @@ def test_a_missing_template_is_reported_and_awaited() -> None:
         expected = f'PodResourceClaim gpu: resource claim template "t": {problem}'
         assert world.events("p", "FailedResourceClaimCreation") == [expected]
         make_template(world)
-        await world.settle()
+        await world.run_until_idle()
         assert claim_name(world)
 
     in_cluster(test)
@@ -112,10 +112,10 @@ def test_a_claim_that_another_client_deleted_is_made_again() -> None:
     async def test(world: World) -> None:
         make_template(world)
         make_pod(world)
-        await world.settle()
+        await world.run_until_idle()
         first = claim_name(world)
         world.api.delete(RESOURCE_CLAIMS, first, NAMESPACE)
-        await world.settle()
+        await world.run_until_idle()
         assert claim_name(world) != first
         assert world.names(RESOURCE_CLAIMS) == [claim_name(world)]
 
@@ -126,11 +126,11 @@ def test_a_claim_whose_name_was_not_written_down_is_found_again() -> None:
     async def test(world: World) -> None:
         make_template(world)
         make_pod(world)
-        await world.settle()
+        await world.run_until_idle()
         name = claim_name(world)
         nothing = {"status": {"resourceClaimStatuses": None}}
         world.api.patch(PODS, "p", NAMESPACE, nothing, subresource="status")
-        await world.settle()
+        await world.run_until_idle()
         assert claim_name(world) == name
         assert world.names(RESOURCE_CLAIMS) == [name]
 
@@ -153,11 +153,11 @@ def test_a_pod_runs_once_its_claim_is_reserved_for_it() -> None:
     async def test(world: World) -> None:
         make_template(world)
         make_pod(world)
-        await world.settle()
+        await world.run_until_idle()
         name = claim_name(world)
         allocate(world, name, "p")
         bind(world)
-        await world.settle()
+        await world.run_until_idle()
         assert phase(world) == "Running"
         assert world.get(PODS, "p")["status"]["resourceClaimStatuses"]
 
@@ -175,9 +175,9 @@ def test_a_bound_pod_without_its_claim_does_not_start() -> None:
         problem = f"pod p ({uids[0]}) is not allowed to use ResourceClaim c ({uids[1]})"
         expected = f"Failed to prepare dynamic resources: prepare dynamic resources: {problem}"
         assert world.events("p", "FailedPrepareDynamicResources") == [expected]
-        # Somebody allocates it: the controller reserves it for the pod, which then starts.
+        # The test allocates it: the controller reserves it for the pod, which then starts.
         allocate(world, "c")
-        await world.settle()
+        await world.run_until_idle()
         (consumer,) = world.get(RESOURCE_CLAIMS, "c")["status"]["reservedFor"]
         assert consumer == {"resource": "pods", "name": "p", "uid": uids[0]}
         assert phase(world) == "Running"
@@ -185,14 +185,14 @@ def test_a_bound_pod_without_its_claim_does_not_start() -> None:
     in_cluster(test)
 
 
-def test_the_claim_of_a_deleted_pod_goes() -> None:
+def test_the_claim_of_a_deleted_pod_is_deleted() -> None:
     async def test(world: World) -> None:
         make_template(world)
         make_pod(world)
-        await world.settle()
+        await world.run_until_idle()
         allocate(world, claim_name(world), "p")
         bind(world)
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(PODS, "p", NAMESPACE)
         await world.after(10)
         assert world.names(PODS) == []
@@ -201,13 +201,13 @@ def test_the_claim_of_a_deleted_pod_goes() -> None:
     in_cluster(test)
 
 
-def test_the_claim_of_a_finished_pod_goes_though_the_pod_stays() -> None:
+def test_the_claim_of_a_finished_pod_is_deleted_though_the_pod_stays() -> None:
     async def test(world: World) -> None:
         make_template(world)
         pod = {"containers": [CONTAINER], "restartPolicy": "Never"}
         claims = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
         world.create(PODS, "p", {**pod, "resourceClaims": claims}, annotations={"bayplan/run-seconds": "5"})
-        await world.settle()
+        await world.run_until_idle()
         allocate(world, claim_name(world), "p")
         bind(world)
         await world.after(10)
@@ -225,7 +225,7 @@ def test_a_shared_claim_is_freed_with_its_last_pod() -> None:
         allocate(world, "c", "p", "q")
         for name in ("p", "q"):
             bind(world, name)
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(PODS, "p", NAMESPACE)
         await world.after(10)
         claim = world.get(RESOURCE_CLAIMS, "c")
@@ -240,20 +240,20 @@ def test_a_shared_claim_is_freed_with_its_last_pod() -> None:
     in_cluster(test)
 
 
-def test_an_allocated_claim_that_nobody_uses_stays_until_it_is_deleted() -> None:
+def test_an_allocated_unused_claim_stays_until_it_is_deleted() -> None:
     async def test(world: World) -> None:
         world.create(RESOURCE_CLAIMS, "c", REQUESTS)
         allocate(world, "c")
         await world.after(10)
         assert "allocation" in world.get(RESOURCE_CLAIMS, "c")["status"]
         world.api.delete(RESOURCE_CLAIMS, "c", NAMESPACE)
-        await world.settle()
+        await world.run_until_idle()
         assert world.names(RESOURCE_CLAIMS) == []
 
     in_cluster(test)
 
 
-def test_a_claim_for_extended_resources_goes_with_its_pod() -> None:
+def test_a_claim_for_extended_resources_is_deleted_with_its_pod() -> None:
     async def test(world: World) -> None:
         container = {"name": "c", "image": "i", "resources": {"limits": {"example.com/gpu": "1"}}}
         pod = world.create(PODS, "p", {"containers": [container]})
@@ -265,7 +265,7 @@ def test_a_claim_for_extended_resources_goes_with_its_pod() -> None:
         world.api.patch(PODS, "p", NAMESPACE, status, subresource="status")
         allocate(world, "c", "p")
         bind(world)
-        await world.settle()
+        await world.run_until_idle()
         assert phase(world) == "Running"
         assert world.get(PODS, "p")["status"]["extendedResourceClaimStatus"] == extended
         world.api.delete(PODS, "p", NAMESPACE)
@@ -302,11 +302,11 @@ def test_a_taint_on_a_device_evicts_its_pod() -> None:
     async def test(world: World) -> None:
         make_slice(world)
         run_pod(world)
-        await world.settle()
+        await world.run_until_idle()
         assert phase(world) == "Running"
         device = {"name": "gpu-0", "taints": [BROKEN]}
         world.change(RESOURCE_SLICES, "s", spec={"devices": [device]})
-        await world.settle()
+        await world.run_until_idle()
         pod = world.get(PODS, "p")
         assert "deletionTimestamp" in pod["metadata"]
         (condition,) = [each for each in pod["status"]["conditions"] if each["type"] == "DisruptionTarget"]
@@ -334,7 +334,7 @@ def test_tolerations_of_the_allocation_delay_eviction(toleration: Content, stays
     async def test(world: World) -> None:
         make_slice(world, BROKEN)
         run_pod(world, tolerations=[toleration])
-        await world.settle()
+        await world.run_until_idle()
         if stays:
             await world.after(min(stays, 300) - 2)
             assert "deletionTimestamp" not in world.get(PODS, "p")["metadata"]
@@ -344,7 +344,7 @@ def test_tolerations_of_the_allocation_delay_eviction(toleration: Content, stays
     in_cluster(test)
 
 
-def test_a_taint_that_goes_in_time_evicts_no_pod() -> None:
+def test_a_taint_that_is_removed_in_time_evicts_no_pod() -> None:
     async def test(world: World) -> None:
         make_slice(world, BROKEN)
         waits = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
@@ -363,10 +363,10 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
         make_slice(world, BROKEN, generation=1)
         make_slice(world, generation=2, name="new")
         run_pod(world)
-        await world.settle()
+        await world.run_until_idle()
         assert "deletionTimestamp" not in world.get(PODS, "p")["metadata"]
         world.api.delete(RESOURCE_SLICES, "new")
-        await world.settle()
+        await world.run_until_idle()
         assert "deletionTimestamp" in world.get(PODS, "p")["metadata"]
 
     in_cluster(test)
@@ -395,26 +395,26 @@ def test_a_rule_evicts_pods_from_the_devices_that_it_selects(
         if published:
             make_slice(world)
         run_pod(world)
-        await world.settle()
+        await world.run_until_idle()
         spec = {"taint": {**BROKEN, "effect": "NoSchedule"}}
         if selector is not None:
             spec["deviceSelector"] = selector
         world.create(DEVICE_TAINT_RULES, "r", spec)
-        await world.settle()
+        await world.run_until_idle()
         assert not is_going(world)
         world.change(DEVICE_TAINT_RULES, "r", spec={"taint": BROKEN})
-        await world.settle()
+        await world.run_until_idle()
         assert is_going(world) == evicts
 
     in_cluster(test, release=V1_37)
 
 
-def test_a_rule_that_goes_in_time_evicts_no_pod() -> None:
+def test_a_rule_that_is_deleted_in_time_evicts_no_pod() -> None:
     async def test(world: World) -> None:
         make_slice(world)
         waits = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
         run_pod(world, tolerations=[waits])
-        await world.settle()
+        await world.run_until_idle()
         world.create(DEVICE_TAINT_RULES, "r", {"deviceSelector": {}, "taint": BROKEN})
         await world.after(10)
         world.api.delete(DEVICE_TAINT_RULES, "r")
@@ -440,14 +440,14 @@ def eviction_status(world: World, name: str = "r") -> tuple[str, str, str, int]:
     return condition["status"], condition["reason"], condition["message"], condition["observedGeneration"]
 
 
-def test_a_rule_says_how_far_the_eviction_is() -> None:
+def test_the_status_of_a_rule_has_the_progress_of_the_eviction() -> None:
     async def test(world: World) -> None:
         make_slice(world)
         waits = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
         run_pod(world, tolerations=[waits])
-        await world.settle()
+        await world.run_until_idle()
         world.create(DEVICE_TAINT_RULES, "r", {"deviceSelector": {}, "taint": BROKEN})
-        await world.settle()
+        await world.run_until_idle()
         assert eviction_status(world) == ("True", "PodsPendingEviction", ONE, 1)
         await world.after(100)
         assert world.names(PODS) == []
@@ -464,13 +464,13 @@ def test_a_rule_says_how_far_the_eviction_is() -> None:
         ("None", {"device": "gpu-0"}, "NoEffect", PREVIEW),
     ],
 )
-def test_a_rule_that_evicts_nothing_says_why(
+def test_a_rule_that_evicts_nothing_has_the_reason(
     effect: str, selector: Content, reason: str, message: str
 ) -> None:
     async def test(world: World) -> None:
         make_slice(world)
         run_pod(world)
-        await world.settle()
+        await world.run_until_idle()
         world.create(
             DEVICE_TAINT_RULES, "r", {"deviceSelector": selector, "taint": {**BROKEN, "effect": effect}}
         )
@@ -481,7 +481,7 @@ def test_a_rule_that_evicts_nothing_says_why(
     in_cluster(test, release=V1_37)
 
 
-def test_slices_of_a_deleted_node_go_with_it() -> None:
+def test_slices_of_a_deleted_node_are_deleted_with_it() -> None:
     async def test(world: World) -> None:
         uid = world.get(NODES, "n01")["metadata"]["uid"]
         owner = {"apiVersion": "v1", "kind": "Node", "name": "n01", "uid": uid, "controller": True}
@@ -489,7 +489,7 @@ def test_slices_of_a_deleted_node_go_with_it() -> None:
         spec = {"driver": "a", "nodeName": "n01", "pool": pool, "devices": []}
         world.create(RESOURCE_SLICES, "s", spec, ownerReferences=[owner])
         world.api.delete(NODES, "n01")
-        await world.settle()
+        await world.run_until_idle()
         assert world.names(RESOURCE_SLICES) == []
 
     in_cluster(test)

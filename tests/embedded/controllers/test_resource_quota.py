@@ -35,13 +35,13 @@ def test_what_is_deleted_or_has_ended_is_not_charged_any_more() -> None:
     async def test(world: World) -> None:
         world.create(RESOURCE_QUOTAS, "q", {"hard": {"pods": "5", "count/pods": "5", "configmaps": "2"}})
         world.create(PODS, "stays", POD)
-        world.create(PODS, "goes", POD)
+        world.create(PODS, "deleted", POD)
         short = {**POD, "restartPolicy": "Never"}
         world.create(PODS, "ends", short, annotations={"bayplan/run-seconds": "2"})
         world.create(CONFIG_MAPS, "settings")
         await world.after(1)
         assert status(world)["used"] == {"pods": "3", "count/pods": "3", "configmaps": "1"}
-        world.api.delete(PODS, "goes", "default")
+        world.api.delete(PODS, "deleted", "default")
         world.api.delete(CONFIG_MAPS, "settings", "default")
         await world.after(5)
         assert status(world)["used"] == {"pods": "1", "count/pods": "2", "configmaps": "0"}
@@ -50,7 +50,7 @@ def test_what_is_deleted_or_has_ended_is_not_charged_any_more() -> None:
 
 
 def test_a_replica_set_makes_as_many_pods_as_the_quota_allows(caplog: pytest.LogCaptureFixture) -> None:
-    """It says what is in the way, and goes on when there is room. None of that is an error in the log."""
+    """It reports what exceeds the quota, and continues when there is room. Neither is logged as an error."""
 
     async def test(world: World) -> None:
         world.create(RESOURCE_QUOTAS, "q", {"hard": {"pods": "2"}})

@@ -54,7 +54,7 @@ def addresses(api: ObjectAPI) -> list[str]:
     return [pod["status"]["podIP"] for pod in api.list(PODS)]
 
 
-def test_everything_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_everything_continues_where_it_stopped(tmp_path: Path) -> None:
     async def main() -> None:
         async with control_plane(tmp_path) as api:
             api.create(NODES, kubelets.make_nodes(1)[0])

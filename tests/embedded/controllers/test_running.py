@@ -1,4 +1,4 @@
-"""The loop of the controllers: nobody stops anybody else, and what failed is tried again."""
+"""The loop of the controllers: none stops another, and what failed is tried again."""
 
 from __future__ import annotations
 
@@ -20,56 +20,56 @@ from bayplan.simulator.virtual_time import current_loop, run_virtual
 from tests.embedded.controllers.world import make_api
 
 
-class Looking(Controller):
-    """Remembers when it looked at what, and does then what the test wants."""
+class RecordingController(Controller):
+    """Records what it reconciles and when, and calls the function of the test."""
 
-    name: ClassVar = "looking-controller"
+    name: ClassVar = "recording-controller"
 
     def __init__(self, cluster: Cluster, then: Callable[[str, int], float | None]) -> None:
         super().__init__(cluster)
-        self.looks: list[tuple[str, float]] = []
+        self.reconciled: list[tuple[str, float]] = []
         self._then = then
 
     def watches(self) -> dict[Resource, KeyMapper]:
         return {CONFIG_MAPS: own_key}
 
     def reconcile(self, key: str) -> float | None:
-        self.looks.append((key, current_loop().time()))
-        return self._then(key, sum(known == key for known, _ in self.looks))
+        self.reconciled.append((key, current_loop().time()))
+        return self._then(key, sum(known == key for known, _ in self.reconciled))
 
 
-def looks(
+def reconciled_by(
     then: Callable[[str, int], float | None],
     *,
     seconds: float = 60.0,
     during: Callable[[ObjectAPI], Any] = lambda api: None,
     history: int = HISTORY,
 ) -> list[tuple[str, float]]:
-    """Runs the controller with two config maps; what it looked at, and when."""
+    """Runs the controller with two config maps; what it reconciled, and when."""
 
     async def main() -> list[tuple[str, float]]:
         api = make_api(history)
         for name in ("a", "b"):
             api.create(CONFIG_MAPS, {"metadata": {"name": name}}, "default")
         cluster = Cluster(api)
-        controller = Looking(cluster, then)
+        controller = RecordingController(cluster, then)
         task = asyncio.create_task(running.run(cluster, [controller]))
         await asyncio.sleep(seconds / 2)
         during(api)
         await asyncio.sleep(seconds / 2)
         assert not task.done()
         task.cancel()
-        return controller.looks
+        return controller.reconciled
 
     return run_virtual(main())
 
 
-def test_what_is_there_already_is_looked_at() -> None:
-    assert looks(lambda key, time: None) == [("default/a", 0.0), ("default/b", 0.0)]
+def test_what_is_there_already_is_reconciled() -> None:
+    assert reconciled_by(lambda key, time: None) == [("default/a", 0.0), ("default/b", 0.0)]
 
 
-def test_a_look_can_ask_for_the_next_one() -> None:
-    found = looks(lambda key, time: 20.0 if key == "default/a" else None)
+def test_a_reconciliation_can_schedule_the_next_one() -> None:
+    found = reconciled_by(lambda key, time: 20.0 if key == "default/a" else None)
     assert [time for key, time in found if key == "default/a"] == [0.0, 20.0, 40.0]
 
 
@@ -86,7 +86,7 @@ def test_a_look_can_ask_for_the_next_one() -> None:
         ),
     ],
 )
-def test_one_that_fails_is_reported_by_name_and_tried_again_and_stops_nobody(
+def test_one_that_fails_is_reported_by_name_and_tried_again_and_stops_no_other(
     error: Exception, levels: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail_twice(key: str, time: int) -> None:
@@ -94,21 +94,21 @@ def test_one_that_fails_is_reported_by_name_and_tried_again_and_stops_nobody(
             raise error
 
     caplog.set_level(logging.DEBUG, "bayplan.embedded.controllers")
-    found = looks(fail_twice)
+    found = reconciled_by(fail_twice)
     assert [key for key, _ in found].count("default/a") == 3
     assert ("default/b", 0.0) in found
-    told = [record for record in caplog.records if "default/a" in record.getMessage()]
-    assert [record.levelno for record in told] == levels
+    records = [record for record in caplog.records if "default/a" in record.getMessage()]
+    assert [record.levelno for record in records] == levels
 
 
-def test_changes_that_the_store_has_forgotten_are_found_by_comparing() -> None:
-    """More happens at once than the store remembers: no object is missed, and none that is gone is kept."""
+def test_changes_that_the_store_has_dropped_are_found_by_comparing() -> None:
+    """More happens at once than the history holds: no object is missed, and none that is gone is kept."""
 
     def burst(api: ObjectAPI) -> None:
         api.delete(CONFIG_MAPS, "a", "default")
         for number in range(50):
             api.create(CONFIG_MAPS, {"metadata": {"name": f"c{number:02}"}}, "default")
 
-    found = looks(lambda key, time: None, during=burst, history=4)
+    found = reconciled_by(lambda key, time: None, during=burst, history=4)
     later = {key for key, time in found if time > 0}
     assert later == {"default/a", *(f"default/c{number:02}" for number in range(50))}

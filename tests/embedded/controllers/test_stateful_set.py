@@ -28,14 +28,14 @@ def images(world: World) -> list[str]:
 
 def order_of(world: World, what: str) -> list[str]:
     """In which order pods were created or deleted."""
-    told = world.events("web", f"Successful{what}")
-    return [message.split()[2] for message in told if message.split()[1] == "Pod"]
+    messages = world.events("web", f"Successful{what}")
+    return [message.split()[2] for message in messages if message.split()[1] == "Pod"]
 
 
 def test_pods_have_numbers_names_and_labels_of_their_own() -> None:
     async def test(world: World) -> None:
         create(world, replicas=2)
-        await world.settle()
+        await world.run_until_idle()
         assert world.names(PODS) == ["web-0", "web-1"]
         pod = world.get(PODS, "web-1")
         assert pod["spec"]["hostname"] == "web-1"
@@ -61,7 +61,7 @@ def test_in_order_each_waits_for_the_one_before() -> None:
             await world.after(1)
         world.change(STATEFUL_SETS, "web", spec={"replicas": 1})
         await world.after(31)
-        assert world.names(PODS) == ["web-0", "web-1"]  # the second to go has just been told
+        assert world.names(PODS) == ["web-0", "web-1"]  # the second is being deleted
         await world.after(60)
         assert world.names(PODS) == ["web-0"]
         assert order_of(world, "Create") == ["web-0", "web-1", "web-2"]
@@ -71,7 +71,7 @@ def test_in_order_each_waits_for_the_one_before() -> None:
 
 
 @pytest.mark.parametrize(("policy", "pods"), [("OrderedReady", 1), ("Parallel", 3)])
-def test_one_that_never_gets_ready_holds_up_the_others_only_in_order(policy: str, pods: int) -> None:
+def test_a_pod_that_never_gets_ready_delays_the_others_only_in_order(policy: str, pods: int) -> None:
     async def test(world: World) -> None:
         create(world, replicas=3, podManagementPolicy=policy)
         await world.after(60)
@@ -80,12 +80,12 @@ def test_one_that_never_gets_ready_holds_up_the_others_only_in_order(policy: str
     in_world(test, nodes=0)
 
 
-def test_claims_are_made_once_and_stay_when_pods_go() -> None:
+def test_claims_are_made_once_and_stay_when_pods_are_deleted() -> None:
     async def test(world: World) -> None:
         size = {"resources": {"requests": {"storage": "1Gi"}}, "accessModes": ["ReadWriteOnce"]}
         claim = {"metadata": {"name": "data"}, "spec": size}
         create(world, replicas=2, volumeClaimTemplates=[claim])
-        await world.settle()
+        await world.run_until_idle()
         assert world.names(PERSISTENT_VOLUME_CLAIMS) == ["data-web-0", "data-web-1"]
         volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data-web-1"}}
         assert world.get(PODS, "web-1")["spec"]["volumes"] == [volume]
@@ -99,10 +99,10 @@ def test_claims_are_made_once_and_stay_when_pods_go() -> None:
     in_world(test)
 
 
-def test_an_update_goes_from_the_last_to_the_first_one_at_a_time() -> None:
+def test_an_update_replaces_from_the_last_to_the_first_one_at_a_time() -> None:
     async def test(world: World) -> None:
         create(world, replicas=3)
-        await world.settle()
+        await world.run_until_idle()
         first = status(world)["currentRevision"]
         world.change(STATEFUL_SETS, "web", spec=IMAGE_2)
         await world.after(35)
@@ -122,13 +122,13 @@ def test_an_update_goes_from_the_last_to_the_first_one_at_a_time() -> None:
         pytest.param(
             {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}, ["1", "1", "2"], id="partition"
         ),
-        pytest.param({"type": "OnDelete"}, ["1", "1", "1"], id="only when somebody deletes them"),
+        pytest.param({"type": "OnDelete"}, ["1", "1", "1"], id="only when they are deleted"),
     ],
 )
-def test_an_update_stops_where_the_strategy_says(strategy: Content, expected: list[str]) -> None:
+def test_an_update_stops_at_the_partition_of_the_strategy(strategy: Content, expected: list[str]) -> None:
     async def test(world: World) -> None:
         create(world, replicas=3, updateStrategy=strategy)
-        await world.settle()
+        await world.run_until_idle()
         world.change(STATEFUL_SETS, "web", spec=IMAGE_2)
         await world.after(200)
         assert images(world) == expected
@@ -139,7 +139,7 @@ def test_an_update_stops_where_the_strategy_says(strategy: Content, expected: li
 def test_a_pod_below_the_partition_comes_back_as_it_was() -> None:
     async def test(world: World) -> None:
         create(world, replicas=2, updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"partition": 1}})
-        await world.settle()
+        await world.run_until_idle()
         world.change(STATEFUL_SETS, "web", spec=IMAGE_2)
         await world.after(100)
         world.api.delete(PODS, "web-0", "default")

@@ -1,4 +1,4 @@
-"""After any storm the cluster comes to rest as its objects say: nothing is missing, left over or stuck."""
+"""After any storm the cluster reaches the specified state: nothing is missing, left over or stuck."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Storm:
         self._made = 0
 
     def blow(self) -> None:
-        """One thing happens; if it cannot happen, nothing does."""
+        """Makes one change, if it is possible."""
         deeds: tuple[Callable[[], object], ...] = (
             self._create, self._create, self._scale, self._update, self._delete, self._delete_pod,
             self._fail_pod, self._break_node, self._mend_node, self._replace_node,
@@ -117,7 +117,7 @@ class Storm:
             self._world.create(NODES, name)
 
     def calm(self) -> None:
-        """All nodes are there again, and well."""
+        """All nodes are there again, and ready."""
         for node in kubelets.make_nodes(4):
             name = node["metadata"]["name"]
             if name not in self._world.names(NODES):
@@ -148,7 +148,7 @@ def wrongs(world: World) -> list[str]:
     return found + [f"Job {job['metadata']['name']} is not over: {job['status']}" for job in jobs]
 
 
-# 42: a timer goes off a rounding error too early, at 43.49999999999999 s for 43.5 s.
+# 42: a timer fires a rounding error too early, at 43.49999999999999 s for 43.5 s.
 @pytest.mark.parametrize("seed", [0, 1, 2, 42])
 def test_all_is_well_in_the_end(seed: int) -> None:
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Claims and volumes: who gets which, who gets a new one, and what is left when a claim goes."""
+"""Claims and volumes: which are bound, which are provisioned, and what is left when a claim is deleted."""
 
 from __future__ import annotations
 
@@ -99,12 +99,12 @@ def test_a_claim_gets_a_volume_that_is_there(
     async def test(world: World) -> None:
         if claim_first and len(volumes) == 1:
             claim(world, **wanted)
-            await world.settle()
+            await world.run_until_idle()
         for name, spec in volumes.items():
             volume(world, name, **spec)
         if not (claim_first and len(volumes) == 1):
             claim(world, **wanted)
-        await world.settle()
+        await world.run_until_idle()
         assert bound_to(world) == expected
         for name, spec in volumes.items():
             assert phase(world, name) == ("Bound" if name == expected else "Available"), spec
@@ -116,7 +116,7 @@ def test_a_claim_of_a_class_that_binds_at_once_gets_a_new_volume() -> None:
     async def test(world: World) -> None:
         storage_class(world, reclaimPolicy="Retain")
         claim(world, "fast")
-        await world.settle()
+        await world.run_until_idle()
         name = bound_to(world)
         assert name == f"pvc-{world.get(PERSISTENT_VOLUME_CLAIMS, 'data')['metadata']['uid']}"
         spec = world.get(PERSISTENT_VOLUMES, name)["spec"]
@@ -136,7 +136,7 @@ def test_a_claim_of_a_class_that_binds_at_once_gets_a_new_volume() -> None:
         pytest.param(
             {"parameters": {"bayplan/topology": "kubernetes.io/hostname"}},
             ("kubernetes.io/hostname", "n02"),
-            id="the node itself, if the class says so",
+            id="the node itself, if the class sets it",
         ),
         pytest.param(
             {
@@ -145,11 +145,11 @@ def test_a_claim_of_a_class_that_binds_at_once_gets_a_new_volume() -> None:
                 ]
             },
             ("topology.kubernetes.io/region", "sim"),
-            id="what the allowed topologies speak of",
+            id="the keys of the allowed topologies",
         ),
     ],
 )
-def test_a_claim_that_waits_gets_a_volume_where_the_scheduler_wants_it(
+def test_a_claim_that_waits_gets_a_volume_on_the_node_that_the_scheduler_selected(
     more: Content, expected: tuple[str, str]
 ) -> None:
     async def test(world: World) -> None:
@@ -157,11 +157,11 @@ def test_a_claim_that_waits_gets_a_volume_where_the_scheduler_wants_it(
         claim(world, "fast")
         await world.after(600)
         assert bound_to(world) is None
-        told = world.events("data", "WaitForFirstConsumer")
-        assert told == ["waiting for first consumer to be created before binding"]
+        messages = world.events("data", "WaitForFirstConsumer")
+        assert messages == ["waiting for first consumer to be created before binding"]
         note = {"volume.kubernetes.io/selected-node": "n02"}
         world.change(PERSISTENT_VOLUME_CLAIMS, "data", metadata={"annotations": note})
-        await world.settle()
+        await world.run_until_idle()
         name = bound_to(world)
         assert name is not None
         required = world.get(PERSISTENT_VOLUMES, name)["spec"]["nodeAffinity"]["required"]
@@ -171,14 +171,14 @@ def test_a_claim_that_waits_gets_a_volume_where_the_scheduler_wants_it(
     in_world(test)
 
 
-def test_a_node_that_went_after_it_was_chosen_is_taken_back() -> None:
+def test_a_node_that_was_deleted_after_it_was_selected_is_unselected() -> None:
     async def test(world: World) -> None:
         storage_class(world, "WaitForFirstConsumer")
         claim(world, "fast")
         world.api.delete(NODES, "n02")
         note = {"volume.kubernetes.io/selected-node": "n02"}
         world.change(PERSISTENT_VOLUME_CLAIMS, "data", metadata={"annotations": note})
-        await world.settle()
+        await world.run_until_idle()
         found = world.get(PERSISTENT_VOLUME_CLAIMS, "data")
         assert "volume.kubernetes.io/selected-node" not in found["metadata"].get("annotations", {})
         assert found["status"]["phase"] == "Pending"
@@ -190,17 +190,17 @@ def test_a_node_that_went_after_it_was_chosen_is_taken_back() -> None:
     ("name", "reason", "text"),
     [
         pytest.param("", "FailedBinding", "no persistent volumes available", id="no class and no volume"),
-        pytest.param("unheard", "ProvisioningFailed", "not found", id="a class that does not exist"),
+        pytest.param("unknown", "ProvisioningFailed", "not found", id="a class that does not exist"),
     ],
 )
-def test_a_claim_that_gets_nothing_says_why_and_gets_it_later(name: str, reason: str, text: str) -> None:
+def test_a_claim_without_a_volume_has_an_event_and_gets_one_later(name: str, reason: str, text: str) -> None:
     async def test(world: World) -> None:
         claim(world, name)
-        await world.settle()
+        await world.run_until_idle()
         assert bound_to(world) is None
         assert text in world.events("data", reason)[0]
         volume(world, "late", storageClassName=name)
-        await world.settle()
+        await world.run_until_idle()
         assert bound_to(world) == "late"
 
     in_world(test)
@@ -211,31 +211,31 @@ def test_what_becomes_of_the_volume_of_a_claim_that_is_deleted(policy: str, left
     async def test(world: World) -> None:
         volume(world, "v", persistentVolumeReclaimPolicy=policy)
         claim(world)
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(PERSISTENT_VOLUME_CLAIMS, "data", "default")
-        await world.settle()
+        await world.run_until_idle()
         assert world.names(PERSISTENT_VOLUMES) == left
         if left:
             assert phase(world, "v") == "Released"
             claim(world)
-            await world.settle()
-            assert bound_to(world) is None  # somebody has to look at what is on it first
+            await world.run_until_idle()
+            assert bound_to(world) is None  # an administrator has to clean it first
 
     in_world(test)
 
 
-def test_the_claim_of_an_ephemeral_volume_comes_and_goes_with_its_pod() -> None:
+def test_the_claim_of_an_ephemeral_volume_is_created_and_deleted_with_its_pod() -> None:
     async def test(world: World) -> None:
         storage_class(world)
         size = {"resources": {"requests": {"storage": "1Gi"}}, "accessModes": ["ReadWriteOnce"]}
         wanted = {"metadata": {"labels": {"a": "b"}}, "spec": {**size, "storageClassName": "fast"}}
         volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": wanted}}]
         world.create(PODS, "p", template(volumes=volumes, terminationGracePeriodSeconds=0)["spec"])
-        await world.settle()
+        await world.run_until_idle()
         found = world.get(PERSISTENT_VOLUME_CLAIMS, "p-scratch")
         assert (found["status"]["phase"], found["metadata"]["labels"]) == ("Bound", {"a": "b"})
         world.api.delete(PODS, "p", "default")
-        await world.settle()
+        await world.run_until_idle()
         assert world.names(PERSISTENT_VOLUME_CLAIMS) == world.names(PERSISTENT_VOLUMES) == []
 
     in_world(test)

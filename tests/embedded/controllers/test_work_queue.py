@@ -1,4 +1,4 @@
-"""The queue of the controllers: each thing once, later things later, failures ever more rarely."""
+"""The queue of the controllers: each key once, delayed keys later, failed keys with a growing delay."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def drained(queue: WorkQueue[str], now: float) -> list[str]:
 @pytest.mark.parametrize(
     ("steps", "now", "expected"),
     [
-        pytest.param([("b", None), ("a", None)], 0, ["b", "a"], id="first added, first looked at"),
+        pytest.param([("b", None), ("a", None)], 0, ["b", "a"], id="first added, first taken"),
         pytest.param([("a", None), ("b", None), ("a", None)], 0, ["a", "b"], id="twice is once"),
         pytest.param([("a", 5.0), ("b", None)], 4, ["b"], id="not before it is due"),
-        pytest.param([("a", 5.0), ("b", 4.0)], 5, ["b", "a"], id="what is due first comes first"),
+        pytest.param([("a", 5.0), ("b", 4.0)], 5, ["b", "a"], id="what is due first is taken first"),
         pytest.param([("a", 5.0), ("a", 3.0)], 3, ["a"], id="of two times the earlier one counts"),
         pytest.param([("a", 3.0), ("a", 5.0)], 3, ["a"], id="a later time changes nothing"),
-        pytest.param([("a", 3.0), ("a", None)], 9, ["a"], id="a look now makes up for the one later"),
+        pytest.param([("a", 3.0), ("a", None)], 9, ["a"], id="being taken now replaces the one later"),
     ],
 )
-def test_what_is_looked_at_when(
+def test_keys_are_taken_in_order_of_time(
     steps: list[tuple[str, float | None]], now: float, expected: list[str]
 ) -> None:
     queue: WorkQueue[str] = WorkQueue()
@@ -38,7 +38,7 @@ def test_what_is_looked_at_when(
     assert drained(queue, now) == expected
 
 
-def test_times_of_what_was_looked_at_are_forgotten() -> None:
+def test_times_of_taken_keys_are_dropped() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add_at("a", 5.0)
     queue.add("a")

@@ -20,13 +20,13 @@ NAMESPACE = "default"
 
 
 class World:
-    """What a test sees and does. `settle` lets everybody finish what there is to do at this moment."""
+    """What a test sees and does. `run_until_idle` runs all tasks until none has work at this moment."""
 
     def __init__(self, api: ObjectAPI, *, binds: bool = True) -> None:
         self.api = api
         self._binds = binds
 
-    async def settle(self) -> None:
+    async def run_until_idle(self) -> None:
         """Until nothing happens any more without time passing; pods are bound meanwhile."""
         while True:
             await quiescent()
@@ -38,7 +38,7 @@ class World:
         end = current_loop().time() + seconds
         while (left := end - current_loop().time()) > 0:
             await asyncio.sleep(min(left, max(1.0, seconds / 100)))
-            await self.settle()
+            await self.run_until_idle()
 
     def bind_all(self) -> int:
         """A scheduler of the simplest kind: the emptiest node without taints, or the one that is named."""
@@ -88,7 +88,7 @@ class World:
         ]
 
     def events(self, about: str, reason: str = "") -> list[str]:
-        """What was told about an object, oldest first."""
+        """The events of an object, oldest first."""
         found = [event for event in self.api.list(EVENTS) if event["involvedObject"]["name"] == about]
         found.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
         return [event["message"] for event in found if reason in ("", event["reason"])]
@@ -154,7 +154,7 @@ def in_world(
 
     async def main() -> None:
         async with running_world(nodes, stop_seconds=stop_seconds) as world:
-            await world.settle()
+            await world.run_until_idle()
             await test(world)
 
     run_virtual(main())

@@ -35,7 +35,7 @@ def test_entries_are_repeated_and_filled_in() -> None:
     ]
 
 
-def test_labels_say_which_nodes_have_the_devices() -> None:
+def test_labels_select_the_nodes_with_the_devices() -> None:
     (driver,) = parse_devices(b'drivers:\n- driver: a\n  nodeSelector: {gpu: "yes"}\n', "file").drivers
     assert driver.is_on({"gpu": "yes", "zone": "a"})
     assert not driver.is_on({"zone": "a"})

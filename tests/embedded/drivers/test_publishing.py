@@ -31,7 +31,7 @@ def with_drivers(text: str, test: Callable[[World, DeviceDrivers], Awaitable[Non
         async with running_world(2, binds=False) as world:
             drivers = DeviceDrivers(world.api, parse(text))
             task = asyncio.create_task(drivers.run())
-            await world.settle()
+            await world.run_until_idle()
             await test(world, drivers)
             task.cancel()
 
@@ -64,11 +64,11 @@ def test_each_node_has_a_pool() -> None:
     with_drivers(GPUS, test)
 
 
-def test_pools_come_and_go_with_nodes() -> None:
+def test_pools_are_added_and_removed_with_nodes() -> None:
     async def test(world: World, drivers: DeviceDrivers) -> None:
         world.create(NODES, "n09")
         world.api.delete(NODES, "n01")
-        await world.settle()
+        await world.run_until_idle()
         assert len(slices(world, "n09")) == 1
         assert slices(world, "n01") == []
 
@@ -79,10 +79,10 @@ def test_labels_decide_which_nodes_have_devices() -> None:
     async def test(world: World, drivers: DeviceDrivers) -> None:
         assert slices(world) == []
         world.change(NODES, "n01", metadata={"labels": {"gpu": "yes"}})
-        await world.settle()
+        await world.run_until_idle()
         assert len(slices(world)) == 1
         world.change(NODES, "n01", metadata={"labels": {"gpu": None}})
-        await world.settle()
+        await world.run_until_idle()
         assert slices(world) == []
 
     with_drivers("drivers: [{driver: a, nodeSelector: {gpu: 'yes'}, devices: [{name: g}]}]", test)
@@ -120,7 +120,7 @@ def test_a_change_of_one_slice_is_made_in_place() -> None:
     async def test(world: World, drivers: DeviceDrivers) -> None:
         (before,) = slices(world)
         drivers.replace(parse(GPUS.replace("count: 2", "count: 3")))
-        await world.settle()
+        await world.run_until_idle()
         (after,) = slices(world)
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         assert after["spec"]["pool"]["generation"] == 1
@@ -132,14 +132,14 @@ def test_a_change_of_one_slice_is_made_in_place() -> None:
 def test_another_number_of_slices_is_a_new_generation() -> None:
     async def test(world: World, drivers: DeviceDrivers) -> None:
         drivers.replace(parse(MANY))
-        await world.settle()
+        await world.run_until_idle()
         assert [each["spec"]["pool"]["generation"] for each in slices(world)] == [2, 2]
         drivers.replace(parse(GPUS))
-        await world.settle()
+        await world.run_until_idle()
         (left,) = slices(world)
         assert left["spec"]["pool"] == {"name": "n01", "generation": 3, "resourceSliceCount": 1}
         drivers.replace(parse(GPUS))
-        await world.settle()
+        await world.run_until_idle()
         assert slices(world) == [left], "nothing changed, so nothing is written"
 
     with_drivers(GPUS, test)
@@ -148,7 +148,7 @@ def test_another_number_of_slices_is_a_new_generation() -> None:
 def test_a_driver_that_leaves_the_file_takes_its_slices_along() -> None:
     async def test(world: World, drivers: DeviceDrivers) -> None:
         drivers.replace(parse("drivers: [{driver: b, allNodes: true, devices: [{name: d}]}]"))
-        await world.settle()
+        await world.run_until_idle()
         (left,) = world.api.list(RESOURCE_SLICES)
         assert left["spec"]["driver"] == "b"
         assert left["spec"]["allNodes"] is True
@@ -162,7 +162,7 @@ def test_a_slice_that_another_client_changed_or_deleted_is_restored() -> None:
         (first,), (second,) = slices(world, "n01"), slices(world, "n02")
         world.api.delete(RESOURCE_SLICES, first["metadata"]["name"])
         world.change(RESOURCE_SLICES, second["metadata"]["name"], spec={"devices": [{"name": "x"}]})
-        await world.settle()
+        await world.run_until_idle()
         for pool in ("n01", "n02"):
             (restored,) = slices(world, pool)
             assert device_names(restored) == ["gpu-0", "gpu-1"]
@@ -178,7 +178,7 @@ def test_taints_that_stay_keep_their_time() -> None:
         added = before["spec"]["devices"][0]["taints"][0]["timeAdded"]
         await world.after(60)
         drivers.replace(parse(text % ", {name: e, taints: [{key: k, effect: NoSchedule}]}"))
-        await world.settle()
+        await world.run_until_idle()
         (after,) = slices(world)
         times = [device["taints"][0]["timeAdded"] for device in after["spec"]["devices"]]
         assert times[0] == added
@@ -238,7 +238,7 @@ def test_the_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.L
             path.write_text(text)
             os.utime(path, ns=(0, hash(text)))
             watched.check(drivers)
-            await world.settle()
+            await world.run_until_idle()
             (found,) = slices(world)
             return device_names(found)
 

@@ -1,4 +1,4 @@
-"""Simulated nodes: as many as wanted, or what somebody applies; Ready, with what tools expect of a node."""
+"""Simulated nodes: as many as requested, or applied ones; Ready, with what tools expect of a node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bayplan.embedded.server.kinds import LEASES, NODES
 from tests.embedded.controllers.world import World, in_world
 
 
-def test_nodes_out_of_nothing_take_turns_in_the_zones() -> None:
+def test_generated_nodes_are_distributed_over_the_zones() -> None:
     nodes = kubelets.make_nodes(4, zones=["a", "b"])
     labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in nodes}
     zones = {name: own["topology.kubernetes.io/zone"] for name, own in labels.items()}
@@ -49,7 +49,7 @@ def test_a_node_becomes_ready_with_capacity_addresses_and_a_network(node: Conten
     in_world(test, nodes=[node])
 
 
-def test_what_somebody_says_about_a_node_stays() -> None:
+def test_what_a_user_sets_on_a_node_stays() -> None:
     node = {
         "metadata": {"name": "small", "labels": {"kubernetes.io/arch": "arm64"}},
         "status": {
@@ -68,29 +68,29 @@ def test_what_somebody_says_about_a_node_stays() -> None:
     in_world(test, nodes=[node])
 
 
-def test_devices_come_and_go_with_the_capacity() -> None:
-    """As with a real kubelet: who adds a resource to a node writes its capacity only."""
+def test_devices_are_added_and_removed_with_the_capacity() -> None:
+    """As with a real kubelet: to add a resource to a node, only its capacity is written."""
     gpu = "example.com/gpu"
 
     async def test(world: World) -> None:
         world.api.patch(NODES, "n01", "", {"status": {"capacity": {gpu: "4"}}}, subresource="status")
-        await world.settle()
+        await world.run_until_idle()
         assert world.get(NODES, "n01")["status"]["allocatable"][gpu] == "4"
         world.api.patch(NODES, "n01", "", {"status": {"allocatable": {gpu: "3"}}}, subresource="status")
-        await world.settle()
+        await world.run_until_idle()
         assert world.get(NODES, "n01")["status"]["allocatable"][gpu] == "3"
         world.api.patch(NODES, "n01", "", {"status": {"capacity": {gpu: None}}}, subresource="status")
-        await world.settle()
+        await world.run_until_idle()
         assert gpu not in world.get(NODES, "n01")["status"]["allocatable"]
 
     in_world(test)
 
 
-def test_a_node_that_says_only_what_pods_may_have_has_at_least_that() -> None:
+def test_a_node_with_only_allocatable_has_at_least_that_capacity() -> None:
     async def test(world: World) -> None:
         status = {"allocatable": {"cpu": "2", "example.com/gpu": "1"}}
         world.api.create(NODES, {"metadata": {"name": "mine"}, "status": status})
-        await world.settle()
+        await world.run_until_idle()
         found = world.get(NODES, "mine")["status"]
         assert found["allocatable"] == status["allocatable"]
         assert found["capacity"]["example.com/gpu"] == "1"
@@ -133,7 +133,7 @@ def test_a_node_that_is_down_renews_no_lease_until_it_is_back() -> None:
         assert 35 <= renewed(world, "n01") < 45
         assert renewed(world, "n02") < 10
         kubelets.up(world.api, "n01")
-        await world.settle()
+        await world.run_until_idle()
         assert renewed(world, "n01") < 10
 
     in_world(test)

@@ -1,4 +1,4 @@
-"""Simulated kubelets: bound pods start, run, end, start again, and go when they are deleted."""
+"""Simulated kubelets: bound pods start, run, end, start again, and end when they are deleted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_bound_pod_runs_with_addresses_and_is_ready() -> None:
     async def test(world: World) -> None:
         pod(world, "p")
         pod(world, "q", hostNetwork=True)
-        await world.settle()
+        await world.run_until_idle()
         status = world.get(PODS, "p")["status"]
         assert status["phase"] == "Running"
         assert status["startTime"] == "2026-01-01T00:00:00Z"
@@ -49,18 +49,18 @@ def test_a_bound_pod_runs_with_addresses_and_is_ready() -> None:
 
 
 def test_pods_of_a_node_have_addresses_of_their_own_which_are_used_again() -> None:
-    """Three times a hundred pods come and go on a node with 252 addresses; ten stay."""
+    """Three times a hundred pods are created and deleted on a node with 252 addresses; ten stay."""
 
     async def test(world: World) -> None:
         for turn in range(3):
             for number in range(100):
                 pod(world, f"p-{turn}-{number}", terminationGracePeriodSeconds=0)
-            await world.settle()
+            await world.run_until_idle()
             addresses = [each["status"]["podIP"] for each in world.pods()]
             assert len(set(addresses)) == len(addresses) == 100 + 10 * turn
             for number in range(10, 100):
                 world.api.delete(PODS, f"p-{turn}-{number}", "default")
-            await world.settle()
+            await world.run_until_idle()
 
     in_world(test, nodes=1)
 
@@ -111,8 +111,8 @@ def test_a_pod_that_keeps_ending_waits_and_is_not_ready() -> None:
         pytest.param("", {}, {}, 1, id="a second"),
         pytest.param("20", {}, {}, 20, id="slower"),
         pytest.param("99", {}, {}, 30, id="no slower than 30 seconds by default"),
-        pytest.param("99", {"terminationGracePeriodSeconds": 7}, {}, 7, id="or than the pod says"),
-        pytest.param("99", {}, {"grace_period_seconds": 3}, 3, id="or than the deletion says"),
+        pytest.param("99", {"terminationGracePeriodSeconds": 7}, {}, 7, id="or than that of the pod"),
+        pytest.param("99", {}, {"grace_period_seconds": 3}, 3, id="or than that of the deletion"),
         pytest.param("99", {}, {"grace_period_seconds": 0}, 0, id="at once if it is killed"),
         pytest.param("0", {}, {}, 0, id="at once if it stops so fast"),
         pytest.param("99", {"schedulingGates": [{"name": "g"}]}, {}, 0, id="at once if it never had a node"),
@@ -124,9 +124,9 @@ def test_a_deleted_pod_is_gone_when_it_has_stopped(
 ) -> None:
     async def test(world: World) -> None:
         pod(world, "p", {kubelets.STOP_SECONDS: stops} if stops else {}, **spec)
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(PODS, "p", "default", DeleteOptions(**options))
-        await world.settle()
+        await world.run_until_idle()
         if gone_after:
             await world.after(gone_after - 0.5)
             assert world.names(PODS) == ["p"]
@@ -152,9 +152,9 @@ def test_pause_stops_at_once(images: list[str], notes: dict[str, str], gone_afte
     async def test(world: World) -> None:
         containers = [{"name": f"c{number}", "image": image} for number, image in enumerate(images)]
         pod(world, "p", notes, containers=containers)
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(PODS, "p", "default")
-        await world.settle()
+        await world.run_until_idle()
         if gone_after:
             await world.after(gone_after - 0.5)
             assert world.names(PODS) == ["p"]
@@ -165,12 +165,12 @@ def test_pause_stops_at_once(images: list[str], notes: dict[str, str], gone_afte
 
 
 @pytest.mark.parametrize(("stops", "exit_code"), [("5", 143), ("99", 137)])
-def test_who_waits_for_it_sees_whether_it_stopped_or_was_killed(stops: str, exit_code: int) -> None:
+def test_watchers_see_whether_it_stopped_or_was_killed(stops: str, exit_code: int) -> None:
     async def test(world: World) -> None:
         notes = {kubelets.STOP_SECONDS: stops}
         spec = template()["spec"]
         world.create(PODS, "p", spec, annotations=notes, finalizers=["example.com/wait"])
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(PODS, "p", "default")
         await world.after(31)
         (container,) = world.get(PODS, "p")["status"]["containerStatuses"]
@@ -186,7 +186,7 @@ def test_a_pre_stop_hook_that_sleeps_takes_its_time(sleep: int, gone_after: int)
     async def test(world: World) -> None:
         hook = {"preStop": {"sleep": {"seconds": sleep}}}
         pod(world, "p", containers=[{"name": "main", "image": "web", "lifecycle": hook}])
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(PODS, "p", "default")
         await world.after(gone_after - 0.5)
         assert world.names(PODS) == ["p"]
@@ -199,7 +199,7 @@ def test_a_pre_stop_hook_that_sleeps_takes_its_time(sleep: int, gone_after: int)
 def test_a_second_deletion_can_shorten_the_time() -> None:
     async def test(world: World) -> None:
         pod(world, "p", {kubelets.STOP_SECONDS: "99"})
-        await world.settle()
+        await world.run_until_idle()
         world.api.delete(PODS, "p", "default")
         await world.after(2)
         world.api.delete(PODS, "p", "default", DeleteOptions(grace_period_seconds=1))
@@ -213,7 +213,7 @@ def test_nothing_happens_on_a_node_that_is_down_and_all_of_it_when_it_is_back() 
     async def test(world: World) -> None:
         pod(world, "going", {})
         pod(world, "ending", {"bayplan/run-seconds": "5"}, restartPolicy="Never")
-        await world.settle()
+        await world.run_until_idle()
         kubelets.down(world.api, "n01")
         world.api.delete(PODS, "going", "default")
         pod(world, "coming")
@@ -223,7 +223,7 @@ def test_nothing_happens_on_a_node_that_is_down_and_all_of_it_when_it_is_back() 
         assert phase(world, "coming") == "Pending"
         assert "going" in world.names(PODS)
         kubelets.up(world.api, "n01")
-        await world.settle()
+        await world.run_until_idle()
         assert phase(world, "ending") == "Succeeded"
         assert phase(world, "coming") == "Running"
         assert "going" not in world.names(PODS)
@@ -234,10 +234,10 @@ def test_nothing_happens_on_a_node_that_is_down_and_all_of_it_when_it_is_back() 
 def test_a_pod_on_a_node_that_does_not_exist_yet_starts_when_it_does() -> None:
     async def test(world: World) -> None:
         pod(world, "p", nodeName="later")
-        await world.settle()
+        await world.run_until_idle()
         assert phase(world) == "Pending"
         world.create(NODES, "later")
-        await world.settle()
+        await world.run_until_idle()
         assert phase(world) == "Running"
 
     in_world(test)

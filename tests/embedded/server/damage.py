@@ -1,4 +1,4 @@
-"""Damaged data directories: what disks, copies and people do to files, drawn from a seed."""
+"""Damaged data directories: what disks, copies and users do to files, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Store:
 
 
 class Recording(SQLiteJournal):
-    """Remembers all that is written."""
+    """Records all that is written."""
 
     written: ClassVar[set[Row]] = set()
 

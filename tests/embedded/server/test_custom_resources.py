@@ -1,4 +1,4 @@
-"""Custom resources by their schema: what is filled in, left out, and refused."""
+"""Custom resources by their schema: what is filled in, left out, and rejected."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ GANGS = Resource("gangs", "Gang", group="example.com", schema=SCHEMA)
         ),
     ],
 )
-def test_what_the_schema_says(spec: dict[str, Any], problem: str) -> None:
-    """In the words of a real server, as far as it has some for it."""
+def test_violations_of_the_schema(spec: dict[str, Any], problem: str) -> None:
+    """With the messages of a real server, as far as it has them."""
     found = custom_problems({"metadata": {"name": "g"}, "spec": spec}, SCHEMA)
     assert [str(each) for each in found] == ([problem] if problem else [])
 
@@ -155,12 +155,12 @@ def test_metadata_is_that_of_all_kinds() -> None:
     ],
 )
 def test_a_schema_has_to_be_one(schema: Any, field: str | None) -> None:
-    """Else objects could not be held to it."""
+    """Otherwise objects could not be validated."""
     assert [problem.field for problem in schema_problems(schema, "s")] == ([field] if field else [])
 
 
 def test_versions_are_stored_as_one() -> None:
-    """Whatever version an object is asked for in, it is the same object."""
+    """Whatever version an object is requested in, it is the same object."""
     catalog = Catalog()
     versions = [
         {"name": name, "served": True, "storage": name == "v1", "schema": {"openAPIV3Schema": SCHEMA}}

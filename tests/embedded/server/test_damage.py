@@ -1,4 +1,4 @@
-"""A damaged data directory is refused or serves what was written: nothing else, and never a hang."""
+"""A damaged data directory is rejected or serves what was written: nothing else, and never a hang."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def damaged(store: Store, directory: Path, damage: Damage, rng: random.Random) -
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_what_is_served_is_what_was_written(tmp_path: Path, damage: Damage) -> None:
     """And salvage keeps only what was written at some time, in a store that is whole again."""
-    refused = 0
+    rejected = 0
     for seed in range(SEEDS):
         rng = random.Random(f"{damage.__name__} {seed}")
         store = rng.choice(list(stores().values()))
@@ -65,13 +65,13 @@ def test_what_is_served_is_what_was_written(tmp_path: Path, damage: Damage) -> N
         try:
             rows, totals = read(directory)
         except StorageError as error:
-            refused += 1
+            rejected += 1
             if isinstance(error, DamagedError):
                 _salvage(directory, store, error, seed)
             continue
         assert (frozenset(rows), totals.version) == (store.contents, store.version), f"seed {seed}"
-    # What stands behind the end of a file is not looked at.
-    assert refused > 0 or damage is append
+    # What is behind the end of a file is not read.
+    assert rejected > 0 or damage is append
 
 
 def _salvage(directory: Path, store: Store, error: DamagedError, seed: int) -> None:
@@ -101,7 +101,7 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, name: str, problem: str
 
 
 def with_wrong_row(directory: Path, change: str) -> Path:
-    """Changes behind our back that SQLite finds nothing wrong with."""
+    """Changes by others in which SQLite detects no error."""
     database = sqlite3.connect(directory / FILE_NAME)
     database.execute(change)
     database.commit()
@@ -126,13 +126,13 @@ def with_wrong_row(directory: Path, change: str) -> Path:
         ("PRAGMA user_version = 99", "format 99 is not known"),
     ],
 )
-def test_what_sqlite_does_not_notice_is_noticed(tmp_path: Path, change: str, problem: str) -> None:
+def test_what_sqlite_does_not_detect_is_detected(tmp_path: Path, change: str, problem: str) -> None:
     directory = with_wrong_row(stores()["closed"].copy_to(tmp_path / "data"), change)
     with pytest.raises(StorageError, match=problem):
         read(directory)
 
 
-def test_salvage_keeps_what_is_whole_and_says_what_it_dropped(
+def test_salvage_keeps_what_is_intact_and_reports_what_it_dropped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = stores()["closed"]
@@ -227,7 +227,7 @@ def test_a_first_start_that_ended_at_once_is_no_damage(tmp_path: Path) -> None:
 
 
 def test_every_crash_is_survived(tmp_path: Path) -> None:
-    """A copy at any moment, as kill -9 leaves it, opens without complaint."""
+    """A copy at any moment, as kill -9 leaves it, opens without an error."""
 
     async def live() -> None:
         journal = SQLiteJournal(tmp_path / "data")

@@ -20,7 +20,7 @@ def content(name: str) -> Content:
 
 
 def put(store: DocumentStore, name: str) -> Document:
-    """Writes a pod that somebody reads and selects, as the scheduler and its watchers do."""
+    """Writes a pod that is read and selected, as the scheduler and its watchers do."""
     document = store.put(PODS, f"default/{name}", content(name))
     document.record(Pod)
     document.facts(PODS)
@@ -37,7 +37,7 @@ def test_replaced_versions_are_kept_as_bodies_only() -> None:
     documents = [put(store, "a") for _ in range(3 * RECENT)]
     derived = [document.version for document in documents if is_derived(document)]
     assert derived == list(range(2 * RECENT, 3 * RECENT + 1))
-    assert len(store.table(PODS).history.read(0) or ()) == 3 * RECENT, "no change is forgotten"
+    assert len(store.table(PODS).history.read(0) or ()) == 3 * RECENT, "no change is dropped"
 
 
 def test_deleted_objects_are_kept_as_bodies_only() -> None:
@@ -52,7 +52,7 @@ def test_deleted_objects_are_kept_as_bodies_only() -> None:
     assert is_derived(alive), "what exists is read often"
 
 
-def test_what_was_forgotten_is_created_again() -> None:
+def test_what_was_dropped_is_created_again() -> None:
     document = put(DocumentStore(), "a")
     before, facts = document.record(Pod), document.facts(PODS)
     document.forget_derived()
@@ -78,7 +78,7 @@ def test_a_body_takes_no_more_memory_than_its_bytes() -> None:
     assert taken < len(body) + 10_000
 
 
-def test_a_store_that_is_nearly_full_refuses_new_objects_but_can_be_emptied() -> None:
+def test_a_store_that_is_nearly_full_rejects_new_objects_but_can_be_emptied() -> None:
     store = DocumentStore(max_bytes=8000)
     api = ObjectAPI(store, clock=lambda: 0.0, seed=1)
     api.create(NAMESPACES, {"metadata": {"name": "default"}})

@@ -52,7 +52,7 @@ def test_lists_records_without_finished_pods() -> None:
     assert version == str(api.store.version)
 
 
-def test_watches_what_is_done_by_anybody() -> None:
+def test_watches_the_writes_of_all_clients() -> None:
     """A pod that finishes is deleted for the scheduler, and is not mentioned again."""
 
     async def scenario() -> list[tuple[str, str]]:
@@ -78,7 +78,7 @@ def test_watches_what_is_done_by_anybody() -> None:
 
 
 def test_a_record_is_decoded_once() -> None:
-    """Everybody who reads a version of an object gets the same record."""
+    """All readers of a version of an object get the same record."""
 
     async def scenario() -> bool:
         api = make_api()
@@ -90,7 +90,7 @@ def test_a_record_is_decoded_once() -> None:
     assert asyncio.run(scenario())
 
 
-def test_an_update_keeps_what_records_do_not_know() -> None:
+def test_an_update_keeps_fields_that_records_do_not_have() -> None:
     """Only what differs is written."""
 
     async def scenario() -> dict[str, Any]:

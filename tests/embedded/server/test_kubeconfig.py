@@ -1,4 +1,4 @@
-"""A cluster's entry in a kubeconfig: what is added, what stays, and what is refused."""
+"""A cluster's entry in a kubeconfig: what is added, what stays, and what is rejected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ USERS = """\
 # The company's clusters.
 apiVersion: v1
 kind: Config
-preferences: {colors: true}   # never written by anybody here
+preferences: {colors: true}   # never written here
 clusters:
 - name: prod
   cluster:
@@ -84,7 +84,7 @@ def test_a_new_file_has_a_current_context(tmp_path: Path, endpoint: Endpoint) ->
 
 
 def test_an_existing_file_keeps_every_line(tmp_path: Path, endpoint: Endpoint) -> None:
-    """And its current-context and mode. When the entry goes the file is as it was, to the byte."""
+    """And its current-context and mode. When the entry is removed the file is as it was, to the byte."""
     path = tmp_path / "config"
     path.write_text(USERS)
     path.chmod(0o640)
@@ -108,7 +108,7 @@ def test_an_existing_file_keeps_every_line(tmp_path: Path, endpoint: Endpoint) -
     assert path.read_text() == USERS
 
 
-def test_a_flag_asks_for_the_current_context(tmp_path: Path, endpoint: Endpoint) -> None:
+def test_a_flag_sets_the_current_context(tmp_path: Path, endpoint: Endpoint) -> None:
     path = tmp_path / "config"
     path.write_text(USERS)
     entry = kubeconfig.add(path, endpoint, use_context=True)
@@ -191,7 +191,7 @@ def test_no_directory_is_made(tmp_path: Path) -> None:
 
 
 def test_a_link_stays_a_link(tmp_path: Path, endpoint: Endpoint) -> None:
-    """What it refers to is changed: people keep their files elsewhere."""
+    """The target of the link is changed: users may keep their files elsewhere."""
     target, link = tmp_path / "dotfile", tmp_path / "config"
     target.write_text(USERS)
     link.symlink_to(target)

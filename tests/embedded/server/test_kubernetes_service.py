@@ -1,4 +1,4 @@
-"""The Service `kubernetes`: it is there, and says where the server is."""
+"""The Service `kubernetes`: it exists with the address of the server."""
 
 from __future__ import annotations
 

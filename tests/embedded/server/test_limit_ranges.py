@@ -1,4 +1,4 @@
-"""LimitRanges: defaults for what asks for nothing, and bounds for what asks."""
+"""LimitRanges: defaults for containers without requests, and bounds for the others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def create_pod(api: ObjectAPI, *containers: Content, **spec: Any) -> Content:
     return api.create(PODS, pod, "default")
 
 
-def test_a_container_that_says_nothing_gets_the_defaults() -> None:
+def test_a_container_without_resources_gets_the_defaults() -> None:
     pod = create_pod(limited(DEFAULTS), container())
     assert pod["spec"]["containers"][0]["resources"] == {
         "requests": {"cpu": "100m", "memory": "200Mi"},
@@ -54,7 +54,7 @@ def test_a_container_that_says_nothing_gets_the_defaults() -> None:
 
 
 def test_a_limit_is_the_request_of_what_requests_nothing() -> None:
-    """The default request is for those who say neither."""
+    """The default request is for containers with neither."""
     pod = create_pod(limited(DEFAULTS), container("c", {"memory": "150Mi"}, {"cpu": "300m"}))
     assert pod["spec"]["containers"][0]["resources"] == {
         "requests": {"cpu": "300m", "memory": "150Mi"},
@@ -70,7 +70,7 @@ def test_init_containers_get_defaults_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "resources", "why"),
+    ("item", "resources", "message"),
     [
         pytest.param(
             DEFAULTS,
@@ -111,10 +111,10 @@ def test_init_containers_get_defaults_too() -> None:
         ),
     ],
 )
-def test_bounds(item: Content, resources: tuple[Content, Content], why: str) -> None:
-    with pytest.raises(StatusError, match=re.escape(why)) as refused:
+def test_bounds(item: Content, resources: tuple[Content, Content], message: str) -> None:
+    with pytest.raises(StatusError, match=re.escape(message)) as rejected:
         create_pod(limited(item), container("c", *resources))
-    assert refused.value.code == 403
+    assert rejected.value.code == 403
 
 
 def test_the_limit_of_a_pod_is_of_all_its_containers() -> None:
@@ -130,24 +130,24 @@ def test_the_limit_of_a_pod_is_of_all_its_containers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("storage", "why"),
+    ("storage", "message"),
     [
         ("500Mi", "minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 500Mi"),
         ("1Gi", ""),
         ("3Gi", "maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi"),
     ],
 )
-def test_claims(storage: str, why: str) -> None:
+def test_claims(storage: str, message: str) -> None:
     api = limited({"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "2Gi"}})
     resources = {"requests": {"storage": storage}}
     claim = {
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources},
     }
-    if not why:
+    if not message:
         api.create(PERSISTENT_VOLUME_CLAIMS, claim, "default")
         return
-    with pytest.raises(StatusError, match=re.escape(why)):
+    with pytest.raises(StatusError, match=re.escape(message)):
         api.create(PERSISTENT_VOLUME_CLAIMS, claim, "default")
 
 
@@ -159,7 +159,7 @@ def test_other_namespaces_have_no_limits() -> None:
 
 
 def test_a_pod_that_is_there_may_be_changed() -> None:
-    """Its resources cannot change, so a bound that came later is no reason to refuse a label."""
+    """Its resources cannot change, so a bound that came later is no reason to reject a label."""
     api = open_api(clock=lambda: 1.8e9, seed=1)
     create_pod(api, container())
     spec = {"limits": [{"type": "Container", "min": {"cpu": "1"}}]}

@@ -1,4 +1,4 @@
-"""The verbs on the store: what a write makes of an object, and how objects go."""
+"""The verbs on the store: what a write makes of an object, and how objects are deleted."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def new_deployment(replicas: int = 1) -> Content:
     return {"metadata": {"name": "web"}, "spec": spec}
 
 
-def told(api: ObjectAPI, resource: Resource, since: int) -> list[tuple[str, str]]:
+def watched(api: ObjectAPI, resource: Resource, since: int) -> list[tuple[str, str]]:
     history = api.store.table(resource).history
     entries: list[Entry] = list(history.read(history.position_after(since)) or ())
     return [(entry.change, entry.document.parse()["metadata"]["name"]) for entry in entries]
@@ -209,7 +209,7 @@ def test_services_get_addresses_of_their_own() -> None:
     assert addresses == ["10.96.0.1", "10.96.0.2"]
 
 
-def test_a_namespace_that_goes_takes_nothing_new() -> None:
+def test_a_terminating_namespace_takes_nothing_new() -> None:
     """It is gone when its finalizers are."""
     api = make_api()
     api.create(NAMESPACES, {"metadata": {"name": "shop"}})
@@ -239,7 +239,7 @@ def test_a_pod_that_runs_is_given_time() -> None:
     same = api.delete(PODS, "web", "default", DeleteOptions(grace_period_seconds=20))["metadata"]
     assert same["deletionGracePeriodSeconds"] == 5
     api.delete(PODS, "web", "default", DeleteOptions(grace_period_seconds=0))
-    assert told(api, PODS, since) == [
+    assert watched(api, PODS, since) == [
         (Change.MODIFIED, "web"),
         (Change.MODIFIED, "web"),
         (Change.DELETED, "web"),
@@ -258,7 +258,7 @@ def test_a_pod_that_runs_is_given_time() -> None:
         ),
     ],
 )
-def test_a_pod_that_does_not_run_goes_at_once(finish: Any) -> None:
+def test_a_pod_that_does_not_run_is_deleted_at_once(finish: Any) -> None:
     api = make_api()
     api.create(PODS, new_pod(), "default")
     finish(api)
@@ -268,7 +268,7 @@ def test_a_pod_that_does_not_run_goes_at_once(finish: Any) -> None:
 
 
 def test_finalizers_are_waited_for() -> None:
-    """The object goes with the last one, and gets no new ones."""
+    """The object is deleted with the last one, and gets no new ones."""
     api = make_api()
     api.create(CONFIG_MAPS, {"metadata": {"name": "c", "finalizers": ["x.io/a", "x.io/b"]}}, "default")
     assert "deletionTimestamp" in api.delete(CONFIG_MAPS, "c", "default")["metadata"]
@@ -283,7 +283,7 @@ def test_finalizers_are_waited_for() -> None:
 @pytest.mark.parametrize(
     ("policy", "finalizer"),
     [
-        pytest.param(FOREGROUND, "foregroundDeletion", id="dependents go first"),
+        pytest.param(FOREGROUND, "foregroundDeletion", id="dependents are deleted first"),
         pytest.param(ORPHAN, "orphan", id="dependents are left alone"),
     ],
 )
@@ -379,7 +379,7 @@ def definition() -> Content:
 
 
 def test_a_definition_is_served_as_long_as_it_is_there() -> None:
-    """Its objects go with it."""
+    """Its objects are deleted with it."""
     api = make_api()
     made = api.create(CUSTOM_RESOURCE_DEFINITIONS, definition())
     assert [c["type"] for c in made["status"]["conditions"]] == ["NamesAccepted", "Established"]
@@ -388,7 +388,7 @@ def test_a_definition_is_served_as_long_as_it_is_there() -> None:
     since = api.store.version
     api.delete(CUSTOM_RESOURCE_DEFINITIONS, "podgroups.scheduling.x-k8s.io")
     assert api.catalog.find("scheduling.x-k8s.io", "v1alpha1", "podgroups") is None
-    assert told(api, CUSTOM_RESOURCE_DEFINITIONS, since) == [
+    assert watched(api, CUSTOM_RESOURCE_DEFINITIONS, since) == [
         (Change.DELETED, "podgroups.scheduling.x-k8s.io")
     ]
     api.create(CUSTOM_RESOURCE_DEFINITIONS, definition())

@@ -139,8 +139,8 @@ def make_api() -> ObjectAPI:
     return open_api(clock=lambda: 1.8e9, seed=1)
 
 
-def test_what_a_manager_no_longer_wants_goes() -> None:
-    """And what another one wants stays."""
+def test_fields_that_a_manager_no_longer_applies_are_removed() -> None:
+    """And those of another manager stay."""
     api = make_api()
     applied(api, "one", a="1", b="2")
     applied(api, "two", b="2", c="3")
@@ -197,8 +197,8 @@ def test_containers_and_ports_are_distinguished_by_their_keys() -> None:
     assert again["spec"]["containers"] == first["spec"]["containers"]
 
 
-def test_what_was_there_before_belongs_to_somebody() -> None:
-    """An object that nobody applied is not taken over without a word."""
+def test_fields_from_before_have_an_owner() -> None:
+    """An object that was not applied is not taken over without a conflict."""
     api = make_api()
     api.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"a": "1"}}, "default")
     with pytest.raises(ClashError, match=r'conflict with "before-first-apply" using v1: \.data\.a'):
@@ -207,7 +207,7 @@ def test_what_was_there_before_belongs_to_somebody() -> None:
 
 
 @pytest.mark.parametrize("fields", [None, {"f:metadata": {}}, {"f:metadata": {"f:name": {}}}])
-def test_nobody_owns_the_metadata_as_a_whole(fields: Content | None) -> None:
+def test_no_manager_owns_the_metadata_as_a_whole(fields: Content | None) -> None:
     """Neither by applying empty metadata nor by claiming it in managedFields."""
     api = make_api()
     head = {"apiVersion": "v1", "kind": "ConfigMap"}

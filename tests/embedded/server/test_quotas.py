@@ -1,4 +1,4 @@
-"""ResourceQuotas: what is charged to them, and what they refuse."""
+"""ResourceQuotas: what is charged to them, and what they reject."""
 
 from __future__ import annotations
 
@@ -45,24 +45,26 @@ def test_pods_are_charged_until_the_quota_is_exhausted() -> None:
     for name in ("a", "b"):
         api.create(PODS, pod(name, requests={"cpu": "300m"}, limits={"memory": "256Mi"}), "default")
     assert used(api) == {"pods": "2", "requests.cpu": "600m", "limits.memory": "512Mi"}
-    why = 'pods "c" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2'
-    with pytest.raises(StatusError, match=re.escape(why)) as refused:
+    message = 'pods "c" is forbidden: exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2'
+    with pytest.raises(StatusError, match=re.escape(message)) as rejected:
         api.create(PODS, pod("c", requests={"cpu": "1m"}, limits={"memory": "1Mi"}), "default")
-    assert refused.value.code == 403
+    assert rejected.value.code == 403
     assert used(api)["pods"] == "2"
 
 
 def test_all_that_is_exceeded_is_named() -> None:
     api = with_quota({"cpu": "1", "memory": "1Gi"})
-    why = "exceeded quota: q, requested: cpu=2,memory=2Gi, used: cpu=0,memory=0, limited: cpu=1,memory=1Gi"
-    with pytest.raises(StatusError, match=re.escape(why)):
+    message = (
+        "exceeded quota: q, requested: cpu=2,memory=2Gi, used: cpu=0,memory=0, limited: cpu=1,memory=1Gi"
+    )
+    with pytest.raises(StatusError, match=re.escape(message)):
         api.create(PODS, pod("a", requests={"cpu": "2", "memory": "2Gi"}), "default")
 
 
-def test_where_cpu_is_limited_containers_have_to_say_it() -> None:
+def test_where_cpu_is_limited_containers_have_to_set_it() -> None:
     api = with_quota({"requests.cpu": "1", "limits.cpu": "2"})
-    why = "failed quota: q: must specify limits.cpu for: c; requests.cpu for: c"
-    with pytest.raises(StatusError, match=re.escape(why)):
+    message = "failed quota: q: must specify limits.cpu for: c; requests.cpu for: c"
+    with pytest.raises(StatusError, match=re.escape(message)):
         api.create(PODS, pod("a"), "default")
 
 
@@ -208,7 +210,7 @@ def test_overhead_may_be_a_device() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("given", "message"),
     [
         ({"runtimeClassName": "nope"}, 'pod rejected: RuntimeClass "nope" not found'),
         (
@@ -225,7 +227,7 @@ def test_overhead_may_be_a_device() -> None:
         ),
     ],
 )
-def test_a_runtime_class_has_to_agree_with_the_pod(given: Content, why: str) -> None:
+def test_a_runtime_class_has_to_agree_with_the_pod(given: Content, message: str) -> None:
     api = open_api(clock=lambda: 1.8e9, seed=1)
     toleration = {"key": "box", "operator": "Exists"}
     box = {
@@ -235,7 +237,7 @@ def test_a_runtime_class_has_to_agree_with_the_pod(given: Content, why: str) -> 
         "scheduling": {"nodeSelector": {"box": "yes"}, "tolerations": [toleration]},
     }
     api.create(kinds.RUNTIME_CLASSES, box)
-    with pytest.raises(StatusError, match=re.escape(why)):
+    with pytest.raises(StatusError, match=re.escape(message)):
         api.create(PODS, pod("a", **given), "default")
     spec = api.create(PODS, pod("b", runtimeClassName="box"), "default")["spec"]
     assert (spec["overhead"], spec["nodeSelector"]) == ({"cpu": "250m"}, {"box": "yes"})

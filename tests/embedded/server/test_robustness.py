@@ -1,4 +1,4 @@
-"""Whatever is sent: an object is taken, or refused with a Status. Nothing else happens."""
+"""Whatever is sent: an object is taken, or rejected with a Status. Nothing else happens."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_every_kind_has_its_fields(resource: Any) -> None:
 
 @pytest.mark.parametrize("name", list(described()))
 def test_what_is_described_is_there(name: str) -> None:
-    """A field that was renamed, or misspelt, would be described to nobody."""
+    """A field that was renamed, or misspelt, would not be described."""
     of, _, field_name = name.partition(".")
     if of == "*":
         assert any(field_name in (each.fields or {}) for each in all_types(NEWEST))
@@ -221,7 +221,7 @@ def test_a_pod_in_protobuf() -> None:
 
 
 def test_zero_is_kept_where_it_is_not_the_same_as_absent() -> None:
-    """A deployment of 0 replicas is not one that does not say how many."""
+    """A deployment of 0 replicas is not one without a number."""
     decoded = decode_protobuf(enveloped("apps/v1", "Deployment", field(2, integer(1, 0) + integer(5, 0))))
     assert decoded["spec"] == {"replicas": 0}
 
@@ -266,8 +266,8 @@ def test_every_kind_but_definitions_can_be_sent_in_protobuf(resource: Any) -> No
         pytest.param(MAGIC, id="nothing behind it"),
         pytest.param(MAGIC + b"\xff" * 20, id="nonsense"),
         pytest.param(enveloped("v1", "Pod", b"\x0a\x7f"), id="cut off"),
-        pytest.param(enveloped("v1", "Pod", struct.pack("<B", 0x0B)), id="a wire type that nobody uses"),
-        pytest.param(enveloped("v1", "Unheard", b""), id="an unknown kind"),
+        pytest.param(enveloped("v1", "Pod", struct.pack("<B", 0x0B)), id="an unknown wire type"),
+        pytest.param(enveloped("v1", "Unknown", b""), id="an unknown kind"),
         pytest.param(
             enveloped("apiextensions.k8s.io/v1", "CustomResourceDefinition", b""), id="known as JSON only"
         ),

@@ -1,4 +1,4 @@
-"""Services get the first address that is free, without a look at all others."""
+"""Services get the first address that is free, without a search of all others."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_the_first_free_address(api: ObjectAPI) -> None:
     assert [create(api, name) for name in "de"] == ["10.96.0.2", "10.96.0.4"]
 
 
-def test_addresses_that_services_ask_for(api: ObjectAPI) -> None:
-    assert create(api, "asks", clusterIP="10.96.0.2") == "10.96.0.2"
+def test_addresses_that_services_request(api: ObjectAPI) -> None:
+    assert create(api, "requests", clusterIP="10.96.0.2") == "10.96.0.2"
     assert create(api, "headless", clusterIP="None") == "None"
     assert create(api, "external", type="ExternalName", externalName="example.com") == ""
     assert create(api, "elsewhere", clusterIP="192.0.2.1") == "192.0.2.1"
@@ -45,7 +45,7 @@ def test_a_dry_run_takes_no_address(api: ObjectAPI) -> None:
     assert create(api, "a") == "10.96.0.1"
 
 
-def test_after_more_changes_than_the_history_remembers(api: ObjectAPI) -> None:
+def test_after_more_changes_than_the_history_holds(api: ObjectAPI) -> None:
     create(api, "a")
     for number in range(50):
         create(api, f"s{number}", clusterIP=f"10.96.0.{number + 2}")

@@ -181,5 +181,5 @@ def test_json_is_counted_before_it_is_decoded() -> None:
     check_json(json.dumps([0] * MAX_CUSTOM_VALUES).encode())
 
 
-def test_what_stands_in_texts_is_no_value() -> None:
+def test_the_content_of_strings_is_no_value() -> None:
     check_json(json.dumps({"table": '1,2,"\\",[{' * MAX_CUSTOM_VALUES}).encode())

@@ -1,4 +1,4 @@
-"""Documents on disk: what is kept, for whom one waits, and a disk that fails."""
+"""Documents on disk: what is kept, which writes are waited for, and a disk that fails."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_one_waits_for_what_one_wrote(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+def test_no_other_user_may_read_it(tmp_path: Path) -> None:
     """There are secrets in it."""
 
     async def scenario() -> None:
@@ -90,9 +90,9 @@ def test_a_directory_has_one_owner(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_file_that_is_none_of_ours_is_reported(tmp_path: Path) -> None:
+def test_a_foreign_file_is_reported(tmp_path: Path) -> None:
     async def scenario() -> None:
-        (tmp_path / "bayplan.sqlite3").write_bytes(b"this is no database, whatever its name says" * 50)
+        (tmp_path / "bayplan.sqlite3").write_bytes(b"this is no database, whatever its name" * 50)
         with pytest.raises(StorageError, match="file is not a database"):
             SQLiteJournal(tmp_path)
 
@@ -105,7 +105,7 @@ class FullDisk(SQLiteJournal):
 
 
 def test_a_disk_that_fails_is_reported_to_all(tmp_path: Path) -> None:
-    """Those who wait are not left waiting, and nothing more is taken."""
+    """Waiting clients are not left waiting, and nothing more is taken."""
 
     async def scenario() -> None:
         journal = FullDisk(tmp_path)

@@ -1,4 +1,4 @@
-"""Kinds that nothing here acts on: manifests of real software apply as a whole, and look as they should."""
+"""Kinds that nothing here acts on: manifests of real software apply as a whole, and are shown well."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def find(api: ObjectAPI, kind: str, name: str) -> tuple[Resource, Document]:
 
 
 def test_a_chart_has_one_of_each_kind() -> None:
-    """So that the other tests speak of all of them."""
+    """So that the other tests cover all of them."""
     described = {document.content["kind"] for document in read_documents(CHART)}
-    untold = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}  # as their validating siblings
-    assert {resource.kind for resource in STORED_ONLY} - untold <= described
+    not_tested = {"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}  # as their validating siblings
+    assert {resource.kind for resource in STORED_ONLY} - not_tested <= described
 
 
 def test_a_chart_that_is_applied_again_changes_nothing(chart: ObjectAPI) -> None:
@@ -145,7 +145,7 @@ def test_an_autoscaler_of_version_1_is_one_of_version_2(chart: ObjectAPI) -> Non
     assert found["spec"]["metrics"] == [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
 
 
-def test_what_version_1_of_an_autoscaler_cannot_say_survives_an_update(chart: ObjectAPI) -> None:
+def test_fields_that_version_1_of_an_autoscaler_does_not_have_survive_an_update(chart: ObjectAPI) -> None:
     before = chart.get(AUTOSCALERS, "shop", "shop")
     old = chart.get(OLD_AUTOSCALERS, "shop", "shop")
     assert old["spec"]["targetCPUUtilizationPercentage"] == 70

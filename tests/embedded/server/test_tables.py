@@ -1,4 +1,4 @@
-"""Tables for `kubectl get`: what stands in which cell."""
+"""Tables for `kubectl get`: the content of each cell."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def row(resource: Resource, *, wide: bool = False, **content: Any) -> dict[str, 
 
 @pytest.mark.parametrize("resource", BUILT_IN, ids=lambda resource: resource.full_name)
 def test_every_kind_has_a_row(resource: Resource) -> None:
-    """Even of an object that says nothing but its name."""
+    """Even of an object with only a name."""
     cells = row(resource, wide=True)
     assert cells["Name"] == "x"
 
@@ -98,12 +98,12 @@ def waiting(reason: str) -> dict[str, Any]:
         pytest.param(
             {"metadata": {"deletionTimestamp": CREATED}, "status": {"phase": "Running"}},
             "Terminating",
-            id="that it goes",
+            id="terminating",
         ),
         pytest.param(
             {"status": {"phase": "Running", "containerStatuses": [waiting("CrashLoopBackOff")]}},
             "CrashLoopBackOff",
-            id="why a container waits",
+            id="the reason that a container waits",
         ),
         pytest.param(
             {
@@ -115,7 +115,9 @@ def waiting(reason: str) -> dict[str, Any]:
             "ExitCode:0",
             id="how a container ended",
         ),
-        pytest.param({"status": {"phase": "Failed", "reason": "Evicted"}}, "Evicted", id="why it failed"),
+        pytest.param(
+            {"status": {"phase": "Failed", "reason": "Evicted"}}, "Evicted", id="the reason of the failure"
+        ),
         pytest.param(
             {
                 "spec": {"initContainers": [{"name": "i"}, {"name": "j"}]},
@@ -129,7 +131,7 @@ def waiting(reason: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_the_status_of_a_pod_is_the_most_telling_word(pod: dict[str, Any], shown: str) -> None:
+def test_the_status_of_a_pod_is_the_most_specific_reason(pod: dict[str, Any], shown: str) -> None:
     assert pod_status({"metadata": {}, **pod}) == shown
 
 

@@ -27,10 +27,10 @@ def test_certificates_are_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize(
-    ("years", "told"), [(9.5, "expire on "), (11, "have expired on ")], ids=["soon", "expired"]
+    ("years", "text"), [(9.5, "expire on "), (11, "have expired on ")], ids=["soon", "expired"]
 )
 def test_certificates_that_expire_are_renewed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, years: float, told: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, years: float, text: str
 ) -> None:
     now = datetime.now(UTC)
     certificates_in(tmp_path)
@@ -38,7 +38,7 @@ def test_certificates_that_expire_are_renewed(
     with caplog.at_level(logging.WARNING):
         files = certificates_in(tmp_path, now=later)
     (message,) = caplog.messages
-    assert told in message
+    assert text in message
     assert "kubeconfigs have to be written again" in message
     for path in (files.ca, files.certificate):
         assert x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc > later

@@ -1,4 +1,4 @@
-"""A cluster starts with whatever is in its data directory, and a part that breaks ends it."""
+"""A cluster starts with whatever is in its data directory, and a part that fails ends it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class PartError(Exception):
 
 
 @pytest.mark.parametrize(("part", "name"), [(controllers, "run_all"), (kubelets, "run"), (Scheduler, "run")])
-def test_a_part_that_breaks_at_the_start_ends_it(
+def test_a_part_that_fails_at_the_start_ends_it(
     part: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scheduler must not be waited for: it may never know everything then."""
+    """The scheduler must not be waited for: it may never have synced then."""
 
     async def breaks(*_: object, **__: object) -> None:
         raise PartError
@@ -67,7 +67,7 @@ def spoil(cluster: LocalCluster, resource: Resource, key: str, change: Content) 
 def test_a_data_directory_with_objects_that_cannot_be_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It starts, others are scheduled, controllers and kubelets go on."""
+    """It starts, others are scheduled, controllers and kubelets continue."""
     settings = LocalSettings(nodes=2, data_dir=tmp_path / "data")
     budget = {"metadata": {"name": "b"}, "spec": {"selector": {}, "minAvailable": 1}}
 
@@ -81,7 +81,7 @@ def test_a_data_directory_with_objects_that_cannot_be_read(
             spoil(cluster, PODS, "default/started", {"status/startTime": NO_DAY})
             spoil(cluster, PODS, "default/conditions", {"status/conditions/0/lastTransitionTime": NO_DAY})
             spoil(cluster, PODS, "default/requests", {"spec/containers/0/resources": ["cpu"]})
-            spoil(cluster, PODS, "default/owners", {"metadata/ownerReferences": "nobody"})
+            spoil(cluster, PODS, "default/owners", {"metadata/ownerReferences": "none"})
             spoil(cluster, NODES, "n02", {"status/conditions/0/lastHeartbeatTime": NO_DAY})
             spoil(cluster, POD_DISRUPTION_BUDGETS, "default/b", {"status/disruptedPods": {"p": NO_DAY}})
 
@@ -104,6 +104,6 @@ def test_a_data_directory_with_objects_that_cannot_be_read(
         caplog.clear()
         content, nodes = asyncio.run(after())
     assert (content["status"]["phase"], nodes) == ("Running", 2)
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == len(set(said))
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == len(set(messages))
     assert not [record for record in caplog.records if record.exc_info]

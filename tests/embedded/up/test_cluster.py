@@ -42,7 +42,7 @@ def _config() -> KubeSchedulerConfiguration:
     ("plugin", "state"),
     [
         pytest.param(Raises, {State.ERROR}, id="a plugin that raises"),
-        pytest.param(Holds, {State.REJECTED, State.WAITING}, id="a pod that is never let go"),
+        pytest.param(Holds, {State.REJECTED, State.WAITING}, id="a pod that is never allowed"),
     ],
 )
 def test_a_cluster_that_repeats_what_fails_is_idle(

@@ -1,4 +1,4 @@
-"""Lives of a whole cluster whose data directory was damaged: refused by name, or right from then on."""
+"""Lives of a whole cluster whose data directory was damaged: rejected by name, or right from then on."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def live(directory: Path) -> str:
     except StorageError as error:
         if "is not known" not in str(error):  # the number of the format is damaged
             raise
-        return "refused"
+        return "rejected"
     async with cluster(directory, salvages=True) as running:
         await check(running)
     async with cluster(directory) as running:
@@ -105,9 +105,9 @@ async def live(directory: Path) -> str:
 
 
 @pytest.mark.parametrize("seed", range(LIVES))
-def test_a_damaged_life_goes_on_or_is_rejected(tmp_path: Path, seed: int) -> None:
+def test_a_damaged_life_continues_or_is_rejected(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     directory = shutil.copytree(rng.choice(kept()), tmp_path / "data")
     # An older copy of another store would be no damage that happens.
     rng.choice([damage for damage in DAMAGES if damage is not restore_older])(directory, rng)
-    assert asyncio.run(asyncio.wait_for(live(directory), SECONDS)) in ("whole", "salvaged", "refused")
+    assert asyncio.run(asyncio.wait_for(live(directory), SECONDS)) in ("whole", "salvaged", "rejected")

@@ -173,7 +173,7 @@ def test_a_cluster_is_not_idle_before_its_devices_are_published(tmp_path: Path) 
     path.write_text(GPUS % "")
 
     async def test(devices: Devices) -> None:
-        # In the first moment nothing has been written, and nothing been looked at.
+        # In the first moment nothing has been written, and nothing been read.
         await devices.cluster.idle()
         assert len(devices.api.list(RESOURCE_SLICES)) == 50
 

@@ -72,7 +72,7 @@ spec: {containers: [{name: C, image: x, colour: red}]}
 """
 UNKNOWN = """
 apiVersion: example.com/v1
-kind: Unheard
+kind: Unknown
 metadata: {name: of}
 """
 CHART = Path(__file__).parents[1] / "server/manifests/chart.yaml"
@@ -116,7 +116,7 @@ TOUR: Sequence[tuple[str, str, str]] = (
     ("get -n shop ingress,quota", "", r"requests\.cpu: 200m/10"),
     (f"apply -f {SECOND_SCHEDULER} --dry-run=server", "", r"\A(\S+ created \(server dry run\)\n)+\Z"),
     (f"apply -k {SECOND_SCHEDULER}", "", r"clusterrolebinding\.rbac\.authorization\.k8s\.io/bayplan created"),
-    ("apply -f -", UNKNOWN, r'no matches for kind "Unheard" in version "example\.com/v1"'),
+    ("apply -f -", UNKNOWN, r'no matches for kind "Unknown" in version "example\.com/v1"'),
     ("delete ns shop --timeout=20s", "", r'namespace "shop" deleted'),
     ("label node n01 disk=ssd", "", r"node/n01 labeled"),
     ("get nodes -l disk=ssd -o name", "", r"^node/n01$"),
@@ -201,7 +201,7 @@ async def kubectl(kubeconfig: Path, arguments: str, text: str) -> str:
     KUBECTL is None, reason="there is no kubectl: `make conformance` builds one where there is Go"
 )
 def test_the_tour(tmp_path: Path) -> None:
-    """Every command says what a user expects."""
+    """Every command prints what a user expects."""
 
     async def scenario() -> list[str]:
         surprises = []

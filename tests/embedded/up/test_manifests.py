@@ -1,4 +1,4 @@
-"""Objects from files: what is taken, and what is said about the rest."""
+"""Objects from files: what is taken, and the errors about the rest."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_what_is_no_object_is_reported_with_its_line(tmp_path: Path, text: str, 
         pytest.param(
             POD.replace("image: web", "imago: web"),
             'objects.yaml:9: unknown field "spec.containers[0].imago"',
-            id="a field that nobody knows",
+            id="an unknown field",
         ),
         pytest.param(
             "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n",

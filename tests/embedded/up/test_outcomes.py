@@ -113,15 +113,15 @@ def test_after_a_node_was_found(progress: BindingProgress, state: State, node: s
 
 
 def test_attempts_are_counted_and_reported() -> None:
-    told: list[Outcome] = []
-    outcomes = Outcomes(told.append)
+    reported: list[Outcome] = []
+    outcomes = Outcomes(reported.append)
     core = _core()
     for _ in range(2):
         outcomes.decided(core.decide(make_pod("q", cpu="9", uid="q")))
     outcomes.decided(core.decide(POD))
     outcomes.progressed(BindingProgress(POD, "a", BindingStep.BOUND))
     assert (outcomes.scheduled, outcomes.failed) == (1, 2)
-    assert [(outcome.uid, outcome.failures) for outcome in told] == [("q", 1), ("q", 2), ("u", 0)]
+    assert [(outcome.uid, outcome.failures) for outcome in reported] == [("q", 1), ("q", 2), ("u", 0)]
 
 
 def test_only_so_many_are_kept() -> None:

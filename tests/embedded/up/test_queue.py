@@ -1,4 +1,4 @@
-"""`bayplan explain pod` on the cluster of `bayplan up`: it says where the pod stands in the queue."""
+"""`bayplan explain pod` on the cluster of `bayplan up`: it prints the position of the pod in the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The release of a cluster: what its API server serves and says, and what follows from it."""
+"""The release of a cluster: what its API server serves and reports, and what follows from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--reload`: an edited plugin takes the place of the old one, unless it does not load."""
+"""`--reload`: an edited plugin replaces the old one, unless it does not load."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_an_edited_plugin_is_used_and_a_broken_one_is_not(
             return {pod.name: pod.spec.node_name for pod in cluster.pods()}
 
     with caplog.at_level(logging.WARNING):
-        placed = asyncio.run(scenario())
-    assert placed == {"a": "n01", "b": "n02", "c": "n02", "d": "n03"}
+        nodes = asyncio.run(scenario())
+    assert nodes == {"a": "n01", "b": "n02", "c": "n02", "d": "n03"}
     kept = [message for message in caplog.messages if "is kept as it was" in message]
     assert len(kept) == 3
     assert "pick.py: the plugin is kept as it was: " in kept[0]

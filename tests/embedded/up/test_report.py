@@ -27,7 +27,7 @@ def _shown(report: Report, pods: list[Pod]) -> dict[str, list[str]]:
 
 
 def test_states_are_kept_apart() -> None:
-    """A node that was found is not where a pod is: only the API server's nodeName says that."""
+    """A node that was found is not where a pod is: only the API server's nodeName is."""
     outcomes = Outcomes(clock=lambda: 0.0)
     core = SchedulingCore()
     core.cluster.set_node(make_node("a", cpu="2"))

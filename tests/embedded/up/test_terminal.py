@@ -20,7 +20,7 @@ CLEAR = "\x1b[2J\x1b[H"
 
 
 class Terminal:
-    """A pseudo-terminal and what was written to it since one last looked."""
+    """A pseudo-terminal and what was written to it since it was last read."""
 
     def __init__(self) -> None:
         self._user, self._program = pty.openpty()
@@ -60,7 +60,7 @@ def test_the_page_is_gone_in_the_end(terminal: Terminal) -> None:
 
 
 def test_nothing_is_written_while_nothing_changes(terminal: Terminal) -> None:
-    """What somebody has selected with the mouse stays selected."""
+    """What a user has selected with the mouse stays selected."""
     with Page(terminal.console) as page:
         page.draw([Text("hello")])
         assert CLEAR in terminal.read()
@@ -81,7 +81,7 @@ def test_another_size_is_a_new_page(terminal: Terminal, width: int) -> None:
 
 
 def test_long_lines_are_wrapped_by_the_terminal(terminal: Terminal) -> None:
-    """So that they are one line for who selects them."""
+    """So that they are one line for a user who selects them."""
     with Page(terminal.console) as page:
         page.draw([Text("x" * 100), Text("end")])
         assert "x" * 100 + "\r\n" in terminal.read().replace("\r\r\n", "\r\n")

@@ -1,4 +1,4 @@
-"""A server on a real socket, and somebody who sends it requests."""
+"""A server on a real socket, and a client."""
 
 from __future__ import annotations
 

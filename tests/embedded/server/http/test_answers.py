@@ -46,7 +46,7 @@ def test_answers_as_the_real_server(case: Case, answered: dict[str, dict[str, An
 
 @pytest.mark.parametrize("case", [c for c in CASES if "differs" in c], ids=lambda case: case["id"])
 def test_differs_only_in_the_text(case: Case, answered: dict[str, dict[str, Any]]) -> None:
-    """Where the words are our own, code and reason are not."""
-    ours, real = answered[case["id"]], case["answer"]
-    assert (ours["status"], ours.get("reason")) == (real["status"], real.get("reason"))
-    assert ours["message"] != real["message"], "then it is no difference"
+    """Where the message is bayplan's own, code and reason are those of the real server."""
+    served, real = answered[case["id"]], case["answer"]
+    assert (served["status"], served.get("reason")) == (real["status"], real.get("reason"))
+    assert served["message"] != real["message"], "then it is no difference"

@@ -1,4 +1,4 @@
-"""Clients of others, and our own, on the embedded server."""
+"""Other clients, and that of bayplan, on the embedded server."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_kubernetes_asyncio_lists_watches_and_patches(tmp_path: Path) -> None:
     assert asyncio.run(scenario()) == [("MODIFIED", "web", labels), ("DELETED", "web", labels)]
 
 
-def talk(conversation: Callable[[EmbeddedServer, KubernetesCluster], Awaitable[T]]) -> T:
-    """What comes of bayplan's own client on the embedded server."""
+def with_client(conversation: Callable[[EmbeddedServer, KubernetesCluster], Awaitable[T]]) -> T:
+    """The result of a function that gets an embedded server and bayplan's client of it."""
 
     async def main() -> T:
         async with EmbeddedServer() as server:
@@ -81,7 +81,7 @@ def new_pod(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
-def test_our_own_client_writes_what_the_server_keeps() -> None:
+def test_the_client_of_bayplan_writes_what_the_server_keeps() -> None:
     """Binding, status and deletion, as a scheduler makes them."""
 
     async def conversation(server: EmbeddedServer, cluster: KubernetesCluster) -> None:
@@ -100,11 +100,11 @@ def test_our_own_client_writes_what_the_server_keeps() -> None:
         await cluster.delete_pod(bound)
         assert server.api.get(PODS, "a", "default")["metadata"]["deletionGracePeriodSeconds"] == 30
 
-    talk(conversation)
+    with_client(conversation)
 
 
 class Names:
-    """A handler that knows the names of what is there."""
+    """A handler that keeps the names of the objects."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -123,7 +123,7 @@ class Names:
 
 
 def test_our_own_informer_follows_it() -> None:
-    """Also when what it has seen has been forgotten in the meantime."""
+    """Also when the history has been dropped in the meantime."""
 
     async def conversation(server: EmbeddedServer, cluster: KubernetesCluster) -> set[str]:
         server.api.create(NODES, {"metadata": {"name": "n1"}})
@@ -142,11 +142,11 @@ def test_our_own_informer_follows_it() -> None:
         await asyncio.gather(running, return_exceptions=True)
         return copy.names
 
-    assert talk(conversation) == {"n2", "n3"}
+    assert with_client(conversation) == {"n2", "n3"}
 
 
 def test_names_that_are_not_there() -> None:
-    """Our client understands the server's api_errors."""
+    """The client of bayplan understands the server's errors."""
 
     async def conversation(server: EmbeddedServer, cluster: KubernetesCluster) -> str:
         try:
@@ -155,4 +155,4 @@ def test_names_that_are_not_there() -> None:
             return f"{type(error).__name__}: {error}"
         return ""
 
-    assert talk(conversation) == 'NotFoundError: pods "x" not found'
+    assert with_client(conversation) == 'NotFoundError: pods "x" not found'

@@ -1,6 +1,6 @@
-"""kill -9 while clients write: what was acknowledged is there, and versions never go back.
+"""kill -9 while clients write: what was acknowledged is there, and versions never decrease.
 
-`make test` tries it a few times, with `BAYPLAN_CRASHES=50` in the environment as often as that says.
+`make test` tries it a few times, with `BAYPLAN_CRASHES=50` in the environment fifty times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the server says about itself: groups, resources and schemas."""
+"""Discovery: groups, resources and schemas."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_releases_serve_different_resources() -> None:
     }
 
 
-def test_both_forms_of_discovery_tell_the_same() -> None:
-    """kubectl asks for everything at once; other clients go from group to group."""
+def test_both_forms_of_discovery_have_the_same_content() -> None:
+    """kubectl requests everything at once; other clients read group by group."""
 
     async def scenario(call: Caller) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]]:
         at_once, one_by_one = set(), set()
@@ -84,7 +84,7 @@ def test_what_there_is(path: str, status: int) -> None:
 
 
 def test_older_schemas_are_an_empty_document() -> None:
-    """kubectl asks for them about a kind it has not found, in protobuf, and then says that it is unknown."""
+    """kubectl requests them for a kind it has not found, in protobuf, and then reports it as unknown."""
     assert get("/openapi/v2").body["swagger"] == "2.0"
     reply = get("/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
     assert reply.body == "\n\x032.0"
@@ -111,7 +111,7 @@ def test_schemas_are_complete(root: str) -> None:
     assert described >= {r.kind for r in Catalog() if r.root == f"/{root}"}
 
 
-def test_clients_learn_that_the_server_checks_fields() -> None:
+def test_the_schema_shows_that_the_server_checks_fields() -> None:
     """kubectl looks for this before it sends fieldValidation."""
     document = openapi.document(Catalog(), "api/v1")
     assert document is not None

@@ -49,7 +49,7 @@ def large_service(name: str) -> dict[str, Any]:
 
 
 def meanwhile(*actions: Callable[[], object]) -> Callable[[], None]:
-    """What lets others act while a step runs in a thread, one of them in each step."""
+    """Lets others act while a step runs in a thread, one of them in each step."""
     loop, waiting = asyncio.get_running_loop(), list(actions)
 
     def let_act() -> None:
@@ -143,7 +143,7 @@ def test_what_a_large_schema_adds_is_made_in_a_thread(observe: Observe) -> None:
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "apply"])
 def test_a_change_in_between_is_not_lost(method: str, observe: Observe) -> None:
-    """Somebody else writes while a step runs: the write begins again with what is there then."""
+    """Another client writes while a step runs: the write begins again with what is there then."""
     data = {f"k{number}": "v" * 20 for number in range(4000)}
 
     async def scenario(call: Caller) -> tuple[Reply, Reply]:
@@ -176,7 +176,7 @@ def test_a_version_that_was_replaced_meanwhile_is_a_conflict(observe: Observe) -
     assert serve(scenario).status == 409
 
 
-def test_a_namespace_that_goes_meanwhile_gets_no_object(observe: Observe) -> None:
+def test_a_namespace_that_is_deleted_meanwhile_gets_no_object(observe: Observe) -> None:
     async def scenario(call: Caller) -> Reply:
         await call("POST", "/api/v1/namespaces", {"metadata": {"name": "going"}})
         observe(meanwhile(lambda: call.server.api.delete(NAMESPACES, "going")))

@@ -105,7 +105,7 @@ FORMS = ("application/json", "application/json;as=Table;v=v1;g=meta.k8s.io", "ap
 
 
 def test_every_request_is_answered() -> None:
-    """With a code that says whose mistake it was."""
+    """With a code of the client's or the server's mistake."""
     rng = random.Random(7)
 
     async def scenario(call: Caller) -> Counter[int]:

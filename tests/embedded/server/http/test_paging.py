@@ -52,7 +52,7 @@ def test_a_token_ends_with_its_server(tmp_path: Path) -> None:
     assert reply.message.startswith("The provided continue parameter is too old")
 
 
-def test_a_page_can_be_asked_for_again() -> None:
+def test_a_page_can_be_requested_again() -> None:
     """An answer may get lost on its way."""
 
     async def scenario(call: Caller) -> list[list[str]]:

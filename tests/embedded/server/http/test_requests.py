@@ -1,4 +1,4 @@
-"""Requests over a real socket: what is answered to whom."""
+"""Requests over a real socket, and their responses."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ NOT_THERE = "the server could not find the requested resource"
         pytest.param(
             "DELETE", f"{CONFIG_MAPS}/settings", {"preconditions": {"uid": "x"}}, "", 409, "Conflict",
             'Operation cannot be fulfilled on ConfigMap "settings": the UID in the precondition (x) …',
-            id="a deletion that means another object",
+            id="a deletion with the uid of another object",
         ),
         pytest.param(
             "PATCH", f"{CONFIG_MAPS}/settings", {"data": {}}, "application/json", 415, "UnsupportedMediaType",
@@ -226,15 +226,15 @@ def test_rejects_as_a_real_server_does(
 @pytest.mark.parametrize(
     ("authorization", "path", "status"),
     [
-        pytest.param("", PODS, 401, id="nobody"),
+        pytest.param("", PODS, 401, id="anonymous"),
         pytest.param("Bearer wrong", PODS, 401, id="a wrong token"),
         pytest.param("Basic x", "/apis", 401, id="another scheme"),
-        pytest.param("", "/readyz", 200, id="anybody may ask how it is"),
+        pytest.param("", "/readyz", 200, id="health is open to all"),
         pytest.param("", "/version", 200, id="and what it is"),
     ],
 )
-def test_asks_for_the_token(authorization: str, path: str, status: int) -> None:
-    """Without it nothing is told but health and version."""
+def test_the_token_is_required(authorization: str, path: str, status: int) -> None:
+    """Without it only health and version are served."""
 
     async def scenario(call: Caller) -> Reply:
         return await call("GET", path, Authorization=authorization)
@@ -245,7 +245,7 @@ def test_asks_for_the_token(authorization: str, path: str, status: int) -> None:
 
 
 def test_protobuf_is_not_answered() -> None:
-    """A client that accepts nothing else is told what to do."""
+    """A client that accepts nothing else gets the remedy."""
 
     async def scenario(call: Caller) -> Reply:
         return await call("GET", PODS, Accept="application/vnd.kubernetes.protobuf")
@@ -256,7 +256,7 @@ def test_protobuf_is_not_answered() -> None:
 
 
 def test_an_unknown_field_is_a_warning() -> None:
-    """It is left out, and the client is told."""
+    """It is left out, and the client gets a warning."""
 
     async def scenario(call: Caller) -> Reply:
         return await call("POST", CONFIG_MAPS, {**config_map(), "foo": {"bar": 1}})
@@ -267,7 +267,7 @@ def test_an_unknown_field_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
-def test_a_webhook_is_stored_and_said_not_to_be_called(method: str) -> None:
+def test_a_webhook_is_stored_with_a_warning_that_it_is_not_called(method: str) -> None:
     """However it is created; and only then."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     hooks = {
@@ -363,7 +363,7 @@ def test_a_lease_is_created_by_an_update() -> None:
 
 
 def test_names_are_selected_after_a_pod_was_bound() -> None:
-    """What is remembered of a node for one question does not hide the answer to another."""
+    """What is cached of a node for one request does not change the response to another."""
 
     async def scenario(call: Caller) -> list[str]:
         for name in ("n1", "n2"):
@@ -377,7 +377,7 @@ def test_names_are_selected_after_a_pod_was_bound() -> None:
 
 
 def test_an_object_that_is_nested_too_deeply() -> None:
-    """It is refused, not a reason to fail."""
+    """It is rejected, without an internal error."""
 
     async def scenario(call: Caller) -> list[int]:
         codes = []
@@ -413,7 +413,7 @@ def test_a_watch_reports_what_happens() -> None:
 
 
 def test_a_streaming_list_ends_with_a_bookmark() -> None:
-    """All objects as ADDED, a bookmark that says so, and then what happens."""
+    """All objects as ADDED, a bookmark at their end, and then changes."""
 
     async def scenario(call: Caller) -> list[str]:
         await call("POST", PODS, pod("a"))
@@ -431,7 +431,7 @@ def test_a_streaming_list_ends_with_a_bookmark() -> None:
     assert serve(scenario) == ["ADDED", "BOOKMARK", "DELETED"]
 
 
-def test_a_watch_of_what_is_forgotten_is_gone() -> None:
+def test_a_watch_of_dropped_history_is_gone() -> None:
     """410 as an answer where it begins there, as an ERROR event where it falls behind."""
 
     async def scenario(call: Caller) -> tuple[int, dict[str, object]]:

@@ -1,4 +1,4 @@
-"""Who may what, asked by others: a scheduler's own server asks about whoever wants its metrics."""
+"""Access reviews: a scheduler's own server reviews the users of its metrics."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ METRICS = {"path": "/metrics", "verb": "get"}
 @pytest.mark.parametrize(
     ("user", "groups", "allowed"),
     [
-        pytest.param("kubernetes-admin", ["system:masters"], True, id="who has the token"),
-        pytest.param("system:anonymous", ["system:unauthenticated"], False, id="nobody in particular"),
-        pytest.param("someone", [], False, id="somebody we do not know"),
+        pytest.param("kubernetes-admin", ["system:masters"], True, id="the user of the token"),
+        pytest.param("system:anonymous", ["system:unauthenticated"], False, id="anonymous"),
+        pytest.param("someone", [], False, id="an unknown user"),
     ],
 )
-def test_who_may_see_metrics(user: str, groups: list[str], allowed: bool) -> None:
+def test_users_that_may_see_metrics(user: str, groups: list[str], allowed: bool) -> None:
     async def scenario(call: Caller) -> bool:
         spec = {"user": user, "groups": groups, "nonResourceAttributes": METRICS}
         found: bool = (await call("POST", ACCESS, {"spec": spec})).body["status"]["allowed"]
@@ -28,7 +28,7 @@ def test_who_may_see_metrics(user: str, groups: list[str], allowed: bool) -> Non
     assert serve(scenario) is allowed
 
 
-def test_a_token_that_is_not_ours_is_nobodys() -> None:
+def test_an_unknown_token_is_not_authenticated() -> None:
     async def scenario(call: Caller) -> bool:
         status = (await call("POST", TOKENS, {"spec": {"token": "guessed"}})).body["status"]
         return bool(status.get("authenticated"))

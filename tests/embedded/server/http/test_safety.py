@@ -1,4 +1,4 @@
-"""Nothing is shown to anybody before it would survive a crash."""
+"""Nothing is visible to clients before it would survive a crash."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 class Disk(Journal):
-    """A disk that is slow until it is told not to be."""
+    """A disk that writes nothing before `is_done` is set."""
 
     def __init__(self) -> None:
         self.written = 0
@@ -78,11 +78,11 @@ def test_answers_wait_for_the_disk(method: str, path: str, size: int) -> None:
             content = {"metadata": {"name": f"c{number}"}, "data": {"a": "x" * size}}
             api.create(kinds.CONFIG_MAPS, content, "default")
         async with served(api) as session:
-            asked = asyncio.ensure_future(session.request(method, path))
-            await asyncio.wait([asked], timeout=0.1)
-            was_early = asked.done()
+            pending = asyncio.ensure_future(session.request(method, path))
+            await asyncio.wait([pending], timeout=0.1)
+            was_early = pending.done()
             disk.is_done.set()
-            async with await asyncio.wait_for(asked, 10) as response:
+            async with await asyncio.wait_for(pending, 10) as response:
                 await response.read()
                 return was_early, response.status
 

@@ -1,4 +1,4 @@
-"""What needs a container that runs: the answer says that there is none, not that the path is unknown."""
+"""What needs a running container: the response is that there is none, not that the path is unknown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SIMULATED = "bayplan's containers are simulated:"
         ),
     ],
 )
-def test_the_answer_says_why(method: str, path: str, message: str) -> None:
+def test_the_response_has_the_reason(method: str, path: str, message: str) -> None:
     async def scenario(call: Caller) -> Reply:
         await call("POST", PODS, pod("web"))
         return await call(method, path)
@@ -50,7 +50,7 @@ def test_the_answer_says_why(method: str, path: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        pytest.param("GET", f"{PODS}/nobody/log", 404, id="no such pod"),
+        pytest.param("GET", f"{PODS}/absent/log", 404, id="no such pod"),
         pytest.param("POST", f"{PODS}/web/log", 405, id="no such verb"),
         pytest.param("GET", f"{PODS}/web/nothing", 404, id="no such part"),
         pytest.param("GET", f"{PODS}/web/log/more", 404, id="nothing below it"),

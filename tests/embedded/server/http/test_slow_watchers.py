@@ -51,7 +51,7 @@ async def watch(port: int, version: int) -> tuple[asyncio.StreamReader, asyncio.
 
 
 async def next_event(reader: asyncio.StreamReader) -> dict[str, Any]:
-    """The next chunks of the body up to the end of a line, which is one event as long as somebody reads."""
+    """The next chunks of the body up to the end of a line, which is one event as long as the client reads."""
     line = b""
     while not line.endswith(b"\n"):
         size = int(await reader.readline(), 16)
@@ -62,7 +62,7 @@ async def next_event(reader: asyncio.StreamReader) -> dict[str, Any]:
 
 
 def test_others_do_not_wait_and_history_stays_short() -> None:
-    """Ten times as much happens as is remembered; who reads sees all of it, in order."""
+    """Ten times as much happens as the history holds; a client that reads sees all of it, in order."""
 
     async def scenario() -> list[str]:
         api = open_api(clock=lambda: 1.8e9, history=HISTORY)
@@ -76,7 +76,7 @@ def test_others_do_not_wait_and_history_stays_short() -> None:
                 api.create(CONFIG_MAPS, content, "default")
                 event = await asyncio.wait_for(next_event(reader), 10)
                 seen.append(event["object"]["metadata"]["name"])
-            assert api.store.table(CONFIG_MAPS).history.read(0) is None, "what nobody waits for is forgotten"
+            assert api.store.table(CONFIG_MAPS).history.read(0) is None, "what no watch waits for is dropped"
             for stream in (writer, idle_writer):
                 stream.close()
             return seen
@@ -84,7 +84,7 @@ def test_others_do_not_wait_and_history_stays_short() -> None:
     assert asyncio.run(scenario()) == [f"c{number}" for number in range(10 * HISTORY)]
 
 
-def test_who_reads_nothing_is_cut_off() -> None:
+def test_a_client_that_reads_nothing_is_disconnected() -> None:
     """After a while its connection ends, with whatever it had in its buffers."""
 
     async def scenario() -> None:
@@ -109,7 +109,7 @@ def test_who_reads_nothing_is_cut_off() -> None:
     asyncio.run(scenario())
 
 
-def test_a_client_that_goes_away_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_disconnects_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     """Its socket is closed in the same turn of the loop in which there is an event to send."""
 
     async def scenario() -> None:
@@ -121,7 +121,7 @@ def test_a_client_that_goes_away_is_no_error(caplog: pytest.LogCaptureFixture) -
                 socket = writer.get_extra_info("socket")
                 socket.shutdown(SHUT_RDWR)
                 await asyncio.sleep(0)
-                # The server reads the end of the connection in this turn and learns of its loss in the
+                # The server reads the end of the connection in this turn and detects its loss in the
                 # next one, in which it writes first.
                 api.create(CONFIG_MAPS, {"metadata": {"name": f"c{number}"}}, "default")
                 writer.close()
@@ -132,8 +132,8 @@ def test_a_client_that_goes_away_is_no_error(caplog: pytest.LogCaptureFixture) -
     assert [record.getMessage() for record in caplog.records] == []
 
 
-def test_who_falls_behind_what_is_remembered_has_to_list_again() -> None:
-    """It is told so by an ERROR event with 410."""
+def test_a_client_behind_the_history_has_to_list_again() -> None:
+    """It gets an ERROR event with 410."""
 
     async def scenario() -> dict[str, Any]:
         api = open_api(clock=lambda: 1.8e9, history=HISTORY)

@@ -1,4 +1,4 @@
-"""Large requests give others their turn."""
+"""Large requests let other requests run in between."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.embedded.server.http.serving import (
 
 
 def test_work_on_many_objects_is_cut_into_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With steps of no time at all, others are heard after every few objects."""
+    """With steps of no time at all, others are served after every few objects."""
     monkeypatch.setattr(turns, "STEP_SECONDS", 0.0)
 
     async def main() -> tuple[list[int], int]:
@@ -52,7 +52,7 @@ def test_work_on_many_objects_is_cut_into_steps(monkeypatch: pytest.MonkeyPatch)
 def test_long_answers_are_written_many_pieces_at_a_time(
     step_seconds: float, least: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others have their turn, but not after each piece: in a busy process that would take very long."""
+    """Others run in between, but not after each piece: in a busy process that would take very long."""
     monkeypatch.setattr(turns, "STEP_SECONDS", step_seconds)
 
     async def main() -> tuple[int, int]:
