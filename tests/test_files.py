@@ -40,7 +40,7 @@ def test_a_planted_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
 def test_the_file_that_is_written_first_cannot_be_planted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even by somebody who guesses its name."""
+    """Not even by a process that guesses its name."""
     monkeypatch.setattr("secrets.token_hex", lambda _: "guessed")
     victim = tmp_path / "victim"
     victim.write_text("precious")

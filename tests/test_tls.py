@@ -35,7 +35,7 @@ def test_where_there_are_no_memory_files_a_temporary_one_is_used(monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("age_days", "told"),
+    ("age_days", "warning"),
     [
         pytest.param(0, None, id="new"),
         pytest.param(334, None, id="a month left"),
@@ -44,18 +44,18 @@ def test_where_there_are_no_memory_files_a_temporary_one_is_used(monkeypatch: py
     ],
 )
 def test_a_certificate_that_expires_is_named_once(
-    caplog: pytest.LogCaptureFixture, age_days: int, told: str | None
+    caplog: pytest.LogCaptureFixture, age_days: int, warning: str | None
 ) -> None:
     pair = make_pair(now=NOW - timedelta(days=age_days))
     for _ in range(2):
         warn_of_expiry(pair.certificate, NOW)
     assert [message.partition(" of CN=localhost@")[2].partition(" ")[2] for message in caplog.messages] == (
-        [told] if told else []
+        [warning] if warning else []
     )
 
 
 def test_expiry_is_reported_files_and_of_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever is shown to somebody is looked at; a file is named."""
+    """Every certificate that is presented is checked; a file is named."""
     pair = make_pair(now=datetime.now(UTC) - timedelta(days=400))
     show(context(), pair.certificate, pair.key)
     assert "expired on" in caplog.text

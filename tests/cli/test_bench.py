@@ -1,4 +1,4 @@
-"""`bayplan bench` on the real core, at sizes that take no time: it may never rot."""
+"""`bayplan bench` on the real core, at sizes that take no time: so that it stays usable."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_too_many_first_pods(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_rows_are_reused(capsys: pytest.CaptureFixture[str]) -> None:
-    """After the first pod of a kind only the node that took the last pod is looked at again."""
+    """After the first pod of a kind only the node that took the last pod is evaluated again."""
     arguments = ["--core", "--json", "--nodes", "200", "--init-pods", "10", "--pods", "100"]
     assert main(["bench", "SchedulingBasic", *arguments]) == 0
     assert json.loads(capsys.readouterr().out)["rows_per_pod"] < 5

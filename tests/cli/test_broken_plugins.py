@@ -1,6 +1,6 @@
 """A plugin as its author meets it: made by `plugin new`, installed, checked, tried, broken in ten ways.
 
-Everything runs in a fresh virtual environment, one process per command. Each message says what to do, and
+Everything runs in a fresh virtual environment, one process per command. Each message names the remedy, and
 where.
 """
 
@@ -205,7 +205,7 @@ def test_the_plugin_works(author: Author) -> None:
 
 
 @pytest.mark.parametrize(("change", "command", "message"), WAYS)
-def test_the_message_says_what_to_do(
+def test_the_message_names_the_remedy(
     change: tuple[str, str, str],
     command: tuple[str, ...],
     message: str,

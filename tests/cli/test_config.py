@@ -26,7 +26,7 @@ ERRORS = {
     'FilterPlugin "Foo" does not exist',
     "missing": ": no such file or directory",
 }
-"""The end of the error for each wrong file; upstream's texts stand for themselves."""
+"""The end of the error for each wrong file; upstream's texts are unchanged."""
 
 
 @pytest.fixture
@@ -44,12 +44,14 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {name: str(tmp_path / name) for name in (*texts, "missing")}
 
 
-def test_check_says_ok(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_prints_ok(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "check", files["good"]]) == 0
     assert capsys.readouterr().out == f"{files['good']}: ok\n"
 
 
-def test_check_goes_on_after_a_wrong_file(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_continues_after_a_wrong_file(
+    files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["config", "check", *(files[name] for name in ERRORS), files["good"]]) == 2
     *lines, last = capsys.readouterr().out.splitlines()
     assert last == f"{files['good']}: ok"
@@ -71,7 +73,7 @@ def test_show_prints_a_document_for_each_file(
     assert shown == [completed(default_config())] * 2
 
 
-def test_show_says_what_is_wrong(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_what_is_wrong(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "show", files["value"]]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -90,8 +92,10 @@ def test_show_json_prints_a_line_for_each_file(
         "result": completed(default_config()),
     }
     assert [line["file"] for line in lines] == [files[name] for name in ERRORS]
-    said = {name: line["error"].removeprefix(files[name]) for name, line in zip(ERRORS, lines, strict=True)}
-    assert said == ERRORS
+    printed = {
+        name: line["error"].removeprefix(files[name]) for name, line in zip(ERRORS, lines, strict=True)
+    }
+    assert printed == ERRORS
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -163,7 +163,7 @@ def test_only_pods_that_wait_are_evaluated(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_pods_that_wait_do_not_see_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Except where one is nominated: it counts as if it were there, for others that do not go first."""
+    """Except where one is nominated: it counts as if it were there, for pods of at most its priority."""
     path = tmp_path / "a.yaml"
     path.write_bytes(as_yaml(node("n1"), pod("a", cpu="3"), pod("b", cpu="3")))
     (line,) = decide(capsys, path)
@@ -234,7 +234,7 @@ def test_many_pods_are_not_all_listed(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_config(cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another configuration, another answer; it also takes the place of a scenario's own."""
+    """Another configuration, another answer; it also replaces a scenario's own."""
     config = tmp_path / "config.yaml"
     config.write_text(
         f"{CONFIG}profiles:\n- plugins: {{filter: {{disabled: [{{name: NodeResourcesFit}}]}}}}\n"
@@ -272,7 +272,7 @@ def test_ties(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert f"default/waiting goes to {chosen} " in capsys.readouterr().out
 
 
-def test_profiles_say_whose_pods_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profiles_select_the_pods_to_decide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config, path = tmp_path / "config.yaml", tmp_path / "a.yaml"
     config.write_text(f"{CONFIG}profiles:\n- schedulerName: mine\n")
     path.write_bytes(as_yaml(node("n1"), pod("a", schedulerName="mine"), pod("b")))
@@ -280,7 +280,7 @@ def test_profiles_say_whose_pods_wait(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [result["pod"] for result in line["results"]] == ["default/a"]
 
 
-def test_extenders_are_not_asked(cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_extenders_are_not_called(cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Better a warning than a decision that looks complete."""
     config = tmp_path / "config.yaml"
     config.write_text(f"{CONFIG}extenders:\n- {{urlPrefix: 'https://a.example', filterVerb: f}}\n")
@@ -291,7 +291,7 @@ def test_extenders_are_not_asked(cluster: Path, tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.splitlines()[1] == f"warning: {message}"
 
 
-def test_what_the_dump_leaves_out_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_dump_leaves_out_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.yaml"
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     path.write_bytes(as_yaml(node("n1"), pod("p", volumes=[claim])))

@@ -175,11 +175,11 @@ def test_a_snapshot_of_a_live_cluster(
 def test_the_position_in_the_queue_of_a_scheduler(
     kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is asked at the URL, with the credentials of the kubeconfig and the given CA."""
-    asked: list[tuple[str, str, str, bool]] = []
+    """The request goes to the URL, with the credentials of the kubeconfig and the given CA."""
+    requests: list[tuple[str, str, str, bool]] = []
 
     async def answer(access: Access, pod: str) -> dict[str, object]:
-        asked.append((access.server, access.tls.ca_file, pod, bool(access.token)))
+        requests.append((access.server, access.tls.ca_file, pod, bool(access.token)))
         return {"pod": pod, "state": "active", "position": 3, "length": 7, "attempts": 2, "plugins": ["A"]}
 
     monkeypatch.setattr(scheduler_queue, "read_position", answer)
@@ -188,7 +188,7 @@ def test_the_position_in_the_queue_of_a_scheduler(
     assert "queue: active, position 3 of 7, after 2 attempts, because of A" in shown
     text = "plugin A of the pod's scheduler rejected or holds the pod, and is not run here"
     assert text in " ".join(shown.split())
-    assert asked == [("https://s:10259", "ca.crt", "team/web", True)]
+    assert requests == [("https://s:10259", "ca.crt", "team/web", True)]
     found = json.loads(explain(capsys, "pod", "web", *options, "-o", "json"))["queue"]
     assert (found["visible"], found["position"]) == (True, 3)
 

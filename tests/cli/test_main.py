@@ -73,7 +73,7 @@ def test_no_command_shows_the_help() -> None:
 @pytest.mark.parametrize(
     ("error", "status", "line"),
     [
-        pytest.param(BayplanError("it is wrong"), 2, "error: it is wrong\n", id="one of ours"),
+        pytest.param(BayplanError("it is wrong"), 2, "error: it is wrong\n", id="an error of bayplan"),
         pytest.param(
             InputError("no", source="a.yaml", line=3), 2, "error: a.yaml:3: no\n", id="one with a place"
         ),
@@ -85,7 +85,7 @@ def test_no_command_shows_the_help() -> None:
         ),
         pytest.param(click.ClickException("oh"), 2, "error: oh\n", id="one of click's"),
         pytest.param(KeyboardInterrupt(), 130, "", id="Ctrl-C"),
-        pytest.param(click.Abort(), 130, "", id="Ctrl-C as click says it"),
+        pytest.param(click.Abort(), 130, "", id="Ctrl-C as click raises it"),
     ],
 )
 def test_report(error: BaseException, status: int, line: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +115,7 @@ def test_whatever_a_command_raises(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_reader_that_goes_away() -> None:
+def test_the_reader_of_the_output_ends_early() -> None:
     """`bayplan … | head -1` ends quietly."""
     script = f"{sys.executable} -m bayplan.cli.main bench --list --json | head -1"
     ended = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
@@ -134,6 +134,6 @@ def test_bench_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_is_where_the_table_says(name: str) -> None:
+def test_a_command_is_in_the_module_of_the_table(name: str) -> None:
     """The table names modules; a command that moved would be found only when called."""
     assert COMMANDS[name].load().name == name

@@ -31,12 +31,12 @@ class Fine(NodePlugin):
         return None
 
 
-class Forgetful(NodePlugin):
+class Unstable(NodePlugin):
     calls = 0
 
     def score_node(self, pod, node):
-        Forgetful.calls += 1
-        return Forgetful.calls % 100
+        Unstable.calls += 1
+        return Unstable.calls % 100
 """
 
 
@@ -47,7 +47,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     file.write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
     entries = [
-        EntryPoint(name, f"own_rules:{name}", "bayplan.plugins") for name in ("Fine", "Forgetful", "Missing")
+        EntryPoint(name, f"own_rules:{name}", "bayplan.plugins") for name in ("Fine", "Unstable", "Missing")
     ]
     monkeypatch.setattr(commands, "entry_points", lambda group: entries)
     monkeypatch.chdir(tmp_path)
@@ -92,9 +92,9 @@ def test_check(name: str, module: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_check_that_fails(module: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, output = run(capsys, "check", "Forgetful")
+    status, output = run(capsys, "check", "Unstable")
     assert status == 2
-    assert "FAILED  answers the same again\n        plugin Forgetful, pod " in output
+    assert "FAILED  answers the same again\n        plugin Unstable, pod " in output
     assert "checks failed" in output
 
 

@@ -1,4 +1,4 @@
-"""`bayplan simulate openb` on a small trace: what it prints and writes, and what it says about mistakes."""
+"""`bayplan simulate openb` on a small trace: what it prints and writes, and its error messages."""
 
 from __future__ import annotations
 

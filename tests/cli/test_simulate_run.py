@@ -42,7 +42,7 @@ def test_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 
 
 def test_a_report_replaces_no_other_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A mistyped option would cost somebody the scenario, or a kubeconfig."""
+    """A mistyped option would overwrite the scenario, or a kubeconfig."""
     precious = tmp_path / "scenario.yaml"
     precious.write_text("precious")
     assert main(["simulate", "run", SCENARIO, "--report", str(precious)]) == 2

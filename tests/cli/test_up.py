@@ -100,7 +100,7 @@ def test_it_stays_up_for_clients_until_it_is_stopped(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("● embedded control plane on ")
-        # At once, and not after somebody has stopped it.
+        # At once, and not after it has been stopped.
         assert process.stdout.readline().startswith("Try:  kubectl --kubeconfig ")
         kubeconfig = tmp_path / "kubeconfig"
         assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
@@ -113,7 +113,7 @@ def test_it_stays_up_for_clients_until_it_is_stopped(tmp_path: Path) -> None:
     assert "● 2 nodes · pods: none" in rest
 
 
-def test_a_reader_who_goes_away_ends_it_without_a_word(tmp_path: Path) -> None:
+def test_it_ends_silently_when_the_reader_of_its_output_does(tmp_path: Path) -> None:
     """`bayplan up … | head -2`"""
     with subprocess.Popen(
         _up(tmp_path, "-f", TOUR[0], "-f", TOUR[2]),
@@ -207,7 +207,7 @@ def test_without_a_scheduler_pods_wait(tmp_path: Path) -> None:
         pytest.param(("--plugin", "nowhere:Plugin"), "nowhere", id="a plugin that is not there"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(
+def test_what_cannot_be_done_is_reported_in_one_line(
     tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     _fails(tmp_path, *arguments, message=message)
@@ -230,7 +230,7 @@ def _fails(tmp_path: Path, *arguments: str, message: str) -> None:
 
 
 def test_a_disk_that_takes_no_more_ends_it(tmp_path: Path) -> None:
-    """Better no cluster than one that forgets."""
+    """Better no cluster than one that loses its data."""
 
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))

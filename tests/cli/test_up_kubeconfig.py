@@ -1,4 +1,4 @@
-"""`bayplan up` and the kubeconfigs of its users: nothing is overwritten, and two clusters are told apart."""
+"""`bayplan up` and the kubeconfigs of its users: nothing is overwritten, two clusters differ."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UP = [sys.executable, "-m", "bayplan.cli.main", "up", "--nodes", "1"]
 
 @contextmanager
 def up(directory: Path, *arguments: str) -> Iterator[str]:
-    """A cluster while it runs; gives the line that says where it is."""
+    """A cluster while it runs; gives the line with its address."""
     process = subprocess.Popen(
         [*UP, *arguments], cwd=directory, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
     )
@@ -55,7 +55,7 @@ def contexts(path: Path) -> list[str]:
 
 
 def test_an_existing_kubeconfig_is_added_to(tmp_path: Path) -> None:
-    """Its current context stays, the hint names ours, and in the end the file is as it was."""
+    """Its current context stays, the hint names the new one, and in the end the file is as it was."""
     path = tmp_path / "config"
     path.write_text(MINE)
     with up(tmp_path, "--kubeconfig", "config") as heading:
@@ -106,7 +106,7 @@ def test_a_cluster_that_is_kept_keeps_its_entry(tmp_path: Path) -> None:
         pytest.param(("--kubeconfig", "config", "--name", "prod"), 'the name "prod" is taken', id="a name"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_anything_is_started(
+def test_what_cannot_be_done_is_reported_before_anything_is_started(
     tmp_path: Path, arguments: tuple[str, ...], problem: str
 ) -> None:
     (tmp_path / "letter").write_text("Dear aunt,\n")

@@ -1,4 +1,4 @@
-"""`bayplan up` on a damaged data directory: one line that says what is wrong, or what is whole of it."""
+"""`bayplan up` on a damaged data directory: one line with the problem, or the part that is intact."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def test_a_damaged_data_directory(tmp_path: Path) -> None:
     content[at + 1] ^= 1
     database.write_bytes(content)
 
-    refused = up(tmp_path, "--data-dir", "data")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr.startswith(f"error: data/{FILE_NAME}: the database is damaged: the checksum of ")
-    assert refused.stderr.endswith("; the damaged files are then set aside\n")
+    rejected = up(tmp_path, "--data-dir", "data")
+    assert (rejected.returncode, rejected.stdout) == (2, "")
+    assert rejected.stderr.startswith(f"error: data/{FILE_NAME}: the database is damaged: the checksum of ")
+    assert rejected.stderr.endswith("; the damaged files are then set aside\n")
     assert database.read_bytes() == bytes(content)
 
     salvaged = up(tmp_path, "--data-dir", "data", "--salvage")

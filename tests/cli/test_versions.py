@@ -1,4 +1,4 @@
-"""Every command that decides uses one release, chosen by flag, snapshot or default, and says which."""
+"""Every command that decides uses one release, chosen by flag, snapshot or default, and prints it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bayplan.sources.snapshot import Header, encode_snapshot
 from bayplan.testing.builders import make_node, make_pod
 
 OLD, NEW = "1.36", "1.37"
-SAID = ("decidedasKubernetes", '"emulatedVersion":"', '"kubernetesVersion":"', '"kubernetesVersions":"')
+PREFIXES = ("decidedasKubernetes", '"emulatedVersion":"', '"kubernetesVersion":"', '"kubernetesVersions":"')
 """The ways in which outputs name the version, without spaces."""
 ONLY_OLD = "no new claims to deallocate"
 """A message that v1.37 does not have any more."""
@@ -71,8 +71,8 @@ def test_the_release_that_is_used(
 ) -> None:
     # Tables break long lines, and a comparison has a list of versions.
     output = "".join(printed([*words, *flags], sources[source], capsys).split()).replace("[", "")
-    told = [version for version in (OLD, NEW) if any(f"{way}{version}" in output for way in SAID)]
-    assert told == [used]
+    versions = [version for version in (OLD, NEW) if any(f"{way}{version}" in output for way in PREFIXES)]
+    assert versions == [used]
     if words in DECIDING.values():
         assert (ONLY_OLD.replace(" ", "") in output) == (used == OLD)
 

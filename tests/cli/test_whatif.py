@@ -16,7 +16,7 @@ CLUSTER = str(ROOT / "examples/whatif/cluster.yaml")
 CHECKOUT = str(ROOT / "examples/whatif/checkout.yaml")
 
 
-def asked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+def run_json(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
     status = main([words[0], "-f", CLUSTER, *words[1:], "-o", "json"])
     return status, json.loads(capsys.readouterr().out)
 
@@ -26,35 +26,35 @@ def nodes_of(answer: Any) -> dict[str, str]:
 
 
 def test_without_changes_the_pending_pods_are_scheduled(capsys: pytest.CaptureFixture[str]) -> None:
-    status, answer = asked(capsys, "whatif")
+    status, answer = run_json(capsys, "whatif")
     assert (status, list(nodes_of(answer)), answer["fits"]) == (0, ["shop/report"], True)
 
 
 def test_changes_are_made_in_the_given_order(capsys: pytest.CaptureFixture[str]) -> None:
     """Options of one name are not moved together."""
-    first = asked(capsys, "whatif", "--cordon", "n2", "--drain", "n1", "--cordon", "n3", "--add", CHECKOUT)
+    first = run_json(capsys, "whatif", "--cordon", "n2", "--drain", "n1", "--cordon", "n3", "--add", CHECKOUT)
     kinds = [change.split(":")[0] for change in first[1]["changes"]]
     assert kinds == ["cordon n2", "drain n1", "cordon n3", f"add 3 pods of {CHECKOUT}"]
 
 
 def test_a_config_applies_from_where_it_is_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pack = str(ROOT / "examples/pack.yaml")
-    spread = nodes_of(asked(capsys, "whatif", "--add", f"{CHECKOUT}=3")[1])
-    packed = nodes_of(asked(capsys, "whatif", "--add", f"{CHECKOUT}=3", "--new-config", pack)[1])
+    spread = nodes_of(run_json(capsys, "whatif", "--add", f"{CHECKOUT}=3")[1])
+    packed = nodes_of(run_json(capsys, "whatif", "--add", f"{CHECKOUT}=3", "--new-config", pack)[1])
     assert spread != packed
 
 
 def test_what_does_not_fit_is_status_1(capsys: pytest.CaptureFixture[str]) -> None:
-    status, answer = asked(capsys, "whatif", "--add", f"{CHECKOUT}=6")
+    status, answer = run_json(capsys, "whatif", "--add", f"{CHECKOUT}=6")
     rejected = [pod for pod in answer["pods"] if pod["outcome"] == "Unschedulable"]
     assert (status, len(rejected)) == (1, 3)
     assert all("Insufficient cpu" in pod["reason"] for pod in rejected)
 
 
 def test_workloads_scale_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
-    up = nodes_of(asked(capsys, "whatif", "--scale", "shop/web=6")[1])
+    up = nodes_of(run_json(capsys, "whatif", "--scale", "shop/web=6")[1])
     assert len([pod for pod in up if pod.startswith("shop/web-7d8f-new-")]) == 2
-    status, down = asked(
+    status, down = run_json(
         capsys, "whatif", "--scale", "shop/web=1", "--drain", "n1", "--drain", "n2", "--drain", "n3"
     )
     moved = [pod for pod in nodes_of(down) if pod.startswith("shop/web")]
@@ -191,10 +191,10 @@ def test_workloads_become_pods_with_claims_and_priorities(
 ) -> None:
     file = tmp_path / "all.yaml"
     file.write_text(MANIFESTS)
-    status, answer = asked(capsys, "whatif", "--add", str(file))
-    placed = nodes_of(answer)
-    assert {"shop/store-0", "shop/store-1", "shop/crunch-0", "shop/crunch-1", "shop/alone"} <= set(placed)
-    assert "shop/crunch-2" not in placed
+    status, answer = run_json(capsys, "whatif", "--add", str(file))
+    nodes = nodes_of(answer)
+    assert {"shop/store-0", "shop/store-1", "shop/crunch-0", "shop/crunch-1", "shop/alone"} <= set(nodes)
+    assert "shop/crunch-2" not in nodes
     assert answer["evicted"], "its priority class lets it preempt"
     assert status in (0, 1)
 
@@ -236,22 +236,22 @@ def test_a_manifest_that_cannot_be_expanded(
 
 
 def test_nodes_are_added_like_the_usual_one(capsys: pytest.CaptureFixture[str]) -> None:
-    _, answer = asked(
+    _, answer = run_json(
         capsys, "whatif", "--cordon", "n1", "--add-nodes", "1=cpu=64,memory=1Ti", "--add-nodes", "2"
     )
     assert answer["changes"][-1] == "add 2 nodes like n2"
 
 
 def test_pods_that_were_pending_before_can_be_ignored(capsys: pytest.CaptureFixture[str]) -> None:
-    _, answer = asked(capsys, "whatif", "--ignore-pending", "--add", CHECKOUT, "--drain", "n3")
+    _, answer = run_json(capsys, "whatif", "--ignore-pending", "--add", CHECKOUT, "--drain", "n3")
     names = {pod["pod"] for pod in answer["pods"]}
     assert "shop/report" not in names
     assert {"shop/checkout-0", "shop/batch-1", "shop/web-7d8f-c"} <= names
-    assert asked(capsys, "whatif", "--ignore-pending")[1]["pods"] == []
+    assert run_json(capsys, "whatif", "--ignore-pending")[1]["pods"] == []
 
 
-def test_yaml_says_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    _, answer = asked(capsys, "whatif", "--drain", "n1")
+def test_yaml_has_the_same_content_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    _, answer = run_json(capsys, "whatif", "--drain", "n1")
     assert main(["whatif", "-f", CLUSTER, "--drain", "n1", "-o", "yaml"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == answer
 
@@ -262,29 +262,29 @@ def test_a_claim_that_is_missing_is_a_warning(tmp_path: Path, capsys: pytest.Cap
         "kind: Pod\napiVersion: v1\nmetadata: {name: p}\n"
         "spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: data}}], containers: [{name: c}]}"
     )
-    status, answer = asked(capsys, "whatif", "--add", str(file))
+    status, answer = run_json(capsys, "whatif", "--add", str(file))
     assert status == 1
     [warning] = [one for one in answer["warnings"] if one.get("pod") == "default/p"]
     assert warning["object"] == "PersistentVolumeClaim default/data"
-    assert nodes_of(answer) == nodes_of(asked(capsys, "whatif")[1])
+    assert nodes_of(answer) == nodes_of(run_json(capsys, "whatif")[1])
 
 
 # Capacity
 
 
-def test_capacity_says_how_many_and_why(capsys: pytest.CaptureFixture[str]) -> None:
-    status, answer = asked(capsys, "capacity", CHECKOUT)
+def test_capacity_prints_how_many_fit_and_the_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    status, answer = run_json(capsys, "capacity", CHECKOUT)
     assert (status, answer["count"], answer["isLimit"]) == (0, 4, True)
     assert answer["reason"] == "0/4 nodes are available: 4 Insufficient cpu."
     assert sum(answer["byNode"].values()) == 4
 
 
 def test_capacity_for_a_number_of_pods(capsys: pytest.CaptureFixture[str]) -> None:
-    assert asked(capsys, "capacity", CHECKOUT, "--for", "4")[0] == 0
-    assert asked(capsys, "capacity", CHECKOUT, "--for", "5")[0] == 1
-    status, answer = asked(capsys, "capacity", CHECKOUT, "--for", "20", "--nodes", "cpu=8,memory=32Gi")
+    assert run_json(capsys, "capacity", CHECKOUT, "--for", "4")[0] == 0
+    assert run_json(capsys, "capacity", CHECKOUT, "--for", "5")[0] == 1
+    status, answer = run_json(capsys, "capacity", CHECKOUT, "--for", "20", "--nodes", "cpu=8,memory=32Gi")
     assert (status, answer["nodes"]["needed"]) == (0, 2)
-    status, answer = asked(capsys, "capacity", CHECKOUT, "--for", "20", "--nodes", "cpu=500m,memory=1Gi")
+    status, answer = run_json(capsys, "capacity", CHECKOUT, "--for", "20", "--nodes", "cpu=500m,memory=1Gi")
     assert (status, answer["nodes"]["needed"]) == (1, None)
     assert "Insufficient cpu" in answer["nodes"]["reason"]
 

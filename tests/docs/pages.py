@@ -15,14 +15,14 @@ PAGES = (
     *sorted((ROOT / "docs" / "extension-points").glob("*.md")),
 )
 ANYTHING = "…"
-"""As a line of shown output: any number of lines. At the end of a line: whatever it goes on with."""
+"""As a line of shown output: any number of lines. At the end of a line: any continuation."""
 
 _CLOCK = re.compile(r"\b\d\d:\d\d:\d\d\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A `$ bayplan …` of a page, what it shows, and the status it is said to end with."""
+    """A `$ bayplan …` of a page, what it shows, and the exit status it is documented to have."""
 
     page: str
     arguments: tuple[str, ...]
@@ -95,6 +95,6 @@ def agree(shown: Sequence[str], printed: Sequence[str]) -> bool:
 
 
 def _same_line(shown: str, printed: str) -> bool:
-    """Columns are as wide as what stands in them, so the number of spaces does not count, nor the time."""
+    """Columns are as wide as their content, so the number of spaces does not count, nor the time."""
     shown, printed = (_CLOCK.sub("00:00:00", " ".join(line.split())) for line in (shown, printed))
     return shown == printed or (shown.endswith(ANYTHING) and printed.startswith(shown[:-1]))

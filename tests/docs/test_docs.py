@@ -41,7 +41,7 @@ def test_commands_are_found() -> None:
 
 @pytest.mark.parametrize("command", [c for page in PAGES for c in commands(page)], ids=str)
 def test_commands_print_what_is_shown(command: Command, tmp_path: Path) -> None:
-    """As on a terminal: tables, unless the command says otherwise. Files are written beside the clone."""
+    """As on a terminal: tables, unless the command sets a format. Files are written beside the clone."""
     for folder in ROOT.iterdir():
         if folder.is_dir() and not folder.name.startswith("."):
             (tmp_path / folder.name).symlink_to(folder)

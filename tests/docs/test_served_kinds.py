@@ -26,9 +26,11 @@ def _documented() -> dict[str, dict[str, bool]]:
 
 def test_every_kind_is_listed_and_no_other() -> None:
     listed = {(version, kind) for version, kinds in _documented().items() for kind in kinds}
-    told = {("policy/v1", "Eviction")}  # a subresource
+    subresources = {("policy/v1", "Eviction")}
     newest = list(RELEASES.values())[-1]
-    assert listed - told == {(each.api_version, each.kind) for each in served(Catalog(release=newest))}
+    assert listed - subresources == {
+        (each.api_version, each.kind) for each in served(Catalog(release=newest))
+    }
 
 
 def test_kinds_that_nothing_acts_on_have_a_star() -> None:

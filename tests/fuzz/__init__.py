@@ -1,4 +1,4 @@
-"""Fuzzing: generated and mutated inputs for every door of the program. `make fuzz MINUTES=10`.
+"""Fuzzing: generated and mutated inputs for every interface of the program. `make fuzz MINUTES=10`.
 
     mutation.py   changes documents where it hurts: extreme values, wrong types, missing and repeated parts
     samples.py    valid documents to begin with

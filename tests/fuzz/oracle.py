@@ -1,4 +1,4 @@
-"""What counts as a finding, whatever the input was: an exception that nobody expects, an error in the log
+"""What counts as a finding, whatever the input was: an unexpected exception, an error in the log
 with a traceback, or more CPU than any input of this size may take."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REPOSITORY: Final = Path(__file__).parents[2]
 class FindingError(Exception):
     """Something that must not happen, for any input.
 
-    `signature` is the same for findings that have the same cause as far as one can tell.
+    `signature` is the same for findings that have the same cause as far as one can see.
     """
 
     def __init__(self, message: str, signature: str = "") -> None:
@@ -29,7 +29,7 @@ class FindingError(Exception):
 
 
 def from_exception(error: BaseException) -> FindingError:
-    """An exception that should not have come out, with the place in our code where it came from."""
+    """An exception that should not have come out, with the place in bayplan's code where it came from."""
     if isinstance(error, FindingError):
         return error
     if isinstance(error, BaseExceptionGroup):
@@ -57,7 +57,7 @@ class _Collector(logging.Handler):
 
 
 @contextmanager
-def judged(*, max_cpu: float | None = MAX_CPU_SECONDS) -> Iterator[None]:
+def checked(*, max_cpu: float | None = MAX_CPU_SECONDS) -> Iterator[None]:
     """Runs one input under the rules above; None for no limit of time.
 
     Raises:
@@ -69,7 +69,7 @@ def judged(*, max_cpu: float | None = MAX_CPU_SECONDS) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # The log often knows more: an answer of 500 says nothing about its cause.
+        # The log often has more: a response with 500 does not name its cause.
         raise (collector.found or [from_exception(error)])[0] from error
     finally:
         root.removeHandler(collector)

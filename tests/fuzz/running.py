@@ -1,7 +1,7 @@
 """Running many seeds: one worker process a slice, watched from outside.
 
-A worker says on its standard output which seed it begins, so that the parent knows what a worker was doing
-that was killed by a signal, ran out of memory or hangs. After a finding it goes on with the next seed.
+A worker prints which seed it begins, so that the parent can report what a worker was doing
+that was killed by a signal, ran out of memory or hangs. After a finding it continues with the next seed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.fuzz.oracle import MAX_CPU_SECONDS, FindingError, judged
+from tests.fuzz.oracle import MAX_CPU_SECONDS, FindingError, checked
 from tests.fuzz.targets import TARGETS, Target
 
 SLICE_SECONDS: Final = 20.0
-"""A worker runs one target for this time; then another target has its turn."""
+"""A worker runs one target for this time; then another target runs."""
 HANG_CPU_SECONDS: Final = 60.0
 """A worker that spends this much CPU on one input is ended by SIGPROF. CPU, because a busy machine makes
 everything slow and is no finding."""
@@ -45,7 +45,7 @@ class Finding(msgspec.Struct, frozen=True):
     signature: str
     message: str
     input: Any = None
-    """As JSON. None if the worker could not say: then the seed makes it."""
+    """As JSON. None if the worker could not report it: then the seed makes it."""
 
 
 @dataclass
@@ -78,7 +78,7 @@ def run_seed(target: Target, seed: int, *, max_cpu: float | None) -> None:
 
 def run_input(target: Target, given: Any, *, max_cpu: float | None) -> None:
     """Raises: FindingError: with this input something is wrong."""
-    with judged(max_cpu=max_cpu):
+    with checked(max_cpu=max_cpu):
         target.run(given)
 
 
@@ -86,7 +86,7 @@ def run_input(target: Target, given: Any, *, max_cpu: float | None) -> None:
 
 
 def work(target: Target, first: int, seconds: float) -> None:
-    """Runs seeds for this time, and tells about each on standard output."""
+    """Runs seeds for this time, and reports each on standard output."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     # What is fuzzed may print; only the parent reads this.
     output = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -141,7 +141,7 @@ class _Worker:
     def __init__(self, target: str, first: int, seconds: float) -> None:
         self._target = target
         self._seed = first
-        self._heard = time.monotonic()
+        self._last_output = time.monotonic()
         self._rest = b""
         command = [sys.executable, "-m", "tests.fuzz", "--worker", target, str(first), str(seconds)]
         self._process = subprocess.Popen(
@@ -153,15 +153,15 @@ class _Worker:
         self._errors = self._process.stderr
         os.set_blocking(self.output.fileno(), False)
         os.set_blocking(self._errors.fileno(), False)
-        self._said = b""
+        self._stderr = b""
         self.ended = False
 
     def read(self, tally: Tally) -> Iterator[Finding]:
-        """What it has said since; notices when it has died or hangs."""
-        self._said = (self._said + (self._errors.read() or b""))[-4000:]
+        """Its findings since the last call; detects when it has died or hangs."""
+        self._stderr = (self._stderr + (self._errors.read() or b""))[-4000:]
         data: bytes | None = self.output.read()
         if data:
-            self._heard = time.monotonic()
+            self._last_output = time.monotonic()
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:
                 if line.isdigit():
@@ -171,7 +171,7 @@ class _Worker:
                     yield msgspec.json.decode(line, type=Finding)
         elif data == b"":
             yield from self._end(self._process.wait())
-        elif time.monotonic() - self._heard > HANG_SECONDS:
+        elif time.monotonic() - self._last_output > HANG_SECONDS:
             self._process.kill()
             self._process.wait()
             yield self._dead("waits", f"no end after {HANG_SECONDS:.0f} s")
@@ -181,9 +181,9 @@ class _Worker:
         if status == -signal.SIGPROF:
             yield self._dead("hangs", f"no end after {HANG_CPU_SECONDS:.0f} s of CPU")
         elif status:
-            said = self._said.decode(errors="replace")
+            errors = self._stderr.decode(errors="replace")
             yield self._dead(
-                f"worker ended with {status}", f"the process ended with status {status}:\n{said}"
+                f"worker ended with {status}", f"the process ended with status {status}:\n{errors}"
             )
         self._close()
 

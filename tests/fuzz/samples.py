@@ -1,5 +1,5 @@
 """Valid documents that mutation begins with: an object of each kind that scheduling reads, and pods that use
-every field that it looks at."""
+every field that it uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STARTED: Final = "2026-01-01T08:00:00Z"
 
 
 NOT_READ: Final = ("Deployment", "DaemonSet", "Job", "Lease", "ConfigMap", "PriorityClass")
-"""Kinds that a scheduler does not look at."""
+"""Kinds that a scheduler does not use."""
 
 
 def node(name: str, *, zone: str = "z0", cpu: str = "8", memory: str = "16Gi") -> Content:

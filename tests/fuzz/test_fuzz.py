@@ -1,4 +1,4 @@
-"""A few seeds of each target, always the same. `make fuzz` runs others, for as long as it is told to."""
+"""A few seeds of each target, always the same. `make fuzz` runs others, for a given time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from bayplan.client.transport import Headers, Request
 from tests.fuzz.mutation import Mutator
-from tests.fuzz.oracle import FindingError, judged
+from tests.fuzz.oracle import FindingError, checked
 from tests.fuzz.running import REPOSITORY, Finding, Tally, make_input, run, run_seed, save
 from tests.fuzz.targets import TARGETS, Target
 from tests.fuzz.targets.api_server import FakeServer
@@ -75,7 +75,7 @@ def test_an_exception_is_a_finding() -> None:
 
 def test_a_traceback_in_the_log_is_a_finding() -> None:
     def log_one() -> None:
-        with judged():
+        with checked():
             try:
                 raise ValueError("inside")
             except ValueError:
@@ -87,7 +87,7 @@ def test_a_traceback_in_the_log_is_a_finding() -> None:
 
 def test_time_is_limited() -> None:
     def spend() -> None:
-        with judged(max_cpu=0.0):
+        with checked(max_cpu=0.0):
             sum(range(200_000))
 
     with pytest.raises(FindingError, match="of CPU"):
@@ -173,7 +173,7 @@ def test_failures_of_the_server_are_findings(status: int, body: bytes, expected:
 
 
 def test_room_is_checked_for_a_pod_with_an_unreadable_time() -> None:
-    """The scheduler uses such a pod, so its binding is judged like any other."""
+    """The scheduler uses such a pod, so its binding is checked like any other."""
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1", "pods": "5"}}}
     containers = [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]
     pod = {"metadata": {"name": "p", "creationTimestamp": "soon"}, "spec": {"containers": containers}}
@@ -187,7 +187,7 @@ def test_room_is_checked_for_a_pod_with_an_unreadable_time() -> None:
 
 @pytest.mark.parametrize(("version", "problems"), [("", []), ("7", ["x/p overcommits n: cpu 2000 of 1000"])])
 def test_room_is_evaluated_by_versions_that_a_server_could_have(version: str, problems: list[str]) -> None:
-    """A change without a resourceVersion is dropped by every client, so it is not the state to judge by."""
+    """A change without a resourceVersion is dropped by every client, so it is not the expected state."""
 
     def pod(cpu: str, version: str) -> bytes:
         containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]

@@ -13,7 +13,7 @@ from tests.fuzz.targets.scheduling import Scheduling
 
 
 class Target(Protocol):
-    """One door of the program."""
+    """One input of the program."""
 
     name: str
     input_type: Any

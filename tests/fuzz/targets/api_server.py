@@ -1,7 +1,7 @@
 """An API server that serves whatever bytes it is given: no validation, no sockets, in virtual time.
 
-It stands below the client, in place of the connections, so that everything from listing to informers is the
-real thing. It also judges bindings: whether the pod was bound already, and whether the node had room for it.
+It is below the client, in place of the connections, so that everything from listing to informers is the
+real thing. It also checks bindings: whether the pod was bound already, and whether the node had room for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FINISHED = ("Succeeded", "Failed")
 
 
 class FakeServer:
-    """Raw documents by collection and key, and everybody who watches them."""
+    """Raw documents by collection and key, and their watches."""
 
     def __init__(self, *, streams: bool) -> None:
         self.problems: list[str] = []
@@ -107,21 +107,21 @@ class FakeServer:
         return json.dumps(document).encode()
 
     def _check_room(self, key: str, node_name: str) -> None:
-        """No resource that the pod asks for is given out more often than it is there."""
+        """No resource that the pod requests is assigned beyond the node's capacity."""
         raw = self._documents[_NODES].get(node_name)
         if raw is None:
             self.problems.append(f"{key} is bound to {node_name}, which does not exist")
             return
         node, bound = _read(Node, raw), _read(Pod, self._documents[_PODS][key])
         if node is None or bound is None:
-            return  # it has become unreadable: the scheduler may still know it as it was
+            return  # it has become unreadable: the scheduler may still have its last version
         here = [pod for pod in self._readable_pods() if pod.spec.node_name == node_name]
-        asked, total = sum_of([bound]), sum_of(here)
+        requested, total = sum_of([bound]), sum_of(here)
         # A fraction of anything but CPU counts as a whole one, as in Kubernetes.
         room = {
             name: size if name == "cpu" else -(-size // 1000) * 1000 for name, size in room_of(node).items()
         }
-        for name, amount in asked.items():
+        for name, amount in requested.items():
             if amount > 0 and total[name] > room.get(name, 0):
                 self.problems.append(
                     f"{key} overcommits {node_name}: {name} {total[name]} of {room.get(name, 0)}"
@@ -176,7 +176,7 @@ class FakeStream:
             async with asyncio.timeout(seconds):
                 return await self._then.get()
         except TimeoutError as error:
-            raise LostError("nothing was heard") from error
+            raise LostError("no response") from error
 
     async def read_all(self, seconds: float) -> bytes:
         pieces, self._pieces = self._pieces, []

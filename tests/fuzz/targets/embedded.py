@@ -37,9 +37,9 @@ UPSTREAM_500: Final = (
     "resourceVersion should not be set on objects to be created",
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
 )
-"""What kube-apiserver answers with 500 and without a reason though the request is at fault, and we do, too:
-each is recorded from the real server in conformance/api/cases.json. A failure of the server has the reason
-InternalError."""
+"""What kube-apiserver and the embedded server answer with 500 and without a reason though the request is at
+fault: each is recorded from the real server in conformance/api/cases.json. A failure of the server has the
+reason InternalError."""
 WITNESS: Final = "witness"
 CREATED: Final = 6
 """Sound objects that are created first, for the others to act on."""
@@ -86,7 +86,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class _Status(msgspec.Struct, frozen=True):
-    """Of a Status object, what tells failures apart."""
+    """The fields of a Status object that distinguish failures."""
 
     message: str = ""
     reason: str = ""
@@ -166,24 +166,24 @@ def _json(document: Any) -> bytes:
 
 
 async def _converse(given: Conversation) -> None:
-    # Small, because a mutated workload may ask for two billion pods.
+    # Small, because a mutated workload may request two billion pods.
     settings = LocalSettings(nodes=3, max_bytes=2 << 20)
     async with LocalCluster(settings, Outcomes()) as cluster:
         failing = asyncio.ensure_future(cluster.failure())
-        talking = asyncio.ensure_future(_talk(cluster, given))
+        conversation = asyncio.ensure_future(_send_all(cluster, given))
         try:
-            await asyncio.wait([failing, talking], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([failing, conversation], return_when=asyncio.FIRST_COMPLETED)
             if failing.done():
                 failing.result()
                 raise FindingError("a part of the cluster has ended")
-            talking.result()
+            conversation.result()
         finally:
             failing.cancel()
-            talking.cancel()
-            await asyncio.gather(failing, talking, return_exceptions=True)
+            conversation.cancel()
+            await asyncio.gather(failing, conversation, return_exceptions=True)
 
 
-async def _talk(cluster: LocalCluster, given: Conversation) -> None:
+async def _send_all(cluster: LocalCluster, given: Conversation) -> None:
     server = cluster.server
     context = ssl.create_default_context(cafile=server.certificates.ca)
     connector = aiohttp.TCPConnector(ssl=context)
@@ -211,9 +211,9 @@ async def _send(session: aiohttp.ClientSession, url: str, request: Request) -> N
     async with session.request(
         request.method, target, data=body, headers=headers, skip_auto_headers=["Content-Type"]
     ) as response:
-        said = await response.read()
-        if is_server_error(response.status, said):
-            text = said[:2000].decode(errors="replace")
+        content = await response.read()
+        if is_server_error(response.status, content):
+            text = content[:2000].decode(errors="replace")
             kind = request.target.partition("?")[0].rstrip("/").rpartition("/")[2]
             raise FindingError(
                 f"{request.method} {request.target} {request.media_type}: {response.status} {text}",
@@ -222,14 +222,14 @@ async def _send(session: aiohttp.ClientSession, url: str, request: Request) -> N
 
 
 def is_server_error(status: int, body: bytes) -> bool:
-    """Whether an answer says that the server has failed, and not what was wrong with the request."""
+    """Whether a response means that the server has failed, and not what was wrong with the request."""
     if status < 500 or status in ALLOWED:
         return False
     try:
-        said = msgspec.json.decode(body, type=_Status)
+        failure = msgspec.json.decode(body, type=_Status)
     except msgspec.DecodeError:
         return True
-    return status != 500 or bool(said.reason) or not said.message.startswith(UPSTREAM_500)
+    return status != 500 or bool(failure.reason) or not failure.message.startswith(UPSTREAM_500)
 
 
 async def _bound(cluster: LocalCluster) -> None:

@@ -1,4 +1,4 @@
-"""Answers of an extender: whatever it says, the scheduler lives, and each pod is bound or unschedulable."""
+"""Answers of an extender: with any of them the scheduler runs on and every pod is bound or unschedulable."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def _schedule(given: Answers) -> None:
         filling["spec"]["nodeName"] = name
         store.create(_record(filling))
     async with Webhook(given.answers) as webhook:
-        # Bindings that an extender claims to have made are made by nobody here.
+        # Bindings that an extender claims to have made are not made here.
         verbs = [verb for verb in given.verbs if verb != "bind"] or ["filter"]
         extender = make_config(
             webhook.url, *verbs, cache=given.cache, ignorable=given.ignorable, timeout=SECONDS

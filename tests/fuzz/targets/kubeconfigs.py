@@ -24,7 +24,7 @@ class KubeconfigFile(msgspec.Struct, frozen=True):
 
 
 class Kubeconfigs:
-    """A file that cannot be used is a BayplanError that says why, and nothing else."""
+    """A file that cannot be used is a BayplanError with the reason, and nothing else."""
 
     name = "kubeconfigs"
     input_type = KubeconfigFile

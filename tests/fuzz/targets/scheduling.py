@@ -81,7 +81,7 @@ async def _live(given: Life) -> None:
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-    problems = [*server.problems, *_forgotten(server)]
+    problems = [*server.problems, *_lost_pods(server)]
     if problems:
         raise FindingError("\n".join(problems), problems[0].partition(":")[0].partition(" ")[2])
 
@@ -98,7 +98,7 @@ async def _happen(server: FakeServer, given: Life, running: asyncio.Future[None]
         raise FindingError("the scheduler has ended")
 
 
-def _forgotten(server: FakeServer) -> list[str]:
+def _lost_pods(server: FakeServer) -> list[str]:
     pods = server.pods()
     # One that was evicted for a pod of higher priority is gone.
     there = [pods[key] for key in (*WITNESSES, LATE_WITNESS) if key in pods]
