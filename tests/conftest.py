@@ -1,4 +1,4 @@
-"""Property tests here are quick; on a busy machine a single example may still take its time."""
+"""Property tests have no deadline: examples take milliseconds, but much longer on a busy machine."""
 
 from __future__ import annotations
 
