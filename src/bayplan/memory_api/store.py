@@ -178,7 +178,7 @@ class MemoryStore:
             item = replace(item, metadata=meta, status=initial_status(item, now))
         else:
             item = replace(item, metadata=meta)
-        return self._put(table, None, item)
+        return self._save(table, None, item)
 
     def update(self, item: ObjectT) -> ObjectT:
         """Replaces an object, status included, and returns it as stored. Without a change nothing is written.
@@ -211,7 +211,7 @@ class MemoryStore:
         if meta.deletion_timestamp is not None and known.finalizers and not meta.finalizers:
             self._remove(table, item)
             return item
-        return old if item == old else self._put(table, old, replace(item, metadata=self._next(meta)))
+        return old if item == old else self._save(table, old, replace(item, metadata=self._next(meta)))
 
     def update_claim_status(self, item: ResourceClaim) -> ResourceClaim:
         """Replaces a claim's status, and returns the claim as stored. Without a change nothing is written."""
@@ -224,7 +224,7 @@ class MemoryStore:
         status = checked_status(old, item.status)
         if status == old.status:
             return old
-        return self._put(table, old, replace(old, metadata=self._next(old.metadata), status=status))
+        return self._save(table, old, replace(old, metadata=self._next(old.metadata), status=status))
 
     def release_claim(self, name: str, namespace: str, uid: str, *, claim_uid: str = "") -> None:
         """Removes a consumer from a claim."""
@@ -232,7 +232,7 @@ class MemoryStore:
         claim = table.find(name, namespace)
         status = released_status(claim, uid, claim_uid)
         if status is not claim.status:
-            self._put(table, claim, replace(claim, metadata=self._next(claim.metadata), status=status))
+            self._save(table, claim, replace(claim, metadata=self._next(claim.metadata), status=status))
 
     def delete(
         self,
@@ -256,7 +256,7 @@ class MemoryStore:
         if old.metadata.finalizers:
             if old.metadata.deletion_timestamp is None:
                 meta = replace(self._next(old.metadata), deletion_timestamp=self.now())
-                self._put(table, old, replace(old, metadata=meta))
+                self._save(table, old, replace(old, metadata=meta))
             return
         self._remove(table, old)
 
@@ -286,7 +286,7 @@ class MemoryStore:
         if annotations:
             meta = replace(meta, annotations={**pod.annotations, **annotations})
         spec = replace(pod.spec, node_name=node_name)
-        return self._put(self._pods, pod, replace(pod, metadata=meta, spec=spec, status=status))
+        return self._save(self._pods, pod, replace(pod, metadata=meta, spec=spec, status=status))
 
     def patch_pod_status(self, name: str, namespace: str, patch: PodStatusPatch, *, uid: str = "") -> Pod:
         """Changes a pod's condition or nomination. Without a change nothing is written."""
@@ -309,7 +309,7 @@ class MemoryStore:
     def _set_status(self, pod: Pod, status: PodStatus) -> Pod:
         if status is pod.status or status == pod.status:
             return pod
-        return self._put(self._pods, pod, replace(pod, metadata=self._next(pod.metadata), status=status))
+        return self._save(self._pods, pod, replace(pod, metadata=self._next(pod.metadata), status=status))
 
     def _terminate(self, pod: Pod, period: int, kubelet: Kubelet) -> None:
         if pod.metadata.deletion_timestamp is not None:
@@ -319,32 +319,32 @@ class MemoryStore:
             generation=pod.metadata.generation + 1,
             deletion_timestamp=self.now() + timedelta(seconds=period),
         )
-        kubelet(self, self._put(self._pods, pod, replace(pod, metadata=meta)), period)
+        kubelet(self, self._save(self._pods, pod, replace(pod, metadata=meta)), period)
 
-    # Objects of a table change only here, with the events that watchers see.
-
-    def _put(self, table: _Table[ObjectT], old: ObjectT | None, new: ObjectT) -> ObjectT:
+    def _save(self, table: _Table[ObjectT], old: ObjectT | None, new: ObjectT) -> ObjectT:
         """Stores a new object, or a new version of one, and returns it."""
-        meta = new.metadata
-        table.objects[meta.namespace, meta.name] = new
-        was_visible = old is not None and not is_hidden(old)
-        if not is_hidden(new):
-            change = _MODIFIED if was_visible else _ADDED
-            table.history.append(WatchEvent(change, new, meta.resource_version))
-        elif was_visible and old is not None:
-            self._add_deletion(table, old, meta.resource_version)
+        self._write(table, old, new, new.metadata.resource_version)
         return new
 
-    def _remove(self, table: _Table[ObjectT], item: ObjectT) -> None:
-        del table.objects[item.metadata.namespace, item.metadata.name]
-        version = self._next_version()
-        if not is_hidden(item):
-            self._add_deletion(table, item, version)
+    def _remove(self, table: _Table[Any], item: Object) -> None:
+        self._write(table, item, None, self._next_version())
 
-    def _add_deletion(self, table: _Table[ObjectT], last: ObjectT, version: str) -> None:
-        """Watchers see the last version of the object, with the resourceVersion of its deletion."""
-        deleted = replace(last, metadata=replace(last.metadata, resource_version=version))
-        table.history.append(WatchEvent(_DELETED, deleted, version))
+    def _write(self, table: _Table[ObjectT], old: ObjectT | None, new: ObjectT | None, version: str) -> None:
+        """The one place where the objects of a table change. Adds the event that watchers see."""
+        item = old if new is None else new
+        assert item is not None
+        key = (item.metadata.namespace, item.metadata.name)
+        if new is None:
+            del table.objects[key]
+        else:
+            table.objects[key] = new
+        hides = table.kind is Pod
+        if new is not None and not (hides and is_hidden(new)):
+            change = _ADDED if old is None or (hides and is_hidden(old)) else _MODIFIED
+            table.history.append(WatchEvent(change, new, version))
+        elif old is not None and not (hides and is_hidden(old)):
+            deleted = replace(old, metadata=replace(old.metadata, resource_version=version))
+            table.history.append(WatchEvent(_DELETED, deleted, version))
 
     def _table(self, kind: type[ObjectT]) -> _Table[ObjectT]:
         table = self._tables.get(kind)

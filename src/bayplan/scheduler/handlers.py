@@ -57,7 +57,7 @@ class PodHandler:
         self._changed()
 
     def updated(self, old: Pod, new: Pod) -> None:
-        if new.is_terminating:
+        if new.metadata.deletion_timestamp is not None:
             self._context.queue.nominations.pod_terminating(new)
         if old.spec.node_name:
             self._assigned_updated(old, new)

@@ -227,7 +227,7 @@ class Scheduler:
             self._frameworks.keys(),
             (*kinds, *of_plugins),
             self._claims,
-            self._deferrals,
+            self._deferrals if self._extenders else None,
             self._queue_changed,
         )
         """The event handler of each watched kind."""

@@ -32,13 +32,14 @@ def make_handlers(
     scheduler_names: Collection[str],
     kinds: Iterable[type[Object]],
     claims: ClaimHandler,
-    deferrals: Deferrals,
+    deferrals: Deferrals | None,
     changed: Callable[[], None],
 ) -> Handlers:
     """A handler for each watched kind, pods last.
 
     Args:
         kinds: further kinds, besides those of the release.
+        deferrals: defers changes while a cycle waits for an extender; None without extenders.
         changed: called after each change of the queue.
     """
     made: Handlers = {Node: NodeHandler(context, changed)}
@@ -55,6 +56,8 @@ def make_handlers(
         else:
             made[record] = ObjectHandler(context, "" if kind is None else kind.event, changed)
     made[Pod] = PodHandler(context, scheduler_names, changed)
+    if deferrals is None:
+        return made
     return {record: DeferredHandler(handler, deferrals) for record, handler in made.items()}
 
 
