@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.scheduler.tasks import Tasks
+from bayplan.scheduler.tasks import Tasks, run_until_wait
 from bayplan.simulator.virtual_time import quiescent, run_virtual
 
 EAGER = pytest.mark.parametrize("eager", [True, False], ids=["at once", "as a task"])
@@ -201,3 +201,22 @@ def test_tasks_that_tasks_start_are_waited_for(eager: bool) -> None:
         assert lines == ["first", "second"]
 
     in_tasks(eager, test)
+
+
+def test_a_wait_is_announced_before_it_begins_and_only_if_there_is_one() -> None:
+    lines: list[str] = []
+
+    async def work(name: str, *, waits: bool) -> str:
+        lines.append(f"{name} begins")
+        if waits:
+            await asyncio.sleep(1.0)
+            await asyncio.sleep(1.0)
+        lines.append(f"{name} ends")
+        return name
+
+    async def main() -> None:
+        assert await run_until_wait(work("quick", waits=False), lambda: lines.append("waits")) == "quick"
+        assert await run_until_wait(work("slow", waits=True), lambda: lines.append("waits")) == "slow"
+
+    run_virtual(main())
+    assert lines == ["quick begins", "quick ends", "slow begins", "waits", "slow ends"]

@@ -129,6 +129,29 @@ def test_collected_events_are_sent_in_one_round_of_the_loop() -> None:
     assert steps == ["Scheduled", "next round", *["Scheduled"] * 3, *["next round"] * 3]
 
 
+def test_another_writer_starts_only_for_a_write_that_waits() -> None:
+    """A task costs as much as a write to a store in this process."""
+    writers: set[object] = set()
+
+    class Counting(Sink):
+        async def create_event(self, event: Event) -> None:
+            writers.add(asyncio.current_task())
+
+    class Slow(Counting):
+        async def create_event(self, event: Event) -> None:
+            await super().create_event(event)
+            await asyncio.sleep(1.0)
+
+    async def story(recorder: EventRecorder) -> None:
+        record_pods(recorder, 4)
+
+    play(Counting(), story)
+    assert len(writers) == 1
+    writers.clear()
+    play(Slow(), story)
+    assert len(writers) == 4
+
+
 def test_discarded_events_are_not_even_created() -> None:
     """The sink's methods would fail; an hour later nothing has been written or is left to do."""
 
