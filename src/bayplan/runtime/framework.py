@@ -95,17 +95,20 @@ class Framework:
         return Search(pod, self.cluster.pod_infos.of(pod), CycleState(), signature, results)
 
     def find(self, pod: Pod) -> Found | NotFound:
-        """`search` without extenders."""
-        return run_through(self.search(pod))
+        """The best node for the pod, or why there is none, without extenders."""
+        search = self.start(pod)
+        return search if isinstance(search, Found) else run_through(self.complete_search(search))
 
-    def search(self, pod: Pod) -> Steps[Found | NotFound]:
-        """The best node for the pod, or why there is none. Raises AttemptError if a plugin fails."""
-        search, extenders = self.begin(pod), self.extenders
+    def start(self, pod: Pod) -> Search | Found:
+        """Begins a search; its result if the search for the last identical pod can be repeated."""
+        search = self.begin(pod)
         if self.observer is not None:
             self.caller.use(self.observer.sample())
-        repeated = self._repeated(search)
-        if repeated is not None:
-            return repeated
+        return self._repeated(search) or search
+
+    def complete_search(self, search: Search) -> Steps[Found | NotFound]:
+        """The best node for the pod, or why there is none. Raises AttemptError if a plugin fails."""
+        pod, extenders = search.pod, self.extenders
         rejected = self.pre_filter(search)
         if rejected is not None:
             return NotFound(search, rejected)

@@ -22,7 +22,7 @@ from bayplan.runtime import calls
 from bayplan.runtime.extender_requests import Steps, run_through
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import PointStep
-from bayplan.runtime.search import Found, NotFound
+from bayplan.runtime.search import Found, NotFound, Search
 from bayplan.runtime.timing import timed
 
 NO_NODES: Final = "no nodes available to schedule pods"
@@ -53,22 +53,45 @@ class Decision(msgspec.Struct, frozen=True):
 
 def decide(framework: Framework, pod: Pod) -> Decision:
     """One attempt to schedule the pod, without extenders."""
-    return run_through(scheduling_cycle(framework, pod))
+    begun = _begin(framework, pod)
+    return begun if isinstance(begun, Decision) else run_through(_complete(framework, begun))
 
 
 def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
     """One attempt to schedule the pod."""
+    begun = _begin(framework, pod)
+    return begun if isinstance(begun, Decision) else (yield from _complete(framework, begun))
+
+
+def _begin(framework: Framework, pod: Pod) -> Search | Decision:
+    """Begins an attempt. A Decision if the search for the last identical pod can be repeated, as usual."""
     # Upstream lists the nodes at the beginning of every attempt, even of one that does not evaluate them.
     if not len(framework.cluster.order):
         return _no_nodes(pod)
     try:
-        result = yield from framework.search(pod)
+        begun = framework.start(pod)
     except calls.AttemptError as error:
         return _plugin_error(framework, pod, error)
+    return _found(framework, begun) if isinstance(begun, Found) else begun
+
+
+def _found(framework: Framework, found: Found) -> Decision:
+    if framework.observer is not None:
+        framework.observer.ended(found)
+    return Decision(found.search.pod, SUCCESS, node_name=found.node_name, found=found)
+
+
+def _complete(framework: Framework, search: Search) -> Steps[Decision]:
+    """The rest of an attempt: a complete search and, if no node fits, PostFilter."""
+    pod = search.pod
+    try:
+        result = yield from framework.complete_search(search)
+    except calls.AttemptError as error:
+        return _plugin_error(framework, pod, error)
+    if isinstance(result, Found):
+        return _found(framework, result)
     if framework.observer is not None:
         framework.observer.ended(result)
-    if isinstance(result, Found):
-        return Decision(pod, SUCCESS, node_name=result.node_name, found=result)
     answer = None
     if framework.profile.post_filters:
         answer = post_filter(framework, result)
