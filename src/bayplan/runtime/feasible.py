@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -39,29 +40,22 @@ Masks = tuple[NDArray[np.bool_], ...]
 class SearchOrder:
     """The rows that searches evaluate, in order."""
 
-    __slots__ = ("_place_cell", "_places", "_size", "row_cell", "rows")
-
     def __init__(self, rows: IdColumn, size: int) -> None:
         self.rows = rows
         self.row_cell = cells(rows)
         self._size = size
-        self._places: IdColumn | None = None
-        self._place_cell: Any = None
 
-    @property
+    @cached_property
     def place_of(self) -> IdColumn:
         """For each row of the table its position in this list."""
-        if self._places is None:
-            self._places = np.full(self._size, NOT_LISTED, dtype=np.intp)
-            self._places[self.rows] = np.arange(len(self.rows))
-        return self._places
+        places = np.full(self._size, NOT_LISTED, dtype=np.intp)
+        places[self.rows] = np.arange(len(self.rows))
+        return places
 
-    @property
+    @cached_property
     def place_cell(self) -> Any:
         """`place_of` for reading one position at a time."""
-        if self._place_cell is None:
-            self._place_cell = cells(self.place_of)
-        return self._place_cell
+        return cells(self.place_of)
 
 
 class Feasible:
@@ -104,13 +98,15 @@ class Feasible:
         self.evaluated = rows if self._complete else rows[: fitting[wanted]]
         """The rows that were evaluated until enough were found."""
         self._count = count = min(len(fitting), wanted)
-        self._fitting, self._fitting_cell = _empty_column(len(rows))
+        self._columns = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.int64)
+        self._begin_at(0)
         self._fitting[:count] = fitting[:count]
         self._view: NodeColumns | None = None
-        self._totals, self._total_cell = _empty_column(len(rows))
-        self._keys, self._key_cell = _empty_column(len(rows))
+        self._keys = np.empty(len(rows), dtype=np.int64)
+        self._key_cell = cells(self._keys)
         self._normalized: IntColumn | None = None
-        self._has_keys = False
+        self._keys_until = 0
+        """The keys of the positions before this one are up to date."""
         self._maximum: Maximum | None = None
         self._tie_break = tie_break
         self._rank = tie_rank(tie_break, len(rows))
@@ -142,11 +138,19 @@ class Feasible:
             return False
         if not stale and _same(masks, self._masks):
             return True
-        now = passing()
-        if not self._replace((now != self._passing).nonzero()[0].tolist(), now):
+        known, self._masks = self._masks, masks
+        if masks is None or known is None or len(masks) != len(known):
+            now = passing()
+            return self._replace((now != self._passing).nonzero()[0].tolist(), now)
+        changed, fitting = set(stale), results.passing
+        for before, mask in zip(known, masks, strict=True):
+            if mask is not before:
+                changed.update(few_true(mask != before, FEW_ROWS))
+        if len(changed) > FEW_ROWS:
             return False
-        self._masks = masks
-        return True
+        for row in changed:
+            self._passing[row] = fitting[row] and not any(mask[row] for mask in masks)
+        return self._replace(changed, self._passing)
 
     def update_passing(self) -> bool:
         """Like `update`, if no uncached plugin rejects any row, now or before."""
@@ -179,17 +183,47 @@ class Feasible:
             if listed == bool(passing[row]):
                 continue
             if listed:
-                for column in (self._fitting, self._totals):
-                    column[at : end - 1] = column[at + 1 : end]
-                self._count -= 1
+                self._close_gap(at)
             else:
-                for column in (self._fitting, self._totals):
-                    column[at + 1 : end + 1] = column[at:end]
+                self._open_gap(at)
                 self._fitting_cell[at] = place
                 self._total_cell[at] = self._results.total_of(row)
-                self._count += 1
+            self._keys_until = min(self._keys_until, at)
         self._view = None
-        self._has_keys = False
+        self._maximum = None
+
+    # Of the entries before and behind a gap, the fewer are moved. Slices of cells are moved in place; those
+    # of arrays would be copied twice.
+
+    def _close_gap(self, at: int) -> None:
+        end = self._count
+        near_begin = at < end // 2
+        for cell in (self._fitting_cell, self._total_cell):
+            if near_begin:
+                cell[1 : at + 1] = cell[:at]
+            else:
+                cell[at : end - 1] = cell[at + 1 : end]
+        self._count -= 1
+        if near_begin:
+            self._begin_at(self._begin + 1)
+
+    def _open_gap(self, at: int) -> None:
+        end = self._count
+        near_begin = self._begin > 0 and (at < end // 2 or end == len(self._fitting))
+        if near_begin:
+            self._begin_at(self._begin - 1)
+        for cell in (self._fitting_cell, self._total_cell):
+            if near_begin:
+                cell[:at] = cell[1 : at + 1]
+            else:
+                cell[at + 1 : end + 1] = cell[at:end]
+        self._count += 1
+
+    def _begin_at(self, begin: int) -> None:
+        """The entries begin at this index of the columns."""
+        self._begin = begin
+        self._fitting, self._totals = (column[begin:] for column in self._columns)
+        self._fitting_cell, self._total_cell = cells(self._fitting), cells(self._totals)
 
     @property
     def view(self) -> NodeColumns:
@@ -214,7 +248,7 @@ class Feasible:
             totals = self._totals[:count]
             position = pick(totals if added is None else totals + added, self._max_total, self._tie_break)
         else:
-            if not self._has_keys:
+            if self._keys_until < count:
                 self._make_keys()
             position = self._largest_key() if added is None else int((self._keys[:count] + added).argmax())
         return self.row_at(position)
@@ -249,7 +283,7 @@ class Feasible:
         if self._normalized is not None:
             totals += self._normalized
         self._totals[: self._count] = totals
-        self._has_keys = False
+        self._keys_until = 0
 
     def _read_one(self, row: int) -> None:
         at = self._position(self._order.place_cell[row])
@@ -259,7 +293,7 @@ class Feasible:
         if self._normalized is not None:
             total += int(self._normalized[at])
         self._total_cell[at] = total
-        if self._has_keys:
+        if at < self._keys_until:
             self._key_cell[at] = (total << self._shift) - self._rank_cell[at]
             if self._maximum is not None:
                 self._maximum.changed(at)
@@ -267,7 +301,7 @@ class Feasible:
     def _position(self, place: int) -> int | None:
         """The position among the rows that pass; None if the row does not."""
         count, fitting = self._count, self._fitting_cell
-        if count == len(fitting):
+        if count == len(self._order.rows):
             return place if place != NOT_LISTED else None
         at = bisect_left(fitting, place, 0, count)
         return at if at < count and fitting[at] == place else None
@@ -276,7 +310,7 @@ class Feasible:
         """Like `_read_one` for several rows, with arrays."""
         changed = np.array(rows, dtype=np.intp)
         places = self._order.place_of.take(changed)
-        if self._count == len(self._fitting):
+        if self._count == len(self._order.rows):
             at, listed = places, places != NOT_LISTED
         else:
             fitting = self._fitting[: self._count]
@@ -289,15 +323,16 @@ class Feasible:
         if self._normalized is not None:
             totals += self._normalized.take(at)
         self._totals[at] = totals
-        if self._has_keys:
+        if self._keys_until:
             self._keys[at] = (totals << self._shift) - self._rank.take(at)
             self._maximum = None
 
     def _make_keys(self) -> None:
-        keys = self._keys[: self._count]
-        np.left_shift(self._totals[: self._count], self._shift, out=keys)
-        keys -= self._rank[: self._count]
-        self._has_keys = True
+        stale = slice(self._keys_until, self._count)
+        keys = self._keys[stale]
+        np.left_shift(self._totals[stale], self._shift, out=keys)
+        keys -= self._rank[stale]
+        self._keys_until = self._count
         self._maximum = None
 
 
@@ -308,7 +343,18 @@ def _same(masks: Masks | None, known: Masks | None) -> bool:
     return all(map(operator.is_, known, masks))
 
 
-def _empty_column(size: int) -> tuple[NDArray[np.int64], Any]:
-    """A column that may be filled up to this size, and its cells."""
-    column = np.empty(size, dtype=np.int64)
-    return column, cells(column)
+def few_true(mask: NDArray[np.bool_], limit: int) -> list[int]:
+    """The positions that are True, if there are at most `limit`; else the first ones.
+
+    `argmax` finds the next one at a fraction of the cost of `nonzero`.
+    """
+    found: list[int] = []
+    begin = 0
+    while begin < len(mask) and len(found) <= limit:
+        rest = mask[begin:]
+        at = int(rest.argmax())
+        if not rest[at]:
+            break
+        found.append(begin + at)
+        begin += at + 1
+    return found

@@ -66,10 +66,7 @@ class UsageResults:
     @property
     def has_errors(self) -> bool:
         """Whether a filter has ever returned an error for some row."""
-        for _, results in self._filters:
-            if results.reasons.has_errors:
-                return True
-        return False
+        return any([results.reasons.has_errors for _, results in self._filters])  # noqa: C419  # faster
 
     def update(self) -> int:
         """Brings all rows up to date. Returns how many were not."""
