@@ -308,7 +308,7 @@ class Feasible:
 
     def _read_rows(self, rows: Sequence[int]) -> None:
         """Like `_read_one` for several rows, with arrays."""
-        changed = np.array(rows, dtype=np.intp)
+        changed = np.fromiter(rows, dtype=np.intp, count=len(rows))
         places = self._order.place_of.take(changed)
         if self._count == len(self._order.rows):
             at, listed = places, places != NOT_LISTED

@@ -222,7 +222,12 @@ class Framework:
         candidates, absent, plugins = self.candidates(search)
         feasible = self._feasible(search, candidates, node_statuses)
         evaluated = feasible.evaluated
-        failed = self.first_error(node_statuses, evaluated) if node_statuses.may_have_errors else None
+        rejects_any = len(feasible) < len(evaluated)
+        failed = (
+            self.first_error(node_statuses, evaluated)
+            if rejects_any and node_statuses.may_have_errors
+            else None
+        )
         if failed is not None:
             evaluated = evaluated[: failed[0]]
         if search.pod.status.nominated_node_name:

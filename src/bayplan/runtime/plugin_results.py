@@ -127,18 +127,10 @@ class PluginColumn:
 
     def _compute_rows(self, rows: Collection[int]) -> None:
         self._uniform = None
-        count, shortcut, results, cell = len(rows), self._shortcut, self._results, self.cell
-        if shortcut is not None and count <= FEW_ROWS_BY_SHORTCUT:
-            self._by_shortcut(shortcut, rows)
-        elif count <= FEW_ROWS and results.is_elementwise:
-            for row in rows:
-                cell[row] = self._compute_one(OneNode(results.cluster, row))
-        else:
-            where = np.fromiter(rows, dtype=np.intp, count=count)
-            self.values[where] = self._compute(NodeColumns(results.cluster, where))
-
-    def _by_shortcut(self, shortcut: Callable[[int], int], rows: Iterable[int]) -> None:
-        results, cell = self._results, self.cell
+        shortcut, results, cell = self._shortcut, self._results, self.cell
+        if shortcut is None or len(rows) > FEW_ROWS_BY_SHORTCUT:
+            self._compute_without_shortcut(rows)
+            return
         if results.caller.timer is not None:
             shortcut = partial(results.caller.calls.by_row, results.step, self._point, shortcut)
         for row in rows:
@@ -150,6 +142,15 @@ class PluginColumn:
             except Exception as error:
                 raise self._error(results.name, describe(error, results.plugin)) from error
             cell[row] = self._compute_one(OneNode(results.cluster, row))
+
+    def _compute_without_shortcut(self, rows: Collection[int]) -> None:
+        cluster = self._results.cluster
+        if len(rows) <= FEW_ROWS and self._results.is_elementwise:
+            for row in rows:
+                self.cell[row] = self._compute_one(OneNode(cluster, row))
+        else:
+            where = np.fromiter(rows, dtype=np.intp, count=len(rows))
+            self.values[where] = self._compute(NodeColumns(cluster, where))
 
 
 class PluginResults:
