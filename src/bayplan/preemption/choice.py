@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from bayplan.framework.status import Status
 from bayplan.preemption.table import VictimTable
 from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.table import cells
 
 
 def pick_node(table: VictimTable, rows: IdColumn) -> int | None:
@@ -55,47 +57,60 @@ def _criteria(table: VictimTable) -> tuple[NDArray[np.int64], ...]:
 _Entry = tuple[int, ...]
 """The losses of a row, its place in the list and the row."""
 
+MAX_CHANGED: Final = 1024
+"""After so many evaluations all rows are sorted again."""
+
 
 class Ranking:
-    """The best of the same rows, again and again, while few of them change: a heap.
+    """The best of the same rows, again and again, while few of them change.
 
-    The entry of a row that was evaluated again stays in the heap until it is the first.
+    The rows are sorted once. Those that are evaluated later are in a heap; an entry that is outdated stays
+    there until it is the first.
     """
 
     def __init__(self, table: VictimTable, rows: IdColumn) -> None:
         self._table = table
-        self._place_of = dict(zip(rows.tolist(), range(len(rows)), strict=True))
-        helped = rows[table.fits.take(rows)]
-        losses = [loss.take(helped).tolist() for loss in _criteria(table)]
-        listed = helped.tolist()
-        places = map(self._place_of.__getitem__, listed)
-        self._heap: list[_Entry] = list(zip(*losses, places, listed, strict=True))
-        self._entry_of: dict[int, _Entry | None] = dict(zip(listed, self._heap, strict=True))
-        heapify(self._heap)
+        self._rows = rows
+        place_of = np.full(len(table.fits), -1, dtype=np.intp)
+        place_of[rows] = np.arange(len(rows))
+        self._place_of = cells(place_of)
+        self._sort()
+
+    def _sort(self) -> None:
+        self._sorted = ranked(self._table, self._rows[self._table.fits.take(self._rows)])
+        self._first = 0
+        """The index of the first of the sorted rows that was not evaluated again."""
+        self._heap: list[_Entry] = []
+        self._entry_of: dict[int, _Entry | None] = {}
+        """The entries of the rows that were evaluated again; None: evicting does not help there."""
 
     def __contains__(self, row: int) -> bool:
-        return row in self._place_of
+        return bool(self._place_of[row] >= 0)
+
+    def _entry(self, row: int) -> _Entry:
+        losses = [loss[row].item() for loss in _criteria(self._table)]
+        return (*losses, self._place_of[row], row)
 
     def update(self, rows: Iterable[int]) -> None:
         """These rows were evaluated again."""
-        table = self._table
         for row in rows:
-            entry: _Entry | None = None
-            if table.fits[row]:
-                losses = (loss[row].item() for loss in _criteria(table))
-                entry = (*losses, self._place_of[row], row)
+            entry = self._entry_of[row] = self._entry(row) if self._table.fits[row] else None
+            if entry is not None:
                 heappush(self._heap, entry)
-            self._entry_of[row] = entry
-        if len(self._heap) > 2 * len(self._place_of):
-            self._heap = list(filter(None, self._entry_of.values()))
-            heapify(self._heap)
+        if len(self._entry_of) + len(self._heap) > MAX_CHANGED:
+            self._sort()
 
     def best(self) -> int | None:
         """The best row, the first of equals; None if evicting helps on none."""
-        heap = self._heap
-        while heap and self._entry_of[heap[0][-1]] is not heap[0]:
+        heap, ordered, entry_of = self._heap, self._sorted, self._entry_of
+        while heap and entry_of[heap[0][-1]] is not heap[0]:
             heappop(heap)
-        return heap[0][-1] if heap else None
+        while self._first < len(ordered) and int(ordered[self._first]) in entry_of:
+            self._first += 1
+        entries = heap[:1]
+        if self._first < len(ordered):
+            entries.append(self._entry(int(ordered[self._first])))
+        return min(entries)[-1] if entries else None
 
 
 @dataclass(frozen=True, slots=True)
