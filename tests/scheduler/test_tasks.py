@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.scheduler.tasks import Tasks, run_until_wait
+from bayplan.scheduler.tasks import Parking, Tasks, run_until_wait
 from bayplan.simulator.virtual_time import quiescent, run_virtual
 
 EAGER = pytest.mark.parametrize("eager", [True, False], ids=["at once", "as a task"])
@@ -220,3 +220,48 @@ def test_a_wait_is_announced_before_it_begins_and_only_if_there_is_one() -> None
 
     run_virtual(main())
     assert lines == ["quick begins", "quick ends", "slow begins", "waits", "slow ends"]
+
+
+@EAGER
+def test_what_is_parked_goes_on_when_it_may(eager: bool) -> None:
+    async def test(tasks: Tasks) -> None:
+        done: list[str] = []
+        parking: Parking[str] = Parking(loop=asyncio.get_running_loop())
+
+        async def work() -> None:
+            done.append(await parking)
+            await asyncio.sleep(1)
+            done.append("end")
+
+        tasks.start(work(), "work of", "p")
+        await quiescent()
+        assert (done, len(tasks)) == ([], 1)
+        assert len(asyncio.all_tasks()) == (1 if eager else 2), "this one, and the work if it is a task"
+        parking.set_result("begin")
+        await quiescent()
+        assert done == ["begin"]
+        await tasks.drain()
+        assert (done, len(tasks)) == (["begin", "end"], 0)
+
+    in_tasks(eager, test)
+
+
+def test_what_is_parked_when_everything_ends_never_goes_on() -> None:
+    async def test(tasks: Tasks) -> None:
+        lines: list[str] = []
+        parking: Parking[None] = Parking(loop=asyncio.get_running_loop())
+
+        async def work() -> None:
+            try:
+                await parking
+                lines.append("went on")
+            finally:
+                lines.append("ended")
+
+        tasks.start(work(), "work of", "p")
+        await tasks.cancel()
+        parking.set_result(None)
+        await quiescent()
+        assert (lines, len(tasks)) == (["ended"], 0)
+
+    in_tasks(True, test)

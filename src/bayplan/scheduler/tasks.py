@@ -2,7 +2,8 @@
 
 Most bindings to a cluster in this process finish without waiting. Such a coroutine is run at once, and only
 one that has to wait becomes a task; that costs a tenth of a task each. Bindings are deferred and run many in
-a row, not each between two decisions, which makes better use of the processor's caches.
+a row, not each between two decisions, which makes better use of the processor's caches. A pod that waits at
+Permit is parked until its plugins have decided, without a task.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
+class Parking(asyncio.Future[T]):
+    """A future that may be set much later. With `eager`, coroutines that wait for it do not become tasks."""
+
+
 class Tasks:
     """The running coroutines. With `eager` each is run at once as far as it gets without waiting.
 
@@ -29,9 +34,10 @@ class Tasks:
         self._eager = eager
         self._running: set[asyncio.Task[None]] = set()
         self._deferred: list[tuple[Coroutine[Any, Any, None], str, str]] = []
+        self._parked: set[Coroutine[Any, Any, None]] = set()
 
     def __len__(self) -> int:
-        return len(self._running) + len(self._deferred)
+        return len(self._running) + len(self._deferred) + len(self._parked)
 
     def start(self, work: Coroutine[Any, Any, None], what: str, pod: str) -> None:
         """Runs the coroutine now or as a task, after those that were deferred.
@@ -54,14 +60,29 @@ class Tasks:
             return False
         deferred, self._deferred = self._deferred, []
         for work, what, pod in deferred:
-            try:
-                task = self.begin(work)
-            except Exception:
-                _log.exception("%s %s failed", what, pod)
-                continue
-            if task is not None:
-                self._watch(task, what, pod)
+            self._run(work, what, pod)
         return True
+
+    def _run(self, work: Coroutine[Any, Any, None], what: str, pod: str) -> None:
+        """Runs a coroutine as far as it gets without waiting."""
+        try:
+            waits_for = work.send(None)
+        except StopIteration:
+            return
+        except Exception:
+            _log.exception("%s %s failed", what, pod)
+            return
+        if isinstance(waits_for, Parking):
+            waits_for._asyncio_future_blocking = False  # the protocol of futures: it is being awaited
+            self._parked.add(work)
+            waits_for.add_done_callback(lambda _: self._resume(work, what, pod))
+        else:
+            self._watch(self._loop.create_task(_finish(work, waits_for)), what, pod)
+
+    def _resume(self, work: Coroutine[Any, Any, None], what: str, pod: str) -> None:
+        if work in self._parked:
+            self._parked.discard(work)
+            self._run(work, what, pod)
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         """Starts a coroutine. With `eager`, returns None if it has ended, and raises its exceptions."""
@@ -104,15 +125,16 @@ class Tasks:
             _log.error("%s failed", task.get_name(), exc_info=task.exception())
 
     async def drain(self, leaving: Callable[[], int] = lambda: 0) -> None:
-        """Waits until no more than `leaving()` coroutines are running."""
-        while len(self._running) > leaving():
+        """Waits until no more than `leaving()` coroutines are left; does not wait for parked ones."""
+        while len(self._running) > max(leaving() - len(self._parked), 0):
             await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
 
     async def cancel(self) -> None:
         """Cancels everything that is running."""
-        for work, _, _ in self._deferred:
+        for work in (*(work for work, _, _ in self._deferred), *self._parked):
             work.close()
         self._deferred.clear()
+        self._parked.clear()
         running = list(self._running)
         for task in running:
             task.cancel()

@@ -13,6 +13,7 @@ from typing import Final
 from bayplan.api.pod import Pod
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.plugin_args.duration import Duration
+from bayplan.scheduler.tasks import Parking
 
 MAX_WAIT_SECONDS: Final = 15 * 60.0
 REMOVED: Final = "removed"
@@ -26,7 +27,7 @@ class WaitingPod:
     ) -> None:
         self.pod = pod
         self.node_name = node_name
-        self._outcome: asyncio.Future[Status] = loop.create_future()
+        self._outcome: Parking[Status] = Parking(loop=loop)
         self._timers = {
             plugin: loop.call_later(timeout, self._time_out, plugin, timeout)
             for plugin, timeout in seconds.items()
