@@ -342,6 +342,23 @@ class TestKept:
             results.append([victim.name for victim in eviction.victims])
         assert results[0] == results[1]
 
+    @pytest.mark.parametrize("pods_before", [0, 1, 3])
+    def test_a_plugin_that_fails_leaves_nothing_wrong(self, pods_before: int) -> None:
+        """Neither in the first dry run, nor when the rows are known or ranked."""
+        nodes = [f"n{number}" for number in range(6)]
+        cluster = crowded(**{name: [low(name, cpu=4)] for name in nodes})
+        kept = outcome(cluster)
+        for _ in range(pods_before):
+            evaluate(preemptor(), kept)
+        working, kept.filter_hypothesis = kept.filter_hypothesis, failing
+        cluster.remove_pod(low("n0").uid)
+        cluster.add_pod(low("better", -1, cpu=4), "n3")
+        with pytest.raises(ZeroDivisionError):
+            evaluate(preemptor(), kept)
+        kept.filter_hypothesis = working
+        for found in (evaluate(preemptor(), kept), evaluate(preemptor(), kept)):
+            assert found.eviction(cluster) == evaluate(preemptor(), outcome(cluster)).eviction(cluster)
+
     @pytest.mark.parametrize("seed", range(20))
     def test_the_ranking_agrees_with_a_comparison_of_all_rows(
         self, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -385,3 +402,7 @@ def one_row(cluster: Cluster, filter_hypothesis: FilterHypothesis) -> FilterRow:
         return filter_hypothesis(Hypothesis.on_few_rows(cluster, [row], [changes])).status(0)
 
     return filter_row
+
+
+def failing(view: Hypothesis) -> NodeStatuses:
+    raise ZeroDivisionError

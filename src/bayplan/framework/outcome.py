@@ -80,7 +80,7 @@ class Diagnosis:
             self._masks = []
             if self.node_statuses is not None:
                 among = self.cluster.nodes.exists.read
-                if len(self.evaluated) != self.cluster.node_count:
+                if len(self.evaluated) != self.node_count:
                     among = np.zeros(len(among), dtype=np.bool_)
                     among[self.evaluated] = True
                 self._masks = [
@@ -94,7 +94,7 @@ class Diagnosis:
         order, masks = self.cluster.order, self._status_masks()
         if len(masks) == 1 and masks[0][0].code is code and masks[0][2] == len(order):
             return order
-        wanted = np.full(self.cluster.nodes.high, self.absent_nodes_status.code is code)
+        wanted = np.full(self.cluster.nodes.high, self.absent_nodes_status.code is code, dtype=np.bool_)
         for status, mask, _ in masks:
             wanted[mask] = status.code is code
         for row, status in self.extender_statuses.items():

@@ -34,7 +34,7 @@ class CachedDryRun:
     def _drop(self) -> None:
         self.table = VictimTable(self._cluster.nodes.high)
         self._rows: IdColumn | None = None
-        """The rows of the last dry run; all are known, except for those that were forgotten since."""
+        """The rows of the last pod: all are known, except for those that were forgotten since."""
         self.ranking: Ranking | None = None
 
     def update(self, own: int) -> None:
@@ -48,19 +48,26 @@ class CachedDryRun:
             self.table.forget((own,))
         self._freshness.mark_current()
 
-    def unknown(self, rows: IdColumn, *, ranks: bool) -> list[int]:
-        """Those of the rows that have to be evaluated. With `ranks` they are ranked the second time.
+    def unknown(self, rows: IdColumn) -> list[int]:
+        """Those of the rows that have to be evaluated. If they are the rows of the last pod, as nearly always
+        when pods preempt one after the other, they are ranked.
 
-        Pods that preempt one after the other nearly always have the same rows.
+        Call `evaluated` afterwards; if a plugin fails before, all rows are looked up again.
         """
-        known = self._rows
-        if not ranks or known is None or not (rows is known or np.array_equal(rows, known)):
-            self._rows, self.ranking = rows if ranks else None, None
+        last, self._rows = self._rows, None
+        if last is None or not (rows is last or np.array_equal(rows, last)):
+            self.ranking = None
             found: list[int] = rows[~self.table.known.take(rows)].tolist()
             return found
         if self.ranking is None:
             self.ranking = Ranking(self.table, rows)
         return [row for row in self.table.forgotten if row in self.ranking]
+
+    def evaluated(self, rows: IdColumn, again: list[int]) -> None:
+        """All these rows are known; some were evaluated again."""
+        self._rows = rows
+        if self.ranking is not None:
+            self.ranking.update(again)
 
 
 def candidates(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
@@ -95,7 +102,7 @@ def _updated(
     # A nominated pod does not compete with itself: the result for its row is valid for this pod only.
     own = cluster.nominated_row(pod.uid)
     cached.update(own)
-    table, unknown = cached.table, cached.unknown(rows, ranks=outcome.is_local)
+    table, unknown = cached.table, cached.unknown(rows)
     left = unknown
     if filter_row is not None and len(unknown) <= FEW_ROWS:
         left = []
@@ -108,8 +115,8 @@ def _updated(
     if left:
         evaluated = np.array(left, dtype=np.intp)
         table.put(dry_run(cluster, pod.priority, evaluated, filter_hypothesis))
-    if cached.ranking is not None:
-        cached.ranking.update(unknown)
+    if outcome.is_local:
+        cached.evaluated(rows, unknown)
     if own >= 0:
         table.forget((own,))
     return cached

@@ -89,7 +89,9 @@ class Filtering:
         cached.update(
             search.pod, lambda supposed: self.filter_as_given(search, supposed), self._row_filter(search)
         )
-        return NodeStatuses(cached.rejecting_plugin, cached.reason_id, results.reasons, plain=False)
+        return NodeStatuses(
+            cached.rejecting_plugin, cached.reason_id, results.reasons, plain=not cached.rejected
+        )
 
     def fits_row(self, search: Search, row: int) -> bool:
         """Whether one row passes, pods nominated there included. The SignatureResults must be up to date."""

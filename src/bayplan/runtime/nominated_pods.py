@@ -41,6 +41,8 @@ class NominatedResults:
         self.rejecting_plugin: RejectingPlugins
         """The plugin that rejects a row; PASS if none does."""
         self.reason_id: ReasonIds
+        self.rejected: set[int] = set()
+        """The rows that are rejected because of their nominated pods."""
 
     def update(
         self,
@@ -58,6 +60,7 @@ class NominatedResults:
             results = self._results
             self.rejecting_plugin, self.reason_id = results.rejecting_plugin.copy(), results.reason_id.copy()
             self._plugin_cell, self._reason_cell = cells(self.rejecting_plugin), cells(self.reason_id)
+            self.rejected.clear()
             self._filter_rows(pod, None, filter_hypothesis)
         else:
             outdated = {*stale, self._own_row, own} - {-1}
@@ -68,6 +71,7 @@ class NominatedResults:
                 rows = np.fromiter(outdated, dtype=np.intp, count=len(outdated))
                 self.rejecting_plugin[rows] = self._results.rejecting_plugin.take(rows)
                 self.reason_id[rows] = self._results.reason_id.take(rows)
+                self.rejected -= outdated
                 self._filter_rows(pod, rows, filter_hypothesis)
         self._own_row = own
         self._freshness.mark_current()
@@ -76,7 +80,10 @@ class NominatedResults:
         nominated = nominated_on(self._cluster, pod, row)
         rejection = filter_row(row, nominated) if nominated else (PASS, 0)
         if rejection[0] == PASS:
+            self.rejected.discard(row)
             rejection = self._results.rejection(row)
+        else:
+            self.rejected.add(row)
         self._plugin_cell[row], self._reason_cell[row] = rejection
 
     def _filter_rows(
@@ -89,6 +96,7 @@ class NominatedResults:
             at = nominated.rows.take(failing)
             self.rejecting_plugin[at] = found.rejecting_plugin.take(failing)
             self.reason_id[at] = found.reason_id.take(failing)
+            self.rejected.update(at.tolist())
 
 
 def with_nominated(cluster: Cluster, pod: Pod, rows: IdColumn | None) -> Hypothesis | None:
