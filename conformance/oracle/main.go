@@ -14,7 +14,8 @@ import (
 )
 
 var modes = map[string]func([]byte) (any, error){
-	"cel": evaluate,
+	"cel":         evaluate,
+	"allocations": allocate,
 }
 
 func main() {

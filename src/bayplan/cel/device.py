@@ -24,7 +24,7 @@ from bayplan.cel.planner import plan
 from bayplan.cel.quantity import quantity
 from bayplan.cel.semver import semver
 from bayplan.cel.source import Source
-from bayplan.cel.values import DefaultMap, Value, type_name
+from bayplan.cel.values import NONE, DefaultMap, Optional, Value, type_name
 
 COST_LIMIT: Final = 1_000_000
 """The cost limit of one evaluation, in CEL's units."""
@@ -156,18 +156,31 @@ def _attribute(name: str, attribute: Mapping[str, Any]) -> Value:
     raise EvaluationError(f"attribute {name}: unsupported attribute value")
 
 
+_NO_BOOL: Final = {
+    "string": "unsupported native conversion from string to 'bool'",
+    "int": "unsupported type conversion from 'int' to bool",
+    "uint": "unsupported type conversion from 'uint' to bool",
+    "double": "type conversion error from Double to 'bool'",
+    "bytes": "type conversion error from Bytes to 'bool'",
+    "list": "type conversion error from list to 'bool'",
+    "map": "type conversion error from map to 'bool'",
+    "type": "type conversion not supported for 'type'",
+    "kubernetes.NamedFormat": "type conversion error from 'Format' to 'bool'",
+}
+
+
 def _as_bool(value: Value) -> bool:
-    if type(value) is bool:
-        return value
+    """The result of a selector; an optional one is what it contains."""
     name = type_name(value)
-    if name == "string":
-        problem = "unsupported native conversion from string to 'bool'"
-    elif name == "list":
-        problem = "type conversion error from list to 'bool'"
-    elif name in ("int", "uint", "double"):
-        problem = f"unsupported type conversion from '{name}' to bool"
-    else:
-        problem = f"type conversion error from '{name.rpartition('.')[2]}' to 'bool'"
+    inner = value
+    while type(inner) is Optional and inner.has_value:
+        inner = inner.value
+    if type(inner) is bool:
+        return inner
+    kind = type_name(inner)
+    problem = _NO_BOOL.get(kind, f"type conversion error from '{kind.rpartition('.')[2]}' to 'bool'")
+    if inner == NONE:
+        problem = "optional.none() dereference"
     raise EvaluationError(f"CEL result of type {name} could not be converted to bool: {problem}")
 
 

@@ -135,6 +135,14 @@ def _slice(values: tuple[Value, ...], start: int, end: int) -> tuple[Value, ...]
     return values[start:end]
 
 
+def _flattened(values: Value, *depth: Value) -> tuple[Value, ...]:
+    if type(values) is not tuple:
+        raise EvaluationError(
+            f"{NO_SUCH_OVERLOAD}: {type_name(values)}.flatten({', '.join(map(type_name, depth))})"
+        )
+    return _flatten(values, *depth)
+
+
 def _flatten(values: tuple[Value, ...], depth: int = 1) -> tuple[Value, ...]:
     if depth < 0:
         raise EvaluationError("level must be non-negative")
@@ -281,9 +289,8 @@ def _time_part(name: str, part: Callable[[Value], int], span: int = 0) -> Functi
     return call
 
 
-_SPACES: Final = (
-    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-    + ("\u2028\u2029\u202f\u205f\u3000")
+_SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
 )
 """What Go takes for white space."""
 _SECOND: Final = 10**9
@@ -324,7 +331,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     ),
     "sets.intersects": guarded("sets.intersects", tuple, tuple)(_sets_intersects),
     "slice": guarded("slice", tuple, int, int)(_slice),
-    "flatten": guarded("flatten", tuple, int)(_flatten),
+    "flatten": _flattened,
     "lists.range": guarded("lists.range", int)(lambda count: tuple(range(count))),
     "reverse": guarded("reverse", tuple)(lambda values: values[::-1]),
     "distinct": guarded("distinct", tuple)(_distinct),

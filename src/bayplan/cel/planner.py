@@ -261,7 +261,10 @@ class _Planner:
             return self._folded(call.function, [each.step()({}) for each in plans])
         steps = [each.step() for each in plans]
         if len(call.overloads) == 1 and call.function in _SELF_COMPARING:
-            steps[_SELF_COMPARING[call.function]] = _list_for_cost(steps[_SELF_COMPARING[call.function]])
+            at = _SELF_COMPARING[call.function]
+            steps[at] = _counted(steps[at], "*types.Err is not traits.Lister: missing method Add")
+        if call.overloads == ["list_flatten_int"]:
+            steps[1] = _counted(steps[1], "ref.Val is {}, not types.Int", int)
         constant = plans[1].value if len(plans) > 1 and isinstance(plans[1], _Constant) else None
         if call.function in REGEX_FUNCTIONS and type(constant) is str:
             function: Callable[..., Value] = _with_pattern(call.function, constant)
@@ -439,17 +442,23 @@ def _with_pattern(function: str, expression: str) -> Callable[..., Value]:
     return call
 
 
-def _list_for_cost(step: Step) -> Step:
-    """An argument whose elements upstream counts even if it failed, which ends the evaluation."""
+def _counted(step: Step, problem: str, kind: type | None = None) -> Step:
+    """An argument that upstream uses to count the cost even if it failed or has another type, which ends the
+    evaluation.
+    """
 
     def evaluate(variables: Variables) -> Value:
+        go_type = "*types.Err"
         try:
-            return step(variables)
+            value = step(variables)
+            if kind is None or type(value) is kind:
+                return value
+            go_type = go_type_name(value)
         except AbortedError:
             raise
-        except EvaluationError as error:
-            problem = "interface conversion: *types.Err is not traits.Lister: missing method Add"
-            raise AbortedError(f"internal error: {problem}") from error
+        except EvaluationError:
+            pass
+        raise AbortedError(f"internal error: interface conversion: {problem.format(go_type)}")
 
     return evaluate
 
