@@ -17,6 +17,7 @@ OF_DEFAULT_RELEASE: Final = frozenset(
         "test_fields.py",
         "test_kills.py",
         "test_live_runs.py",
+        "test_oracle.py",
         "test_race.py",
     }
 )

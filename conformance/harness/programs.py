@@ -2,7 +2,7 @@
 
     ${XDG_CACHE_HOME:-~/.cache}/bayplan/conformance/
         bin/            kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and e2e.test of the
-                        version that go.mod pins, and the etcd of etcd/go.mod
+                        version that go.mod pins, the etcd of etcd/go.mod, and oracle, which is ours
         bin/v1.37.1/    the same without e2e.test, of the version that v1.37/go.mod pins
         etcd/           Debian's etcd-server, unpacked, where there is no etcd on the PATH
 
@@ -38,7 +38,7 @@ RELEASES: Final = (DEFAULT_RELEASE, "1.37")
 class Module:
     """A go.mod of this project, and what is built from it: name of the program, package.
 
-    A program whose name ends in `.test` has the tests of its package.
+    The package of a program of our own starts with `./`. A program whose name ends in `.test` has the tests of its package.
     """
 
     directory: Path
@@ -47,8 +47,13 @@ class Module:
     """For the linker: no symbols."""
 
     def fingerprint(self) -> str:
-        files = [(self.directory / name).read_bytes() for name in ("go.mod", "go.sum", "tools.go")]
-        return hashlib.sha256(b"\0".join([*files, self.flags.encode()])).hexdigest()
+        names = ("go.mod", "go.sum", "tools.go")
+        own = [self.directory / package for package in self.built.values() if package.startswith("./")]
+        files = [self.directory / name for name in names] + sorted(
+            file for folder in own for file in folder.glob("*.go")
+        )
+        parts = [file.read_bytes() for file in files]
+        return hashlib.sha256(b"\0".join([*parts, self.flags.encode()])).hexdigest()
 
 
 class MissingError(Exception):
@@ -113,6 +118,20 @@ def obtain(release: str = DEFAULT_RELEASE) -> Programs:
     )
 
 
+def obtain_oracle() -> Path:
+    """Our program that calls Kubernetes' own packages, built where it is not there yet.
+
+    Raises:
+        MissingError: there is no Go.
+        subprocess.CalledProcessError: Go could not build it; it has said why.
+    """
+    cache = cache_directory()
+    cache.mkdir(parents=True, exist_ok=True)
+    with _only_one_builds(cache / "oracle-lock"):
+        _build(Module(HERE, {"oracle": "./oracle"}), cache / "bin")
+    return cache / "bin" / "oracle"
+
+
 def module_directory(release: str) -> Path:
     """Where the go.mod of a release is."""
     return HERE if release == DEFAULT_RELEASE else HERE / f"v{release}"
@@ -144,7 +163,7 @@ def _build(module: Module, directory: Path) -> None:
         return
     go = shutil.which("go")
     if go is None:
-        raise MissingError("there is no Go on the PATH, so kube-apiserver cannot be built")
+        raise MissingError("there is no Go on the PATH, so Kubernetes cannot be built")
     directory.mkdir(parents=True, exist_ok=True)
     for program, package in zip(built, module.built.values(), strict=True):
         print(f"building {program.name} (minutes when nothing is cached)", flush=True)
