@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	resourceapi "k8s.io/api/resource/v1"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
@@ -25,7 +26,12 @@ type outcome struct {
 
 var compiler = dracel.GetCompiler(dracel.Features{EnableConsumableCapacity: true})
 
-func evaluate(line []byte) (any, error) {
+func evaluate(line []byte) (result any, err error) {
+	defer func() { // some expressions crash Kubernetes
+		if problem := recover(); problem != nil {
+			result = outcome{Want: map[string]any{"panic": fmt.Sprint(problem)}}
+		}
+	}()
 	var input evaluation
 	if err := json.Unmarshal(line, &input); err != nil {
 		return nil, err

@@ -28,6 +28,8 @@ def selector_differences(oracle: Path, seeds: range) -> Iterator[str]:
     lines = [Expressions(seed).evaluation() for seed in seeds]
     rounds = [_asked(oracle, "cel", lines) for _ in range(_REPETITIONS)]
     for seed, line, expected in zip(seeds, lines, zip(*rounds, strict=True), strict=True):
+        if "panic" in expected[0]["want"]:
+            continue
         found = answer(line)
         if found in expected or any(each != expected[0] for each in expected):
             continue

@@ -20,12 +20,14 @@ import pytest
 from bayplan.cel import CompileError, EvaluationError, compile_selector, device_variables
 from bayplan.cel.__main__ import answer
 
-RECORDED = Path(__file__).parents[2] / "conformance/cel/evaluations.jsonl.gz"
+CEL = Path(__file__).parents[2] / "conformance/cel"
+RECORDED = CEL / "evaluations.jsonl.gz"
+CORNER_CASES = CEL / "corner-cases.jsonl.gz"
 FOLD_OVER_MAP = re.compile(r'device\.(attributes|capacity)(\["[^"]*"\])?\.(exists|all)\(')
 
 
-def recorded() -> list[dict[str, Any]]:
-    with gzip.open(RECORDED, "rt") as lines:
+def recorded(path: Path = RECORDED) -> list[dict[str, Any]]:
+    with gzip.open(path, "rt") as lines:
         return [json.loads(line) for line in lines]
 
 
@@ -43,6 +45,17 @@ def test_every_recorded_evaluation_agrees() -> None:
     assert len(lines) == 8024
     different = [text for line in lines for text in differences(line, answer(line))]
     assert different == []
+
+
+def test_every_corner_case_agrees() -> None:
+    """Errors and values on the edges of the language, found with `conformance/oracle`."""
+    lines = recorded(CORNER_CASES)
+    assert len(lines) > 150
+    answers = [(line, answer(line)) for line in lines]
+    keys = ("want", "cost", "maxCost")
+    assert [
+        line["expression"] for line, found in answers if any(found[key] != line[key] for key in keys)
+    ] == []
 
 
 def test_costs_that_depend_on_the_order_of_a_map_stay_within_the_estimate() -> None:

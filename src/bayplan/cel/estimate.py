@@ -293,9 +293,9 @@ class _Estimator:
                 result = replaced(size, self._operand_size(args[0]), self._operand_size(args[1]))
                 return scaled(size.most, 2 * STRING_FACTOR), result
             case "split":
-                count = args[1].expr if len(args) == 2 else None
-                is_int = isinstance(count, Literal) and type(count.value) is int
-                most = count.value % 2**64 if is_int else size.most
+                most = size.most
+                if len(args) == 2 and isinstance(count := args[1].expr, Literal) and type(count.value) is int:
+                    most = count.value % 2**64
                 return scaled(size.most, 2 * STRING_FACTOR), Size(0, most)
             case "join":
                 joined = self._joined(size, target, args)

@@ -68,6 +68,8 @@ _FOLDED: Final = frozenset({"quantity", "semver", "ip", "cidr"})
 """Functions of constants that are computed while planning, if costs are not counted."""
 _SELF_COMPARING: Final = {"distinct": 0, "sort": 0, "@sortByAssociatedKeys": 1}
 """Functions that compare the elements of a list with each other: which argument it is."""
+_UNHASHABLE: Final = frozenset({bytes, tuple, dict})
+"""Types that are no keys of a map."""
 _INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
 
 
@@ -265,8 +267,9 @@ class _Planner:
             steps[at] = _counted(steps[at], "*types.Err is not traits.Lister: missing method Add")
         if call.overloads == ["list_flatten_int"]:
             steps[1] = _counted(steps[1], "ref.Val is {}, not types.Int", int)
-        constant = plans[1].value if len(plans) > 1 and isinstance(plans[1], _Constant) else None
-        if call.function in REGEX_FUNCTIONS and type(constant) is str:
+        constant: Value = plans[1].value if len(plans) > 1 and isinstance(plans[1], _Constant) else None
+        has_pattern = call.function in REGEX_FUNCTIONS and type(constant) is str
+        if has_pattern:
             function: Callable[..., Value] = _with_pattern(call.function, constant)
         elif call.function == "_==_":
             function = equal
@@ -275,7 +278,7 @@ class _Planner:
         else:
             function = FUNCTIONS[call.function]
         if self._metered:
-            return _Computed(metered_call(call, function, steps))
+            return _Computed(metered_call(call, function, steps, has_pattern))
         if call.function in ("_==_", "_!=_") and type(constant) in (str, int):
             return _Computed(compared_with(steps[0], constant, function, call.function == "_==_"))
         return _Computed(plain_call(function, steps))
@@ -317,6 +320,10 @@ class _Planner:
             entries: dict[Value, Value] = {}
             for key_step, value_step, optional in steps:
                 key, value = key_step(variables), value_step(variables)
+                if type(key) in _UNHASHABLE:
+                    raise AbortedError(
+                        f"internal error: runtime error: hash of unhashable type {go_type_name(key)}"
+                    )
                 if optional and not _optional(value, f"entry '{key}'").has_value:
                     entries.pop(key, None)
                     continue
@@ -325,7 +332,10 @@ class _Planner:
 
         parts = [each for key, value, _ in plans for each in (key, value)]
         if all(isinstance(each, _Constant) for each in parts) and not any(each[2] for each in plans):
-            return _Constant(build({}))
+            try:
+                return _Constant(build({}))
+            except EvaluationError as error:
+                raise _failed_to_plan(str(error)) from error
         return _Computed(charged(build, MAP_BASE) if self._metered else build)
 
     def _comprehension(self, expr: Comprehension) -> _Plan:

@@ -12,7 +12,7 @@ from bayplan.cel.attributes import METER, Step, Variables
 from bayplan.cel.costs import FAILED, call_cost
 from bayplan.cel.declarations import SINGLE_IMPLEMENTATION
 from bayplan.cel.errors import NO_SUCH_OVERLOAD, AbortedError, EvaluationError
-from bayplan.cel.syntax import Call, Literal
+from bayplan.cel.syntax import Call
 from bayplan.cel.values import Optional, Value
 
 REGEX_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
@@ -81,7 +81,7 @@ def compared_with(step: Step, constant: str | int, function: Callable[..., Value
     return evaluate
 
 
-def metered_call(call: Call, function: Callable[..., Value], steps: list[Step]) -> Step:
+def metered_call(call: Call, function: Callable[..., Value], steps: list[Step], has_pattern: bool) -> Step:
     """A call that is charged for whether it fails or not, as upstream does.
 
     With up to two arguments all of them are evaluated even if the first fails. With more arguments, with a
@@ -90,7 +90,7 @@ def metered_call(call: Call, function: Callable[..., Value], steps: list[Step]) 
     """
     name = call.function
     overload = call.overloads[0] if len(call.overloads) == 1 else ""
-    ends_at_error = len(steps) > 2 or (name in REGEX_FUNCTIONS and isinstance(call.args[-1], Literal))
+    ends_at_error = len(steps) > 2 or has_pattern
     ends_at_error = ends_at_error or (not overload and name not in SINGLE_IMPLEMENTATION)
 
     def evaluate(variables: Variables) -> Value:
