@@ -38,8 +38,8 @@ RELEASES: Final = (DEFAULT_RELEASE, "1.37")
 class Module:
     """A go.mod of this project, and what is built from it: name of the program, package.
 
-    The package of a program of our own starts with `./`. A program whose name ends in `.test` has the tests of
-    its package.
+    The package of a program of our own starts with `./`. A program whose name ends in `.test` has the tests
+    of its package.
     """
 
     directory: Path

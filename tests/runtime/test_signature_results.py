@@ -573,6 +573,6 @@ def test_signatures_with_equal_requests_share_what_depends_on_usage() -> None:
             found(framework, make_pod(app, cpu="100m", labels={"app": app}))
 
     framework = make_framework(ByLabels(), FITS(), nodes=20)
-    assert rows_asked(framework, find_all) == 60
+    assert rows_computed(framework, find_all) == 60
     framework.cluster.add_pod(make_pod("other", cpu="1"), "n3")
-    assert rows_asked(framework, find_all) == 1
+    assert rows_computed(framework, find_all) == 1
