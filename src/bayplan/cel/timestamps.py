@@ -79,7 +79,10 @@ def in_zone(timestamp: Timestamp, zone: str | None) -> datetime:
     offset = _OFFSET.fullmatch(zone)
     if offset is not None:
         span = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
-        return utc - span if offset[1] == "-" else utc + span
+        try:
+            return utc - span if offset[1] == "-" else utc + span
+        except OverflowError as error:
+            raise EvaluationError("timestamp overflow") from error
     try:
         return timestamp.time.astimezone(ZoneInfo(zone))
     except (ZoneInfoNotFoundError, ValueError) as error:
