@@ -190,6 +190,11 @@ class SignatureResults:
         again."""
         usage = self._usage
         self.rows_computed += usage.update()
+        if self._scored and self.normalized_by_usage:
+            # They cannot be added up before they are normalized over the feasible rows.
+            for step, results in self._normalized:
+                if step.usage:
+                    results.score_column.update()
         rows = self._by_usage.stale_rows()
         if rows is None:
             self._combine_all()
