@@ -560,19 +560,3 @@ def test_the_best_node_is_the_best_after_every_placement(plugins: Iterable[type[
         assert (one.node_name, one.feasible) == (other.node_name, other.feasible)
         for framework in (cached, uncached):
             framework.cluster.add_pod(pod, one.node_name)
-
-
-def test_signatures_with_equal_requests_share_what_depends_on_usage() -> None:
-    """A row where a pod was added is combined once for all of them."""
-
-    class ByLabels(Scripted):
-        depends_on = Dependencies.of("labels")
-
-    def find_all() -> None:
-        for app in ("a", "b", "c"):
-            found(framework, make_pod(app, cpu="100m", labels={"app": app}))
-
-    framework = make_framework(ByLabels(), FITS(), nodes=20)
-    assert rows_computed(framework, find_all) == 60
-    framework.cluster.add_pod(make_pod("other", cpu="1"), "n3")
-    assert rows_computed(framework, find_all) == 1
