@@ -18,8 +18,8 @@ REVISION_HASH: Final = "controller-revision-hash"
 
 _SAFE: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, and no similar-looking ones."""
-_PODS_PER_CALL: Final = 25
-_BYTES_PER_CALL: Final = 200_000
+_PODS_PER_CALL: Final = 10
+_BYTES_PER_CALL: Final = 100_000
 """Of the JSON of pods: one of 40 kB takes about 4 ms to create, a small one half a millisecond."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
