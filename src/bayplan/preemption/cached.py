@@ -14,7 +14,7 @@ from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.framework.outcome import FilterOutcome, FilterRow
 from bayplan.preemption.choice import Candidates, Ranking
 from bayplan.preemption.table import VictimTable
-from bayplan.preemption.victims import FilterHypothesis, dry_run, hopeless
+from bayplan.preemption.victims import FilterHypothesis, dry_run, not_helpful_status
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.what_if import FEW_ROWS
 
@@ -107,11 +107,11 @@ def _updated(
     if filter_row is not None and len(unknown) <= FEW_ROWS:
         left = []
         for row in unknown:
-            status = hopeless(cluster, pod.priority, row, filter_row)
+            status = not_helpful_status(cluster, pod.priority, row, filter_row)
             if status is None:
                 left.append(row)
             else:
-                table.put_hopeless(row, status)
+                table.put_not_helpful(row, status)
     if left:
         evaluated = np.array(left, dtype=np.intp)
         table.put(dry_run(cluster, pod.priority, evaluated, filter_hypothesis))

@@ -56,7 +56,7 @@ class VictimTable:
             for index, row in enumerate(rows.tolist()):
                 self._victims[row] = found.victims_of(index)
 
-    def put_hopeless(self, row: int, status: Status) -> None:
+    def put_not_helpful(self, row: int, status: Status) -> None:
         """Stores that evicting does not help on one row."""
         self.known[row] = True
         self.forgotten.discard(row)

@@ -91,7 +91,7 @@ def dry_run(
     return _summary(candidates, helped, status_id, statuses, filter_hypothesis)
 
 
-def hopeless(cluster: Cluster, priority: int, row: int, filter_row: FilterRow) -> Status | None:
+def not_helpful_status(cluster: Cluster, priority: int, row: int, filter_row: FilterRow) -> Status | None:
     """Why evicting does not help on one row; None if it may: then `dry_run` finds the victims.
 
     The first step of `dry_run` in plain numbers. Most rows that changed since the last pod have just been
