@@ -10,6 +10,7 @@ from bayplan.snapshot.interning import (
     IdColumn,
     Interner,
     Lookup,
+    distinct_ids,
 )
 from bayplan.snapshot.node_amounts import (
     Amounts,
@@ -30,4 +31,5 @@ __all__ = [
     "ObjectReader",
     "changed_rows",
     "derived",
+    "distinct_ids",
 ]

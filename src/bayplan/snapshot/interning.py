@@ -25,7 +25,7 @@ ABSENT = -1
 """The id of an absent value. As an index it means the last entry, which every table reserves for it."""
 
 
-def occurring(ids: IdColumn) -> IdColumn:
+def distinct_ids(ids: IdColumn) -> IdColumn:
     """The ids that occur in a column, in ascending order; ABSENT is the first.
 
     `np.unique` does the same by sorting, and imports numpy.ma on its first call, which takes longer than a

@@ -18,7 +18,7 @@ from bayplan.api.node import Taint
 from bayplan.api.pod import Pod
 from bayplan.snapshot.changes import NEVER
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import ABSENT, IdColumn, Lookup, occurring
+from bayplan.snapshot.interning import ABSENT, IdColumn, Lookup, distinct_ids
 from bayplan.snapshot.label_sets import PodQuery
 from bayplan.snapshot.node_info import NodeInfo
 from bayplan.snapshot.nodes import LabelColumn
@@ -174,7 +174,7 @@ class NodeColumns:
         self._drop_outdated()
         found = self._domains.get(key)
         if found is None:
-            found = self._domains[key] = occurring(self.label(key).ids)
+            found = self._domains[key] = distinct_ids(self.label(key).ids)
         return found
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:

@@ -48,6 +48,7 @@ from bayplan.plugin import (
     whole_share,
 )
 from bayplan.plugin.args import PodTopologySpreadArgs
+from bayplan.plugin.columns import distinct_ids
 from bayplan.plugin.counts import DomainSums
 from bayplan.plugin.node_affinity import required_node_affinity, rows_matching
 from bayplan.plugin.spread import (
@@ -339,8 +340,7 @@ class PodTopologySpread(
                 # Scores by host use the count of the node itself, not of a domain.
                 sums = DomainSums(cluster.nodes, cluster.changes, count, label, eligible)
             ids = label.column.read[eligible]
-            known = np.bincount(ids[ids >= 0]).nonzero()[0]
-            found.append(Domains(constraint, eligible, count, sums, known))
+            found.append(Domains(constraint, eligible, count, sums, distinct_ids(ids[ids >= 0])))
         return tuple(found)
 
     # Hints
