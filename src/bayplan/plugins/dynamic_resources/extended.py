@@ -92,7 +92,7 @@ def needed_resources(
     for name in sorted(amounts):
         missing = nodes.allocatable(name) == 0
         if classes.class_for(name) is None:
-            never |= missing & ~_rows_with(nodes, name)
+            never |= missing & ~_rows_listing(nodes, name)
         else:
             needed = [
                 part
@@ -105,8 +105,8 @@ def needed_resources(
     return [(None, never), *((names, rows & ~never) for names, rows in needed)]
 
 
-def _rows_with(nodes: NodeColumns, resource: str) -> BoolColumn:
-    """The rows whose nodes know a resource, be it that they have 0 of it."""
+def _rows_listing(nodes: NodeColumns, resource: str) -> BoolColumn:
+    """The rows whose nodes list a resource in their allocatable resources, even with the amount 0."""
     by_row = nodes.cluster.nodes.node
     known = (by_row[row] for row in nodes.rows.tolist())
     return np.array([node is not None and resource in node.status.allocatable for node in known], np.bool_)
