@@ -18,6 +18,7 @@ from bayplan.api.selectors import Selector, compile_selector
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.errors import SelectorError
 from bayplan.snapshot.cluster import Cluster
+from bayplan.snapshot.interning import distinct_ids
 from bayplan.snapshot.what_if import Hypothesis
 
 
@@ -31,7 +32,7 @@ def violating(evicted: Hypothesis) -> NDArray[np.bool_]:
         return result
     label_sets = cluster.pods.label_set.array.take(evicted.slots)
     first = np.repeat(evicted.starts[:-1], evicted.starts[1:] - evicted.starts[:-1])
-    for budget, matching_sets in _protecting(budgets, cluster, np.unique(label_sets).tolist()):
+    for budget, matching_sets in _protecting(budgets, cluster, distinct_ids(label_sets).tolist()):
         protected = np.isin(label_sets, matching_sets)
         if budget.status.disrupted_pods:
             for index in protected.nonzero()[0]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bayplan.api.host_ports import HostPort
 from bayplan.api.pod import Pod
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.interning import IdColumn, distinct_ids
 from bayplan.snapshot.label_sets import PodQuery
 from bayplan.snapshot.node_info import NodeInfo
 from bayplan.snapshot.one_node import HypotheticalNode
@@ -187,5 +187,5 @@ class Hypothesis(NodeColumns):
 
     def added_terms(self) -> tuple[CarriedTerm, ...]:
         ids = self.cluster.pods.terms.array.take(self.slots[self.signs > 0])
-        found = (self.cluster.term_sets[terms_id] for terms_id in np.unique(ids))
+        found = (self.cluster.term_sets[terms_id] for terms_id in distinct_ids(ids))
         return tuple(dict.fromkeys(carried for terms in found for carried in terms.carried))
