@@ -42,7 +42,8 @@ class Meter:
         self.limit = limit
 
     def charge(self, cost: int) -> None:
-        self.cost += cost
+        # As upstream's, the sum has 64 bits: a huge cost may make it small again.
+        self.cost = (self.cost + cost) % 2**64
         if self.cost > self.limit:
             raise CostLimitError
 
@@ -101,10 +102,16 @@ class Conditional:
     """`condition ? then : otherwise`; keys looked up in it are looked up in the branch that is taken."""
 
     def __init__(
-        self, condition: Step, then: Attribute | Conditional, otherwise: Attribute | Conditional
+        self,
+        condition: Step,
+        then: Attribute | Conditional,
+        otherwise: Attribute | Conditional,
+        metered: bool,
     ) -> None:
         self._condition = condition
         self._branches = (then, otherwise)
+        self._metered = metered
+        self._test_only = False
 
     def add(self, lookup: Lookup, optional: bool, key: Value = None) -> Conditional:
         for branch in self._branches:
@@ -114,9 +121,24 @@ class Conditional:
     def test(self, lookup: Lookup) -> Conditional:
         for branch in self._branches:
             branch.test(lookup)
+        self._test_only = True
         return self
 
     def step(self) -> Step:
+        choose = self.branch_step()
+        if not (self._test_only and self._metered):
+            return choose
+
+        def metered(variables: Variables) -> Value:
+            # Upstream takes back the cost of the base, which it does not charge here.
+            try:
+                return choose(variables)
+            finally:
+                variables[METER].charge(-1)
+
+        return metered
+
+    def branch_step(self) -> Step:
         condition = self._condition
         then, otherwise = (branch.branch_step() for branch in self._branches)
 
@@ -129,9 +151,6 @@ class Conditional:
             raise EvaluationError(NO_SUCH_OVERLOAD)
 
         return choose
-
-    def branch_step(self) -> Step:
-        return self.step()
 
 
 def constant_lookup(key: Value) -> Lookup:

@@ -276,7 +276,7 @@ def _unwrap(values: tuple[Value, ...]) -> tuple[Value, ...]:
     return tuple(each.value for each in values if each.has_value)
 
 
-def _time_part(name: str, part: Callable[[Value], int], span: int = 0) -> Function:
+def _time_part(name: str, part: Callable[[timestamps.LocalTime], int], span: int = 0) -> Function:
     """A part of a timestamp in a zone, or a duration in whole units of so many nanoseconds."""
 
     def call(value: Value, zone: str | None = None) -> int:
@@ -301,16 +301,16 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "contains": _string_method(lambda text, part: part in text),
     "startsWith": _string_method(str.startswith),
     "endsWith": _string_method(str.endswith),
-    "getFullYear": _time_part("getFullYear", lambda time: int(time.year)),
-    "getMonth": _time_part("getMonth", lambda time: int(time.month - 1)),
-    "getDayOfYear": _time_part("getDayOfYear", lambda time: int(time.timetuple().tm_yday - 1)),
-    "getDayOfMonth": _time_part("getDayOfMonth", lambda time: int(time.day - 1)),
-    "getDate": _time_part("getDate", lambda time: int(time.day)),
-    "getDayOfWeek": _time_part("getDayOfWeek", lambda time: int(time.isoweekday() % 7)),
-    "getHours": _time_part("getHours", lambda time: int(time.hour), 3600 * _SECOND),
-    "getMinutes": _time_part("getMinutes", lambda time: int(time.minute), 60 * _SECOND),
-    "getSeconds": _time_part("getSeconds", lambda time: int(time.second), _SECOND),
-    "getMilliseconds": _time_part("getMilliseconds", lambda time: int(time.microsecond // 1000), 10**6),
+    "getFullYear": _time_part("getFullYear", lambda local: local.year),
+    "getMonth": _time_part("getMonth", lambda local: local.time.month - 1),
+    "getDayOfYear": _time_part("getDayOfYear", lambda local: local.time.timetuple().tm_yday - 1),
+    "getDayOfMonth": _time_part("getDayOfMonth", lambda local: local.time.day - 1),
+    "getDate": _time_part("getDate", lambda local: local.time.day),
+    "getDayOfWeek": _time_part("getDayOfWeek", lambda local: local.time.isoweekday() % 7),
+    "getHours": _time_part("getHours", lambda local: local.time.hour, 3600 * _SECOND),
+    "getMinutes": _time_part("getMinutes", lambda local: local.time.minute, 60 * _SECOND),
+    "getSeconds": _time_part("getSeconds", lambda local: local.time.second, _SECOND),
+    "getMilliseconds": _time_part("getMilliseconds", lambda local: local.time.microsecond // 1000, 10**6),
     "indexOf": _index_of,
     "lastIndexOf": _last_index_of,
     "charAt": guarded("charAt", str, int)(_char_at),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final
+from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from bayplan.cel.errors import EvaluationError
@@ -70,10 +70,25 @@ def parse_timestamp(text: str) -> Timestamp:
     return Timestamp(time, int(fraction[6:]))
 
 
-def in_zone(timestamp: Timestamp, zone: str | None) -> datetime:
-    """The time in a zone given by name or as an offset; UTC without one. With an offset only its parts are
-    right, not the moment."""
-    utc = timestamp.time.astimezone(UTC)
+class LocalTime(NamedTuple):
+    """A time in some zone, as its parts. Of `time` everything but the year is right."""
+
+    time: datetime
+    year: int
+
+
+def in_zone(timestamp: Timestamp, zone: str | None) -> LocalTime:
+    """The time in a zone given by name or as an offset; UTC without one."""
+    utc, years = timestamp.time.astimezone(UTC), 0
+    if utc.year in (datetime.min.year, datetime.max.year):
+        # In the zone it may be a year that Python does not have. The calendar repeats every 400 years.
+        years = -400 if utc.year == datetime.min.year else 400
+        utc = utc.replace(year=utc.year - years)
+    local = _moved(utc, zone)
+    return LocalTime(local, local.year + years)
+
+
+def _moved(utc: datetime, zone: str | None) -> datetime:
     if zone in (None, "", "UTC", "Local"):
         return utc
     offset = _OFFSET.fullmatch(zone)
@@ -84,7 +99,7 @@ def in_zone(timestamp: Timestamp, zone: str | None) -> datetime:
         except OverflowError as error:
             raise EvaluationError("timestamp overflow") from error
     try:
-        return timestamp.time.astimezone(ZoneInfo(zone))
+        return utc.astimezone(ZoneInfo(zone))
     except (ZoneInfoNotFoundError, ValueError) as error:
         raise EvaluationError(f"unknown time zone {zone}") from error
 
@@ -93,7 +108,9 @@ def add(time: Timestamp, duration: int) -> Timestamp:
     """The time after so many nanoseconds."""
     micro, nano = divmod(time.nanoseconds + duration, 1000)
     try:
-        return Timestamp(time.time + timedelta(microseconds=micro), nano)
+        later = time.time + timedelta(microseconds=micro)
+        later.astimezone(UTC)
+        return Timestamp(later, nano)
     except OverflowError as error:
         raise EvaluationError("timestamp overflow") from error
 
