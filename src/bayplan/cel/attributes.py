@@ -106,6 +106,7 @@ class Conditional:
         condition: Step,
         then: Attribute | Conditional,
         otherwise: Attribute | Conditional,
+        *,
         metered: bool,
     ) -> None:
         self._condition = condition

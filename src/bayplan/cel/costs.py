@@ -63,11 +63,16 @@ def call_cost(function: str, overload: str, args: list[Value], result: Value) ->
 
 
 def actual_size(value: Value) -> int:
+    """The size that the costs of CEL's own functions depend on: that of an optional is the one of its value."""
+    while isinstance(value, Optional) and value.has_value:
+        value = value.value
+    return _size(value)
+
+
+def _size(value: Value) -> int:
     """The size that costs depend on: the length of strings, bytes, lists and maps, otherwise 1."""
     if isinstance(value, str | bytes | tuple | dict):
         return len(value)
-    if isinstance(value, Optional) and value.has_value:
-        return actual_size(value.value)
     return _prefix_bytes(value) if isinstance(value, Address | Network) else 1
 
 
@@ -111,21 +116,22 @@ def _compared_with_itself(values: Value) -> tuple[int, float]:
 
 
 def _function_cost(function: str, overload: str, args: list[Value], result: Value) -> int | None:
+    """The cost of Kubernetes' functions."""
     if function in NOMINAL or overload == "cidr_ip":
         return 1
     if function in TRAVERSALS:
         return _traversal(args[0])
     if function in STRING_PASSES:
-        return characters(actual_size(args[0]))
+        return characters(_size(args[0]))
     match function:
         case "replace" | "split" | "ip.isCanonical":
-            return characters(actual_size(args[0]), 2 * STRING_FACTOR)
+            return characters(_size(args[0]), 2 * STRING_FACTOR)
         case "join":
-            return characters(actual_size(result), 2 * STRING_FACTOR)
+            return characters(_size(result), 2 * STRING_FACTOR)
         case "find" | "findAll":
-            return regex_cost(actual_size(args[0]), actual_size(args[1]))
+            return regex_cost(_size(args[0]), _size(args[1]))
         case "validate" if isinstance(args[0], Format):
-            return regex_cost(actual_size(args[1]), args[0].regex_size)
+            return regex_cost(_size(args[1]), args[0].regex_size)
         case "containsIP" | "containsCIDR":
             return _containment(function, overload, args)
         case "_==_" if isinstance(args[0], _SIZE_ONE):
@@ -134,11 +140,11 @@ def _function_cost(function: str, overload: str, args: list[Value], result: Valu
 
 
 def _containment(function: str, overload: str, args: list[Value]) -> int:
-    prefix = actual_size(args[0])
+    prefix = _size(args[0])
     cost = characters(2 * prefix)
     if function == "containsCIDR":
         cost += characters(prefix) + 1
-    return cost + characters(actual_size(args[1])) if overload.endswith("_string") else cost
+    return cost + characters(_size(args[1])) if overload.endswith("_string") else cost
 
 
 def _overload_cost(overload: str, args: list[Value]) -> int:

@@ -217,7 +217,7 @@ class _Planner:
             each if isinstance(each, Attribute | Conditional) else Attribute(each.step(), self._metered, 0)
             for each in (then, otherwise)
         ]
-        return Conditional(condition.step(), *branches, self._metered)
+        return Conditional(condition.step(), *branches, metered=self._metered)
 
     def _not_strictly_false(self, call: Call) -> Step:
         operand, metered = self._step(call.args[0]), self._metered
