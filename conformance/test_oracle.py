@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from conformance.harness.programs import MissingError, obtain_oracle
-from conformance.oracle.comparing import allocation_differences, selector_differences
+from conformance.oracle.comparing import (
+    allocation_differences,
+    selector_differences,
+    wrong_type_differences,
+)
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +24,10 @@ def oracle() -> Path:
 
 def test_selectors_are_evaluated_as_by_kubernetes(oracle: Path) -> None:
     assert list(selector_differences(oracle, range(1, 501))) == []
+
+
+def test_arguments_of_any_type_are_answered_as_by_kubernetes(oracle: Path) -> None:
+    assert list(wrong_type_differences(oracle)) == []
 
 
 def test_devices_are_allocated_as_by_kubernetes(oracle: Path) -> None:

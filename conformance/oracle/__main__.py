@@ -7,7 +7,11 @@ import sys
 from typing import Final
 
 from conformance.harness.programs import MissingError, obtain_oracle
-from conformance.oracle.comparing import allocation_differences, selector_differences
+from conformance.oracle.comparing import (
+    allocation_differences,
+    selector_differences,
+    wrong_type_differences,
+)
 
 _SEARCHES: Final = {"cel": selector_differences, "allocations": allocation_differences}
 _AT_ONCE: Final = 500
@@ -25,6 +29,10 @@ def main() -> int:
         print(error)
         return 0
     different = 0
+    if options.only in (None, "cel"):
+        for difference in wrong_type_differences(oracle):
+            different += 1
+            print(f"cel, {difference}", flush=True)
     end = options.first_seed + options.inputs
     for kind in [options.only] if options.only else _SEARCHES:
         for first in range(options.first_seed, end, _AT_ONCE):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from bayplan.explain.allocations import pod_allocations
 from bayplan.releases import V1_36
 from bayplan.sources.scenario import read_scenario
 from conformance.differential.drawing import Raw
+from conformance.oracle import wrong_types
 from conformance.oracle.expressions import Expressions
 from conformance.oracle.scenarios import Scenarios
 
@@ -25,16 +26,29 @@ _COMPARED: Final = ("pod", "preFilter", "filter", "allocations")
 
 def selector_differences(oracle: Path, seeds: range) -> Iterator[str]:
     """Selectors for which result, error, cost or estimate differ."""
-    lines = [Expressions(seed).evaluation() for seed in seeds]
+    yield from _evaluation_differences(
+        oracle, {f"seed {seed}": Expressions(seed).evaluation() for seed in seeds}
+    )
+
+
+def wrong_type_differences(oracle: Path) -> Iterator[str]:
+    """Calls with arguments of any type for which these differ."""
+    device = Expressions(0).evaluation()
+    lines = {call: {**device, "expression": call} for call in wrong_types.calls()}
+    yield from _evaluation_differences(oracle, lines)
+
+
+def _evaluation_differences(oracle: Path, named: Mapping[str, Raw]) -> Iterator[str]:
+    lines = list(named.values())
     rounds = [_asked(oracle, "cel", lines) for _ in range(_REPETITIONS)]
-    for seed, line, expected in zip(seeds, lines, zip(*rounds, strict=True), strict=True):
+    for name, line, expected in zip(named, lines, zip(*rounds, strict=True), strict=True):
         if "panic" in expected[0]["want"]:
             continue
         found = answer(line)
         if found in expected or any(each != expected[0] for each in expected):
             continue
         if not (_is_syntax_error(found) and _is_syntax_error(expected[0])):
-            yield f"seed {seed}: {line['expression']!r}: {found}, expected {expected[0]}"
+            yield f"{name}: {line['expression']!r}: {found}, expected {expected[0]}"
 
 
 def allocation_differences(oracle: Path, seeds: range) -> Iterator[str]:

@@ -74,15 +74,18 @@ class Attribute:
         return self
 
     def step(self) -> Step:
-        return self._build(self._base_cost)
+        return self._build(self._base_cost, is_part=False)
 
     def branch_step(self) -> Step:
-        """As a branch of a conditional, where upstream does not charge for the base."""
-        return self._build(0)
+        """As a branch of a conditional or as a key, where upstream does not charge for the base."""
+        return self._build(0, is_part=True)
 
-    def _build(self, base_cost: int) -> Step:
+    def _build(self, base_cost: int, *, is_part: bool) -> Step:
         base, lookups = self._base, tuple(self._lookups)
-        resolve = _presence(lookups, self._metered) if self._test_only else _chain(lookups, self._metered)
+        if self._test_only:
+            resolve = _presence(lookups, self._metered, is_part)
+        else:
+            resolve = _chain(lookups, self._metered)
         cost = 0 if self._test_only else base_cost
         if not self._metered:
             if len(self._names) == len(lookups):
@@ -126,18 +129,20 @@ class Conditional:
         return self
 
     def step(self) -> Step:
-        choose = self.branch_step()
-        if not (self._test_only and self._metered):
+        choose, metered = self.branch_step(), self._metered
+        if not self._test_only:
             return choose
 
-        def metered(variables: Variables) -> Value:
-            # Upstream takes back the cost of the base, which it does not charge here.
+        def test(variables: Variables) -> Value:
             try:
-                return choose(variables)
+                found = choose(variables)
+                return found.has_value if type(found) is Optional else found
             finally:
-                variables[METER].charge(-1)
+                if metered:
+                    # Upstream takes back the cost of the base, which it does not charge here.
+                    variables[METER].charge(-1)
 
-        return metered
+        return test
 
     def branch_step(self) -> Step:
         condition = self._condition
@@ -271,20 +276,27 @@ def _plain_chain(lookups: tuple[Lookup, ...]) -> Callable[[Variables, Value], Va
     return resolve
 
 
-def _presence(lookups: tuple[tuple[Lookup, bool], ...], metered: bool) -> Callable[[Variables, Value], Value]:
-    """Whether the last key exists; the keys before it have to exist, unless they are optional."""
+def _presence(
+    lookups: tuple[tuple[Lookup, bool], ...], metered: bool, is_part: bool
+) -> Callable[[Variables, Value], Value]:
+    """Whether the last key exists; the keys before it have to exist, unless they are optional.
+
+    In a part of another chain upstream does not test an optional key: the result is its optional value.
+    """
     before = _chain(lookups[:-1], metered)
     last = lookups[-1][0]
 
-    def resolve(variables: Variables, value: Value) -> bool:
+    def resolve(variables: Variables, value: Value) -> Value:
         value = before(variables, value)
-        is_optional = type(value) is Optional
-        found = value.has_value if is_optional else True
-        if metered and not is_optional:
+        if type(value) is not Optional:
+            if metered:
+                variables[METER].charge(1)
+            return last(variables, value, True) is not MISSING
+        found = last(variables, value.value, True) if value.has_value else MISSING
+        if found is MISSING:
+            return NONE if is_part else False
+        if metered:
             variables[METER].charge(1)
-        found = found and last(variables, value.value if is_optional else value, True) is not MISSING
-        if metered and is_optional and found:
-            variables[METER].charge(1)
-        return bool(found)
+        return Optional(found) if is_part else True
 
     return resolve

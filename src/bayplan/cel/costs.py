@@ -63,7 +63,7 @@ def call_cost(function: str, overload: str, args: list[Value], result: Value) ->
 
 
 def actual_size(value: Value) -> int:
-    """The size that the costs of CEL's own functions depend on: that of an optional is the one of its value."""
+    """The size for the costs of CEL's own functions, where an optional counts as its value."""
     while isinstance(value, Optional) and value.has_value:
         value = value.value
     return _size(value)

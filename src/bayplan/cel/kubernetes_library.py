@@ -111,26 +111,19 @@ def _find_all(text: str, expression: str, limit: int = -1) -> tuple[str, ...]:
     return tuple(found if limit < 0 else found[:limit])
 
 
-def _ip(value: Value) -> Address:
-    if type(value) is Network:
-        return Address(value.interface.ip)
-    if type(value) is not str:
-        raise no_such_overload("ip", type_name(value))
-    return parse_ip(value)
-
-
 def _contains_ip(network: Network, other: Value) -> bool:
+    if type(other) not in (str, Address):
+        raise no_such_overload("containsIP", type_name(network), type_name(other))
     try:
-        inner = parse_ip(other) if type(other) is str else other
+        address = (parse_ip(other) if type(other) is str else other).address
     except EvaluationError:
-        inner = None
-    if type(inner) is not Address:
-        raise EvaluationError(NO_SUCH_OVERLOAD)
-    address = inner.address
+        raise EvaluationError(NO_SUCH_OVERLOAD) from None
     return address.version == network.interface.version and address in network.interface.network
 
 
 def _contains_cidr(network: Network, other: Value) -> bool:
+    if type(other) not in (str, Network):
+        raise no_such_overload("containsCIDR", type_name(network), type_name(other))
     inner = parse_cidr(other) if type(other) is str else other
     if inner.interface.version != network.interface.version:
         return False
@@ -179,7 +172,8 @@ KUBERNETES_FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "matches": _matches,
     "find": guarded("find", str, str)(_find),
     "findAll": guarded("findAll", str, str, int)(_find_all),
-    "ip": _ip,
+    "ip": guarded("ip", str)(parse_ip),
+    ".ip": guarded("ip", Network)(lambda value: Address(value.interface.ip)),
     "isIP": guarded("isIP", str)(_parses(parse_ip)),
     "ip.isCanonical": guarded("ip.isCanonical", str)(lambda text: str(parse_ip(text).address) == text),
     "family": guarded("family", Address)(lambda value: value.address.version),

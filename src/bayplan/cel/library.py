@@ -28,6 +28,7 @@ from bayplan.cel.values import (
     equal_or_false,
     size,
     type_name,
+    unsupported,
 )
 
 Function = Callable[..., Value]
@@ -44,35 +45,36 @@ def _string_method(method: Callable[[str, str], Value]) -> Function:
     return call
 
 
-def _index_of(target: Value, item: Value, start: Value = 0) -> int:
-    if type(target) is tuple:
+def _index_of(target: Value, item: Value, *starts: Value) -> int:
+    if type(target) is tuple and not starts:
         return next((index for index, each in enumerate(target) if equal_or_false(each, item)), -1)
-    if type(target) is not str or type(item) is not str:
-        raise no_such_overload("indexOf", type_name(target), type_name(item))
-    if type(start) is not int:
-        raise no_such_overload("indexOf", "string", "string", type_name(start))
+    _check_text_search("indexOf", target, item, *starts)
+    start = starts[0] if starts else 0
     if not item:
         return start
     if start < 0:
         raise EvaluationError(f"index out of range: {start}")
-    return target.find(item, start)
+    return str(target).find(item, start)
 
 
-def _last_index_of(target: Value, item: Value, start: Value = None) -> int:
-    if type(target) is tuple:
+def _last_index_of(target: Value, item: Value, *starts: Value) -> int:
+    if type(target) is tuple and not starts:
         indices = range(len(target) - 1, -1, -1)
         return next((index for index in indices if equal_or_false(target[index], item)), -1)
-    if type(target) is not str or type(item) is not str:
-        raise no_such_overload("lastIndexOf", type_name(target), type_name(item))
-    if start is None:
-        return target.rfind(item)
-    if type(start) is not int:
-        raise no_such_overload("lastIndexOf", "string", "string", type_name(start))
+    _check_text_search("lastIndexOf", target, item, *starts)
+    if not starts:
+        return str(target).rfind(item)
+    (start,) = starts
     if not item:
-        return start
+        return int(start)
     if start < 0:
         raise EvaluationError(f"index out of range: {start}")
-    return -1 if start >= len(target) else target.rfind(item, 0, start + len(item))
+    return -1 if start >= len(target) else str(target).rfind(item, 0, start + len(item))
+
+
+def _check_text_search(name: str, *args: Value) -> None:
+    if any(type(arg) is not kind for arg, kind in zip(args, (str, str, int), strict=False)):
+        raise no_such_overload(name, *map(type_name, args))
 
 
 def _ascii_case(change: Callable[[str], str]) -> Callable[[str], str]:
@@ -137,9 +139,8 @@ def _slice(values: tuple[Value, ...], start: int, end: int) -> tuple[Value, ...]
 
 def _flattened(values: Value, *depth: Value) -> tuple[Value, ...]:
     if type(values) is not tuple:
-        raise EvaluationError(
-            f"{NO_SUCH_OVERLOAD}: {type_name(values)}.flatten({', '.join(map(type_name, depth))})"
-        )
+        target = "map(dyn, dyn)" if isinstance(values, dict) else type_name(values)
+        raise EvaluationError(f"{NO_SUCH_OVERLOAD}: {target}.flatten({', '.join(map(type_name, depth))})")
     return _flatten(values, *depth)
 
 
@@ -156,7 +157,10 @@ def _flatten(values: tuple[Value, ...], depth: int = 1) -> tuple[Value, ...]:
 
 
 def _sorted(values: Value, keys: Value = None) -> tuple[Value, ...]:
-    keys = values if keys is None else keys
+    if keys is None:
+        if type(values) is not tuple:
+            raise unsupported("sort", values)
+        keys = values
     if type(values) is not tuple or type(keys) is not tuple:
         raise EvaluationError(NO_SUCH_OVERLOAD)
     if len(values) != len(keys):
@@ -279,12 +283,12 @@ def _unwrap(values: tuple[Value, ...]) -> tuple[Value, ...]:
 def _time_part(name: str, part: Callable[[timestamps.LocalTime], int], span: int = 0) -> Function:
     """A part of a timestamp in a zone, or a duration in whole units of so many nanoseconds."""
 
-    def call(value: Value, zone: str | None = None) -> int:
-        if type(value) is Duration and span:
+    def call(value: Value, *zones: Value) -> int:
+        if type(value) is Duration and span and not zones:
             return divide_integers(value.nanoseconds, span)
-        if type(value) is not Timestamp:
-            raise no_such_overload(name, type_name(value))
-        return part(timestamps.in_zone(value, zone))
+        if type(value) is not Timestamp or any(type(zone) is not str for zone in zones):
+            raise no_such_overload(name, type_name(value), *map(type_name, zones))
+        return part(timestamps.in_zone(value, *zones))
 
     return call
 

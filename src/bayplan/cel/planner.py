@@ -32,12 +32,17 @@ from bayplan.cel.library import FUNCTIONS
 from bayplan.cel.macros import ACCUMULATOR
 from bayplan.cel.steps import (
     REGEX_FUNCTIONS,
+    UNHASHABLE,
     alternative,
+    among_constants,
     charged,
     compared_with,
+    counted,
     logical,
     metered_call,
+    no_list,
     plain_call,
+    unhashable,
 )
 from bayplan.cel.syntax import (
     Call,
@@ -54,7 +59,6 @@ from bayplan.cel.values import (
     Growing,
     Optional,
     TypeValue,
-    Uint,
     Value,
     equal,
     equal_or_false,
@@ -68,8 +72,6 @@ _FOLDED: Final = frozenset({"quantity", "semver", "ip", "cidr"})
 """Functions of constants that are computed while planning, if costs are not counted."""
 _SELF_COMPARING: Final = {"distinct": 0, "sort": 0, "@sortByAssociatedKeys": 1}
 """Functions that compare the elements of a list with each other: which argument it is."""
-_UNHASHABLE: Final = frozenset({bytes, tuple, dict})
-"""Types that are no keys of a map."""
 _INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
 
 
@@ -250,9 +252,11 @@ class _Planner:
         operands = ([call.target] if call.target is not None else []) + call.args
         plans = [self.plan(operand) for operand in operands]
         if call.function == "@in" and call.overloads == ["in_list"] and isinstance(plans[1], _Constant):
-            membership = _membership(plans[0].step(), plans[1].value)
+            if not plans[1].value:
+                return _Constant(False)
+            membership = among_constants(plans[0].step(), plans[1].value)
             if membership is not None:
-                return membership
+                return _Computed(membership)
         if call.function in _CONVERSIONS and len(plans) == 1 and isinstance(plans[0], _Constant):
             return _Constant(_converted(call.function, plans[0].value))
         if (
@@ -260,13 +264,13 @@ class _Planner:
             and not self._metered
             and all(isinstance(each, _Constant) for each in plans)
         ):
-            return self._folded(call.function, [each.step()({}) for each in plans])
+            return self._folded(_implementation(call), [each.step()({}) for each in plans])
         steps = [each.step() for each in plans]
         if len(call.overloads) == 1 and call.function in _SELF_COMPARING:
             at = _SELF_COMPARING[call.function]
-            steps[at] = _counted(steps[at], "*types.Err is not traits.Lister: missing method Add")
+            steps[at] = counted(steps[at], no_list, tuple if call.function == "distinct" else None)
         if call.overloads == ["list_flatten_int"]:
-            steps[1] = _counted(steps[1], "ref.Val is {}, not types.Int", int)
+            steps[1] = counted(steps[1], "ref.Val is {}, not types.Int".format, int)
         constant: Value = plans[1].value if len(plans) > 1 and isinstance(plans[1], _Constant) else None
         has_pattern = call.function in REGEX_FUNCTIONS and type(constant) is str
         if has_pattern:
@@ -276,22 +280,22 @@ class _Planner:
         elif call.function == "_!=_":
             function = _not_equal
         else:
-            function = FUNCTIONS[call.function]
+            function = _implementation(call)
         if self._metered:
             return _Computed(metered_call(call, function, steps, has_pattern))
         if call.function in ("_==_", "_!=_") and type(constant) in (str, int):
             return _Computed(compared_with(steps[0], constant, function, call.function == "_==_"))
         return _Computed(plain_call(function, steps))
 
-    def _folded(self, function: str, args: list[Value]) -> _Plan:
+    def _folded(self, function: Callable[..., Value], args: list[Value]) -> _Plan:
         """The value of a call such as `quantity("40Gi")`, which is no constant for upstream.
 
         An error is raised when it is evaluated.
         """
         try:
-            value = FUNCTIONS[function](*args)
+            value = function(*args)
         except EvaluationError:
-            return _Computed(lambda _: FUNCTIONS[function](*args))
+            return _Computed(lambda _: function(*args))
         return _Computed(lambda _: value)
 
     def _list(self, expr: ListExpr) -> _Plan:
@@ -320,10 +324,8 @@ class _Planner:
             entries: dict[Value, Value] = {}
             for key_step, value_step, optional in steps:
                 key, value = key_step(variables), value_step(variables)
-                if type(key) in _UNHASHABLE:
-                    raise AbortedError(
-                        f"internal error: runtime error: hash of unhashable type {go_type_name(key)}"
-                    )
+                if type(key) in (*UNHASHABLE, tuple, dict):
+                    raise unhashable(key)
                 if optional and not _optional(value, f"entry '{key}'").has_value:
                     entries.pop(key, None)
                     continue
@@ -399,30 +401,6 @@ def _entries(value: Value, with_values: bool) -> Iterable[Value]:
     raise EvaluationError(f"got '{go_type_name(value)}', expected iterable type")
 
 
-def _membership(operand: Step, values: tuple[Value, ...]) -> _Plan | None:
-    """`x in [constants]` as a lookup, for which upstream charges nothing; None if the list does not allow
-    it.
-    """
-    if not values:
-        return _Constant(False)
-    kinds = {type(value) for value in values}
-    if not kinds <= {bool, int, Uint, float, str, type(None)}:
-        return None
-    if kinds == {str}:
-        texts = frozenset(values)
-
-        def among_texts(variables: Variables) -> bool:
-            value = operand(variables)
-            return type(value) is str and value in texts
-
-        return _Computed(among_texts)
-    return _Computed(lambda variables: _among(operand(variables), values))
-
-
-def _among(value: Value, values: tuple[Value, ...]) -> bool:
-    return any(equal_or_false(value, each) for each in values)
-
-
 def _converted(function: str, value: Value) -> Value:
     try:
         return FUNCTIONS[function](value)
@@ -432,6 +410,12 @@ def _converted(function: str, value: Value) -> Value:
 
 def _failed_to_plan(problem: str) -> CompileError:
     return CompileError(f"program instantiation failed: {problem}")
+
+
+def _implementation(call: Call) -> Callable[..., Value]:
+    """Of the functions with this name, the one that is called on a value or the one that is not."""
+    method = FUNCTIONS.get(f".{call.function}") if call.target is not None else None
+    return FUNCTIONS[call.function] if method is None else method
 
 
 def _with_pattern(function: str, expression: str) -> Callable[..., Value]:
@@ -444,33 +428,14 @@ def _with_pattern(function: str, expression: str) -> Callable[..., Value]:
         raise _failed_to_plan(str(error)) from error
 
     def call(text: Value, _: Value, *limit: Value) -> Value:
+        while type(text) is Optional and text.has_value:
+            text = text.value
         text = text.name if type(text) is TypeValue else text
         if type(text) is not str or (limit and type(limit[0]) is not int):
             raise EvaluationError(NO_SUCH_OVERLOAD)
         return FUNCTIONS[function](text, expression, *limit)
 
     return call
-
-
-def _counted(step: Step, problem: str, kind: type | None = None) -> Step:
-    """An argument that upstream uses to count the cost even if it failed or has another type, which ends the
-    evaluation.
-    """
-
-    def evaluate(variables: Variables) -> Value:
-        go_type = "*types.Err"
-        try:
-            value = step(variables)
-            if kind is None or type(value) is kind:
-                return value
-            go_type = go_type_name(value)
-        except AbortedError:
-            raise
-        except EvaluationError:
-            pass
-        raise AbortedError(f"internal error: interface conversion: {problem.format(go_type)}")
-
-    return evaluate
 
 
 def _not_equal(one: Value, other: Value) -> bool:

@@ -12,9 +12,15 @@ from bayplan.cel.attributes import METER, Step, Variables
 from bayplan.cel.costs import FAILED, call_cost
 from bayplan.cel.declarations import SINGLE_IMPLEMENTATION
 from bayplan.cel.errors import NO_SUCH_OVERLOAD, AbortedError, EvaluationError
+from bayplan.cel.formats import Format
+from bayplan.cel.semver import Semver
 from bayplan.cel.syntax import Call
-from bayplan.cel.values import Optional, Value
+from bayplan.cel.values import Optional, Uint, Value, equal_or_false, go_type_name
 
+UNHASHABLE: Final = (bytes, Semver, Format)
+"""Values that upstream cannot look up in a hash table."""
+_WITH_ADD: Final = frozenset({"Bytes", "Double", "Duration", "Int", "String", "Timestamp", "Uint"})
+"""Go types that have the first method of a list, which is Add."""
 REGEX_FUNCTIONS: Final = frozenset({"matches", "find", "findAll"})
 
 
@@ -135,3 +141,54 @@ def charged(step: Step, cost: int) -> Step:
         return value
 
     return evaluate
+
+
+def among_constants(operand: Step, values: tuple[Value, ...]) -> Step | None:
+    """`x in [constants]` as a lookup, for which upstream charges nothing; None if the list does not allow
+    it.
+    """
+    kinds = {type(value) for value in values}
+    if not kinds <= {bool, int, Uint, float, str}:
+        return None
+    texts = frozenset(values) if kinds == {str} else frozenset()
+
+    def among(variables: Variables) -> bool:
+        value = operand(variables)
+        if type(value) is str and texts:
+            return value in texts
+        if type(value) in UNHASHABLE:
+            raise unhashable(value)
+        return any(equal_or_false(value, each) for each in values)
+
+    return among
+
+
+def unhashable(value: Value) -> AbortedError:
+    """The error of a lookup that ends the evaluation."""
+    return AbortedError(f"internal error: runtime error: hash of unhashable type {go_type_name(value)}")
+
+
+def counted(step: Step, problem: Callable[[str], str], kind: type | None) -> Step:
+    """An argument that upstream uses to count the cost even if it failed or has another type, which ends the
+    evaluation.
+    """
+
+    def evaluate(variables: Variables) -> Value:
+        go_type = "*types.Err"
+        try:
+            value = step(variables)
+            if kind is None or type(value) is kind:
+                return value
+            go_type = go_type_name(value)
+        except AbortedError:
+            raise
+        except EvaluationError:
+            pass
+        raise AbortedError(f"internal error: interface conversion: {problem(go_type)}")
+
+    return evaluate
+
+
+def no_list(go_type: str) -> str:
+    missing = "Contains" if go_type.rpartition(".")[2] in _WITH_ADD else "Add"
+    return f"{go_type} is not traits.Lister: missing method {missing}"

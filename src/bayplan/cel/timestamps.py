@@ -77,8 +77,8 @@ class LocalTime(NamedTuple):
     year: int
 
 
-def in_zone(timestamp: Timestamp, zone: str | None) -> LocalTime:
-    """The time in a zone given by name or as an offset; UTC without one."""
+def in_zone(timestamp: Timestamp, zone: str = "UTC") -> LocalTime:
+    """The time in a zone given by name or as an offset."""
     utc, years = timestamp.time.astimezone(UTC), 0
     if utc.year in (datetime.min.year, datetime.max.year):
         # In the zone it may be a year that Python does not have. The calendar repeats every 400 years.
@@ -88,8 +88,8 @@ def in_zone(timestamp: Timestamp, zone: str | None) -> LocalTime:
     return LocalTime(local, local.year + years)
 
 
-def _moved(utc: datetime, zone: str | None) -> datetime:
-    if zone in (None, "", "UTC", "Local"):
+def _moved(utc: datetime, zone: str) -> datetime:
+    if zone in ("", "UTC", "Local"):
         return utc
     offset = _OFFSET.fullmatch(zone)
     if offset is not None:
