@@ -15,6 +15,7 @@ from bayplan.framework.state import SignatureMemory
 from bayplan.plugin import CycleState, NodeColumns, Pod
 from bayplan.plugin.devices import ResourceClaim, ResourceClaimStatus, ResourceSlice
 from bayplan.plugins.dynamic_resources import DynamicResources
+from bayplan.plugins.dynamic_resources.extended import needed_resources
 from bayplan.plugins.dynamic_resources.node_results import NodeResults
 from bayplan.scheduler.core import CoreHandle, SchedulingCore
 from bayplan.snapshot.cluster import Cluster
@@ -285,3 +286,30 @@ def test_nodes_with_a_device_plugin_need_no_devices(searched: list[int]) -> None
         served = [(found := results.at(row)) is not None and bool(found.variant.mappings) for row in range(5)]
         assert served == [row in (1, 2, 3) and len(requests) == 1 for row in range(5)]
     assert searched == [4, 1]
+
+
+def test_only_a_node_that_changed_is_read_again() -> None:
+    """Which nodes list a resource is a column, not read from all Node objects."""
+    cluster, name = Cluster(), "example.com/other"
+    for number in range(100):
+        cluster.set_node(make_node(f"n{number}", resources={name: "0"} if number % 2 else {}))
+    read: list[Any] = []
+
+    class NodesRead(list[Any]):
+        def __getitem__(self, row: Any) -> Any:
+            read.append(row)
+            return super().__getitem__(row)
+
+        def __iter__(self) -> Any:
+            read.extend(range(len(self)))
+            return super().__iter__()
+
+    cluster.nodes.node = NodesRead(cluster.nodes.node)
+    cluster.set_node(make_node("n7"))
+    read_by_set_node = list(read)
+    ((_, never), (needed, rows)) = needed_resources(NodeColumns(cluster), {name: 1})
+    assert needed == ()
+    assert np.flatnonzero(rows).tolist() == [row for row in range(1, 100, 2) if row != 7]
+    assert (never == ~rows).all()
+    assert set(read_by_set_node) == {7}
+    assert read == read_by_set_node

@@ -101,6 +101,18 @@ def test_taints_and_features_are_distinguished_by_id() -> None:
     assert table.feature_set.read.tolist() == [0, 0, 1]
 
 
+def test_a_resource_is_listed_even_if_there_is_none_of_it() -> None:
+    table = table_of(
+        make_node("a", resources={"x.com/y": "0"}),
+        make_node("b", resources={"x.com/y": "2"}),
+        make_node("c"),
+    )
+    listed = [table.listed_resources.values[number] for number in table.listed_set.read]
+    assert ["x.com/y" in names for names in listed] == [True, True, False]
+    table.set_node(0, make_node("a"))
+    assert table.listed_set.read.tolist() == [1, 0, 1]
+
+
 class TestImages:
     def test_the_size_is_that_of_the_first_node(self) -> None:
         table = table_of(make_node("a", images={"i": 5}), make_node("b", images={"i": 7}))
@@ -143,11 +155,8 @@ def test_of_a_node_that_is_gone_only_what_runs_there_is_left() -> None:
         False,
         0,
     )
-    assert (table.taint_set.cell[0], table.feature_set.cell[0], zone.column.cell[0]) == (
-        ABSENT,
-        ABSENT,
-        ABSENT,
-    )
+    for column in (table.taint_set, table.feature_set, table.listed_set, zone.column):
+        assert column.cell[0] == ABSENT
     assert (table.resource("cpu").allocatable.cell[0], table.resource("cpu").requested.cell[0]) == (0, 700)
     assert table.pod_count.cell[0] == 3
     assert table.set_node(0, node) & NodeChange.LABELS

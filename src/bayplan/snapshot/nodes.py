@@ -93,6 +93,7 @@ class NodeTable(Table):
     | unschedulable | bool | | cordoned |
     | taint_set | id | | its list of taints |
     | feature_set | id | | its declared features |
+    | listed_set | id | | the resources that it lists as allocatable, even with the amount 0 |
     | allowed_pods, pod_count | int64 | pods | how many may be there, how many are |
     | resource(r).allocatable, .requested | int64 | milli or units | of each resource seen |
     | nonzero_cpu_milli, nonzero_memory_bytes | int64 | | requested, with defaults for pods without requests |
@@ -110,6 +111,8 @@ class NodeTable(Table):
         self.taint_set = self.column(np.intp, ABSENT)
         self.feature_lists: Interner[frozenset[str]] = Interner()
         self.feature_set = self.column(np.intp, ABSENT)
+        self.listed_resources: Interner[frozenset[str]] = Interner()
+        self.listed_set = self.column(np.intp, ABSENT)
         self.allowed_pods = self.column(np.int64)
         self.pod_count = self.column(np.int64)
         self.nonzero_cpu_milli = self.column(np.int64)
@@ -200,6 +203,7 @@ class NodeTable(Table):
             self.unschedulable,
             self.taint_set,
             self.feature_set,
+            self.listed_set,
             self.allowed_pods,
             *(columns.allocatable for columns in self._resources.values()),
             *(label.column for label in self._labels.values()),
@@ -254,6 +258,7 @@ class NodeTable(Table):
         for columns in self._resources.values():
             columns.allocatable.cell[row] = 0
         self.allowed_pods.cell[row] = 0
+        self.listed_set.cell[row] = self.listed_resources.intern(frozenset(node.status.allocatable))
         for name, quantity in node.status.allocatable.items():
             amount = _allocatable(name, quantity)
             if name == PODS:

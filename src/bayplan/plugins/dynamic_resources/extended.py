@@ -16,7 +16,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from bayplan.plugin import BoolColumn, Cluster, Node, NodeColumns, Pod
-from bayplan.plugin.columns import derived
+from bayplan.plugin.columns import Lookup, derived
 from bayplan.plugin.devices import (
     EXACT_COUNT,
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
@@ -107,9 +107,10 @@ def needed_resources(
 
 def _rows_listing(nodes: NodeColumns, resource: str) -> BoolColumn:
     """The rows whose nodes list a resource in their allocatable resources, even with the amount 0."""
-    by_row = nodes.cluster.nodes.node
-    known = (by_row[row] for row in nodes.rows.tolist())
-    return np.array([node is not None and resource in node.status.allocatable for node in known], np.bool_)
+    table = nodes.cluster.nodes
+    lists_it = Lookup(table.listed_resources, lambda names: resource in names)
+    rows: BoolColumn = lists_it(nodes.of(table.listed_set)) != 0
+    return rows
 
 
 def variant(classes: ExtendedResources, pod: Pod, needed: tuple[str, ...]) -> Variant:
