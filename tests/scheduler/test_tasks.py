@@ -174,6 +174,28 @@ def test_cancelling_stops_all_tasks_after_their_cleanup(
     assert caplog.text == ""
 
 
+@EAGER
+def test_a_call_in_a_task_does_not_run_in_the_task_of_the_caller(eager: bool) -> None:
+    async def test(tasks: Tasks) -> None:
+        found: list[object] = []
+
+        async def call(value: str, *, suffix: str) -> str:
+            found.append(asyncio.current_task())
+            return value + suffix
+
+        async def work() -> None:
+            found.append(await tasks.in_task(call)("o", suffix="k"))
+
+        tasks.start(work(), "work of", "p")
+        await tasks.drain()
+        task, result = found
+        assert isinstance(task, asyncio.Task)
+        assert task is not asyncio.current_task()
+        assert result == "ok"
+
+    in_tasks(eager, test)
+
+
 def test_cancelling_without_tasks_does_nothing() -> None:
     async def test(tasks: Tasks) -> None:
         await tasks.cancel()

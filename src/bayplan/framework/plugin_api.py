@@ -122,9 +122,6 @@ class Plugin:
 
     pre_binds_in_parallel: ClassVar[bool] = False
     """PreBind may run in parallel with that of neighbouring plugins that also declare this."""
-    pre_binds_eagerly: ClassVar[bool] = False
-    """PreBind enters no `asyncio.timeout` before it first waits, so that it needs a task only if it waits.
-    For a cluster in this process it often does not."""
     preempts: ClassVar[bool] = False
     """PostFilter looks for pods to evict: each call counts as a preemption attempt."""
 

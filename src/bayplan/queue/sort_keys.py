@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from bayplan.api.pod import Pod
 from bayplan.framework.failures import describe, traceback_of, wrong_result
@@ -17,13 +16,11 @@ from bayplan.runtime.profile import Profile
 
 _log = logging.getLogger(__name__)
 
-_BUILT_IN: Final = "bayplan.plugins."
-
 
 def sort_key_of(profile: Profile) -> Callable[[Pod, float], SortKey]:
     """The function that orders the active queue: the plugin's own, if it is built in."""
-    plugin = profile.queue_sorts[0].plugin
-    return plugin.sort_key if type(plugin).__module__.startswith(_BUILT_IN) else _CheckedKeys(profile)
+    step = profile.queue_sorts[0]
+    return step.plugin.sort_key if step.built_in else _CheckedKeys(profile)
 
 
 class _CheckedKeys:

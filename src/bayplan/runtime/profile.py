@@ -68,6 +68,8 @@ METHODS: Final[dict[Point, str]] = {
 }
 """The method that makes a plugin take part in a point."""
 
+_BUILT_IN: Final = "bayplan.plugins."
+
 
 def points_of(plugin: type[Plugin]) -> frozenset[Point]:
     """The points that a plugin class implements."""
@@ -193,6 +195,8 @@ class PointStep(Generic[PointT]):
     """The plugin, as the protocol of the point."""
     declared: Plugin
     """The same object, for what the plugin declares about itself."""
+    built_in: bool
+    """It is one of bayplan's own plugins. A class derived from one of them is not."""
 
 
 def _steps(plugins: Iterable[Plugin], point: Point, protocol: type[PointT]) -> tuple[PointStep[PointT], ...]:
@@ -203,7 +207,8 @@ def _steps(plugins: Iterable[Plugin], point: Point, protocol: type[PointT]) -> t
             methods = (name for name, value in vars(protocol).items() if callable(value) and name[0] != "_")
             missing = ", ".join(name for name in methods if not hasattr(plugin, name))
             raise PluginError(declared.name, f"{point} also requires the method {missing}")
-        made.append(PointStep(declared.name, plugin, declared))
+        built_in = type(declared).__module__.startswith(_BUILT_IN)
+        made.append(PointStep(declared.name, plugin, declared, built_in))
     return tuple(made)
 
 

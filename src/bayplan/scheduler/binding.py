@@ -256,6 +256,8 @@ class Bindings:
             timer.start()
         for step in attempt.profile.binds:
             call = timed_wait(timer, step.name, _BIND, step.plugin.bind)
+            if not step.built_in:
+                call = self._context.tasks.in_task(call)
             try:
                 answer = await call(attempt.search.state, attempt.pod, attempt.node_name)
             except (UnknownOutcomeError, ServerError) as error:
@@ -276,7 +278,7 @@ class Bindings:
     async def _bound_by_extender(self, attempt: Attempt, binder: Binder) -> bool:
         """False if no extender binds this pod, so that the plugins have to."""
         try:
-            return await binder.bind(attempt.pod, attempt.node_name)
+            return await self._context.tasks.in_task(binder.bind)(attempt.pod, attempt.node_name)
         except BayplanError as error:
             # An extender that answered too late may still have bound the pod.
             await self._read_back(attempt, AttemptError(str(error)))

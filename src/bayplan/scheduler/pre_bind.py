@@ -124,7 +124,7 @@ async def _run(attempt: Attempt, steps: list[PreBindStep], tasks: Tasks) -> None
 def _start(step: PreBindStep, attempt: Attempt, tasks: Tasks) -> asyncio.Task[None] | None:
     """Starts PreBind of one plugin. None if it ran without a task and has already finished."""
     work = _call(step, attempt)
-    return tasks.begin(work) if step.declared.pre_binds_eagerly else asyncio.ensure_future(work)
+    return tasks.begin(work) if step.built_in else asyncio.ensure_future(work)
 
 
 async def _call(step: PreBindStep, attempt: Attempt) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from typing import Any, Generic, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
@@ -25,8 +26,9 @@ class Parking(asyncio.Future[T]):
 class Tasks:
     """The running coroutines. With `eager` each is run at once as far as it gets without waiting.
 
-    Before Python 3.12, the part before the first wait runs outside a task, where `asyncio.timeout` does not
-    work. So a scheduler of a cluster over HTTP does not use `eager`.
+    The part before the first wait then runs in the caller's task, or in none. An `asyncio.timeout` entered
+    there would cancel the caller. So a scheduler of a cluster over HTTP does not use `eager`, and extenders
+    and plugins that are not built in are called `in_task`.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, eager: bool) -> None:
@@ -93,6 +95,16 @@ class Tasks:
         except StopIteration:
             return None
         return self._loop.create_task(_finish(work, waits_for))
+
+    def in_task(self, call: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+        """The call, in a task of its own from its first step on."""
+        if not self._eager:
+            return call
+
+        async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            return await call(*args, **kwargs)
+
+        return lambda *args, **kwargs: self._loop.create_task(run(*args, **kwargs))
 
     async def together(self, work: list[Coroutine[Any, Any, T]]) -> list[T]:
         """Runs coroutines concurrently and returns their results.

@@ -98,7 +98,7 @@ class Profiles:
             profile.post_binds = _ours(profile.post_binds, Point.POST_BIND, warnings)
             binder = DefaultBinder(None, handle)
             _ours(profile.binds, Point.BIND, warnings)
-            profile.binds = (PointStep(binder.name, binder, binder),)
+            profile.binds = (PointStep(binder.name, binder, binder, built_in=True),)
         self.warnings = [*self._extenders, *warnings]
         return core
 

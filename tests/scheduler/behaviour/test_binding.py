@@ -31,7 +31,7 @@ class Works:
         *,
         flight: Status | None = None,
         parallel: bool = False,
-        eager: bool = False,
+        built_in: bool = False,
         only: str = "",
     ) -> None:
         self.lines: list[tuple[float, str]] = []
@@ -39,7 +39,7 @@ class Works:
         self._answer = answer
         self._flight = flight
         self._parallel = parallel
-        self._eager = eager
+        self._built_in = built_in
         self._only = only
 
     def named(self, name: str) -> type[Plugin]:
@@ -57,7 +57,7 @@ class Works:
         return plugin(
             name,
             pre_binds_in_parallel=self._parallel,
-            pre_binds_eagerly=self._eager,
+            built_in=self._built_in,
             pre_bind_pre_flight=lambda state, pod, node: (
                 SKIP if self._only and pod.name != self._only else self._flight
             ),
@@ -168,28 +168,14 @@ async def test_which_prebinds_run_side_by_side(parallel: str, idle: str, expecte
         assert {name: when for when, name, what in timeline(*works) if what == "begins"} == expected
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["task", "eager"])
+@pytest.mark.parametrize("built_in", [False, True], ids=["task", "eager"])
 @virtual
-async def test_a_prebind_that_allows_it_has_no_task_until_it_waits(eager: bool) -> None:
-    tasks = []
-
-    async def pre_bind(*_: Any) -> None:
-        tasks.append(asyncio.current_task())
-
-    x = plugin("X", pre_binds_eagerly=eager, pre_bind_pre_flight=lambda *_: None, pre_bind=pre_bind)
-    async with running(make_node("n"), make_pod("p"), make_pod("q"), plugins=[x]) as world:
-        assert (world.node_of("p"), world.node_of("q")) == ("n", "n")
-        assert len(set(tasks)) == (1 if eager else 2)
-
-
-@pytest.mark.parametrize("eager", [False, True], ids=["task", "eager"])
-@virtual
-async def test_the_first_prebind_that_fails_cancels_those_beside_it(eager: bool) -> None:
+async def test_the_first_prebind_that_fails_cancels_those_beside_it(built_in: bool) -> None:
     works = [
-        Works(5, parallel=True, eager=eager),
-        Works(2, failure("disk on fire"), parallel=True, eager=eager),
-        Works(1, parallel=True, eager=eager),
-        Works(1, eager=eager),
+        Works(5, parallel=True, built_in=built_in),
+        Works(2, failure("disk on fire"), parallel=True, built_in=built_in),
+        Works(1, parallel=True, built_in=built_in),
+        Works(1, built_in=built_in),
     ]
     plugins = [work.named(name) for name, work in zip("ABCD", works, strict=True)]
     async with running(make_node("n"), make_pod("p"), plugins=plugins) as world:

@@ -133,7 +133,6 @@ class DynamicResources(
     name: ClassVar = "DynamicResources"
     args_type: ClassVar = DynamicResourcesArgs
     pre_binds_in_parallel: ClassVar = True
-    pre_binds_eagerly: ClassVar = True
 
     args: DynamicResourcesArgs
 

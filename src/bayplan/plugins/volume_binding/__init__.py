@@ -108,7 +108,6 @@ class VolumeBinding(
     name: ClassVar = "VolumeBinding"
     args_type: ClassVar = VolumeBindingArgs
     pre_binds_in_parallel: ClassVar = True
-    pre_binds_eagerly: ClassVar = True
     depends_on: ClassVar = Dependencies.of(
         "volumes",
         kinds=(
