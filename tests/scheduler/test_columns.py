@@ -20,8 +20,9 @@ from bayplan.scheduler.core import SchedulingCore
 from bayplan.snapshot.cluster import Cluster
 from bayplan.testing.builders import make_expression, make_selector
 
-from .generated import APPS, FLAVORS, GPU, KEYS, NAMESPACES, PLAIN, SHAPES, Shape, lives
+from .generated import FLAVORS, lives
 from .life import Life
+from .pools import APPS, GPU, KEYS, NAMESPACES, PLAIN, SHAPES, Shape
 
 RESOURCES = ("cpu", "memory", "ephemeral-storage", GPU)
 QUERIES = tuple(

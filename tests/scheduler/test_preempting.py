@@ -22,8 +22,9 @@ from bayplan.preemption.victims import NO_VICTIMS
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.snapshot.pods import start_nanos
 
-from .generated import FLAVORS, RANKED, lives
+from .generated import FLAVORS, lives
 from .life import Life
+from .pools import RANKED
 
 
 class PlainPreemption:
