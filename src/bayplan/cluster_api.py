@@ -99,8 +99,11 @@ class ClusterAPI(Protocol):
     async def delete(self, item: Object) -> None:
         """Deletes an object other than a pod. One with finalizers is only marked."""
 
-    async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
-        """Removes the consumer with this uid from the claim's reservedFor, whatever else changed there."""
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
+        """Removes the consumer with this uid from the claim's reservedFor, whatever else changed there.
+
+        Returns the claim as it is stored afterwards.
+        """
 
     def events(self) -> EventSink:
         """Where events about this cluster's objects are written. Writing them must not delay other

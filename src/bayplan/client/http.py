@@ -186,9 +186,12 @@ class KubernetesCluster(ClusterAPI):
     async def delete(self, item: Object) -> None:
         await self.requests.send("DELETE", _path(item), bodies.DELETE_OPTIONS)
 
-    async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
         body = bodies.released_claim(claim, uid)
-        await self.requests.send("PATCH", f"{_path(claim)}/status", body, content_type=STRATEGIC_MERGE_PATCH)
+        answer = await self.requests.send(
+            "PATCH", f"{_path(claim)}/status", body, content_type=STRATEGIC_MERGE_PATCH
+        )
+        return decode_object(ResourceClaim, answer)
 
     async def _patch(self, kind: type[ObjectT], item: Object, patch: dict[str, Any]) -> ObjectT:
         answer = await self.requests.send(

@@ -57,8 +57,8 @@ class MemoryCluster(ClusterAPI):
     async def delete(self, item: Object) -> None:
         self.store.delete(type(item), item.name, item.namespace)
 
-    async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
-        self.store.release_claim(claim.name, claim.namespace, uid, claim_uid=claim.uid)
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
+        return self.store.release_claim(claim.name, claim.namespace, uid, claim_uid=claim.uid)
 
     def events(self) -> StoreEvents:
         return StoreEvents(self.store)

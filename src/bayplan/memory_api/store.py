@@ -226,13 +226,14 @@ class MemoryStore:
             return old
         return self._save(table, old, replace(old, metadata=self._next(old.metadata), status=status))
 
-    def release_claim(self, name: str, namespace: str, uid: str, *, claim_uid: str = "") -> None:
-        """Removes a consumer from a claim."""
+    def release_claim(self, name: str, namespace: str, uid: str, *, claim_uid: str = "") -> ResourceClaim:
+        """Removes a consumer from a claim, and returns the claim as stored."""
         table = self._table(ResourceClaim)
         claim = table.find(name, namespace)
         status = released_status(claim, uid, claim_uid)
-        if status is not claim.status:
-            self._save(table, claim, replace(claim, metadata=self._next(claim.metadata), status=status))
+        if status is claim.status:
+            return claim
+        return self._save(table, claim, replace(claim, metadata=self._next(claim.metadata), status=status))
 
     def delete(
         self,

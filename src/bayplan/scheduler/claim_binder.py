@@ -7,21 +7,23 @@
                                                                   failed, bindingTimeout over ─► failure
 
 After a failure, Unreserve of DynamicResources calls `release`, which removes the reservations. Allocations
-that were written stay: the next attempt uses them.
+that were written stay: the next attempt uses them. It waits until reservations have been removed and claims
+deallocated that were its own: otherwise it would find them, and the pod would lose them when it is bound.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from bayplan.api.meta import ObjectMeta
 from bayplan.api.pod import Pod, PodExtendedResourceClaimStatus
 from bayplan.api.resource_claims import ResourceClaim, ResourceClaimStatus
 from bayplan.cluster_api import PodStatusPatch
-from bayplan.errors import APIError, BayplanError, NotFoundError
+from bayplan.errors import APIError, BayplanError, NotFoundError, ServerError, UnknownOutcomeError
 from bayplan.framework.binding_conditions import (
     DeviceBindingError,
     check_ready,
@@ -69,6 +71,8 @@ class ClusterClaimBinder:
         self._context = context
         self._handler = handler
         self._in_flight_until_bound = context.cluster.release.devices.in_flight_until_bound
+        self._releases: dict[tuple[str, str], asyncio.Future[None]] = {}
+        """Releases under way, by the uids of claim and pod."""
 
     # PreBind
 
@@ -81,7 +85,7 @@ class ClusterClaimBinder:
                 if planned.uid in bound:
                     # The pod names one claim twice: it is allocated and reserved once.
                     planned.claim = bound[planned.uid]
-                elif not planned.claim.is_reserved_for(pod.uid):
+                elif not await self._is_reserved(pod, planned):
                     await self._bind_claim(pod, planned, plan)
                 bound[planned.uid] = planned.claim
             if timeout_seconds is not None:
@@ -92,6 +96,22 @@ class ClusterClaimBinder:
         except (APIError, ClaimWriteError, DeviceBindingError, OverdueError) as error:
             return failure(str(error))
         return None
+
+    async def _is_reserved(self, pod: Pod, planned: PlannedClaim) -> bool:
+        """Whether the claim is reserved for the pod, and will be when it is bound."""
+        release = self._releases.get((planned.uid, pod.uid))
+        if release is not None:
+            while release is not None:
+                await release
+                release = self._releases.get((planned.uid, pod.uid))
+            planned.claim = await read_claim(self._context.api, planned.claim)
+        elif planned.claim.is_reserved_for(pod.uid):
+            # It may have been released since the attempt began.
+            claims = self._context.cluster.objects.of(ResourceClaim)
+            known = claims.get(planned.claim.name, planned.claim.namespace)
+            if known is not None and known.uid == planned.uid:
+                planned.claim = known
+        return planned.claim.is_reserved_for(pod.uid)
 
     async def _bind_claim(self, pod: Pod, planned: PlannedClaim, plan: ClaimPlan) -> None:
         context = self._context
@@ -225,18 +245,61 @@ class ClusterClaimBinder:
     # Unreserve and PostFilter
 
     def release(self, pod: Pod, plan: ClaimPlan) -> None:
-        api = self._context.api
         for planned in plan.claims:
             claim = planned.claim
             if planned.in_doubt:
-                self._start(self._resolve_in_doubt(pod, planned), pod)
+                self._start_release(pod, claim, partial(self._resolve_in_doubt, pod, planned))
                 continue
             self._drop_allocation(planned)
             if planned.is_new:
                 if claim.metadata.resource_version:
-                    self._start(self._write_or_log(delete_claim(api, claim), "delete", claim), pod)
+                    self._start(self._delete_created(claim), pod)
             elif claim.status.allocation is not None and claim.is_reserved_for(pod.uid):
-                self._start(self._write_or_log(api.release_claim(claim, pod.uid), "unreserve", claim), pod)
+                self._start_release(pod, claim, partial(self._remove_reservation, pod, claim))
+
+    def _start_release(
+        self, pod: Pod, claim: ResourceClaim, remove: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Takes a claim from the pod between two cycles. Until then the next attempt for the pod waits."""
+        key = claim.uid, pod.uid
+        before, ended = self._releases.get(key), self._context.loop.create_future()
+        self._releases[key] = ended
+
+        async def run() -> None:
+            try:
+                if before is not None:
+                    await before
+                await remove()
+            finally:
+                if self._releases.get(key) is ended:
+                    del self._releases[key]
+                ended.set_result(None)
+
+        self._start(run(), pod)
+
+    async def _remove_reservation(self, pod: Pod, claim: ResourceClaim) -> None:
+        api = self._context.api
+        try:
+            try:
+                released = await api.release_claim(claim, pod.uid)
+            except (ServerError, UnknownOutcomeError) as error:
+                _log.warning("cannot unreserve ResourceClaim %s, reading it: %s", claim.key, error)
+                released = await read_claim(api, claim)
+        except NotFoundError:
+            return
+        except APIError as error:
+            # The next attempt for the pod tries it again.
+            _log.warning("cannot unreserve ResourceClaim %s: %s", claim.key, error)
+            return
+        self._context.between_cycles(lambda: self._assume_and_wake(released))
+
+    async def _delete_created(self, claim: ResourceClaim) -> None:
+        try:
+            await delete_claim(self._context.api, claim)
+        except NotFoundError:
+            pass
+        except APIError as error:
+            _log.warning("cannot delete ResourceClaim %s: %s", claim.key, error)
 
     def _drop_allocation(self, planned: PlannedClaim) -> None:
         """Frees the devices of an allocation that is no longer in flight. No watch event will follow."""
@@ -256,18 +319,21 @@ class ClusterClaimBinder:
             _log.warning("cannot read ResourceClaim %s: %s", claim.key, error)
             written = claim
         planned.claim, planned.in_doubt = written, False
+        released = context.loop.create_future()
 
         def end() -> None:
             self._handler.assume(written)
             self.release(pod, ClaimPlan([planned]))
+            released.set_result(None)
 
         context.between_cycles(end)
+        await released
 
     def deallocate(self, pod: Pod, claim: ResourceClaim) -> None:
-        self._start(self._deallocate(pod, claim), pod)
+        self._start_release(pod, claim, partial(self._deallocate, pod, claim))
 
     def delete(self, pod: Pod, claim: ResourceClaim) -> None:
-        self._start(self._delete(pod, claim), pod)
+        self._start_release(pod, claim, partial(self._delete, pod, claim))
 
     async def _deallocate(self, pod: Pod, claim: ResourceClaim) -> None:
         try:
@@ -303,13 +369,3 @@ class ClusterClaimBinder:
         context = self._context
         context.tasks.defer(work, "claims of pod", pod.key)
         context.loop.call_soon(context.tasks.run_deferred)
-
-    @staticmethod
-    async def _write_or_log(write: Coroutine[Any, Any, None], verb: str, claim: ResourceClaim) -> None:
-        try:
-            await write
-        except NotFoundError:
-            pass
-        except APIError as error:
-            # The next attempt for the pod tries it again.
-            _log.warning("cannot %s ResourceClaim %s: %s", verb, claim.key, error)

@@ -212,8 +212,8 @@ class LastingClient(ClusterAPI):
     async def delete(self, item: Object) -> None:
         await self._send(self._cluster.delete(item))
 
-    async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
-        await self._send(self._cluster.release_claim(claim, uid))
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
+        return await self._send(self._cluster.release_claim(claim, uid))
 
     def events(self) -> EventSink:
         return self._cluster.events()

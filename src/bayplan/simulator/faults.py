@@ -161,8 +161,8 @@ class FaultyCluster(ClusterAPI):
     async def delete(self, item: Object) -> None:
         await self._write(f"delete {item.key}", lambda: self._cluster.delete(item))
 
-    async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
-        await self._write(f"patch {claim.key}/status", lambda: self._cluster.release_claim(claim, uid))
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
+        return await self._write(f"patch {claim.key}/status", lambda: self._cluster.release_claim(claim, uid))
 
     async def _bind_later(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None) -> None:
         await self._dice.delay()

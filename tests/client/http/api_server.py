@@ -265,8 +265,7 @@ class ApiServer:
             case "PATCH", "status" if kind is ResourceClaim:
                 [gone] = received.json["status"]["reservedFor"]
                 uid, claim_uid = gone["uid"], received.json["metadata"]["uid"]
-                store.release_claim(name, namespace, uid, claim_uid=claim_uid)
-                return json_response(self.raw(store.get(kind, name, namespace)))
+                return json_response(self.raw(store.release_claim(name, namespace, uid, claim_uid=claim_uid)))
             case "DELETE", "":
                 store.delete(kind, name, namespace)
                 return json_response({"kind": "Status", "status": "Success"})

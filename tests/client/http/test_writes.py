@@ -297,8 +297,8 @@ def test_writes_of_claims_are_upstreams_requests() -> None:
         marked: Any = await cluster.update(replace(claim, metadata=meta))
         status = ResourceClaimStatus(allocation=allocation, reserved_for=(consumer,))
         reserved: Any = await cluster.update_status(replace(marked, status=status))
-        await cluster.release_claim(reserved, "u")
-        left = store.get(ResourceClaim, "c", "x")
+        left = await cluster.release_claim(reserved, "u")
+        assert left == store.get(ResourceClaim, "c", "x")
         await cluster.update(replace(left, metadata=replace(left.metadata, finalizers=())))
         await cluster.delete(left)
         return reserved, left, server.received[1:]

@@ -238,7 +238,8 @@ def test_claims_are_written_by_subresource() -> None:
         allocated = make_resource_claim("c", allocated=[make_allocated_device("gpu-0", "n")])
         status = replace(allocated.status, reserved_for=(consumer,))
         reserved: Any = await cluster.update_status(replace(marked, status=status))
-        await cluster.release_claim(reserved, "u")
+        released = await cluster.release_claim(reserved, "u")
+        assert not released.status.reserved_for
         left = await cluster.get(ResourceClaim, "c", "default")
         await cluster.delete(left)
         kept = await cluster.get(ResourceClaim, "c", "default")

@@ -54,8 +54,8 @@ class Devices(Cluster):
     async def update_status(self, item: Object) -> Any:
         return await self._claim("update status", item, lambda: super(Devices, self).update_status(item))
 
-    async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
-        await self._claim("release", claim, lambda: super(Devices, self).release_claim(claim, uid))
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> Any:
+        return await self._claim("release", claim, lambda: super(Devices, self).release_claim(claim, uid))
 
     async def delete(self, item: Object) -> None:
         await self._claim("delete", item, lambda: super(Devices, self).delete(item))

@@ -83,6 +83,71 @@ async def test_a_pod_that_cannot_be_bound_gives_its_reservation_back() -> None:
 
 
 @virtual
+async def test_the_next_attempt_waits_until_the_reservation_has_been_given_back() -> None:
+    """Otherwise it would find the claim reserved, and the pod would lose the reservation once it is bound."""
+
+    class Slow(Devices):
+        async def release_claim(self, claim: ResourceClaim, uid: str) -> Any:
+            await asyncio.sleep(10)
+            return await super().release_claim(claim, uid)
+
+    async with running(make_node("n"), CLASS, gpus("n"), kind_of_cluster=Slow) as world:
+        world.cluster.will_answer("bind", APIError("no", code=422))
+        await world.create(make_resource_claim("c", REQUEST), claiming("p", "c"))
+        await world.after(5)
+        assert (world.attempts("p"), world.node_of("p"), reserved_for(world, "c")) == (2, "", ["p"])
+        await world.after(30)
+        assert (world.node_of("p"), held(world, "c"), reserved_for(world, "c")) == ("n", ["n/gpu-0"], ["p"])
+
+
+@virtual
+async def test_a_reservation_that_is_not_known_to_be_given_back_is_read() -> None:
+    """The watch may deliver only later that it is gone."""
+    reads = []
+
+    class Reading(Devices):
+        async def get(self, kind: type[Any], name: str, namespace: str = "") -> Any:
+            reads.append(name)
+            return await super().get(kind, name, namespace)
+
+    async with running(make_node("n"), CLASS, gpus("n"), kind_of_cluster=Reading) as world:
+        world.cluster.will_answer("bind", APIError("no", code=422))
+        devices_of(world).answers["release"] = [(UnknownOutcomeError("lost"), True)]
+        await world.create(make_resource_claim("c", REQUEST), claiming("p", "c"))
+        assert reads == ["c"]
+        await world.after(30)
+        assert (world.node_of("p"), reserved_for(world, "c")) == ("n", ["p"])
+
+
+@virtual
+async def test_the_next_attempt_waits_until_its_claim_has_been_deallocated() -> None:
+    """The claim is still reserved for the pod, because giving the reservation back failed."""
+
+    class Slow(Devices):
+        async def update_status(self, item: Object) -> Any:
+            if isinstance(item, ResourceClaim) and item.status.allocation is None:
+                await asyncio.sleep(10)
+            return await super().update_status(item)
+
+    nodes = make_node("a"), make_node("b")
+    async with running(*nodes, CLASS, gpus("a"), gpus("b"), kind_of_cluster=Slow) as world:
+        world.cluster.will_answer("bind", APIError("no", code=422))
+        devices_of(world).answers["release"] = [(ConflictError("changed"), False)]
+        await world.create(make_resource_claim("c", REQUEST), claiming("p", "c"))
+        assert reserved_for(world, "c") == ["p"]
+        [chosen] = [node for node in nodes if held(world, "c") == [f"{node.name}/gpu-0"]]
+        await world.update_node(make_node(chosen.name, unschedulable=True))
+        await world.after(3)
+        assert held(world, "c"), "it is being deallocated"
+        await world.update_node(make_node(chosen.name))
+        await world.after(3)
+        assert not world.node_of("p")
+        await world.after(60)
+        assert world.node_of("p")
+        assert (held(world, "c"), reserved_for(world, "c")) == ([f"{world.node_of('p')}/gpu-0"], ["p"])
+
+
+@virtual
 async def test_a_cancelled_write_is_resolved_before_its_devices_are_released() -> None:
     """The binding is cancelled in the middle of a write that takes effect."""
 

@@ -117,12 +117,13 @@ class EmbeddedCluster(ClusterAPI):
     async def delete(self, item: Object) -> None:
         self.api.delete(self._resource(type(item)), item.name, item.namespace)
 
-    async def release_claim(self, claim: ResourceClaim, uid: str) -> None:
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
         resource = self._resource(ResourceClaim)
         released = {"reservedFor": [{"$patch": "delete", "uid": uid}]}
         patch = {"metadata": {"uid": claim.uid}, "status": released}
         change = strategic_merge_patch(patch, type_of(resource))
-        self.api.patch(resource, claim.name, claim.namespace, change, subresource="status")
+        stored = self.api.patch(resource, claim.name, claim.namespace, change, subresource="status")
+        return _converted(ResourceClaim, stored)
 
     def events(self) -> EventSink:
         return EmbeddedEvents(self.api)
