@@ -1,4 +1,4 @@
-"""Every function of device selectors with arguments of every type.
+"""Every function and macro of device selectors with arguments of every type.
 
 Values of type `dyn` are checked only when they are evaluated, so each argument of each overload can have any
 type. There are few enough of these calls to try them all.
@@ -47,12 +47,22 @@ _OPERATORS: Final = {
         for sign in ("+", "-", "*", "/", "%", "==", "!=", "<", "<=", ">", ">=", "&&", "||")
     },
 }
+_MACROS: Final = (
+    "{}.all(x, x == 1)", "{}.exists(x, x == 1)", "{}.exists_one(x, x == 1)", "{}.existsOne(x, x == 1)",
+    "{}.all(i, x, x == 1)", "{}.exists(i, x, x == 1)", "{}.existsOne(i, x, x == 1)",
+    "{}.map(x, x)", "{}.map(x, x == 1, x)", "{}.filter(x, x == 1)", "{}.sortBy(x, x)",
+    "{}.transformList(i, x, x)", "{}.transformMap(i, x, x)", "{}.transformMapEntry(i, x, {{x: i}})",
+    "{}.optMap(x, x)", "{}.optFlatMap(x, x)", "cel.bind(x, {}, x == 1)", "has({}.a)",
+    "[1].all(x, {})", "[1].exists(x, {})", "[1].exists_one(x, {})", "[1].filter(x, {})", "[1].map(x, {}, x)",
+    "[1].transformMap(i, x, {}, x)", "[1].transformMapEntry(i, x, {})", "[1, 2].sortBy(x, {})",
+    "optional.of(1).optFlatMap(x, {})",
+)  # fmt: skip
 _LEFT_OUT: Final = frozenset({"in_map"})
 """Upstream fails for keys that cannot be hashed, but not in the maps of a device; here both are maps."""
 
 
 def calls() -> Iterator[str]:
-    """Expressions with one call each, in which one argument may have a wrong type."""
+    """Expressions with one call or macro each, in which one argument may have a wrong type."""
     for name, overloads in functions().items():
         for overload in overloads:
             arguments = [_value(kind) for kind in overload.args]
@@ -64,6 +74,9 @@ def calls() -> Iterator[str]:
                     tried[index] = f"dyn({wrong})"
                     if call := _call(name, overload, tried):
                         yield f"dyn({call}) == dyn(1)"
+    for macro in _MACROS:
+        for value in _VALUES.values():
+            yield f"dyn({macro.format(f'dyn({value})')}) == dyn(1)"
 
 
 def _value(kind: Type) -> str | None:

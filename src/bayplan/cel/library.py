@@ -157,11 +157,10 @@ def _flatten(values: tuple[Value, ...], depth: int = 1) -> tuple[Value, ...]:
 
 
 def _sorted(values: Value, keys: Value = None) -> tuple[Value, ...]:
-    if keys is None:
-        if type(values) is not tuple:
-            raise unsupported("sort", values)
-        keys = values
-    if type(values) is not tuple or type(keys) is not tuple:
+    if type(values) is not tuple:
+        raise unsupported("sort" if keys is None else "@sortByAssociatedKeys", values)
+    keys = values if keys is None else keys
+    if type(keys) is not tuple:
         raise EvaluationError(NO_SUCH_OVERLOAD)
     if len(values) != len(keys):
         text = (

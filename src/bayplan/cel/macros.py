@@ -200,7 +200,6 @@ _MACROS: Final[dict[tuple[str, bool, int], Callable[[Call], Expr | None]]] = {
     ("exists", True, 2): _exists,
     ("exists", True, 3): _exists,
     ("exists_one", True, 2): _exists_one,
-    ("existsOne", True, 2): _exists_one,
     ("exists_one", True, 3): _exists_one,
     ("existsOne", True, 3): _exists_one,
     ("map", True, 2): _map,
