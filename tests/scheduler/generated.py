@@ -12,6 +12,8 @@ from msgspec import structs
 from bayplan.api.meta import Object
 from bayplan.api.node import ContainerImage, Namespace, Node
 from bayplan.api.workloads import PodDisruptionBudget, Service
+from bayplan.plugin import CycleState, Dependencies, IntColumn, NodeColumns, Plugin, Pod, normalize_default
+from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.testing.builders import make_taint
 
 from .pools import BYSTANDERS, NODE_POOL, NODES, OBJECTS, PARTICULAR, PLAIN, RANKED, SHAPES, ZONE, Shape
@@ -152,6 +154,34 @@ Event = (
 T = TypeVar("T")
 
 
+class CountsPods(Plugin):
+    """Prefers nodes by their number of pods and that of Services.
+
+    Its scores depend on usage and are normalized: a pod changes the scores of other nodes than its own, too.
+    """
+
+    depends_on = Dependencies.of("labels", usage=True, kinds=(Service,))
+    elementwise = True
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
+        return (nodes.pod_count + len(nodes.cluster.objects.of(Service))) % 4
+
+    def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
+        return normalize_default(scores)
+
+
+class PrefersManyCores(Plugin):
+    """Its scores depend on the Node objects alone, and are normalized over those nodes that are feasible."""
+
+    depends_on = Dependencies.of()
+
+    def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
+        return nodes.label("cores").map(int, absent=1)
+
+    def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
+        return normalize_default(scores)
+
+
 def _any(pool: Sequence[T]) -> st.SearchStrategy[T]:
     """One of many things, drawn by number: Hypothesis would print a pool of them at length."""
     return st.integers(0, len(pool) - 1).map(lambda index: pool[index])
@@ -169,6 +199,7 @@ class Flavor:
     """Nodes to begin with."""
     changes: Sequence[tuple[str, Any]] = CHANGES
     objects: Sequence[Object] = OBJECTS
+    plugins: Sequence[type[Plugin]] = BUILTIN_PLUGINS
 
 
 FLAVORS: Final[Mapping[str, Flavor]] = {
@@ -210,6 +241,23 @@ FLAVORS: Final[Mapping[str, Flavor]] = {
         (0, 1),
         {"schedule": 60, "change": 10, "set": 3, "delete": 5, "put": 3, "drop": 1, "appear": 18},
         objects=[item for item in OBJECTS if isinstance(item, (Namespace, Service))],
+    ),
+    "counted": Flavor(
+        PLAIN,
+        (0, 2, 3),
+        {"schedule": 55, "delete": 10, "appear": 10, "change": 10, "put": 5, "drop": 2, "trim": 8},
+        fewest=3,
+        changes=[change for change in CHANGES if change[0] in ("cpu", "pods")],
+        objects=[item for item in OBJECTS if isinstance(item, Service)],
+        plugins=(*BUILTIN_PLUGINS, CountsPods),
+    ),
+    "filled": Flavor(
+        PLAIN[:3],
+        (2, 3, 4, 5),
+        {"schedule": 65, "appear": 12, "delete": 8, "change": 8, "trim": 7},
+        fewest=5,
+        changes=[change for change in CHANGES if change[0] in ("cpu", "pods")],
+        plugins=(*BUILTIN_PLUGINS, PrefersManyCores),
     ),
     "everything": Flavor(
         (*PLAIN, *SHAPES),

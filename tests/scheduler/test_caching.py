@@ -20,8 +20,9 @@ from .life import Life
 @settings(max_examples=50, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_keeping_changes_no_decision(flavor: str, data: st.DataObject) -> None:
-    both = Life(SchedulingCore(cache=True), SchedulingCore(cache=False))
-    for event in data.draw(lives(FLAVORS[flavor])):
+    chosen = FLAVORS[flavor]
+    both = Life(*(SchedulingCore(cache=cache, plugins=chosen.plugins) for cache in (True, False)))
+    for event in data.draw(lives(chosen)):
         results = both.play(event)
         if results:
             cached, uncached = results
