@@ -40,10 +40,13 @@ COUNT_HISTORY: Final = 1024
 class Clock:
     """Counts changes. `now` is the time of the last one."""
 
-    __slots__ = ("now",)
+    __slots__ = ("now", "topics_changed_at")
 
     def __init__(self) -> None:
         self.now = 0
+        self.topics_changed_at = 0
+        """The time of the last change that is not an entry of a log. While pods come and go there is none, so
+        that a value has no topics to compare but its logs."""
 
 
 class Topic:
@@ -58,7 +61,7 @@ class Topic:
     def change(self) -> None:
         """Records a change."""
         clock = self.clock
-        self.changed_at = clock.now = clock.now + 1
+        self.changed_at = clock.topics_changed_at = clock.now = clock.now + 1
 
 
 class Log(Topic, Generic[T]):
@@ -103,13 +106,15 @@ class Log(Topic, Generic[T]):
 class Freshness:
     """When a derived value was last brought up to date, and which topics it depends on."""
 
-    __slots__ = ("_all", "_clock", "_logs", "_topics", "time")
+    __slots__ = ("_all_logs", "_clock", "_logs", "_topics", "_whole_logs", "time")
 
     def __init__(self, clock: Clock, topics: Sequence[Topic] = (), logs: Sequence[Log[int]] = ()) -> None:
         self._clock = clock
-        self._topics = tuple(topics)
+        self._topics = tuple(topic for topic in topics if not isinstance(topic, Log))
+        self._whole_logs = tuple(topic for topic in topics if isinstance(topic, Log))
+        """Logs after whose changes everything is stale."""
         self._logs = tuple(logs)
-        self._all = (*self._topics, *self._logs)
+        self._all_logs = (*self._whole_logs, *self._logs)
         self.time = NEVER
 
     def stale_rows(self) -> Sequence[int] | None:
@@ -119,8 +124,12 @@ class Freshness:
             return ()
         if time == NEVER:
             return None
-        for topic in self._topics:
-            if topic.changed_at > time:
+        if self._clock.topics_changed_at > time:
+            for topic in self._topics:
+                if topic.changed_at > time:
+                    return None
+        for log in self._whole_logs:
+            if log.changed_at > time:
                 return None
         rows: Sequence[int] = ()
         for log in self._logs:
@@ -137,10 +146,18 @@ class Freshness:
         time = self.time
         if time == self._clock.now:
             return True
-        for topic in self._all:
-            if topic.changed_at > time:
+        if time == NEVER:
+            return False
+        if self._clock.topics_changed_at > time:
+            for topic in self._topics:
+                if topic.changed_at > time:
+                    return False
+        for log in self._all_logs:
+            if log.changed_at > time:
                 return False
-        return time != NEVER
+        # The value is as new as this comparison, which makes the next one shorter.
+        self.time = self._clock.now
+        return True
 
     @property
     def is_now(self) -> bool:
