@@ -21,7 +21,10 @@ PROTOCOLS: Final[dict[Point, tuple[Any, tuple[Any, ...]]]] = {
     Point.PRE_ENQUEUE: (api.PreEnqueuePlugin, (api.WaitingKeysPlugin,)),
     Point.QUEUE_SORT: (api.QueueSortPlugin, ()),
     Point.PRE_FILTER: (api.PreFilterPlugin, (api.AddRemovePodPlugin,)),
-    Point.FILTER: (api.FilterPlugin, (api.RowFilterPlugin, api.NodesAffectedByPodsPlugin)),
+    Point.FILTER: (
+        api.FilterPlugin,
+        (api.RowFilterPlugin, api.RejectedRowsPlugin, api.NodesAffectedByPodsPlugin),
+    ),
     Point.POST_FILTER: (api.PostFilterPlugin, ()),
     Point.PRE_SCORE: (api.PreScorePlugin, ()),
     Point.SCORE: (

@@ -25,6 +25,7 @@ from bayplan.plugin import (
     CycleState, FilterOutcome, IntColumn, NodeColumns, NodeInfo, NodeNames, Plugin, Pod, PostFilterResult,
     Reject, Status, Wait
 )
+from bayplan.plugin.counts import RowMask
 """
 STATE_POD = "self, state: CycleState, pod: Pod"
 ROWS = f"{STATE_POD}, nodes: NodeColumns"
@@ -40,6 +41,7 @@ POINTS = {
         "remove_pod": (f"{STATE_POD}, removed: Pod, node: NodeInfo", "Status | None"),
     },
     "FilterPlugin": {"filter": (ROWS, "Iterable[Reject]")},
+    "RejectedRowsPlugin": {"rejected_rows": (ROWS, "RowMask | None")},
     "NodesAffectedByPodsPlugin": {"nodes_affected_by_pods": (ROWS, "NDArray[np.bool_]")},
     "PostFilterPlugin": {"post_filter": (f"{STATE_POD}, outcome: FilterOutcome", "PostFilterResult")},
     "PreScorePlugin": {"pre_score": (ROWS, "Status | None")},

@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -14,7 +13,7 @@ from bayplan.api.node import Node
 from bayplan.config import default_config
 from bayplan.plugin import Pod
 from bayplan.runtime import feasible
-from bayplan.runtime.feasible import Feasible, few_true
+from bayplan.runtime.feasible import Feasible
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import (
     make_expression,
@@ -243,23 +242,3 @@ def test_the_nodes_that_fit_are_not_put_together_again(monkeypatch: pytest.Monke
     for number in range(30):
         core.assume(core.decide(make_pod(f"p{number}", **SHAPES[shape]())))
     assert not made
-
-
-@pytest.mark.parametrize(
-    ("positions", "limit", "found"),
-    [
-        ((), 3, []),
-        ((0, 4), 3, [0, 4]),
-        ((1, 2, 3), 3, [1, 2, 3]),
-        ((0, 1, 2, 3, 4), 2, [0, 1, 2]),
-    ],
-    ids=["none", "the first and the last", "as many as the limit", "one more than the limit tells of more"],
-)
-def test_few_true_finds_the_positions(positions: tuple[int, ...], limit: int, found: list[int]) -> None:
-    mask = np.zeros(5, dtype=np.bool_)
-    mask[list(positions)] = True
-    assert few_true(mask, limit) == found
-
-
-def test_no_position_of_no_rows_is_true() -> None:
-    assert few_true(np.zeros(0, dtype=np.bool_), 3) == []

@@ -59,7 +59,7 @@ def test_pods_that_are_added_and_removed() -> None:
     cluster = cluster_of()
     sums = sums_of(cluster)
     cluster.add_pod(web("a"), "n0")
-    assert sums.refresh() is True
+    sums.refresh()
     assert named(cluster, sums) == {"0": 1, "1": 0, "2": 0}
     cluster.remove_pod(web("a").uid)
     sums.refresh()
@@ -77,14 +77,36 @@ def test_what_changes_no_sum_is_no_change(pod: Pod, node: str) -> None:
     cluster = cluster_of()
     sums = sums_of(cluster)
     cluster.add_pod(pod, node)
-    assert sums.refresh() is False
+    assert sums.refresh() == []
     assert sums.total == 0
 
 
 def test_nothing_happened() -> None:
     cluster = cluster_of()
     sums = sums_of(cluster)
-    assert sums.refresh() is False
+    assert sums.refresh() == []
+
+
+def test_rows_whose_domain_gets_its_first_pod_or_loses_its_last() -> None:
+    """They are listed if the domain is that node alone."""
+    cluster = Cluster()
+    for name, zone in (("n0", "alone"), ("n1", "shared"), ("n2", "shared"), ("n3", "empty")):
+        cluster.set_node(make_node(name, labels={"zone": zone}))
+    sums = sums_of(cluster)
+    assert sums.occupied().tolist() == [False, False, False, False]
+    cluster.add_pod(web("a"), "n0")
+    assert sums.refresh() == [0]
+    assert sums.occupied().tolist() == [True, False, False, False]
+    cluster.add_pod(web("b"), "n0")
+    assert sums.refresh() == []
+    cluster.add_pod(web("c"), "n2")
+    assert sums.refresh() is None
+    assert sums.occupied().tolist() == [True, True, True, False]
+    assert [sums.is_occupied(row) for row in range(4)] == [True, True, True, False]
+    for name in "ab":
+        cluster.remove_pod(web(name).uid)
+    assert sums.refresh() == [0]
+    assert sums.occupied().tolist() == [False, True, True, False]
 
 
 def test_nodes_that_do_not_count() -> None:
@@ -144,8 +166,8 @@ def test_only_rows_where_the_count_changed_are_evaluated() -> None:
     for number in range(10):
         cluster.add_pod(make_pod(f"other{number}", labels={"app": "db"}), f"n{number}")
     assert count.changed.changed_at == before
-    assert not sums.refresh()
+    assert sums.refresh() == []
     cluster.add_pod(web(1), "n1")
     assert list(count.changed.since(before) or ()) == [cluster.nodes.row_of["n1"]]
-    assert sums.refresh()
+    assert sums.refresh() is None
     assert named(cluster, sums) == added_up(cluster)

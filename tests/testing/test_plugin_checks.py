@@ -29,6 +29,7 @@ from bayplan.plugin import (
     reject,
     unresolvable,
 )
+from bayplan.plugin.counts import RowMask
 from bayplan.plugin.objects import Service
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.testing.builders import make_node, make_pod
@@ -172,6 +173,17 @@ class WrongShortcutOfScore(Plugin):
         return lambda row: 0
 
 
+class WrongRejectedRows(Plugin):
+    """Does not notice that pods were added."""
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        yield Reject(nodes.pod_count > 2, "crowded")
+
+    def rejected_rows(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> RowMask:
+        known = state.signature.get(RowMask)
+        return known or state.signature.put(RowMask(nodes.cluster.changes.clock, nodes.pod_count > 2))
+
+
 class ReadsMoreOfThePod(Plugin):
     depends_on = Dependencies.of("labels")
 
@@ -232,6 +244,7 @@ class HintsMaybe(Plugin):
         (NotWhole, "Score gave"),
         (WrongShortcutOfFilter, "row_filter"),
         (WrongShortcutOfScore, "row_score"),
+        (WrongRejectedRows, "rejected rows"),
         (ReadsMoreOfThePod, "depends_on declares no field in which it differs from"),
         (ReadsUsage, "statuses: depends_on does not declare the pods on the node"),
         (ReadsServices, "statuses: depends_on does not declare objects of kind Service"),

@@ -25,6 +25,7 @@ from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.snapshot.node_info import NodeInfo
+from bayplan.snapshot.row_mask import RowMask
 from bayplan.snapshot.view import BoolColumn, IntColumn, NodeColumns
 
 if TYPE_CHECKING:
@@ -230,6 +231,20 @@ class FilterPlugin(Protocol):
     """
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]: ...
+
+
+@runtime_checkable
+class RejectedRowsPlugin(Protocol):
+    """A shortcut for plugins without `Dependencies` whose Filter rejects almost the same rows for identical
+    pods.
+
+    Called after PreFilter, unless that returned SKIP. It returns the rows of the node table that Filter
+    rejects: the same object for all pods of the signature (`state.signature`), brought up to date. While a
+    node is found, Filter is then not called for every pod, but only for the reasons. The Filter of such a
+    plugin must not return errors. None: there is no shortcut for this pod.
+    """
+
+    def rejected_rows(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> RowMask | None: ...
 
 
 @runtime_checkable

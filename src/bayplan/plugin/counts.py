@@ -6,8 +6,12 @@ from bayplan.snapshot.domains import (
 from bayplan.snapshot.pod_counts import (
     PodCount,
 )
+from bayplan.snapshot.row_mask import (
+    RowMask,
+)
 
 __all__ = [
     "DomainSums",
     "PodCount",
+    "RowMask",
 ]

@@ -21,6 +21,7 @@ from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.runtime.profile import Step
+from bayplan.snapshot.row_mask import RowMask
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
 
@@ -85,6 +86,17 @@ def filter_rows(
     """The rows that a plugin rejects; None if it rejects none."""
     try:
         return collect(rejects(step.filter(state, pod, nodes)), reasons, len(nodes))
+    except Exception as error:
+        raise filter_error(step.name, describe(error, step.plugin)) from error
+
+
+def rejected_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> RowMask | None:
+    """The rows that the plugin's Filter rejects, if it has the shortcut for them."""
+    try:
+        found = None if step.rejected_rows is None else step.rejected_rows(state, pod, nodes)
+        if found is not None and not isinstance(found, RowMask):
+            raise wrong_result("rejected_rows", found, "return a RowMask, or None")
+        return found
     except Exception as error:
         raise filter_error(step.name, describe(error, step.plugin)) from error
 

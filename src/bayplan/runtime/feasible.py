@@ -23,6 +23,7 @@ from bayplan.runtime.signature_results import SignatureResults
 from bayplan.runtime.ties import pick, tie_rank
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
+from bayplan.snapshot.row_mask import RowMask, few_true
 from bayplan.snapshot.table import cells
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
@@ -35,6 +36,7 @@ MANY_ROWS: Final = 16384
 NOT_LISTED: Final = -1
 
 Masks = tuple[NDArray[np.bool_], ...]
+Rejected = tuple[RowMask, ...]
 
 
 class SearchOrder:
@@ -64,7 +66,8 @@ class Feasible:
     Args:
         order: the rows evaluated, in order; the search stops once `wanted` of them pass.
         passing: for each row of the table whether it passes.
-        masks: the rows that uncached plugins reject; None if nominated pods or errors reject others.
+        rejected: the rows that uncached plugins reject, if each of them has the shortcut for that.
+        masks: if not, the rows that each rejects; None if nominated pods or errors reject others.
         max_total: a bound for total scores.
         tie_break: which of several rows with the same total is the best.
     """
@@ -75,6 +78,7 @@ class Feasible:
         results: SignatureResults,
         order: SearchOrder,
         passing: NDArray[np.bool_],
+        rejected: Rejected | None,
         masks: Masks | None,
         *,
         wanted: int,
@@ -83,12 +87,14 @@ class Feasible:
     ) -> None:
         self._cluster = cluster
         self._results = results
-        self._order = order
+        self.order = order
         self._passing = passing
+        self._rejected = rejected
         self._masks = masks
         changes = cluster.changes
         self._rows_freshness = changes.freshness(
-            (results.recombined, changes.topology), (results.passing_rows,)
+            (results.recombined, changes.topology, *(rows.replaced for rows in rejected or ())),
+            (results.passing_rows, *(rows.changed for rows in rejected or ())),
         )
         self._scores_freshness = changes.freshness((results.scores_changed,), (changes.usage,))
         rows = order.rows
@@ -98,6 +104,7 @@ class Feasible:
         self.evaluated = rows if self._complete else rows[: fitting[wanted]]
         """The rows that were evaluated until enough were found."""
         self._count = count = min(len(fitting), wanted)
+        # The positions in the order, and the totals in units (of `unit`).
         self._columns = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.int64)
         self._begin_at(0)
         self._fitting[:count] = fitting[:count]
@@ -129,10 +136,8 @@ class Feasible:
         masks: Masks | None,
     ) -> bool:
         """Inserts and removes rows, if they are few. False if starting from scratch is better."""
-        if self._results is not results or self._order is not order:
+        if self._rejected is not None or self._results is not results or self.order is not order:
             return False
-        if masks == () and self._masks == ():
-            return self.update_passing()
         stale = self._rows_freshness.stale_rows()
         if stale is None:
             return False
@@ -140,55 +145,65 @@ class Feasible:
             return True
         known, self._masks = self._masks, masks
         if masks is None or known is None or len(masks) != len(known):
-            now = passing()
-            return self._replace((now != self._passing).nonzero()[0].tolist(), now)
-        changed, fitting = set(stale), results.passing
+            before, self._passing = self._passing, passing()
+            changed = (before != self._passing).nonzero()[0].tolist()
+            return self._replace(changed, cells(self._passing).__getitem__)
+        changed = set(stale)
         for before, mask in zip(known, masks, strict=True):
             if mask is not before:
                 changed.update(few_true(mask != before, FEW_ROWS))
         if len(changed) > FEW_ROWS:
             return False
         for row in changed:
-            self._passing[row] = fitting[row] and not any(mask[row] for mask in masks)
-        return self._replace(changed, self._passing)
+            self._passing[row] = results.is_passing(row) and not any(mask[row] for mask in masks)
+        return self._replace(changed, cells(self._passing).__getitem__)
 
-    def update_passing(self) -> bool:
-        """Like `update`, if no uncached plugin rejects any row, now or before."""
+    def update_rejected(self, results: SignatureResults, order: SearchOrder, rejected: Rejected) -> bool:
+        """Like `update`, if all uncached plugins have the shortcut for the rows that they reject."""
+        if self._results is not results or self.order is not order or self._rejected != rejected:
+            return False
         stale = self._rows_freshness.stale_rows()
         if not stale:
             return stale is not None
-        return self._replace(stale if len(stale) == 1 else set(stale), self._results.passing)
+        is_passing = self._is_passing if rejected else results.is_passing
+        return self._replace(stale if len(stale) == 1 else set(stale), is_passing)
 
-    def _replace(self, changed: Collection[int], passing: NDArray[np.bool_]) -> bool:
+    def _is_passing(self, row: int) -> bool:
+        for rows in self._rejected or ():
+            if rows.cell[row]:
+                return False
+        return self._results.is_passing(row)
+
+    def _replace(self, changed: Collection[int], is_passing: Callable[[int], bool]) -> bool:
         """Inserts or removes these rows, if they are few."""
         if changed:
             if len(changed) > FEW_ROWS or not self._complete or self._normalized is not None:
                 return False
-            self._insert_or_remove(changed, passing)
+            self._insert_or_remove(changed, is_passing)
             if self._count > self._wanted:
                 # The search now stops earlier.
                 return False
-        self._passing = passing
         self._rows_freshness.mark_current()
         return True
 
-    def _insert_or_remove(self, rows: Collection[int], passing: NDArray[np.bool_]) -> None:
-        place_of = self._order.place_cell
+    def _insert_or_remove(self, rows: Collection[int], is_passing: Callable[[int], bool]) -> None:
+        place_of = self.order.place_cell
         for row in rows:
             place = place_of[row]
             if place == NOT_LISTED:
                 continue
             at, end = bisect_left(self._fitting_cell, place, 0, self._count), self._count
             listed = at < end and self._fitting_cell[at] == place
-            if listed == bool(passing[row]):
+            if listed == is_passing(row):
                 continue
             if listed:
                 self._close_gap(at)
             else:
                 self._open_gap(at)
                 self._fitting_cell[at] = place
-                self._total_cell[at] = self._results.total_of(row)
-            self._keys_until = min(self._keys_until, at)
+                self._total_cell[at] = self._results.total_of(row) << self._shift
+            if at < self._keys_until:
+                self._keys_until = at
         self._view = None
         self._maximum = None
 
@@ -222,14 +237,15 @@ class Feasible:
     def _begin_at(self, begin: int) -> None:
         """The entries begin at this index of the columns."""
         self._begin = begin
-        self._fitting, self._totals = (column[begin:] for column in self._columns)
+        fitting, totals = self._columns
+        self._fitting, self._totals = fitting[begin:], totals[begin:]
         self._fitting_cell, self._total_cell = cells(self._fitting), cells(self._totals)
 
     @property
     def view(self) -> NodeColumns:
         """The rows as columns: the same object, with its gathered columns, while the rows stay the same."""
         if self._view is None:
-            rows = self._order.rows.take(self._fitting[: self._count])
+            rows = self.order.rows.take(self._fitting[: self._count])
             self._view = NodeColumns(self._cluster, rows)
         return self._view
 
@@ -262,7 +278,7 @@ class Feasible:
         return self._maximum.position()
 
     def row_at(self, position: int) -> int:
-        row: int = self._order.row_cell[self._fitting_cell[position]]
+        row: int = self.order.row_cell[self._fitting_cell[position]]
         return row
 
     def _update_scores(self, pod: Pod) -> None:
@@ -282,26 +298,27 @@ class Feasible:
         self._normalized = results.normalized(pod, rows)
         if self._normalized is not None:
             totals += self._normalized
-        self._totals[: self._count] = totals
+        np.left_shift(totals, self._shift, out=self._totals[: self._count])
         self._keys_until = 0
 
     def _read_one(self, row: int) -> None:
-        at = self._position(self._order.place_cell[row])
+        at = self._position(self.order.place_cell[row])
         if at is None:
             return
         total = self._results.total_of(row)
         if self._normalized is not None:
             total += int(self._normalized[at])
+        total <<= self._shift
         self._total_cell[at] = total
         if at < self._keys_until:
-            self._key_cell[at] = (total << self._shift) - self._rank_cell[at]
+            self._key_cell[at] = total - self._rank_cell[at]
             if self._maximum is not None:
                 self._maximum.changed(at)
 
     def _position(self, place: int) -> int | None:
         """The position among the rows that pass; None if the row does not."""
         count, fitting = self._count, self._fitting_cell
-        if count == len(self._order.rows):
+        if count == len(self.order.rows):
             return place if place != NOT_LISTED else None
         at = bisect_left(fitting, place, 0, count)
         return at if at < count and fitting[at] == place else None
@@ -309,8 +326,8 @@ class Feasible:
     def _read_rows(self, rows: Sequence[int]) -> None:
         """Like `_read_one` for several rows, with arrays."""
         changed = np.fromiter(rows, dtype=np.intp, count=len(rows))
-        places = self._order.place_of.take(changed)
-        if self._count == len(self._order.rows):
+        places = self.order.place_of.take(changed)
+        if self._count == len(self.order.rows):
             at, listed = places, places != NOT_LISTED
         else:
             fitting = self._fitting[: self._count]
@@ -322,16 +339,16 @@ class Feasible:
         totals = self._results.totals(changed)
         if self._normalized is not None:
             totals += self._normalized.take(at)
+        totals <<= self._shift
         self._totals[at] = totals
         if self._keys_until:
-            self._keys[at] = (totals << self._shift) - self._rank.take(at)
+            totals -= self._rank.take(at)
+            self._keys[at] = totals
             self._maximum = None
 
     def _make_keys(self) -> None:
         stale = slice(self._keys_until, self._count)
-        keys = self._keys[stale]
-        np.left_shift(self._totals[stale], self._shift, out=keys)
-        keys -= self._rank[stale]
+        np.subtract(self._totals[stale], self._rank[stale], out=self._keys[stale])
         self._keys_until = self._count
         self._maximum = None
 
@@ -341,20 +358,3 @@ def _same(masks: Masks | None, known: Masks | None) -> bool:
     if masks is None or known is None or len(masks) != len(known):
         return False
     return all(map(operator.is_, known, masks))
-
-
-def few_true(mask: NDArray[np.bool_], limit: int) -> list[int]:
-    """The positions that are True, if there are at most `limit`; else the first ones.
-
-    `argmax` finds the next one at a fraction of the cost of `nonzero`.
-    """
-    found: list[int] = []
-    begin = 0
-    while begin < len(mask) and len(found) <= limit:
-        rest = mask[begin:]
-        at = int(rest.argmax())
-        if not rest[at]:
-            break
-        found.append(begin + at)
-        begin += at + 1
-    return found

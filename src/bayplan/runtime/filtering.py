@@ -36,6 +36,7 @@ from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.node_info import NodeInfo
 from bayplan.snapshot.one_node import HypotheticalNode
+from bayplan.snapshot.row_mask import RowMask
 from bayplan.snapshot.view import NodeColumns
 from bayplan.snapshot.what_if import FEW_ROWS, Changes, Hypothesis
 
@@ -61,6 +62,22 @@ class Filtering:
     def uncached_steps(self, search: Search) -> list[Step]:
         """The uncached plugins whose Filter runs for this pod."""
         return [step for step in self._uncached if step.name not in search.skipped_filters]
+
+    def rejected_rows(self, search: Search) -> tuple[RowMask, ...] | None:
+        """The rows that uncached plugins reject, of those that reject any.
+
+        None if a plugin does not have the shortcut for that, or if nominated pods may reject others.
+        """
+        if self._cluster.nominated:
+            return None
+        found = []
+        for step in self.uncached_steps(search):
+            rows = calls.rejected_rows(step, search.state, search.pod, self._nodes)
+            if rows is None:
+                return None
+            if rows.count:
+                found.append(rows)
+        return tuple(found)
 
     def node_statuses(self, search: Search) -> NodeStatuses:
         """The filter results of every row, with and without nominated pods."""

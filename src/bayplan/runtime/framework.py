@@ -7,7 +7,6 @@ dependencies are in the pod's `SignatureResults`; the others are called in every
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -24,7 +23,7 @@ from bayplan.runtime.extender_requests import Steps, run_through
 from bayplan.runtime.feasible import Feasible, SearchOrder
 from bayplan.runtime.filtering import Filtering
 from bayplan.runtime.pre_filtering import PreFiltering
-from bayplan.runtime.profile import Profile, Step
+from bayplan.runtime.profile import Profile
 from bayplan.runtime.repeated_search import RepeatedSearch
 from bayplan.runtime.scoring import Scoring
 from bayplan.runtime.search import ExtenderSteps, Filtered, Found, NotFound, Search, SearchStart
@@ -68,8 +67,18 @@ class Framework:
         self._pre_filtering = PreFiltering(profile, cluster, self.caller)
         self.filtering = Filtering(profile, cluster, self.caller)
         self.scoring = Scoring(profile, cluster, self.caller)
-        self._uncached_filters = _uncached(profile.pre_filters, profile.filters)
-        self._uncached_pre_scores = _uncached(profile.pre_scores)
+        with_filter = {step.name for step in profile.filters}
+        with_shortcut = {
+            step.name
+            for step in profile.pre_filters
+            if step.rejected_rows is not None and step.name in with_filter
+        }
+        self._not_repeatable = frozenset(
+            step.name
+            for step in (*profile.pre_filters, *profile.filters)
+            if not step.cached and step.name not in with_shortcut
+        )
+        """The plugins that have to be skipped for a search to be repeated."""
         changes = cluster.changes
         self._rotation: tuple[int, SearchOrder] | None = None
         self._rotation_freshness = changes.freshness((changes.order, changes.size))
@@ -126,8 +135,8 @@ class Framework:
                 search,
                 filtered.feasible,
                 self._start.index,
-                self._pre_filtering.skipping(search),
-                self.scoring.uniform(search),
+                self._pre_filtering.not_skipped(search),
+                self.scoring,
             )
         return found
 
@@ -141,12 +150,11 @@ class Framework:
         return None if search.pod.status.nominated_node_name else last.found(search, self._start.index)
 
     def _is_repeatable(self, search: Search, feasible: Feasible) -> bool:
-        """Whether the search depended on nothing but cached results, and evaluated all nodes."""
+        """Whether uncached filters were skipped or have the shortcut for what they reject, and all nodes were
+        evaluated."""
         return (
-            search.skipped_filters >= self._uncached_filters
-            and search.signature.skipped.scores >= self._uncached_pre_scores
+            search.skipped_filters >= self._not_repeatable
             and search.skipped_scores is not None
-            and not search.scored_uncached
             and search.pre_filter_nodes is None
             and len(feasible.evaluated) == self.cluster.node_count
             and not self.cluster.nominated
@@ -286,15 +294,21 @@ class Framework:
     def _feasible(self, search: Search, order: SearchOrder, node_statuses: NodeStatuses) -> Feasible:
         """The feasible rows: those of the last identical pod, brought up to date."""
         results, masks = search.results, node_statuses.masks
-        cached_in = results if masks == () else search.signature
+        rejected = () if masks == () else self.filtering.rejected_rows(search)
+        cached_in = results if rejected == () else search.signature
         last = cached_in.feasible
-        if last is not None and last.update(results, order, lambda: node_statuses.passing, masks):
+        if last is not None and (
+            last.update(results, order, lambda: node_statuses.passing, masks)
+            if rejected is None
+            else last.update_rejected(results, order, rejected)
+        ):
             return last
         made = cached_in.feasible = Feasible(
             self.cluster,
             results,
             order,
             node_statuses.passing,
+            rejected,
             masks,
             wanted=self._nodes_to_find(len(order.rows)),
             max_total=self.profile.max_total,
@@ -337,7 +351,6 @@ class Framework:
         if timer is not None:
             timer.passed(Point.PRE_SCORE)
         uncached = self.scoring.varying(search, uncached)
-        search.scored_uncached = bool(uncached)
         added = self.scoring.added(search, feasible.view, uncached, feasible.unit) if uncached else None
         row = feasible.best(search.pod, added)
         if timer is not None:
@@ -354,8 +367,3 @@ class Framework:
         totals = self.scoring.totals(search, view, self.scoring.varying(search, uncached))
         self.caller.passed(Point.SCORE)
         return totals
-
-
-def _uncached(*points: Sequence[Step]) -> frozenset[str]:
-    """The names of the plugins whose results are not cached."""
-    return frozenset(step.name for steps in points for step in steps if not step.cached)

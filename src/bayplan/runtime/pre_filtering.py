@@ -74,8 +74,8 @@ class PreFiltering:
             results.mark_pre_filtered()
         return None
 
-    def skipping(self, search: Search) -> tuple[Step, ...]:
-        """The uncached plugins that returned SKIP for this pod, but not for its signature."""
+    def not_skipped(self, search: Search) -> tuple[Step, ...]:
+        """The uncached plugins whose PreFilter runs for every pod of the signature."""
         return tuple(step for step in self._uncached if step.name not in search.signature.skipped.filters)
 
     def _up_to(self, name: str) -> frozenset[str]:

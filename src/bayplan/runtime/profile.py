@@ -40,6 +40,7 @@ from bayplan.framework.plugin_api import (
     PreScorePlugin,
     QueueSortPlugin,
     Reject,
+    RejectedRowsPlugin,
     ReservePlugin,
     RowFilterPlugin,
     RowScorePlugin,
@@ -50,6 +51,7 @@ from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime.failure_log import FailureLog
+from bayplan.snapshot.row_mask import RowMask
 from bayplan.snapshot.view import IntColumn, NodeColumns
 
 METHODS: Final[dict[Point, str]] = {
@@ -85,6 +87,7 @@ DomainScoresMethod = Callable[[CycleState, Pod, NodeColumns], tuple[str, IntColu
 UniformScoreMethod = Callable[[CycleState, Pod], bool]
 RowFilterMethod = Callable[[CycleState, Pod, NodeColumns], Callable[[int], bool] | None]
 RowScoreMethod = Callable[[CycleState, Pod, NodeColumns], Callable[[int], int] | None]
+RejectedRowsMethod = Callable[[CycleState, Pod, NodeColumns], RowMask | None]
 AffectedMethod = Callable[[CycleState, Pod, NodeColumns], NDArray[np.bool_]]
 
 
@@ -121,6 +124,7 @@ class Step:
     normalize: NormalizeMethod | None
     domain_scores: DomainScoresMethod | None
     uniform_score: UniformScoreMethod | None
+    rejected_rows: RejectedRowsMethod | None
     affected: AffectedMethod | None
     adjusts: AddRemovePodPlugin | None
     cached: bool
@@ -176,6 +180,7 @@ def _step(index: int, plugin: Plugin, weight: int = 0) -> Step:
         normalize=plugin.normalize if implements(plugin, NormalizePlugin) else None,
         domain_scores=plugin.scores_by_domain if implements(plugin, DomainScorePlugin) else None,
         uniform_score=plugin.has_uniform_score if implements(plugin, UniformScorePlugin) else None,
+        rejected_rows=plugin.rejected_rows if implements(plugin, RejectedRowsPlugin) else None,
         affected=(plugin.nodes_affected_by_pods if implements(plugin, NodesAffectedByPodsPlugin) else None),
         adjusts=plugin if implements(plugin, AddRemovePodPlugin) else None,
         cached=plugin.depends_on is not None,

@@ -1,47 +1,51 @@
 """Repeats a search for an identical pod, while nothing but the pods on the nodes has changed.
 
-Every PreFilter would return the same, the same plugins are skipped and the same nodes are evaluated. So it is
-enough to bring the rows up to date whose pods have changed, and to take the best row. This requires that
-every uncached plugin returned SKIP_FOR_SIGNATURE, or returns SKIP for each pod, or has the same score for all
-nodes.
+Every cached PreFilter would return the same, and the same nodes are evaluated. So it is enough to bring the
+rows up to date whose pods have changed, and to take the best row. This requires that the same filters are
+skipped as before, and that every other uncached one has the shortcut for the rows that it rejects
+(`RejectedRowsPlugin`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bayplan.framework.status import Code, Status
+from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.runtime import calls
 from bayplan.runtime.feasible import Feasible
 from bayplan.runtime.profile import Step
+from bayplan.runtime.scoring import Scoring
 from bayplan.runtime.search import Found, Search
 from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.view import NodeColumns
+from bayplan.snapshot.row_mask import RowMask
+from bayplan.snapshot.view import IntColumn, NodeColumns
 
 
 class RepeatedSearch:
     """The last search for a pod of one signature.
 
     Args:
-        search: the last search. It evaluated all nodes, and no uncached plugin took part in it.
+        search: the last search. It evaluated all nodes.
         feasible: the rows that passed.
         start: where in the node list it began. The next search must begin there, too.
-        skipping: uncached plugins whose PreFilter returned SKIP; it is called for every pod.
-        uniform: uncached plugins that gave all nodes the same score, which is checked for every pod.
+        pre_filters: uncached plugins whose PreFilter is called for every pod.
+        scoring: the Score plugins.
     """
 
     __slots__ = (
         "_cluster",
-        "_feasible",
+        "_evaluated",
         "_freshness",
         "_nodes",
+        "_order",
         "_pre_filtered",
+        "_pre_filters",
         "_results",
+        "_scores",
+        "_scoring",
         "_skipped_filters",
         "_skipped_scores",
-        "_skipping",
         "_start",
-        "_uniform",
     )
 
     def __init__(
@@ -50,16 +54,18 @@ class RepeatedSearch:
         search: Search,
         feasible: Feasible,
         start: int,
-        skipping: Sequence[Step],
-        uniform: Sequence[Step],
+        pre_filters: Sequence[Step],
+        scoring: Scoring,
     ) -> None:
         self._cluster = cluster
         self._nodes = NodeColumns(cluster)
         self._results = search.results
-        self._feasible = feasible
+        self._order = feasible.order
+        self._evaluated = len(feasible.evaluated)
         self._start = start
-        self._skipping = skipping
-        self._uniform = uniform
+        self._pre_filters = pre_filters
+        self._scoring = scoring
+        self._scores = scoring.without_pre_score(search)
         self._pre_filtered = search.pre_filtered
         # Frozen: the counter of evaluated plugins is found by these sets for every pod.
         self._skipped_filters = frozenset(search.skipped_filters)
@@ -81,23 +87,50 @@ class RepeatedSearch:
 
     def found(self, search: Search, start: int) -> Found | None:
         """The result for an identical pod; None if a complete search is needed."""
-        results, feasible = self._results, self._feasible
-        if search.results is not results or results.feasible is not feasible or start != self._start:
+        results = self._results
+        if search.results is not results or start != self._start or not self._freshness.is_current:
             return None
-        if not self._freshness.is_current:
+        rejected = self._rejected_rows(search) if self._pre_filters else ()
+        if rejected is None:
             return None
-        for step in self._skipping:
-            answer = calls.pre_filter(step, search.state, search.pod, self._nodes)
-            search.pre_filter_answers[step.name] = answer
-            if not (isinstance(answer, Status) and answer.code is Code.SKIP):
-                return None
-        for step in self._uniform:
-            if not calls.has_uniform_score(step, search.state, search.pod):
-                return None
+        feasible = results.feasible if rejected == () else search.signature.feasible
+        if feasible is None or len(feasible.evaluated) != self._evaluated:
+            return None
         results.update_usage()
-        if results.usage_errors or not feasible.update_passing() or len(feasible) < 2:
+        if results.usage_errors or not feasible.update_rejected(results, self._order, rejected):
+            return None
+        if len(feasible) < 2:
             return None
         search.pre_filtered = self._pre_filtered
-        search.skipped_filters, search.skipped_scores = self._skipped_filters, self._skipped_scores
-        row, count = feasible.best(search.pod, None), len(feasible)
-        return Found(search, row, self._cluster.nodes.name[row], count, len(feasible.evaluated))
+        search.skipped_filters = self._skipped_filters
+        row, count = feasible.best(search.pod, self._added(search, feasible)), len(feasible)
+        return Found(search, row, self._cluster.nodes.name[row], count, self._evaluated)
+
+    def _rejected_rows(self, search: Search) -> tuple[RowMask, ...] | None:
+        """The rows that uncached plugins reject; None if they have to be filtered."""
+        found: tuple[RowMask, ...] = ()
+        for step in self._pre_filters:
+            answer = calls.pre_filter(step, search.state, search.pod, self._nodes)
+            search.pre_filter_answers[step.name] = answer
+            if step.name in self._skipped_filters:
+                if not (isinstance(answer, Status) and answer.code is Code.SKIP):
+                    return None
+                continue
+            if answer is not SUCCESS:
+                return None
+            rows = calls.rejected_rows(step, search.state, search.pod, self._nodes)
+            if rows is None:
+                return None
+            if rows.count:
+                found = (*found, rows)
+        return found
+
+    def _added(self, search: Search, feasible: Feasible) -> IntColumn | None:
+        """What uncached plugins add to the scores."""
+        scoring, steps = self._scoring, self._scores
+        if steps is None:
+            steps = scoring.uncached_steps(search, lambda: feasible.view)
+        else:
+            search.skipped_scores = self._skipped_scores
+        varying = scoring.varying(search, steps) if steps else ()
+        return scoring.added(search, feasible.view, varying, feasible.unit) if varying else None

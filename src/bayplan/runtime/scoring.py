@@ -47,9 +47,13 @@ class Scoring:
             if step.uniform_score is None or not calls.has_uniform_score(step, search.state, search.pod)
         ]
 
-    def uniform(self, search: Search) -> tuple[Step, ...]:
-        """The uncached plugins that are not skipped, if each scores all nodes equally for this pod."""
-        return tuple(step for step in self._scores if step.name not in search.signature.skipped.scores)
+    def without_pre_score(self, search: Search) -> list[Step] | None:
+        """The uncached plugins that score the pods of this signature, if no PreScore runs for them; else
+        None."""
+        skipped = search.signature.skipped.scores
+        if any(step.name not in skipped for step in self._pre_scores):
+            return None
+        return [step for step in self._scores if step.name not in skipped]
 
     def totals(self, search: Search, view: NodeColumns, steps: list[Step]) -> IntColumn:
         """Total scores of these (feasible) rows."""

@@ -51,8 +51,6 @@ class Search(msgspec.Struct):
     """Uncached plugins whose Score is skipped for this pod; None if nothing was scored."""
     row_filters: dict[bool, RowFilter | None] = msgspec.field(default_factory=dict)
     """The filters on single hypothetical rows, once they are needed: all of them, or the cached ones."""
-    scored_uncached: bool = False
-    """Whether the scores of uncached plugins differed between nodes."""
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -229,6 +229,11 @@ class SignatureResults:
         """The plugin that rejects one row, or PASS, and the id of its reasons, if all rows are up to date."""
         return self._plugin_cell[row], self._reason_cell[row]
 
+    def is_passing(self, row: int) -> bool:
+        """Whether one row passes the cached filters, if all rows are up to date."""
+        passing: bool = self._passing_cell[row]
+        return passing
+
     def _update_columns(self) -> None:
         columns = [results.filter_column for _, results in self._filters if not results.depends_on.usage]
         if self._scored:

@@ -6,6 +6,7 @@ pods in each domain. The sums are brought up to date by the rows that changed: a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -71,51 +72,56 @@ class DomainSums:
         self._occupied: NDArray[np.bool_] | None = None
         self._rebuild()
 
-    def refresh(self) -> bool:
-        """Brings the sums up to date. True if one changed.
+    def refresh(self) -> Sequence[int] | None:
+        """Brings the sums up to date. Returns the rows whose domain has got its first pod or lost its last.
 
-        `eligible` is as long as the table was when it was created: after a change of topology the owner
-        creates new sums with a new mask.
+        None: those of any domain. `eligible` is as long as the table was when it was created: after a change
+        of topology the owner creates new sums with a new mask.
         """
         changed = self._freshness.stale_rows()
         if changed is None or len(changed) * REBUILD_SHARE > len(self._seen) + 256:
             self._rebuild()
-            return True
+            return None
         self._freshness.mark_current()
-        moved = False
+        flipped: list[int] | None = []
         count, seen, domain = self._counts.cell, self._seen_cell, self._label.column.cell
         for row in changed:
-            now, difference = count[row], count[row] - seen[row]
-            if not difference:
+            now, before = count[row], seen[row]
+            if now == before:
                 continue
             seen[row] = now
             if self._eligible is not None and not self._eligible[row]:
                 continue
             here = domain[row]
             if here != ABSENT and self._nodes.exists.cell[row]:
-                before = self._sum_cell[here]
-                self._sum_cell[here] = before + difference
+                difference, before = now - before, self._sum_cell[here]
+                self._sum_cell[here] = after = before + difference
                 self.total += difference
-                moved = True
-                if self._occupied is not None and (before > 0) != (before + difference > 0):
-                    self._flip(here, row)
-        return moved
+                if (before > 0) != (after > 0):
+                    flipped = self._flip(here, row, flipped)
+        return flipped
+
+    def _flip(self, domain: int, row: int, flipped: list[int] | None) -> list[int] | None:
+        """A domain has got its first pod, or lost its last. Usually only small ones do that often."""
+        if self._eligible is not None or self.members[domain] != 1:
+            self._occupied = None
+            return None
+        if self._occupied is not None:
+            self._occupied[row] = not self._occupied[row]
+        if flipped is not None:
+            flipped.append(row)
+        return flipped
 
     def occupied(self) -> NDArray[np.bool_]:
         """For each row of the table whether its domain has a sum above 0. The array is updated in place."""
         if self._occupied is None:
             self._occupied = (self.sums > 0).take(self._label.column.read)
-            self._occupied.setflags(write=False)
         return self._occupied
 
-    def _flip(self, domain: int, row: int) -> None:
-        """A domain has got its first pod, or lost its last. Usually only small ones do that often."""
-        assert self._occupied is not None
-        self._occupied = self._occupied.copy()
-        alone = self._eligible is None and self.members[domain] == 1
-        members = row if alone else self._label.column.read == domain
-        self._occupied[members] = self.sums[domain] > 0
-        self._occupied.setflags(write=False)
+    def is_occupied(self, row: int) -> bool:
+        """The same for one row."""
+        occupied: bool = self._sum_cell[self._label.column.cell[row]] > 0
+        return occupied
 
     def _rebuild(self) -> None:
         self._freshness.mark_current()

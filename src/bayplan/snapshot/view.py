@@ -169,11 +169,9 @@ class NodeColumns:
 
     def domains(self, key: str) -> IdColumn | None:
         """The values of a label that occur, as indexes of a table for `by_domain`. None: there are many."""
-        if len(self.cluster.nodes.label(key).values) >= FEW_DOMAINS:
-            return None
         self._drop_outdated()
         found = self._domains.get(key)
-        if found is None:
+        if found is None and len(self.cluster.nodes.label(key).values) < FEW_DOMAINS:
             found = self._domains[key] = distinct_ids(self.label(key).ids)
         return found
 

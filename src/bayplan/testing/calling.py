@@ -14,7 +14,7 @@ import numpy as np
 from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import Reasons
 from bayplan.framework.plugin_api import NodeNames, Plugin, PreEnqueuePlugin
-from bayplan.framework.state import CycleState
+from bayplan.framework.state import CycleState, SignatureMemory
 from bayplan.framework.status import SUCCESS, Status
 from bayplan.runtime import calls
 from bayplan.runtime.profile import Step
@@ -56,12 +56,14 @@ class Answers:
 class PreparedPlugin:
     """A plugin whose PreFilter and PreScore were called for a pod."""
 
-    def __init__(self, plugin: Plugin, pod: Pod, cluster: Cluster) -> None:
+    def __init__(
+        self, plugin: Plugin, pod: Pod, cluster: Cluster, memory: SignatureMemory | None = None
+    ) -> None:
         self.plugin = plugin
         self.pod = pod
         self.cluster = cluster
         self.step = Step.alone(plugin)
-        self.state = CycleState()
+        self.state = CycleState(memory)
         self.everything = NodeColumns(cluster)
         self.there = NodeColumns(cluster, cluster.order)
         self.pre_filter = calls.pre_filter(self.step, self.state, pod, self.everything)

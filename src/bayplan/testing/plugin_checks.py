@@ -29,10 +29,12 @@ from bayplan.api.pod import Pod
 from bayplan.framework.events import Action, ClusterEventWithHint, Resource
 from bayplan.framework.node_statuses import Reasons
 from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import SKIP_FOR_SIGNATURE, SUCCESS, Code, Status
 from bayplan.runtime import calls
 from bayplan.runtime.profile import points_of
 from bayplan.runtime.signature import PodSigner
+from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
 from bayplan.snapshot.one_node import OneNode
 from bayplan.snapshot.view import NodeColumns
@@ -155,6 +157,33 @@ def check_scores_by_domain_as_by_row(make: MakePlugin, samples: Samples) -> None
             same(plugin, pod, expected, found, "scores by domain")
 
 
+def check_finds_rejected_rows_as_filter(make: MakePlugin, samples: Samples) -> None:
+    """The shortcut for the rows that Filter rejects agrees with it, also after pods were added."""
+    cluster = samples.cluster()
+    plugin = make(cluster)
+    for pod in samples.pods if hasattr(plugin, "rejected_rows") else ():
+        memory = SignatureMemory()
+        for number, other in enumerate((None, *samples.pods)):
+            if other is not None:
+                cluster.add_pod(_copy(other, f"{pod.uid}-{number}"), _name(cluster, number))
+            prepared = PreparedPlugin(plugin, pod, cluster, memory)
+            if not prepared.filters:
+                continue
+            rows = calls.rejected_rows(prepared.step, prepared.state, pod, prepared.everything)
+            if rows is not None:
+                there = prepared.there
+                expected = [status is not None for status in prepared.statuses(there)]
+                same(plugin, pod, expected, rows.mask.take(there.rows).tolist(), "rejected rows")
+
+
+def _copy(pod: Pod, uid: str) -> Pod:
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
+
+
+def _name(cluster: Cluster, number: int) -> str:
+    return cluster.nodes.name[int(cluster.order[number % cluster.node_count])]
+
+
 def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
     """SKIP_FOR_SIGNATURE is an answer for all pods of the signature, whatever other pods come."""
     cluster = samples.cluster()
@@ -167,10 +196,7 @@ def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
             continue
         for number, other in enumerate(samples.pods):
             uid = f"{other.uid}-beside-{number}"
-            cluster.add_pod(
-                msgspec.structs.replace(other, metadata=msgspec.structs.replace(other.metadata, uid=uid)),
-                cluster.nodes.name[int(cluster.order[0])],
-            )
+            cluster.add_pod(_copy(other, uid), _name(cluster, 0))
             after = PreparedPlugin(plugin, pod, cluster).pre_filter
             require(
                 after is SKIP_FOR_SIGNATURE
@@ -388,6 +414,7 @@ PLUGIN_CHECKS: Final[tuple[Check, ...]] = (
     check_keeps_scores_in_range,
     check_leaves_equal_scores_equal,
     check_scores_by_domain_as_by_row,
+    check_finds_rejected_rows_as_filter,
     check_stays_idle,
     check_answers_few_rows_as_all,
     check_declares_nodes_affected_by_pods,

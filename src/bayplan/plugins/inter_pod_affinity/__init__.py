@@ -40,6 +40,7 @@ from bayplan.plugin import (
     PreFilterPlugin,
     PreScorePlugin,
     Reject,
+    RejectedRowsPlugin,
     Resource,
     ScorePlugin,
     Status,
@@ -48,7 +49,7 @@ from bayplan.plugin import (
     unresolvable,
 )
 from bayplan.plugin.args import InterPodAffinityArgs
-from bayplan.plugin.counts import DomainSums
+from bayplan.plugin.counts import DomainSums, RowMask
 from bayplan.plugin.terms import CarriedTerm, MatchingTerms, TermKind
 from bayplan.plugins.inter_pod_affinity.hints import node_may_help, pod_may_help
 from bayplan.plugins.inter_pod_affinity.own_terms import NO_TERMS, PREFERENCES, CachedOwnTerms, OwnTerms
@@ -74,6 +75,7 @@ class InterPodAffinity(
     Plugin,
     PreFilterPlugin,
     FilterPlugin,
+    RejectedRowsPlugin,
     NodesAffectedByPodsPlugin,
     PreScorePlugin,
     ScorePlugin,
@@ -101,11 +103,13 @@ class InterPodAffinity(
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         cluster = nodes.cluster
-        own = self._own_terms(state, pod, cluster)
-        if own.problem:
-            return unresolvable(f"parsing pod: {own.problem}")
         cached = state.signature.get(CachedFilterState) or state.signature.put(CachedFilterState(cluster))
-        filter_state = cached.update(cluster, lambda: self._filter_state(own, state, pod, cluster))
+        if not cached.update():
+            own = self._own_terms(state, pod, cluster)
+            if own.problem:
+                return unresolvable(f"parsing pod: {own.problem}")
+            cached.put(self._filter_state(own, state, pod, cluster))
+        filter_state = cached.state
         if filter_state is None:
             return SKIP_FOR_SIGNATURE
         if not filter_state.is_needed:
@@ -120,7 +124,7 @@ class InterPodAffinity(
         existing = self._matching_terms(state, pod, cluster)[TermKind.REQUIRED_ANTI_AFFINITY]
         if not own.has_required_terms and not existing:
             return None
-        sums = self._sums(state, cluster)
+        sums = self._sums(state, cluster, "filter")
         # All keys have the same query, which may have thousands of parts: it is looked up once.
         count = cluster.count(own.affinity[0][1]) if own.affinity else None
         return FilterState(
@@ -148,6 +152,10 @@ class InterPodAffinity(
         excluded = self._excluded(pod, filter_state, nodes)
         if excluded is not None:
             yield Reject(excluded if rejected is None else excluded & ~rejected, EXISTING_ANTI_AFFINITY)
+
+    def rejected_rows(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> RowMask:
+        filter_state: FilterState = state.read(self.name)
+        return filter_state.rejected or filter_state.find_rejected(nodes.cluster)
 
     def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
         """Rows with pods that the pod's terms select, or whose terms select the pod."""
@@ -181,11 +189,10 @@ class InterPodAffinity(
     @staticmethod
     def _lacks_affinity_now(filter_state: FilterState, nodes: NodeColumns) -> BoolColumn:
         """`_lacks_affinity` without a hypothesis."""
-        anywhere = filter_state.satisfies_itself and not filter_state.matched_anywhere
         lacks_affinity: BoolColumn | None = None
         for counts in filter_state.affinity:
             sums = counts.sums.sums
-            far = np.zeros(len(sums), dtype=np.bool_) if anywhere else sums <= 0
+            far = np.zeros(len(sums), dtype=np.bool_) if filter_state.runs_anywhere else sums <= 0
             far[-1] = True
             here = nodes.by_domain(counts.topology_key, far)
             lacks_affinity = here if lacks_affinity is None else lacks_affinity | here
@@ -233,29 +240,25 @@ class InterPodAffinity(
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         cluster = nodes.cluster
-        own = self._own_terms(state, pod, cluster)
-        if self.args.ignore_preferred_terms_of_existing_pods and not own.preferred:
-            return SKIP_FOR_SIGNATURE
-        if own.problem:
-            return failure(own.problem)
         cached = state.signature.get(CachedScoreState) or state.signature.put(CachedScoreState(cluster))
-        score_state = cached.update(cluster, lambda: self._score_state(own, state, pod, cluster))
-        if score_state is None:
+        if not cached.update():
+            own = self._own_terms(state, pod, cluster)
+            if self.args.ignore_preferred_terms_of_existing_pods and not own.preferred:
+                return SKIP_FOR_SIGNATURE
+            if own.problem:
+                return failure(own.problem)
+            cached.put(self._score_state(own, state, pod, cluster))
+        if cached.state is None:
             return SKIP_FOR_SIGNATURE
-        tables: dict[str, IntColumn] = {}
-        for weight, counts in score_state.all:
-            if counts.sums is not None and counts.sums.total:
-                key = counts.topology_key
-                table, here = tables.get(key), counts.sums.sums * weight
-                tables[key] = here if table is None else table + here
-        if not tables:
+        counted = cached.state.counted()
+        if not counted:
             return SKIP
-        state.write((self.name, "scores"), tables)
+        state.write((self.name, "scores"), counted)
         return None
 
     def _score_state(self, own: OwnTerms, state: CycleState, pod: Pod, cluster: Cluster) -> ScoreState | None:
         """None if Score is not needed before objects or carried terms change."""
-        sums, carried = self._sums(state, cluster), self._matching_terms(state, pod, cluster)
+        sums, carried = self._sums(state, cluster, "score"), self._matching_terms(state, pod, cluster)
         carriers = [
             *((sign * found.carried.weight, found) for kind, sign in PREFERENCES for found in carried[kind]),
             *((self.args.hard_pod_affinity_weight, found) for found in carried[TermKind.REQUIRED_AFFINITY]),
@@ -268,8 +271,8 @@ class InterPodAffinity(
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         total: IntColumn | None = None
-        for key, table in state.read((self.name, "scores")).items():
-            here = table.take(nodes.label(key).ids)
+        for key, counted in state.read((self.name, "scores")).items():
+            here = _weighted(counted).take(nodes.label(key).ids)
             total = here if total is None else total + here
         assert total is not None
         return total
@@ -280,13 +283,16 @@ class InterPodAffinity(
     def scores_by_domain(
         self, state: CycleState, pod: Pod, nodes: NodeColumns
     ) -> tuple[str, IntColumn] | None:
-        tables = state.read((self.name, "scores"))
-        if len(tables) > 1:
+        by_key = state.read((self.name, "scores"))
+        if len(by_key) > 1:
             return None
-        ((key, table),) = tables.items()
+        ((key, counted),) = by_key.items()
         present = nodes.domains(key)
         if present is None:
             return None
+        if len(present) == 1:
+            return key, np.zeros(len(counted[0][1].sums), dtype=np.int64)
+        table = _weighted(counted)
         found = table.take(present).tolist()
         return key, _scaled(table, min(found), max(found))
 
@@ -306,8 +312,19 @@ class InterPodAffinity(
         )
         return cluster.terms.matching(label_set, cluster.namespace_labels(pod.namespace))
 
-    def _sums(self, state: CycleState, cluster: Cluster) -> Sums:
-        return state.signature.get(Sums) or state.signature.put(Sums(cluster))
+    @staticmethod
+    def _sums(state: CycleState, cluster: Cluster, purpose: str) -> Sums:
+        return state.signature.get(Sums, purpose) or state.signature.put(Sums(cluster), purpose)
+
+
+def _weighted(counted: list[tuple[int, DomainSums]]) -> IntColumn:
+    """The score of each domain: the weighted sum of the counts."""
+    total: IntColumn | None = None
+    for weight, sums in counted:
+        here = sums.sums * weight
+        total = here if total is None else total + here
+    assert total is not None
+    return total
 
 
 def _scaled(scores: IntColumn, lowest: int, highest: int) -> IntColumn:
@@ -335,6 +352,4 @@ def _percents(parts: IntColumn, whole: int) -> IntColumn:
 
 def _occupied(sums: DomainSums | None, nodes: NodeColumns) -> BoolColumn:
     """Rows whose domain has a matching pod."""
-    if sums is None:
-        return np.zeros(len(nodes), dtype=np.bool_)
-    return nodes.gather(sums.occupied())
+    return np.zeros(len(nodes), dtype=np.bool_) if sums is None else sums.occupied().take(nodes.rows)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from bayplan.plugin import Cluster, PodQuery
-from bayplan.plugin.counts import DomainSums, PodCount
+import numpy as np
+
+from bayplan.plugin import BoolColumn, Cluster, PodQuery
+from bayplan.plugin.counts import DomainSums, PodCount, RowMask
 from bayplan.plugin.terms import CarriedTerm, TermCarriers
 
 MAX_SUMS: Final = 512
@@ -34,6 +36,9 @@ class CarrierCounts:
     """None if no assigned pod carries the term, only a hypothetical one."""
 
 
+Counts = MatchCounts | CarrierCounts
+
+
 @dataclass(slots=True)
 class FilterState:
     """The input of Filter. Cached for a signature; only the sums change with pods."""
@@ -43,11 +48,24 @@ class FilterState:
     existing: tuple[CarrierCounts, ...]
     """Required anti-affinity of assigned pods."""
     satisfies_itself: bool
+    rejected: RowMask | None = None
+    """The rows that Filter rejects, once they are needed."""
+    _forbidding: tuple[DomainSums, ...] = ()
+    _ran_anywhere: bool = False
+
+    def __post_init__(self) -> None:
+        terms: tuple[Counts, ...] = (*self.anti_affinity, *self.existing)
+        self._forbidding = tuple(term.sums for term in terms if term.sums is not None)
 
     @property
     def matched_anywhere(self) -> int:
         """Pods, in any domain, that satisfy all of the pod's affinity terms."""
         return sum(counts.sums.total for counts in self.affinity)
+
+    @property
+    def runs_anywhere(self) -> bool:
+        """The first pod of a group whose terms select its own pods may run in any domain."""
+        return bool(self.affinity) and self.satisfies_itself and not self.matched_anywhere
 
     @property
     def is_needed(self) -> bool:
@@ -56,8 +74,51 @@ class FilterState:
             return True
         return any(term.sums is not None and term.sums.total for term in self.existing)
 
-    def counts(self) -> tuple[MatchCounts | CarrierCounts, ...]:
-        return (*self.affinity, *self.anti_affinity, *self.existing)
+    def update(self, cluster: Cluster) -> None:
+        """Brings the sums and `rejected` up to date.
+
+        A row can change only if its domain has got its first pod or lost its last.
+        """
+        changed: Sequence[int] | None = ()
+        all_counts: tuple[Counts, ...] = (*self.affinity, *self.anti_affinity, *self.existing)
+        for counts in all_counts:
+            rows = refresh(counts, cluster)
+            if rows is None:
+                changed = None
+            elif rows and changed is not None:
+                changed = (*changed, *rows)
+        rejected = self.rejected
+        if rejected is None:
+            return
+        if changed is None or self._ran_anywhere or (changed and self.runs_anywhere):
+            rejected.assign(self._all_rejected(cluster))
+            return
+        for row in set(changed):
+            rejected.set(row, self._is_rejected(row))
+
+    def find_rejected(self, cluster: Cluster) -> RowMask:
+        """Creates `rejected`; from now on `update` keeps it up to date."""
+        self.rejected = RowMask(cluster.changes.clock, self._all_rejected(cluster))
+        return self.rejected
+
+    def _is_rejected(self, row: int) -> bool:
+        for sums in self._forbidding:
+            if sums.is_occupied(row):
+                return True
+        return not all(counts.sums.is_occupied(row) for counts in self.affinity)
+
+    def _all_rejected(self, cluster: Cluster) -> BoolColumn:
+        """`_is_rejected` for all rows, with arrays."""
+        self._ran_anywhere = self.runs_anywhere
+        rejected = np.zeros(cluster.nodes.high, dtype=np.bool_)
+        for sums in self._forbidding:
+            rejected |= sums.occupied()
+        for counts in self.affinity:
+            if self._ran_anywhere:
+                rejected |= cluster.nodes.label(counts.topology_key).column.read < 0
+            else:
+                rejected |= ~counts.sums.occupied()
+        return rejected
 
 
 @dataclass(slots=True)
@@ -65,17 +126,30 @@ class ScoreState:
     """The input of Score: counts that attract the pod or repel it, with weights. Cached like
     `FilterState`."""
 
-    all: tuple[tuple[int, MatchCounts | CarrierCounts], ...]
+    all: tuple[tuple[int, Counts], ...]
 
-    def counts(self) -> tuple[MatchCounts | CarrierCounts, ...]:
-        return tuple(counts for _, counts in self.all)
+    def update(self, cluster: Cluster) -> None:
+        """Brings the sums up to date."""
+        for _, counts in self.all:
+            refresh(counts, cluster)
+
+    def counted(self) -> dict[str, list[tuple[int, DomainSums]]]:
+        """The sums that are not all 0, with their weights, by topology key."""
+        found: dict[str, list[tuple[int, DomainSums]]] = {}
+        for weight, counts in self.all:
+            if counts.sums is not None and counts.sums.total:
+                found.setdefault(counts.topology_key, []).append((weight, counts.sums))
+        return found
 
 
 T = TypeVar("T", FilterState, ScoreState)
 
 
 class Sums:
-    """Sums over domains for pods of one signature, brought up to date on use."""
+    """Sums over domains for pods of one signature, brought up to date on use.
+
+    Filter and Score have their own: `FilterState.update` has to see every change.
+    """
 
     __slots__ = ("_by_carriers", "_by_query", "_cluster", "_freshness")
 
@@ -97,7 +171,7 @@ class Sums:
                 self._by_query.clear()
             sums = DomainSums(cluster.nodes, cluster.changes, count, cluster.nodes.label(key))
             known = self._by_query[query, key] = MatchCounts(key, query, count, sums)
-        update(known, cluster)
+        refresh(known, cluster)
         return known
 
     def of_carriers(self, carriers: TermCarriers) -> CarrierCounts:
@@ -109,7 +183,7 @@ class Sums:
             cluster, key = self._cluster, carriers.carried.term.topology_key
             sums = DomainSums(cluster.nodes, cluster.changes, carriers, cluster.nodes.label(key))
             known = self._by_carriers[carriers] = CarrierCounts(key, carriers.carried, sums)
-        update(known, self._cluster)
+        refresh(known, self._cluster)
         return known
 
     def _drop_outdated(self) -> None:
@@ -122,23 +196,27 @@ class Sums:
 class CachedState(Generic[T]):
     """The state of Filter or Score for pods of one signature, with sums that are updated when pods change."""
 
-    __slots__ = ("_freshness", "state")
+    __slots__ = ("_cluster", "_freshness", "state")
 
     def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         changes = cluster.changes
         self._freshness = changes.freshness(
             (changes.objects, changes.terms, changes.topology, changes.queries)
         )
         self.state: T | None = None
 
-    def update(self, cluster: Cluster, make: Callable[[], T | None]) -> T | None:
+    def update(self) -> bool:
+        """Brings the sums up to date. False if the state has to be created again."""
         if not self._freshness.is_current:
-            self.state = make()
-            self._freshness.mark_current()
-        elif self.state is not None:
-            for counts in self.state.counts():
-                update(counts, cluster)
-        return self.state
+            return False
+        if self.state is not None:
+            self.state.update(self._cluster)
+        return True
+
+    def put(self, state: T | None) -> None:
+        self.state = state
+        self._freshness.mark_current()
 
 
 class CachedFilterState(CachedState[FilterState]):
@@ -153,9 +231,9 @@ class CachedScoreState(CachedState[ScoreState]):
     __slots__ = ()
 
 
-def update(counts: MatchCounts | CarrierCounts, cluster: Cluster) -> None:
-    """Brings sums up to date."""
-    if isinstance(counts, MatchCounts):
+def refresh(counts: Counts, cluster: Cluster) -> Sequence[int] | None:
+    """Brings sums up to date. Returns the rows whose domain has got its first pod or lost its last; None:
+    those of any domain."""
+    if type(counts) is MatchCounts:
         cluster.counts.touch(counts.count)
-    if counts.sums is not None:
-        counts.sums.refresh()
+    return () if counts.sums is None else counts.sums.refresh()

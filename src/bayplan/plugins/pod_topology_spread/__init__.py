@@ -41,6 +41,7 @@ from bayplan.plugin import (
     PreFilterPlugin,
     PreScorePlugin,
     Reject,
+    RejectedRowsPlugin,
     Resource,
     ScorePlugin,
     Status,
@@ -49,7 +50,7 @@ from bayplan.plugin import (
 )
 from bayplan.plugin.args import PodTopologySpreadArgs
 from bayplan.plugin.columns import distinct_ids
-from bayplan.plugin.counts import DomainSums
+from bayplan.plugin.counts import DomainSums, RowMask
 from bayplan.plugin.node_affinity import required_node_affinity, rows_matching
 from bayplan.plugin.spread import (
     DO_NOT_SCHEDULE,
@@ -79,6 +80,7 @@ class PodTopologySpread(
     Plugin,
     PreFilterPlugin,
     FilterPlugin,
+    RejectedRowsPlugin,
     NodesAffectedByPodsPlugin,
     PreScorePlugin,
     ScorePlugin,
@@ -139,6 +141,11 @@ class PodTopologySpread(
                     yield Reject(first, reason, unresolvable=mask is missing)
                     rejected = mask if rejected is None else rejected | mask
 
+    def rejected_rows(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> RowMask:
+        counts = state.signature.get(Counts, DO_NOT_SCHEDULE)
+        assert counts is not None
+        return counts.violating_rows(nodes)
+
     def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
         """Rows with pods that are counted."""
         affected = np.zeros(len(nodes), dtype=np.bool_)
@@ -155,8 +162,7 @@ class PodTopologySpread(
             domain = nodes.label(key).ids
             missing = domain < 0
             return missing, self._skewed(limit, nodes, domain, change) & ~missing
-        skewed = limit.totals >= limit.first_violating_count
-        skewed[-1] = False
+        skewed = limit.skewed_domains()
         absent = None
         if not limit.all_nodes_have_label:
             without = np.zeros(len(skewed), dtype=np.bool_)

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.plugin import BoolColumn, Cluster, IntColumn, Pod, PodQuery, PodSelector
-from bayplan.plugin.counts import DomainSums, PodCount
+from bayplan.plugin import BoolColumn, Cluster, IntColumn, NodeColumns, Pod, PodQuery, PodSelector
+from bayplan.plugin.counts import DomainSums, PodCount, RowMask
 from bayplan.plugin.spread import OWNER_KINDS, SpreadConstraint
 
 UNBOUNDED: Final = np.iinfo(np.int64).max
@@ -51,11 +51,13 @@ class Domains:
 class Counts:
     """The counts for pods of one signature: for their own constraints, or for the defaults."""
 
-    __slots__ = ("_freshness", "domains", "limits")
+    __slots__ = ("_freshness", "_violating", "_violating_domains", "domains", "limits")
 
     def __init__(self, domains: tuple[Domains, ...], cluster: Cluster, by_default: bool) -> None:
         self.domains = domains
         self.limits: tuple[Limit, ...] | None = None
+        self._violating: RowMask | None = None
+        self._violating_domains: list[bytes] = []
         changes = cluster.changes
         # Default constraints count the pods that the owners of the pod select.
         owners = changes.kinds(OWNER_KINDS) if by_default else ()
@@ -71,6 +73,22 @@ class Counts:
             if domains.count is not None:
                 cluster.counts.touch(domains.count)
         return True
+
+    def violating_rows(self, nodes: NodeColumns) -> RowMask:
+        """The rows (`nodes` are all) that violate a hard constraint. They rarely change: a domain that has
+        got one more pod rarely has too many only now."""
+        tables = [limit.violating_domains() for limit in self.limits or ()]
+        content = [table.tobytes() for table in tables]
+        if self._violating is None or content != self._violating_domains:
+            violating = np.zeros(len(nodes), dtype=np.bool_)
+            for domains, table in zip(self.domains, tables, strict=True):
+                violating |= table.take(nodes.label(domains.constraint.topology_key).ids)
+            if self._violating is None:
+                self._violating = RowMask(nodes.cluster.changes.clock, violating)
+            else:
+                self._violating.assign(violating)
+            self._violating_domains = content
+        return self._violating
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +120,18 @@ class Limit:
     def first_violating_count(self) -> int:
         """The smallest count of a domain at which one more pod violates the constraint."""
         return self.domains.constraint.max_skew + self.smallest - self.self_match + 1
+
+    def skewed_domains(self) -> BoolColumn:
+        """For each domain whether one more pod violates the constraint."""
+        skewed: BoolColumn = self.totals >= self.first_violating_count
+        skewed[-1] = False
+        return skewed
+
+    def violating_domains(self) -> BoolColumn:
+        """The same, with nodes without the label."""
+        violating = self.skewed_domains()
+        violating[-1] = not self.all_nodes_have_label
+        return violating
 
     @property
     def smallest_of_others(self) -> int:
