@@ -71,8 +71,8 @@ class ClusterClaimBinder:
         self._context = context
         self._handler = handler
         self._in_flight_until_bound = context.cluster.release.devices.in_flight_until_bound
-        self._releases: dict[tuple[str, str], asyncio.Future[None]] = {}
-        """Releases under way, by the uids of claim and pod."""
+        self._releases: dict[tuple[str, str], asyncio.Event] = {}
+        """Releases under way, by the uids of claim and pod: set when they have ended."""
 
     # PreBind
 
@@ -102,7 +102,7 @@ class ClusterClaimBinder:
         release = self._releases.get((planned.uid, pod.uid))
         if release is not None:
             while release is not None:
-                await release
+                await release.wait()
                 release = self._releases.get((planned.uid, pod.uid))
             planned.claim = await read_claim(self._context.api, planned.claim)
         elif planned.claim.is_reserved_for(pod.uid):
@@ -262,18 +262,18 @@ class ClusterClaimBinder:
     ) -> None:
         """Takes a claim from the pod between two cycles. Until then the next attempt for the pod waits."""
         key = claim.uid, pod.uid
-        before, ended = self._releases.get(key), self._context.loop.create_future()
+        before, ended = self._releases.get(key), asyncio.Event()
         self._releases[key] = ended
 
         async def run() -> None:
             try:
                 if before is not None:
-                    await before
+                    await before.wait()
                 await remove()
             finally:
                 if self._releases.get(key) is ended:
                     del self._releases[key]
-                ended.set_result(None)
+                ended.set()
 
         self._start(run(), pod)
 
@@ -291,7 +291,7 @@ class ClusterClaimBinder:
             # The next attempt for the pod tries it again.
             _log.warning("cannot unreserve ResourceClaim %s: %s", claim.key, error)
             return
-        self._context.between_cycles(lambda: self._assume_and_wake(released))
+        await self._between_cycles(lambda: self._assume_and_wake(released))
 
     async def _delete_created(self, claim: ResourceClaim) -> None:
         try:
@@ -319,15 +319,12 @@ class ClusterClaimBinder:
             _log.warning("cannot read ResourceClaim %s: %s", claim.key, error)
             written = claim
         planned.claim, planned.in_doubt = written, False
-        released = context.loop.create_future()
 
         def end() -> None:
             self._handler.assume(written)
             self.release(pod, ClaimPlan([planned]))
-            released.set_result(None)
 
-        context.between_cycles(end)
-        await released
+        await self._between_cycles(end)
 
     def deallocate(self, pod: Pod, claim: ResourceClaim) -> None:
         self._start_release(pod, claim, partial(self._deallocate, pod, claim))
@@ -341,7 +338,7 @@ class ClusterClaimBinder:
         except APIError as error:
             self._retry_pod(pod, "deallocate", claim, error)
         else:
-            self._context.between_cycles(lambda: self._assume_and_wake(cleared))
+            await self._between_cycles(lambda: self._assume_and_wake(cleared))
 
     def _assume_and_wake(self, claim: ResourceClaim) -> None:
         self._handler.assume(claim)
@@ -363,6 +360,17 @@ class ClusterClaimBinder:
             context.wake()
 
         context.loop.call_later(RETRY_SECONDS, context.between_cycles, activate)
+
+    async def _between_cycles(self, change: Callable[[], None]) -> None:
+        """Runs a change of the columns between two cycles, and waits until it has run."""
+        ended = asyncio.Event()
+
+        def run() -> None:
+            change()
+            ended.set()
+
+        self._context.between_cycles(run)
+        await ended.wait()
 
     def _start(self, work: Coroutine[Any, Any, None], pod: Pod) -> None:
         """Runs a coroutine between two cycles."""
