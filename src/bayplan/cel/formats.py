@@ -9,6 +9,7 @@ from datetime import date
 from typing import ClassVar, Final
 
 from bayplan.api.names import (
+    DNS_LABEL_MAX,
     dns_label_problems,
     dns_subdomain_problems,
     label_key_problems,
@@ -50,14 +51,26 @@ _DNS1035_PROBLEM: Final = (
     "validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
 )
 
+_TOO_LONG: Final = f"must be no more than {DNS_LABEL_MAX} characters"
+
 
 def _unless(holds: Callable[[str], object], problem: str) -> Callable[[str], list[str]]:
     return lambda text: [] if holds(text) else [problem]
 
 
 def _prefix(problems: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
-    """A name that something will be appended to may end with a dash."""
-    return lambda text: problems(text[:-1] + "a" if len(text) > 1 and text.endswith("-") else text)
+    """A name that something will be appended to may end with a dash. Upstream replaces the byte before it,
+    too."""
+
+    def masked(text: str) -> str:
+        return (text.encode()[:-2] + b"a").decode(errors="replace")
+
+    return lambda text: problems(masked(text) if len(text) > 1 and text.endswith("-") else text)
+
+
+def _dns1035_problems(text: str) -> list[str]:
+    problems = [] if len(text.encode()) <= DNS_LABEL_MAX else [_TOO_LONG]
+    return problems if _DNS1035.fullmatch(text) else [*problems, _DNS1035_PROBLEM]
 
 
 def _uri_problems(text: str) -> list[str]:
@@ -80,17 +93,16 @@ def _is_date_time(text: str) -> bool:
     return _is_date(day) and _TIME.fullmatch(time.partition("t")[0]) is not None
 
 
-_dns1035 = _unless(_DNS1035.fullmatch, _DNS1035_PROBLEM)
 FORMATS: Final = {
     each.name: each
     for each in (
         Format("dns1123Label", 30, dns_label_problems),
         Format("dns1123Subdomain", 60, dns_subdomain_problems),
-        Format("dns1035Label", 30, _dns1035),
+        Format("dns1035Label", 30, _dns1035_problems),
         Format("qualifiedName", 60, label_key_problems),
         Format("dns1123LabelPrefix", 30, _prefix(dns_label_problems)),
         Format("dns1123SubdomainPrefix", 60, _prefix(dns_subdomain_problems)),
-        Format("dns1035LabelPrefix", 30, _prefix(_dns1035)),
+        Format("dns1035LabelPrefix", 30, _prefix(_dns1035_problems)),
         Format("labelValue", 40, label_value_problems),
         Format("uri", 1103, _uri_problems),
         Format("uuid", 70, _unless(_UUID.fullmatch, "does not match the UUID format")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -24,7 +24,7 @@ _UNITS: Final = {
     "h": 3600 * 10**9,
 }
 _PART: Final = re.compile(r"(\d*)(?:\.(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-](\d\d):(\d\d))", re.ASCII)
 _OFFSET: Final = re.compile(r"([+-]?)(\d+):(\d+)", re.ASCII)
 
 
@@ -61,10 +61,15 @@ def parse_timestamp(text: str) -> Timestamp:
     if found is None:
         raise _conversion_error("google.protobuf.Timestamp")
     fraction = (found[3] or "").ljust(9, "0")[:9]
-    zone = "+00:00" if found[4] == "Z" else found[4]
+    hours, minutes = int(found[5] or 0), int(found[6] or 0)
+    offset = timedelta(hours=hours, minutes=minutes) * (-1 if found[4][0] == "-" else 1)
+    # Go allows 24 hours and 60 minutes in a zone. Python has no zone of a day: only the moment is right then.
     try:
-        time = datetime.fromisoformat(f"{found[1]}T{found[2]}.{fraction[:6]}{zone}")
-        time.astimezone(UTC)
+        if hours > 24 or minutes > 60:
+            raise ValueError("no zone")
+        time = datetime.fromisoformat(f"{found[1]}T{found[2]}.{fraction[:6]}+00:00") - offset
+        if abs(offset) < timedelta(days=1):
+            time = time.astimezone(timezone(offset))
     except (ValueError, OverflowError) as error:
         raise _conversion_error("google.protobuf.Timestamp") from error
     return Timestamp(time, int(fraction[6:]))

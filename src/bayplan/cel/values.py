@@ -120,7 +120,7 @@ def type_name(value: Value) -> str:
 
 _GO_NAMES: Final = {
     tuple: "*types.baseList", dict: "*types.baseMap", type(None): "types.Null", Optional: "*types.Optional",
-    TypeValue: "*types.Type",
+    TypeValue: "*types.Type", DefaultMap: "cel.mapper",
 }  # fmt: skip
 
 
