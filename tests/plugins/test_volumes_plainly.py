@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bayplan.plugin import Cluster, CycleState, Node, NodeColumns, Plugin, Pod
@@ -56,6 +56,7 @@ def plainly(rule: PlainRule, cluster: Cluster, pod: Pod, view: NodeColumns) -> d
 
 @pytest.mark.parametrize("kind", RULES, ids=lambda kind: kind.name)
 @settings(max_examples=150, deadline=None)
+@example(rng=random.Random(261041223))  # two errors on one node: the first ends its evaluation
 @given(rng=CHANCE)
 def test_all_rows_and_few_agree_with_one_node_at_a_time(kind: type[Plugin], rng: random.Random) -> None:
     """Whatever happened before, and however many rows are evaluated."""

@@ -184,9 +184,13 @@ class VolumeBinding(
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         claims: PodClaims = state.read(self.name)
         # Evicting pods frees no volume and no storage, so preemption does not help.
-        yield from _out_of_reach(claims.bound, nodes)
+        evaluated = np.ones(len(nodes), dtype=np.bool_)
+        for reject in _out_of_reach(claims.bound, nodes):
+            yield reject
+            if reject.error:
+                evaluated &= np.logical_not(reject.mask)
         if claims.delayed:
-            yield from _without_volumes(claims.delayed, nodes)
+            yield from _without_volumes(claims.delayed, nodes, evaluated)
 
     # Scoring: by free capacity, if the gate StorageCapacityScoring is on
 
@@ -299,14 +303,17 @@ def _moved_to_csi(volume: PersistentVolume, nodes: NodeColumns) -> BoolColumn | 
     return moved
 
 
-def _without_volumes(claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns) -> Iterator[Reject]:
-    """Rows where a claim can get no volume, neither a free one nor a new one."""
-    here = np.ones(len(nodes), dtype=np.bool_)
+def _without_volumes(
+    claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns, evaluated: BoolColumn
+) -> Iterator[Reject]:
+    """Rows, among those that are evaluated, where a claim can get no volume, neither a free one nor a new
+    one."""
+    here = evaluated.copy()
     for claim in claims:
         selected = selected_node(claim)
         if selected is not None:
             here &= nodes.is_named(selected)
-    yield Reject(~here, REASON_NO_VOLUME, unresolvable=True)
+    yield Reject(evaluated & ~here, REASON_NO_VOLUME, unresolvable=True)
     if not here.any():
         return
     unselected = claims_by_size(claim for claim in claims if selected_node(claim) is None)
