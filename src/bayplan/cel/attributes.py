@@ -11,7 +11,17 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from bayplan.cel.errors import NO_SUCH_OVERLOAD, CostLimitError, EvaluationError, no_such_key
-from bayplan.cel.values import NONE, DefaultMap, Optional, Uint, Value, go_double, go_type_name, type_name
+from bayplan.cel.values import (
+    NONE,
+    DefaultMap,
+    Optional,
+    Uint,
+    Value,
+    go_double,
+    go_type_name,
+    is_same_key,
+    type_name,
+)
 
 Variables: TypeAlias = dict[str, Value]
 Step: TypeAlias = Callable[[Variables], Value]
@@ -194,11 +204,10 @@ def look_up(value: Value, key: Value, test: bool) -> Value:
 
 
 def _find(entries: dict[Value, Value], key: Value) -> Value:
-    kind = type(key)
-    if kind is str or (kind in (int, Uint, float) and not any(type(each) is bool for each in entries)):
+    if type(key) is str:
         found = entries.get(key, MISSING)
     else:
-        found = next((each for name, each in entries.items() if type(name) is kind and name == key), MISSING)
+        found = next((each for name, each in entries.items() if is_same_key(name, key)), MISSING)
     return DefaultMap.EMPTY if found is MISSING and type(entries) is DefaultMap else found
 
 

@@ -26,6 +26,7 @@ from bayplan.cel.values import (
     compare,
     equal_or_false,
     go_double,
+    is_same_key,
     itself,
     type_name,
     unsupported,
@@ -140,10 +141,9 @@ def _not(value: Value) -> Value:
 
 def contained(value: Value, container: Value) -> bool:
     if isinstance(container, dict):
-        try:
+        if type(value) is str:
             return value in container
-        except TypeError:
-            return False
+        return any(is_same_key(name, value) for name in container)
     if type(container) is not tuple:
         raise EvaluationError(NO_SUCH_OVERLOAD)
     return any(equal_or_false(value, each) for each in container)

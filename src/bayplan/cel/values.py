@@ -131,6 +131,14 @@ def go_type_name(value: Value) -> str:
     return _GO_NAMES.get(type(value)) or f"types.{type_name(value).rpartition('.')[2].capitalize()}"
 
 
+def is_same_key(known: Value, key: Value) -> bool:
+    """Whether a key finds this entry of a map: integers by value, doubles also integers, not the reverse."""
+    kind, known_kind = type(key), type(known)
+    if kind is known_kind:
+        return bool(known == key)
+    return kind in _NUMBERS and known_kind in (int, Uint) and bool(known == key)
+
+
 def equal(one: Value, other: Value) -> bool:
     """CEL's `==`: numbers by value, lists and maps by element, different kinds are unequal.
 
