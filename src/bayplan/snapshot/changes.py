@@ -146,8 +146,6 @@ class Freshness:
         time = self.time
         if time == self._clock.now:
             return True
-        if time == NEVER:
-            return False
         if self._clock.topics_changed_at > time:
             for topic in self._topics:
                 if topic.changed_at > time:
@@ -155,9 +153,7 @@ class Freshness:
         for log in self._all_logs:
             if log.changed_at > time:
                 return False
-        # The value is as new as this comparison, which makes the next one shorter.
-        self.time = self._clock.now
-        return True
+        return time != NEVER
 
     @property
     def is_now(self) -> bool:
