@@ -41,6 +41,7 @@ from bayplan.api.selectors import (
 from bayplan.errors import (
     SelectorError,
 )
+from bayplan.framework.dependencies import Dependencies
 from bayplan.framework.events import (
     Action,
     ClusterEvent,
@@ -60,7 +61,6 @@ from bayplan.framework.plugin_api import (
     MAX_SCORE,
     AddRemovePodPlugin,
     BindPlugin,
-    Dependencies,
     DomainScorePlugin,
     FilterPlugin,
     NodeNames,

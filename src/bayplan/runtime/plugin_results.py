@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
+from bayplan.framework.dependencies import Dependencies
 from bayplan.framework.failures import describe
 from bayplan.framework.node_statuses import Reasons
-from bayplan.framework.plugin_api import Dependencies, NodeNames, Plugin, PreScorePlugin
+from bayplan.framework.plugin_api import NodeNames, Plugin, PreScorePlugin
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
