@@ -23,12 +23,9 @@ from bayplan.runtime.signature_results import SignatureResults
 from bayplan.runtime.ties import pick, tie_rank
 from bayplan.snapshot.cluster import Cluster
 from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.row_mask import RowMask, few_true
+from bayplan.snapshot.row_mask import FEW_ROWS, RowMask, few_true
 from bayplan.snapshot.table import cells
 from bayplan.snapshot.view import IntColumn, NodeColumns
-
-FEW_ROWS: Final = 8
-"""Up to this many rows are inserted, removed or read again one by one."""
 
 MANY_ROWS: Final = 16384
 """From this number on, not all keys are compared for every pod."""

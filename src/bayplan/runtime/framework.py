@@ -136,6 +136,7 @@ class Framework:
                 filtered.feasible,
                 self._start.index,
                 self._pre_filtering.not_skipped(search),
+                self.filtering,
                 self.scoring,
             )
         return found

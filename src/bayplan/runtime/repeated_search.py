@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bayplan.framework.status import SUCCESS, Code, Status
+from bayplan.framework.status import Code, Status
 from bayplan.runtime import calls
 from bayplan.runtime.feasible import Feasible
+from bayplan.runtime.filtering import Filtering
 from bayplan.runtime.profile import Step
 from bayplan.runtime.scoring import Scoring
 from bayplan.runtime.search import Found, Search
@@ -29,12 +30,14 @@ class RepeatedSearch:
         feasible: the rows that passed.
         start: where in the node list it began. The next search must begin there, too.
         pre_filters: uncached plugins whose PreFilter is called for every pod.
+        filtering: the Filter plugins.
         scoring: the Score plugins.
     """
 
     __slots__ = (
         "_cluster",
         "_evaluated",
+        "_filtering",
         "_freshness",
         "_nodes",
         "_order",
@@ -55,6 +58,7 @@ class RepeatedSearch:
         feasible: Feasible,
         start: int,
         pre_filters: Sequence[Step],
+        filtering: Filtering,
         scoring: Scoring,
     ) -> None:
         self._cluster = cluster
@@ -64,6 +68,7 @@ class RepeatedSearch:
         self._evaluated = len(feasible.evaluated)
         self._start = start
         self._pre_filters = pre_filters
+        self._filtering = filtering
         self._scoring = scoring
         self._scores = scoring.without_pre_score(search)
         self._pre_filtered = search.pre_filtered
@@ -90,6 +95,7 @@ class RepeatedSearch:
         results = self._results
         if search.results is not results or start != self._start or not self._freshness.is_current:
             return None
+        search.skipped_filters = self._skipped_filters
         rejected = self._rejected_rows(search) if self._pre_filters else ()
         if rejected is None:
             return None
@@ -102,28 +108,18 @@ class RepeatedSearch:
         if len(feasible) < 2:
             return None
         search.pre_filtered = self._pre_filtered
-        search.skipped_filters = self._skipped_filters
         row, count = feasible.best(search.pod, self._added(search, feasible)), len(feasible)
         return Found(search, row, self._cluster.nodes.name[row], count, self._evaluated)
 
     def _rejected_rows(self, search: Search) -> tuple[RowMask, ...] | None:
         """The rows that uncached plugins reject; None if they have to be filtered."""
-        found: tuple[RowMask, ...] = ()
         for step in self._pre_filters:
             answer = calls.pre_filter(step, search.state, search.pod, self._nodes)
             search.pre_filter_answers[step.name] = answer
-            if step.name in self._skipped_filters:
-                if not (isinstance(answer, Status) and answer.code is Code.SKIP):
-                    return None
-                continue
-            if answer is not SUCCESS:
+            code = answer.code if isinstance(answer, Status) else None
+            if code is not (Code.SKIP if step.name in self._skipped_filters else Code.SUCCESS):
                 return None
-            rows = calls.rejected_rows(step, search.state, search.pod, self._nodes)
-            if rows is None:
-                return None
-            if rows.count:
-                found = (*found, rows)
-        return found
+        return self._filtering.rejected_rows(search)
 
     def _added(self, search: Search, feasible: Feasible) -> IntColumn | None:
         """What uncached plugins add to the scores."""

@@ -11,7 +11,7 @@ from bayplan.snapshot.changes import COUNT_HISTORY, Clock, Log, Topic
 from bayplan.snapshot.table import cells
 
 FEW_ROWS: Final = 8
-"""Up to this many rows are recorded one by one."""
+"""Up to this many rows are recorded, inserted or removed one by one (`runtime/feasible.py`)."""
 
 
 class RowMask:
