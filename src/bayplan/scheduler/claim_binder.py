@@ -7,8 +7,9 @@
                                                                   failed, bindingTimeout over ─► failure
 
 After a failure, Unreserve of DynamicResources calls `release`, which removes the reservations. Allocations
-that were written stay: the next attempt uses them. It waits until reservations have been removed and claims
-deallocated that were its own: otherwise it would find them, and the pod would lose them when it is bound.
+that were written stay: the next attempt uses them. While a claim of the pod is still being unreserved or
+deallocated, the next binding waits: otherwise it would find the claim reserved, and the pod would be bound
+without it.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class ClusterClaimBinder:
         self._context = context
         self._handler = handler
         self._in_flight_until_bound = context.cluster.release.devices.in_flight_until_bound
-        self._releases: dict[tuple[str, str], asyncio.Event] = {}
-        """Releases under way, by the uids of claim and pod: set when they have ended."""
+        self._being_taken: dict[tuple[str, str], asyncio.Event] = {}
+        """Claims that are being taken from a pod, by the uids of claim and pod: set when that has ended."""
 
     # PreBind
 
@@ -99,11 +100,10 @@ class ClusterClaimBinder:
 
     async def _is_reserved(self, pod: Pod, planned: PlannedClaim) -> bool:
         """Whether the claim is reserved for the pod, and will be when it is bound."""
-        release = self._releases.get((planned.uid, pod.uid))
-        if release is not None:
-            while release is not None:
-                await release.wait()
-                release = self._releases.get((planned.uid, pod.uid))
+        key = planned.uid, pod.uid
+        if key in self._being_taken:
+            while (ended := self._being_taken.get(key)) is not None:
+                await ended.wait()
             planned.claim = await read_claim(self._context.api, planned.claim)
         elif planned.claim.is_reserved_for(pod.uid):
             # It may have been released since the attempt began.
@@ -248,31 +248,29 @@ class ClusterClaimBinder:
         for planned in plan.claims:
             claim = planned.claim
             if planned.in_doubt:
-                self._start_release(pod, claim, partial(self._resolve_in_doubt, pod, planned))
+                self._take(pod, claim, partial(self._resolve_in_doubt, pod, planned))
                 continue
             self._drop_allocation(planned)
             if planned.is_new:
                 if claim.metadata.resource_version:
                     self._start(self._delete_created(claim), pod)
             elif claim.status.allocation is not None and claim.is_reserved_for(pod.uid):
-                self._start_release(pod, claim, partial(self._remove_reservation, pod, claim))
+                self._take(pod, claim, partial(self._remove_reservation, pod, claim))
 
-    def _start_release(
-        self, pod: Pod, claim: ResourceClaim, remove: Callable[[], Coroutine[Any, Any, None]]
-    ) -> None:
+    def _take(self, pod: Pod, claim: ResourceClaim, take: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Takes a claim from the pod between two cycles. Until then the next attempt for the pod waits."""
         key = claim.uid, pod.uid
-        before, ended = self._releases.get(key), asyncio.Event()
-        self._releases[key] = ended
+        before, ended = self._being_taken.get(key), asyncio.Event()
+        self._being_taken[key] = ended
 
         async def run() -> None:
             try:
                 if before is not None:
                     await before.wait()
-                await remove()
+                await take()
             finally:
-                if self._releases.get(key) is ended:
-                    del self._releases[key]
+                if self._being_taken.get(key) is ended:
+                    del self._being_taken[key]
                 ended.set()
 
         self._start(run(), pod)
@@ -327,10 +325,10 @@ class ClusterClaimBinder:
         await self._between_cycles(end)
 
     def deallocate(self, pod: Pod, claim: ResourceClaim) -> None:
-        self._start_release(pod, claim, partial(self._deallocate, pod, claim))
+        self._take(pod, claim, partial(self._deallocate, pod, claim))
 
     def delete(self, pod: Pod, claim: ResourceClaim) -> None:
-        self._start_release(pod, claim, partial(self._delete, pod, claim))
+        self._take(pod, claim, partial(self._delete, pod, claim))
 
     async def _deallocate(self, pod: Pod, claim: ResourceClaim) -> None:
         try:
