@@ -170,7 +170,7 @@ class TestWhatMakesResultsNew:
         assert found(framework, next(next_pod)).node_name == "n1"
 
 
-class TestAfterSomethingBroke:
+class TestAfterAnError:
     def test_the_next_attempt_evaluates_again(self) -> None:
         plugin = Scripted(rejected={"n0"})
         framework = make_framework(plugin, Indifferent(), nodes=3)
@@ -225,11 +225,11 @@ class TestAfterSomethingBroke:
             depends_on = Dependencies.of()
 
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-                yield Reject(nodes.is_named("n1"), "broke", error=True)
+                yield Reject(nodes.is_named("n1"), "failed", error=True)
 
         framework = make_framework(Breaks(), Indifferent(), nodes=4)
         for pod in (make_pod("a"), make_pod("b")):
-            with pytest.raises(AttemptError, match=r'^running "Breaks" filter plugin: broke$'):
+            with pytest.raises(AttemptError, match=r'^running "Breaks" filter plugin: failed$'):
                 framework.find(pod)
         framework.cluster.remove_node("n1")
         assert found(framework, make_pod("c")).feasible == 3

@@ -165,7 +165,7 @@ def check_finds_rejected_rows_as_filter(make: MakePlugin, samples: Samples) -> N
         memory = SignatureMemory()
         for number, other in enumerate((None, *samples.pods)):
             if other is not None:
-                cluster.add_pod(_copy(other, f"{pod.uid}-{number}"), _name(cluster, number))
+                cluster.add_pod(_copy(other, f"{pod.uid}-{number}"), _node_name(cluster, number))
             prepared = PreparedPlugin(plugin, pod, cluster, memory)
             if not prepared.filters:
                 continue
@@ -180,7 +180,7 @@ def _copy(pod: Pod, uid: str) -> Pod:
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
 
 
-def _name(cluster: Cluster, number: int) -> str:
+def _node_name(cluster: Cluster, number: int) -> str:
     return cluster.nodes.name[int(cluster.order[number % cluster.node_count])]
 
 
@@ -196,7 +196,7 @@ def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
             continue
         for number, other in enumerate(samples.pods):
             uid = f"{other.uid}-beside-{number}"
-            cluster.add_pod(_copy(other, uid), _name(cluster, 0))
+            cluster.add_pod(_copy(other, uid), _node_name(cluster, 0))
             after = PreparedPlugin(plugin, pod, cluster).pre_filter
             require(
                 after is SKIP_FOR_SIGNATURE

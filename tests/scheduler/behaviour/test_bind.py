@@ -93,7 +93,7 @@ async def test_no_write_overtakes_another(eager: bool) -> None:
     [
         pytest.param(ConflictError("409: it has changed"), id="conflict"),
         pytest.param(NotFoundError("404: no such pod"), id="not found"),
-        pytest.param(ServerError("500: something broke"), id="server error"),
+        pytest.param(ServerError("500: internal error"), id="server error"),
         pytest.param(APIError("403: you may not", 403), id="forbidden"),
         pytest.param(UnknownOutcomeError("no answer"), id="no answer"),
     ],

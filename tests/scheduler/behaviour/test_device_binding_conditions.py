@@ -25,7 +25,7 @@ def set_condition(world: World, name: str, condition: str) -> None:
         driver="gpu.example.com",
         pool="n",
         device="gpu-0",
-        conditions=(Condition(type=condition, status="True", reason="Fault", message='it "broke"'),),
+        conditions=(Condition(type=condition, status="True", reason="Fault", message='it "failed"'),),
     )
     world.store.update_claim_status(replace(stored, status=replace(stored.status, devices=(device,))))
 
@@ -72,7 +72,10 @@ async def test_the_pod_is_bound_when_its_device_is_ready() -> None:
     ("condition", "seconds", "message"),
     [
         pytest.param(
-            "Broken", 6, 'device binding failed: claim=c, reason=Fault, message="it \\"broke\\""', id="failed"
+            "Broken",
+            6,
+            'device binding failed: claim=c, reason=Fault, message="it \\"failed\\""',
+            id="failed",
         ),
         pytest.param("", 601, "device binding timeout: ", id="too late"),
     ],
