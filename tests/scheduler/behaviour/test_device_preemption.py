@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec.structs import replace
 
-from bayplan.api.meta import Object
-from bayplan.api.pod import Pod, PodResourceClaim
+from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import ResourceClaim, ResourceClaimStatus
 from bayplan.memory_api.kubelet import end_after_grace_period
 from bayplan.testing.builders import (
     make_allocated_device,
-    make_device,
-    make_device_class,
-    make_device_request,
     make_node,
     make_pod,
     make_resource_claim,
-    make_resource_slice,
 )
 
+from .devices import CLASS, REQUEST, claiming, gpus
 from .running import World, running, virtual
 
 NODE = make_node("n", cpu="4")
-CLASS = make_device_class("gpu", 'device.driver == "gpu.example.com"')
-REQUEST = make_device_request("gpu", "gpu")
 VICTIM = make_pod("victim", cpu="3", node="n")
-
-
-def gpus(count: int = 1) -> Object:
-    return make_resource_slice("slice-n", *(make_device(f"gpu-{i}") for i in range(count)), node="n")
-
-
-def claiming(name: str, claim: str, **fields: Any) -> Pod:
-    entry = PodResourceClaim(name="gpu", resource_claim_name=claim)
-    return make_pod(name, resource_claims=(entry,), **fields)
 
 
 def holder(world: World, device: str) -> list[str]:
@@ -50,7 +33,7 @@ def holder(world: World, device: str) -> list[str]:
 
 @virtual
 async def test_a_pod_with_a_claim_preempts_for_room_and_then_gets_its_device() -> None:
-    async with running(NODE, VICTIM, CLASS, gpus(), kubelet=end_after_grace_period) as world:
+    async with running(NODE, VICTIM, CLASS, gpus("n"), kubelet=end_after_grace_period) as world:
         await world.create(make_resource_claim("c", REQUEST), claiming("p", "c", cpu="3", priority=9))
         assert (world.nominated("p"), world.pod("victim").is_terminating) == ("n", True)
         assert holder(world, "gpu-0") == [], "a nomination reserves no devices"
@@ -63,7 +46,7 @@ async def test_no_pod_is_evicted_where_the_devices_are_taken() -> None:
     """Evicting the pod that uses a device does not free its claim at once."""
     taken = make_resource_claim("taken", REQUEST, allocated=[make_allocated_device("gpu-0", "n")])
     user = claiming("user", "taken", cpu="3", node="n")
-    async with running(NODE, taken, user, CLASS, gpus()) as world:
+    async with running(NODE, taken, user, CLASS, gpus("n")) as world:
         await world.create(make_resource_claim("c", REQUEST), claiming("p", "c", cpu="3", priority=9))
         await world.after(60)
         assert (world.names(), world.node_of("p"), world.nominated("p")) == (["p", "user"], "", "")
@@ -74,7 +57,7 @@ async def test_no_pod_is_evicted_where_the_devices_are_taken() -> None:
 
 @virtual
 async def test_a_device_that_is_taken_meanwhile_leaves_the_preemptor_waiting_until_it_is_free() -> None:
-    async with running(NODE, VICTIM, CLASS, gpus(), kubelet=end_after_grace_period) as world:
+    async with running(NODE, VICTIM, CLASS, gpus("n"), kubelet=end_after_grace_period) as world:
         await world.create(make_resource_claim("c", REQUEST), claiming("p", "c", cpu="3", priority=9))
         assert world.nominated("p") == "n"
         await world.create(make_resource_claim("other", REQUEST), claiming("small", "other"))
