@@ -22,7 +22,7 @@ VERSIONS ?= 3.11 3.12 3.13
 COVERAGE ?=
 
 run: $(STAMP)
-	@$(BIN)/bayplan up --nodes 12 --plugin bayplan.plugins.coscheduling:Coscheduling --exit-when-idle auto \
+	@$(BIN)/bayplan up --nodes 12 --plugin bayplan.plugins.library.coscheduling:Coscheduling --exit-when-idle auto \
 	  --devices examples/gpus.yaml -f examples/tour/1-platform.yaml -f examples/tour/2-workloads.yaml -f examples/tour/3-urgent.yaml
 
 test: $(STAMP)
@@ -53,7 +53,7 @@ bench: $(STAMP)
 	$(BIN)/bayplan bench --core --json
 
 faults: $(STAMP)
-	$(BIN)/python -m bayplan.simulator.fault_run --seeds $(SEEDS)
+	$(BIN)/python -m bayplan.simulate.fault_run --seeds $(SEEDS)
 
 # Generated and mutated inputs for every door of the program; FUZZ='--targets embedded' chooses.
 fuzz: $(STAMP)

@@ -21,9 +21,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from bayplan.api.releases import parse_release
 from bayplan.embedded.server.http.discovery import REVIEWS
 from bayplan.embedded.server.kinds import BUILT_IN, LATER, Resource
-from bayplan.releases import parse_release
 from conformance.harness.programs import DEFAULT_RELEASE, HERE, RELEASES, MissingError, module_directory
 
 _DIRECTORY: Final = HERE.parent / "src/bayplan/embedded/server/schema"

@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from bayplan.answers.explain.scenario import decide_scenario
 from bayplan.api.pod import Pod
-from bayplan.explain.scenario import decide_scenario
-from bayplan.releases import parse_release
+from bayplan.api.releases import parse_release
 from conformance.harness import objects
 from conformance.harness.admin import Admin, Raw
 from conformance.harness.clients import PATIENCE_SECONDS, until

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from bayplan.operating.flags import FLAGS
+from bayplan.process.flags import FLAGS
 from conformance.harness.programs import Programs
 
 NOWHERE = "--master=http://127.0.0.1:1"

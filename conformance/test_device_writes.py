@@ -13,10 +13,10 @@ from typing import Any, Final
 import pytest
 
 from bayplan.api.documents import read_documents
+from bayplan.api.releases import parse_release
 from bayplan.embedded.controllers.device_taint_status import RuleCounts, eviction_condition
 from bayplan.embedded.drivers.device_file import read_devices
 from bayplan.embedded.drivers.pools import pool_slices
-from bayplan.releases import parse_release
 from conformance.harness.admin import Admin, Raw, path_of
 from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
 from conformance.harness.controllers import CLAIM_CONTROLLER, TAINT_CONTROLLER, start_controllers

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from bayplan.cli.replay import first_difference
-from bayplan.simulator.replay import replay
+from bayplan.simulate.replay import replay
 from conformance.differential.__main__ import OPTIONS, new_kinds, recorded
 from conformance.differential.scenarios import Scenario
 from conformance.harness.control_plane import ControlPlane

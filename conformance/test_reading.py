@@ -14,18 +14,18 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from bayplan.api.cluster_api import Change, PodStatusPatch
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Condition, Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.api.releases import RELEASES
 from bayplan.client import informer, watching
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.informer import Informer
 from bayplan.client.listing import PAGE_SIZE, list_all
 from bayplan.client.requests import REQUEST_SECONDS, UnreachableError
-from bayplan.cluster_api import Change, PodStatusPatch
 from bayplan.errors import ConflictError, GoneError, UnknownOutcomeError
-from bayplan.releases import RELEASES
 from conformance.harness.admin import Admin, Raw
 from conformance.harness.clients import until, with_client
 from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pytest
 
+from bayplan.api.releases import parse_release
 from bayplan.client.http import KubernetesCluster
 from bayplan.config import parse_config
-from bayplan.releases import parse_release
 from bayplan.scheduler.loop import Scheduler
 from conformance.harness.admin import Admin, Raw, path_of
 from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane

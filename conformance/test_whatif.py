@@ -12,14 +12,14 @@ import asyncio
 import random
 from typing import Any
 
+from bayplan.answers.sources.live import read_kinds
+from bayplan.answers.whatif import Cluster
+from bayplan.answers.whatif.manifests import objects_of
 from bayplan.api.meta import Object
+from bayplan.api.releases import parse_release
 from bayplan.client.api_errors import NotServedError
 from bayplan.client.http import KubernetesCluster
 from bayplan.config import default_config
-from bayplan.releases import parse_release
-from bayplan.sources.live import read_kinds
-from bayplan.whatif import Cluster
-from bayplan.whatif.manifests import objects_of
 from conformance.harness.admin import Admin, Raw, path_of
 from conformance.harness.control_plane import ADMIN, ControlPlane
 from conformance.harness.objects import condition, node, pod

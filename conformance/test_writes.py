@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.event import Event, EventSeries
 from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster
-from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, ConflictError, NotFoundError
 from conformance.harness.admin import Admin, Raw
 from conformance.harness.clients import with_client

@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
+from bayplan.answers.sources.scenario import VERSION
+from bayplan.api.releases import parse_release
 from bayplan.cli.replay import first_difference
-from bayplan.releases import parse_release
-from bayplan.simulator.replay import replay
-from bayplan.sources.scenario import VERSION
+from bayplan.simulate.replay import replay
 from conformance.differential.drawing import Raw
 from conformance.differential.playing import MAX_WAIT_SECONDS, record
 from conformance.differential.scenarios import Scenario

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError
-from bayplan.simulator.replay import comparable_allocation
+from bayplan.simulate.replay import comparable_allocation
 from conformance.differential.drawing import Raw
 from conformance.harness.admin import Admin, path_of
 

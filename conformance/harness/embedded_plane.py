@@ -19,7 +19,7 @@ _SERVE: Final = """
 import asyncio, sys
 from pathlib import Path
 from bayplan.embedded.server.embedded import EmbeddedServer
-from bayplan.releases import parse_release
+from bayplan.api.releases import parse_release
 
 async def main(directory, release):
     async with EmbeddedServer(directory / "data", release=parse_release(release)) as server:

@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 from bayplan.api.kinds import KINDS
 from bayplan.api.pod import Pod
+from bayplan.api.releases import parse_release
 from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
 from bayplan.config import parse_config
-from bayplan.releases import parse_release
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulator.checksum_extender import ChecksumExtenders
-from bayplan.simulator.replay import RECORDED_PORT
+from bayplan.simulate.checksum_extender import ChecksumExtenders
+from bayplan.simulate.replay import RECORDED_PORT
 from conformance.harness.admin import Admin, Raw, path_of
 from conformance.harness.clients import until
 from conformance.harness.control_plane import ADMIN, KUBE_SCHEDULER

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from bayplan.answers.explain.allocations import pod_allocations
+from bayplan.answers.sources.scenario import read_scenario
+from bayplan.api.releases import V1_36
 from bayplan.cel.__main__ import answer
-from bayplan.explain.allocations import pod_allocations
-from bayplan.releases import V1_36
-from bayplan.sources.scenario import read_scenario
 from conformance.differential.drawing import Raw
 from conformance.oracle import wrong_types
 from conformance.oracle.expressions import Expressions

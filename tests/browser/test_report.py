@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bayplan.simulator.scenarios.html.page import make_page
-from bayplan.simulator.scenarios.reading import read_scenario
-from bayplan.simulator.scenarios.result import ReasonResult, Result, make_result
-from bayplan.simulator.scenarios.run import simulate
+from bayplan.simulate.scenarios.html.page import make_page
+from bayplan.simulate.scenarios.reading import read_scenario
+from bayplan.simulate.scenarios.result import ReasonResult, Result, make_result
+from bayplan.simulate.scenarios.run import simulate
 
 from .chromium import Page, find_browser, opened
 

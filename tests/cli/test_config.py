@@ -108,7 +108,7 @@ def test_checking_is_quick() -> None:
     """Nothing of the scheduler itself is needed to read a configuration."""
     script = (
         "import sys, bayplan.cli.config;"
-        "print([name for name in ('numpy', 'bayplan.snapshot', 'bayplan.plugins') if name in sys.modules])"
+        "print([name for name in ('numpy', 'bayplan.state', 'bayplan.plugins') if name in sys.modules])"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n"

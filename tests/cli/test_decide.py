@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.cli.main import main
-from bayplan.releases import DEFAULT_RELEASE
 
 from .decide_files import CONFIG, OBJECTS, SCENARIO, as_lines, as_yaml, cluster_file, node, pod
 

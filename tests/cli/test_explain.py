@@ -14,11 +14,11 @@ from threading import Event, Thread
 import pytest
 import yaml
 
+from bayplan.answers.sources import scheduler_queue
 from bayplan.cli.main import main
 from bayplan.client.access import Access
 from bayplan.embedded.server.embedded import EmbeddedServer
 from bayplan.embedded.server.kinds import NAMESPACES, NODES, PODS
-from bayplan.sources import scheduler_queue
 
 from .decide_files import as_yaml, node, pod
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bayplan.answers.sources.warnings import Warning
 from bayplan.cli.output import JSON, YAML, make_console, print_document, print_table, print_warnings
-from bayplan.sources.warnings import Warning
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = ROOT / "src" / "bayplan" / "cli"

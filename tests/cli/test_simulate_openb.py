@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bayplan.cli.main import main
-from bayplan.simulator.openb.trace import PODS_FILE
-from tests.simulator.openb.synthetic import write_trace
+from bayplan.simulate.openb.trace import PODS_FILE
+from tests.simulate.openb.synthetic import write_trace
 
 FIELDS = [
     "policy",

@@ -29,7 +29,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 TOUR = [str(path) for path in sorted((ROOT / "examples" / "tour").glob("*.yaml"))]
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
-COSCHEDULING = "bayplan.plugins.coscheduling:Coscheduling"
+COSCHEDULING = "bayplan.plugins.library.coscheduling:Coscheduling"
 
 
 def _up(tmp_path: Path, *arguments: str) -> list[str]:

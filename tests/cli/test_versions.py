@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bayplan.answers.sources.snapshot import Header, encode_snapshot
 from bayplan.cli.main import main
-from bayplan.sources.snapshot import Header, encode_snapshot
 from bayplan.testing.builders import make_node, make_pod
 
 OLD, NEW = "1.36", "1.37"

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from bayplan.api.cluster_api import ObjectT
 from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 from bayplan.api.meta import Object
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, LeadershipLostError
-from bayplan.cluster_api import ObjectT
-from bayplan.memory_api.cluster import MemoryStore
-from bayplan.simulator.virtual_time import current_loop
+from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.virtual_time import current_loop
 
 T = TypeVar("T")
 

@@ -14,14 +14,14 @@ from typing import Any, ParamSpec
 import pytest
 from msgspec.structs import replace
 
+from bayplan.api.cluster_api import Change, WatchEvent
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.client.informer import Informer
-from bayplan.cluster_api import Change, WatchEvent
 from bayplan.errors import APIError, GoneError, ServerError
-from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
-from bayplan.simulator.faults import Fault, FaultyCluster
-from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
+from bayplan.simulate.faults import Fault, FaultyCluster
+from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod
 
 P = ParamSpec("P")

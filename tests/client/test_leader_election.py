@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from bayplan.api.lease import Lease, LeaseSpec
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, make_identity
 from bayplan.errors import APIError, ConfigError, ConflictError, ServerError, UnknownOutcomeError
-from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.metrics.instruments import Gauge
-from bayplan.simulator.virtual_time import DEFAULT_EPOCH, current_loop, run_virtual
+from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.virtual_time import DEFAULT_EPOCH, current_loop, run_virtual
 
 from .candidates import SETTINGS, Candidate, Leases, lease_of, put_lease
 

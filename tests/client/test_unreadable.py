@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.cluster_api import Change, WatchEvent
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.reading import read_object
+from bayplan.api.releases import V1_36
 from bayplan.api.saturation import MAX_REQUEST
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.client.informer import Informer
-from bayplan.cluster_api import Change, WatchEvent
-from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
-from bayplan.releases import V1_36
+from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
 from bayplan.testing.builders import make_pdb, make_pod
 
 CPU = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}

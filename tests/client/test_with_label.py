@@ -7,11 +7,11 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from bayplan.api.cluster_api import Change, WatchEvent
 from bayplan.api.pod import Pod
 from bayplan.client.informer import Informer
-from bayplan.cluster_api import Change, WatchEvent
-from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
-from bayplan.simulator.virtual_time import run_virtual
+from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.virtual_time import run_virtual
 from bayplan.testing.builders import make_pod
 
 

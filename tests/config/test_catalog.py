@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from bayplan.api.releases import V1_36, V1_37
 from bayplan.config import builtin_catalog
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.releases import V1_36, V1_37
 from bayplan.runtime.profile import points_of
 
 OF_GROUPS = {Point.PLACEMENT_GENERATE, Point.PLACEMENT_SCORE, Point.POD_GROUP_POST_FILTER}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.config import completed, parse_config, to_yaml
 from bayplan.errors import ConfigError, DecodeError
-from bayplan.releases import V1_36, V1_37, Release
 
 CONFIGS = Path(__file__).parents[2] / "conformance" / "configs"
 FILES = {

@@ -11,8 +11,8 @@ import pytest
 from bayplan.config.decoding import Decoder, Float32, shortest_float32
 from bayplan.config.document import parse_document
 from bayplan.errors import DecodeError
-from bayplan.plugin_args.base import Int32
-from bayplan.plugin_args.duration import Duration
+from bayplan.framework.plugin_args.base import Int32
+from bayplan.framework.plugin_args.duration import Duration
 
 
 class Inner(msgspec.Struct, frozen=True, rename="camel"):

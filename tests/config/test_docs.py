@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.config import build_profiles, parse_config
 from bayplan.config.defaults import default_plugins
-from bayplan.plugin_args.args import BUILTIN_ARGS
-from bayplan.plugin_args.base import PluginArgs
-from bayplan.releases import DEFAULT_RELEASE
+from bayplan.framework.plugin_args.args import BUILTIN_ARGS
+from bayplan.framework.plugin_args.base import PluginArgs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 

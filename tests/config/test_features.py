@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bayplan.api.releases import V1_36, V1_37, Stage
 from bayplan.config import parse_feature_gates
 from bayplan.config.features import without_effect
 from bayplan.errors import ConfigError
-from bayplan.releases import V1_36, V1_37, Stage
 
 
 @pytest.mark.parametrize(

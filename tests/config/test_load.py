@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.releases import V1_36
 from bayplan.config import default_config, load_config, parse_config
 from bayplan.config.model import PluginRef
 from bayplan.errors import DecodeError, InputError
-from bayplan.plugin_args.args import DefaultPreemptionArgs, DynamicResourcesArgs, NodeResourcesFitArgs
-from bayplan.plugin_args.duration import Duration
-from bayplan.releases import V1_36
+from bayplan.framework.plugin_args.args import (
+    DefaultPreemptionArgs,
+    DynamicResourcesArgs,
+    NodeResourcesFitArgs,
+)
+from bayplan.framework.plugin_args.duration import Duration
 
 from .yaml_config import config_text, make_config, make_profile_config
 

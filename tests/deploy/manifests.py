@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from bayplan.operating.permissions import Permission
+from tests.deploy.permissions import Permission
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SECOND = DEPLOY / "second-scheduler"

@@ -11,7 +11,7 @@ import pytest
 
 from bayplan import __version__
 from bayplan.config import build_profiles, load_config
-from bayplan.operating.command_line import FlagValues, parse
+from bayplan.process.command_line import FlagValues, parse
 
 from .manifests import CONFIG, DEPLOY, OPTIONAL, REPLACE, SECOND, Manifest, granted, objects, pod_spec, the
 

@@ -11,20 +11,13 @@ from bayplan.api.elastic_quota import ElasticQuota
 from bayplan.api.node_resource_topology import NodeResourceTopology
 from bayplan.api.pod import Pod, PodResourceClaim
 from bayplan.api.pod_group import PodGroup
+from bayplan.api.releases import V1_37
 from bayplan.api.workloads import PriorityClass
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, lease_client
 from bayplan.errors import APIError, ConflictError
-from bayplan.memory_api.cluster import MemoryStore
-from bayplan.operating.permissions import (
-    Permission,
-    election_permissions,
-    scheduling_permissions,
-    serving_permissions,
-    watching_permissions,
-)
-from bayplan.releases import V1_37
 from bayplan.scheduler.loop import Scheduler
+from bayplan.simulate.memory.cluster import MemoryStore
 from bayplan.testing.builders import (
     make_device,
     make_device_class,
@@ -39,6 +32,13 @@ from bayplan.testing.builders import (
 )
 from tests.client.http.api_server import BREAK, ApiServer, ReceivedRequest, error_response
 from tests.client.http.clients import until, with_server
+from tests.deploy.permissions import (
+    Permission,
+    election_permissions,
+    scheduling_permissions,
+    serving_permissions,
+    watching_permissions,
+)
 
 from .manifests import OPTIONAL, SECOND, granted
 

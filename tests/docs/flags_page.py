@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bayplan.operating.command_line import default_shown
-from bayplan.operating.flags import GROUPS, Flag
+from bayplan.process.command_line import default_shown
+from bayplan.process.flags import GROUPS, Flag
 
 HEAD = """# Flags of `bayplan run`
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from bayplan.api.releases import RELEASES
 from bayplan.embedded.server.http.discovery import served
 from bayplan.embedded.server.kinds import STORED_ONLY, Catalog
-from bayplan.releases import RELEASES
 
 from .pages import ROOT, read
 

@@ -18,7 +18,7 @@ from bayplan.extender import (
 )
 from bayplan.framework.outcome import Eviction
 from bayplan.framework.status import Code
-from bayplan.simulator.checksum_extender import Bind, ChecksumExtenders, checksum
+from bayplan.simulate.checksum_extender import Bind, ChecksumExtenders, checksum
 from bayplan.testing.builders import make_pod
 
 from .webhook import chain_of, make_config

@@ -11,7 +11,7 @@ import pytest
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.extender import ObjectJSON, SnapshotView
-from bayplan.snapshot.cluster import Cluster
+from bayplan.state.cluster import Cluster
 from bayplan.testing.builders import make_node, make_pod
 
 from .webhook import make_view

@@ -15,8 +15,8 @@ from bayplan.api.pod import Pod
 from bayplan.config.model import Extender as ExtenderConfig
 from bayplan.config.model import ManagedResource
 from bayplan.extender import Extender, ExtenderChain, RawObjects, SnapshotView, build_chain
-from bayplan.plugin_args.duration import Duration
-from bayplan.snapshot.cluster import Cluster
+from bayplan.framework.plugin_args.duration import Duration
+from bayplan.state.cluster import Cluster
 from bayplan.testing.builders import make_node
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

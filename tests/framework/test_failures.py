@@ -16,7 +16,7 @@ from bayplan.plugin.resources import parse_quantity
 from bayplan.runtime import calls
 from bayplan.runtime.calls import AttemptError
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.snapshot.cluster import Cluster
+from bayplan.state.cluster import Cluster
 from bayplan.testing.builders import make_node, make_pod
 
 
@@ -97,7 +97,7 @@ def test_columns_are_read_only(rows: Any) -> None:
     cluster = Cluster()
     for name in ("a", "b"):
         cluster.set_node(make_node(name))
-    from bayplan.snapshot.view import NodeColumns
+    from bayplan.state.view import NodeColumns
 
     nodes = NodeColumns(cluster, rows)
     for column in (nodes.pod_count, nodes.allocatable("cpu"), nodes.label("zone").ids, nodes.unschedulable):

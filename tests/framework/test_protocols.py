@@ -13,7 +13,7 @@ from bayplan.framework import plugin_api
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.plugins.coscheduling import Coscheduling
+from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.runtime.profile import Profile
 
 HEADER = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from bayplan.releases import Release
+from bayplan.api.releases import Release
 
 HERE = Path(__file__).parent
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bayplan.api.releases import RELEASES
 from bayplan.metrics.release_families import RELEASE_SPECS
 from bayplan.metrics.scheduler_families import SCHEDULER_SPECS
-from bayplan.releases import RELEASES
 
 from .scrape import listed
 

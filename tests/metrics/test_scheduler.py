@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
+from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code
 from bayplan.metrics import NULL_METRICS, Metrics, SchedulerMetrics
 from bayplan.metrics.instruments import MAX_PENDING, Histogram
 from bayplan.metrics.scheduler import PAUSES_BETWEEN_FLUSHES
-from bayplan.releases import V1_36, V1_37, Release
 
 from .scrape import values
 

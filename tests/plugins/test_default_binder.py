@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
+from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.errors import UnknownOutcomeError
 from bayplan.plugin import CycleState, Handle, Pod, Status, annotate_binding, failure
 from bayplan.plugins.default_binder import NO_HANDLE, DefaultBinder
-from bayplan.releases import DEFAULT_RELEASE
 from bayplan.testing.builders import make_pod
 
 from .evaluating import points

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.framework.points import Point
 from bayplan.plugin import Action, Cluster, Code, Pod, PostFilterResult, Resource, Status
 from bayplan.plugin.args import DefaultPreemptionArgs
@@ -15,7 +16,6 @@ from bayplan.plugins.default_preemption import DefaultPreemption
 from bayplan.plugins.inter_pod_affinity import InterPodAffinity
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.plugins.pod_topology_spread import PodTopologySpread
-from bayplan.releases import DEFAULT_RELEASE
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
 from bayplan.scheduler.cycle import decide

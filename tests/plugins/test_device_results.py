@@ -18,7 +18,7 @@ from bayplan.plugins.dynamic_resources import DynamicResources
 from bayplan.plugins.dynamic_resources.extended import needed_resources
 from bayplan.plugins.dynamic_resources.node_results import NodeResults
 from bayplan.scheduler.core import CoreHandle, SchedulingCore
-from bayplan.snapshot.cluster import Cluster
+from bayplan.state.cluster import Cluster
 from bayplan.testing.builders import (
     make_allocated_device,
     make_device,

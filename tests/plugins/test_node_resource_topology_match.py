@@ -17,8 +17,9 @@ from bayplan.api.node_resource_topology import (
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.state import CycleState
-from bayplan.plugins import BUILTIN_PLUGINS, node_resource_topology_match
-from bayplan.plugins.node_resource_topology_match import (
+from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.plugins.library import node_resource_topology_match
+from bayplan.plugins.library.node_resource_topology_match import (
     BALANCED_ALLOCATION,
     MOST_ALLOCATED,
     NodeResourceTopologyMatch,
@@ -30,7 +31,7 @@ from bayplan.plugins.node_resource_topology_match import (
     parse,
 )
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.snapshot.view import NodeColumns
+from bayplan.state.view import NodeColumns
 from bayplan.testing.builders import make_container, make_node, make_pod
 from bayplan.testing.plugin_checks import check_plugin
 from bayplan.testing.samples import Samples, make_samples

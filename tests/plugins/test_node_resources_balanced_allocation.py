@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bayplan.api.releases import V1_36
 from bayplan.plugin import SKIP, Cluster, Pod
 from bayplan.plugin.args import NodeResourcesBalancedAllocationArgs, ResourceSpec
 from bayplan.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
-from bayplan.releases import V1_36
 from bayplan.testing.builders import make_container, make_node, make_pod
 
 from .evaluating import GPU, Evaluation, make_cluster, points, requests, resource_clusters

@@ -13,7 +13,7 @@ from bayplan.api.workloads import PriorityClass
 from bayplan.config import parse_config
 from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.plugins.preemption_toleration import (
+from bayplan.plugins.library.preemption_toleration import (
     MINIMUM_PRIORITY,
     TOLERATION_SECONDS,
     Policy,

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from bayplan.explain.allocations import pod_allocations
-from bayplan.releases import V1_36
-from bayplan.sources.scenario import read_scenario
+from bayplan.answers.explain.allocations import pod_allocations
+from bayplan.answers.sources.scenario import read_scenario
+from bayplan.api.releases import V1_36
 
 RECORDED = Path(__file__).parents[2] / "conformance/devices/allocations.jsonl.gz"
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.releases import V1_36, V1_37
 from bayplan.cli.replay import first_difference
-from bayplan.releases import V1_36, V1_37
-from bayplan.simulator.replay import replay
+from bayplan.simulate.replay import replay
 
 RUNS = Path(__file__).parents[2] / "conformance/runs"
 FILES = {

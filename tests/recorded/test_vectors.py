@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from bayplan.explain.scenario import decide_scenario
-from bayplan.releases import V1_36, V1_37
+from bayplan.answers.explain.scenario import decide_scenario
+from bayplan.api.releases import V1_36, V1_37
 
 from .compare import Disagreement, compare, read_lines, summarise
 

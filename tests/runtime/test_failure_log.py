@@ -7,11 +7,11 @@ import logging
 
 import pytest
 
-from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.plugin import NodeInfo, NodePlugin, NodeRejection, Pod
 from bayplan.runtime.failure_log import FailureLog, PluginFailure
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulator.virtual_time import current_loop, run_virtual
+from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.virtual_time import current_loop, run_virtual
 from bayplan.testing.builders import make_node, make_pod
 
 LOG = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from bayplan.plugin import CycleState, Dependencies, IntColumn, NodeColumns, Plu
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.runtime.framework import Framework
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.one_node import HypotheticalNode
+from bayplan.state.cluster import Cluster
+from bayplan.state.one_node import HypotheticalNode
 from bayplan.testing.builders import make_node, make_pod
 
 from .profiles import found, make_framework, statuses

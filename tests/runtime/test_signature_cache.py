@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayplan.explain.explanation import explain
+from bayplan.answers.explain.explanation import explain
 from bayplan.plugin import Code, CycleState, Dependencies, NodeColumns, Plugin, Pod, Reject
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime import signature_cache

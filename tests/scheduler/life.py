@@ -11,7 +11,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
-from bayplan.snapshot.cluster import Cluster
+from bayplan.state.cluster import Cluster
 
 from .generated import (
     AppearPod,

@@ -17,7 +17,7 @@ from bayplan.framework.status import Status
 from bayplan.plugin import PodQuery, PodSelector, compile_selector
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.snapshot.cluster import Cluster
+from bayplan.state.cluster import Cluster
 from bayplan.testing.builders import make_expression, make_selector
 
 from .generated import FLAVORS, lives

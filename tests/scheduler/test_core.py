@@ -9,10 +9,10 @@ import pytest
 from bayplan.api.meta import Object
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
+from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.config import parse_config
 from bayplan.errors import ConfigError
 from bayplan.framework.status import Code
-from bayplan.releases import V1_36, V1_37, Release
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import (
     make_namespace,

@@ -8,10 +8,10 @@ import pytest
 
 from bayplan.config import parse_config
 from bayplan.errors import ConfigError
+from bayplan.framework.plugin_args.base import Gates, PluginArgs
+from bayplan.framework.plugin_args.field_errors import FieldError, at, invalid
 from bayplan.framework.points import Point
 from bayplan.plugin import NodeInfo, NodePlugin, Pod
-from bayplan.plugin_args.base import Gates, PluginArgs
-from bayplan.plugin_args.field_errors import FieldError, at, invalid
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.plugin_sources import catalog_with

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from bayplan.answers.sources.settings import load_settings
+from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.config import LIBRARY, ProfilePlan, build_profiles, default_config, parse_config
 from bayplan.errors import BayplanError, ConfigError, InputError
+from bayplan.framework.plugin_args.base import PluginArgs
 from bayplan.framework.points import Point
 from bayplan.plugin import CycleState, NodeInfo, NodePlugin, Plugin, Pod, Status
-from bayplan.plugin_args.base import PluginArgs
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.node_name import NodeName
-from bayplan.releases import DEFAULT_RELEASE
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.plugin_sources import (
     catalog_with,
@@ -24,7 +25,6 @@ from bayplan.scheduler.plugin_sources import (
     known_plugins,
     load_plugin,
 )
-from bayplan.sources.settings import load_settings
 
 NO_SPEC = "should be module:Class, path.py:Class or the name of a library plugin"
 

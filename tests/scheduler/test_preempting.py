@@ -20,7 +20,7 @@ from bayplan.framework.status import Code, Status
 from bayplan.plugin import compile_selector
 from bayplan.preemption.victims import NO_VICTIMS
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.snapshot.pods import start_nanos
+from bayplan.state.pods import start_nanos
 
 from .generated import FLAVORS, lives
 from .life import Life

@@ -1,6 +1,6 @@
 """What a scheduler has to survive: found by the fault run, one test for each.
 
-Each test is a seed of `bayplan.simulator.fault_run` reduced to the fault.
+Each test is a seed of `bayplan.simulate.fault_run` reduced to the fault.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from bayplan.errors import APIError, ConflictError, UnknownOutcomeError
 from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status, failure
-from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
+from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod, make_pod_affinity, make_pod_term
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bayplan.scheduler.tasks import Parking, Tasks, run_until_wait
-from bayplan.simulator.virtual_time import quiescent, run_virtual
+from bayplan.simulate.virtual_time import quiescent, run_virtual
 
 EAGER = pytest.mark.parametrize("eager", [True, False], ids=["at once", "as a task"])
 

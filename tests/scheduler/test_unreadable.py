@@ -16,7 +16,7 @@ from bayplan.embedded.server.kinds import NODES, POD_DISRUPTION_BUDGETS, PODS, R
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.metrics import SchedulerMetrics
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulator.virtual_time import current_loop, run_virtual
+from bayplan.simulate.virtual_time import current_loop, run_virtual
 
 NO_DAY = "2025-02-29T00:00:00Z"
 

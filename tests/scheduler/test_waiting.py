@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.framework.status import Code, Status
 from bayplan.scheduler.waiting import PreBinding, WaitingPod, WaitingPods
-from bayplan.simulator.virtual_time import DeadlockError, run_virtual
+from bayplan.simulate.virtual_time import DeadlockError, run_virtual
 from bayplan.testing.builders import make_pod
 
 POD = make_pod("p")

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from bayplan.api.cluster_api import Change
 from bayplan.api.pod import Pod
 from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.transport import LostError
-from bayplan.cluster_api import Change
 from bayplan.errors import APIError, NotFoundError
 from tests.soak.measurements import Measured
 

@@ -22,7 +22,7 @@ from bayplan.runtime import calls
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Step
 from bayplan.runtime.timing import NORMALIZE
-from bayplan.snapshot.view import IntColumn, NodeColumns
+from bayplan.state.view import IntColumn, NodeColumns
 
 BY_ROW: Final = (Point.FILTER, Point.SCORE)
 """The points whose results are cached row by row."""

@@ -9,13 +9,13 @@ import msgspec
 
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.bench.errors import BenchError
 from bayplan.bench.protocol import CoreUnderTest, Outcome
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.status import Code
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.scheduler.core import SchedulingCore
 
 

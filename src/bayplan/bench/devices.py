@@ -37,7 +37,7 @@ from bayplan.api.resource_claims import (
     ResourceClaimStatus,
 )
 from bayplan.errors import NotFoundError
-from bayplan.memory_api.store import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 
 DRIVER: Final = "test-driver.cdi.k8s.io"
 CLASS: Final = "test-class"

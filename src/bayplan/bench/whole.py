@@ -17,6 +17,7 @@ from typing import Final, TextIO
 
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.bench.devices import ClaimController
 from bayplan.bench.errors import BenchError
 from bayplan.bench.measurement import Measurement, peak_rss_mb, percentile
@@ -24,13 +25,12 @@ from bayplan.bench.runner import PROFILE_LINES, Progress, Sizes, as_delivered, n
 from bayplan.bench.workload import Workload
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.framework.plugin_api import Plugin
-from bayplan.memory_api.cluster import MemoryCluster
-from bayplan.memory_api.store import MemoryStore
 from bayplan.metrics import SchedulerMetrics
-from bayplan.plugins.coscheduling import Coscheduling
-from bayplan.releases import DEFAULT_RELEASE, Release
+from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.simulate.memory.cluster import MemoryCluster
+from bayplan.simulate.memory.store import MemoryStore
 
 CREATED_AT_ONCE: Final = 1000
 """Pods created between two turns of the loop."""

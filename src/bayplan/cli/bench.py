@@ -14,6 +14,7 @@ import click
 import msgspec
 from rich.table import Table
 
+from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.bench.errors import BenchError
 from bayplan.bench.measurement import CORE_TITLE, WHOLE_TITLE, Measurement, make_table
 from bayplan.bench.runner import Sizes, measure, progress_on
@@ -22,7 +23,6 @@ from bayplan.bench.workloads import WORKLOADS, find_workload
 from bayplan.cli.encoding import echo
 from bayplan.cli.options import SchedulerOptions, scheduler_options
 from bayplan.cli.output import make_console
-from bayplan.releases import DEFAULT_RELEASE
 
 PLAIN_WIDTH = 150
 """Columns of a table that is written to a file or pipe; wide enough for every line."""

@@ -8,6 +8,12 @@ from typing import Final
 import click
 from rich.console import Console
 
+from bayplan.answers.sources.loading import load_cluster
+from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.whatif import Capacity, Cluster
+from bayplan.answers.whatif.capacity import NodesNeeded, nodes_needed
+from bayplan.answers.whatif.manifests import read_manifests
+from bayplan.answers.whatif.nodes import read_node_template
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.cli.changes import name_and_number
@@ -24,12 +30,6 @@ from bayplan.cli.plugin_failures import raise_failures, traceback_option
 from bayplan.cli.source_options import source_options
 from bayplan.cli.whatif import DOES_NOT_FIT, FITS
 from bayplan.errors import InputError
-from bayplan.sources.loading import load_cluster
-from bayplan.sources.options import SourceOptions
-from bayplan.whatif import Capacity, Cluster
-from bayplan.whatif.capacity import NodesNeeded, nodes_needed
-from bayplan.whatif.manifests import read_manifests
-from bayplan.whatif.nodes import read_node_template
 
 MAX_NODES: Final = 12
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.sources.settings import load_settings
+from bayplan.answers.sources.warnings import Warning
+from bayplan.answers.whatif import Cluster
+from bayplan.answers.whatif.manifests import MAX_PODS, read_manifests
+from bayplan.answers.whatif.nodes import read_node_template, usual_node
 from bayplan.cli.output import number
 from bayplan.errors import InputError
-from bayplan.sources.options import SourceOptions
-from bayplan.sources.settings import load_settings
-from bayplan.sources.warnings import Warning
-from bayplan.whatif import Cluster
-from bayplan.whatif.manifests import MAX_PODS, read_manifests
-from bayplan.whatif.nodes import read_node_template, usual_node
 
 MAX_NODES: Final = 100_000
 

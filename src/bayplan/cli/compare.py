@@ -9,6 +9,14 @@ from typing import Final
 import click
 from rich.console import Console
 
+from bayplan.answers.sources.loading import load_cluster
+from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.sources.settings import load_settings
+from bayplan.answers.sources.warnings import Warning
+from bayplan.answers.whatif import Cluster
+from bayplan.answers.whatif.comparison import Comparison, Estimate, Variant, Workload, compare, from_scratch
+from bayplan.answers.whatif.figures import SKIPPED
+from bayplan.api.releases import Release, parse_release
 from bayplan.cli.changes import Changes
 from bayplan.cli.compare_versions import compare_versions
 from bayplan.cli.output import (
@@ -23,14 +31,6 @@ from bayplan.cli.output import (
 from bayplan.cli.plugin_failures import raise_failures, traceback_option
 from bayplan.cli.source_options import comparing_source_options
 from bayplan.config import default_config
-from bayplan.releases import Release, parse_release
-from bayplan.sources.loading import load_cluster
-from bayplan.sources.options import SourceOptions
-from bayplan.sources.settings import load_settings
-from bayplan.sources.warnings import Warning
-from bayplan.whatif import Cluster
-from bayplan.whatif.comparison import Comparison, Estimate, Variant, Workload, compare, from_scratch
-from bayplan.whatif.figures import SKIPPED
 
 DEFAULT: Final = "default"
 _NOTHING: Final = "what is to be compared? Name a CONFIG, or two versions with --emulated-version"

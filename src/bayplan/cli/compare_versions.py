@@ -13,18 +13,18 @@ import click
 import msgspec
 from rich.console import Console
 
+from bayplan.answers.explain.upgrade import KINDS, LoadAs, PodDifference, UpgradeReport, compare_releases
+from bayplan.answers.sources.files import read_clusters
+from bayplan.answers.sources.loaded import LoadedCluster
+from bayplan.answers.sources.loading import as_release, load_releases
+from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.sources.settings import SchedulerSettings
+from bayplan.answers.whatif import Cluster
 from bayplan.api.meta import DEFAULT_NAMESPACE, Object
+from bayplan.api.releases import Release
 from bayplan.cli.changes import Changes
 from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.output import TABLE, make_console, print_document, print_warnings
-from bayplan.explain.upgrade import KINDS, LoadAs, PodDifference, UpgradeReport, compare_releases
-from bayplan.releases import Release
-from bayplan.sources.files import read_clusters
-from bayplan.sources.loaded import LoadedCluster
-from bayplan.sources.loading import as_release, load_releases
-from bayplan.sources.options import SourceOptions
-from bayplan.sources.settings import SchedulerSettings
-from bayplan.whatif import Cluster
 
 MAX_DIFFERENCES: Final = 20
 """Pods that are shown in full on a terminal."""

@@ -13,12 +13,12 @@ from typing import Any
 
 import click
 
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.cli.encoding import echo, echo_utf8
 from bayplan.cli.errors import FAILED
 from bayplan.cli.options import SchedulerOptions, plugin_option, release_option
 from bayplan.config import completed, default_config, load_config, own_wire, to_yaml
 from bayplan.errors import BayplanError, InputError
-from bayplan.releases import DEFAULT_RELEASE, Release
 
 _FILE = click.Path(path_type=str, allow_dash=True)
 

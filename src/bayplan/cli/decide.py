@@ -1,6 +1,6 @@
 """`bayplan decide`: which nodes would these pods get on this cluster, and why?
 
-`bayplan.explain` reads the files and explains; this module prints the result as tables or as JSON.
+`bayplan.answers.explain` reads the files and explains; this module prints the result as tables or as JSON.
 """
 
 from __future__ import annotations
@@ -12,8 +12,19 @@ import click
 import msgspec
 from rich.console import Console
 
+from bayplan.answers.explain.allocations import pod_allocations
+from bayplan.answers.explain.explanation import explain
+from bayplan.answers.explain.scenario import as_json
+from bayplan.answers.explain.tables import EvaluatedPod, print_tables
+from bayplan.answers.sources.files import STDIN, read_clusters
+from bayplan.answers.sources.loaded import LoadedCluster
+from bayplan.answers.sources.loading import with_settings
+from bayplan.answers.sources.missing import MissingObjects
+from bayplan.answers.sources.settings import SchedulerSettings, extender_warnings
+from bayplan.answers.sources.warnings import Warning
 from bayplan.api.meta import DEFAULT_NAMESPACE
 from bayplan.api.pod import Pod
+from bayplan.api.releases import RELEASES, Release
 from bayplan.cli.compare_versions import print_comparison
 from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.errors import did_you_mean
@@ -21,18 +32,7 @@ from bayplan.cli.options import ReleaseType, SchedulerOptions, scheduler_options
 from bayplan.cli.output import JSON, TABLE, make_console
 from bayplan.cli.plugin_failures import FailedPlugins, traceback_option
 from bayplan.errors import InputError
-from bayplan.explain.allocations import pod_allocations
-from bayplan.explain.explanation import explain
-from bayplan.explain.scenario import as_json
-from bayplan.explain.tables import EvaluatedPod, print_tables
-from bayplan.releases import RELEASES, Release
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.sources.files import STDIN, read_clusters
-from bayplan.sources.loaded import LoadedCluster
-from bayplan.sources.loading import with_settings
-from bayplan.sources.missing import MissingObjects
-from bayplan.sources.settings import SchedulerSettings, extender_warnings
-from bayplan.sources.warnings import Warning
 
 MAX_DETAILS: Final = 10
 """Pods of one cluster that are shown in full; the others get one line each, unless --pod names them."""

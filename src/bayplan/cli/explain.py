@@ -8,22 +8,22 @@ from typing import Any, Final
 
 import click
 
+from bayplan.answers.explain.answers import print_node, print_pod
+from bayplan.answers.explain.nodes import explain_node
+from bayplan.answers.explain.pods import PodQuestions, PodState
+from bayplan.answers.explain.report import node_report, pod_report
+from bayplan.answers.sources.loaded import LoadedCluster, Origin
+from bayplan.answers.sources.loading import default_namespace, load_cluster
+from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.api.pod import Pod
 from bayplan.cli.errors import did_you_mean
 from bayplan.cli.output import TABLE, make_console, number, output_option, print_document
 from bayplan.cli.plugin_failures import FailedPlugins, traceback_option
 from bayplan.cli.source_options import source_options
 from bayplan.errors import InputError
-from bayplan.explain.answers import print_node, print_pod
-from bayplan.explain.nodes import explain_node
-from bayplan.explain.pods import PodQuestions, PodState
-from bayplan.explain.report import node_report, pod_report
 from bayplan.garbage import no_garbage_collection
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.sources.loaded import LoadedCluster, Origin
-from bayplan.sources.loading import default_namespace, load_cluster
-from bayplan.sources.options import SourceOptions
-from bayplan.sources.warnings import Reason, Warning
 
 _STATES: Final = {
     "Absent": "the scheduler has no such pending pod",
@@ -124,7 +124,7 @@ def _queue(
     if url is None and loaded.origin is not Origin.LIVE:
         return {}
     # Imported here: it needs a client of API servers.
-    from bayplan.sources.scheduler_queue import embedded_queue_position, queue_position
+    from bayplan.answers.sources.scheduler_queue import embedded_queue_position, queue_position
 
     if url is not None:
         return {"visible": True, **queue_position(source, url, key, ca_file=ca_file)}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from bayplan.api.releases import DEFAULT_RELEASE, RELEASES, Release, parse_release
 from bayplan.config import (
     KubeSchedulerConfiguration,
     OwnFlags,
@@ -26,11 +27,10 @@ from bayplan.config import (
 from bayplan.errors import ConfigError
 from bayplan.framework.points import PLUGIN_ENTRY_POINTS
 from bayplan.framework.tie_break import TieBreak
-from bayplan.releases import DEFAULT_RELEASE, RELEASES, Release, parse_release
 
 if TYPE_CHECKING:
+    from bayplan.answers.sources.settings import SchedulerSettings
     from bayplan.framework.plugin_api import Plugin
-    from bayplan.sources.settings import SchedulerSettings
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -179,7 +179,7 @@ class SchedulerOptions:
 
     def settings(self) -> SchedulerSettings:
         """Configuration and plugins for evaluating a cluster, where absent plugins are only a warning."""
-        from bayplan.sources.settings import load_settings
+        from bayplan.answers.sources.settings import load_settings
 
         return load_settings(self.config_file, self.plugin_specs, self.own_flags, self.release)
 

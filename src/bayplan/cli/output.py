@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
+from bayplan.answers.explain.tables import number as number
+from bayplan.answers.explain.tables import print_part
+from bayplan.answers.sources.warnings import Warning
 from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.cli.encoding import echo_utf8
-from bayplan.explain.tables import number as number
-from bayplan.explain.tables import print_part
-from bayplan.sources.warnings import Warning
 
 PLAIN_WIDTH: Final = 120
 """Columns of tables where output is not a terminal."""

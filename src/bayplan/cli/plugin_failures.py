@@ -12,9 +12,9 @@ from typing import Final
 
 import click
 
+from bayplan.answers.explain.explanation import Explanation
 from bayplan.cli.encoding import echo
 from bayplan.errors import BayplanError
-from bayplan.explain.explanation import Explanation
 from bayplan.runtime.failure_log import PluginFailure
 
 MAX_LISTED: Final = 5

@@ -10,15 +10,15 @@ from typing import Any
 import click
 import msgspec
 
+from bayplan.answers.sources.scenario import VERSION
 from bayplan.api.input_files import read_lines
 from bayplan.api.nesting import decode_json
+from bayplan.api.releases import Release
 from bayplan.cli.encoding import echo, echo_utf8
 from bayplan.cli.options import release_option
 from bayplan.errors import BayplanError, DecodeError, InputError
-from bayplan.releases import Release
-from bayplan.simulator.replay import RECORDED, release_of, replay
-from bayplan.simulator.run_format import check_run
-from bayplan.sources.scenario import VERSION
+from bayplan.simulate.replay import RECORDED, release_of, replay
+from bayplan.simulate.run_format import check_run
 
 
 @click.command("replay")

@@ -1,6 +1,6 @@
 """`bayplan run`: a scheduler for a cluster.
 
-`bayplan.operating` implements it. click does not parse the arguments: a command line for kube-scheduler has
+`bayplan.process` implements it. click does not parse the arguments: a command line for kube-scheduler has
 the same meaning and the same error texts here (`operating/command_line.py`). click only knows the names of
 the options.
 """
@@ -18,8 +18,8 @@ import click
 from bayplan.cli.encoding import echo
 from bayplan.errors import BayplanError, ConfigError
 from bayplan.garbage import no_garbage_collection
-from bayplan.operating.command_line import ArgumentError, FlagError, FlagValues, parse, usage, version_text
-from bayplan.operating.flags import FLAGS, Flag
+from bayplan.process.command_line import ArgumentError, FlagError, FlagValues, parse, usage, version_text
+from bayplan.process.flags import FLAGS, Flag
 
 PROGRAM: Final = "bayplan run"
 FAILED: Final = 1
@@ -68,9 +68,9 @@ def run(arguments: Sequence[str]) -> int:
 def _run(flags: FlagValues) -> int:
     # Imported late so that --help and --version start quickly. What is imported stays.
     with no_garbage_collection():
-        from bayplan.operating import logs
-        from bayplan.operating.settings import log_settings
-        from bayplan.operating.starting import start
+        from bayplan.process import logs
+        from bayplan.process.settings import log_settings
+        from bayplan.process.starting import start
     gc.freeze()
 
     try:

@@ -18,7 +18,7 @@ from bayplan.cli.output import make_console
 from bayplan.errors import InputError
 
 if TYPE_CHECKING:
-    from bayplan.simulator.openb.curves import Curves, Result
+    from bayplan.simulate.openb.curves import Curves, Result
 
 POLICIES = ("Random", "DotProd", "GpuClustering", "GpuPacking", "BestFit", "FGD")
 
@@ -82,9 +82,9 @@ def openb(
         # Known before the run rather than after it.
         if file is not None and not file.parent.is_dir():
             raise InputError("its directory does not exist", source=str(file))
-    from bayplan.simulator.openb.orders import read_orders, seeded_orders
-    from bayplan.simulator.openb.run import run
-    from bayplan.simulator.openb.trace import read_trace
+    from bayplan.simulate.openb.orders import read_orders, seeded_orders
+    from bayplan.simulate.openb.run import run
+    from bayplan.simulate.openb.trace import read_trace
 
     trace = read_trace(trace_directory)
     as_json = output == "json" or (output is None and not sys.stdout.isatty())
@@ -157,7 +157,7 @@ def _percent(value: float | None) -> str:
 
 
 def _csv(runs: Sequence[tuple[Result, Curves]]) -> str:
-    from bayplan.simulator.openb.curves import Point
+    from bayplan.simulate.openb.curves import Point
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -169,7 +169,7 @@ def _csv(runs: Sequence[tuple[Result, Curves]]) -> str:
 
 def _plot(runs: Sequence[tuple[Result, Curves]]) -> str:
     """For each policy the mean over its seeds."""
-    from bayplan.simulator.openb.plot import allocation_plot
+    from bayplan.simulate.openb.plot import allocation_plot
 
     found: dict[str, dict[int, list[float]]] = {}
     for result, curves in runs:

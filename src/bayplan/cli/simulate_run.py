@@ -1,6 +1,6 @@
 """`bayplan simulate run`: runs a scenario and prints or writes the result.
 
-`bayplan.simulator.scenarios` reads the scenario and simulates.
+`bayplan.simulate.scenarios` reads the scenario and simulates.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bayplan.answers.sources.loaded import LoadedCluster
+from bayplan.answers.sources.loading import load_cluster, with_settings
+from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.sources.settings import load_settings
 from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.output import make_console
 from bayplan.cli.plugin_failures import raise_failures, traceback_option
 from bayplan.cli.source_options import optional_source_options
-from bayplan.simulator.scenarios.csv_files import write_csv
-from bayplan.simulator.scenarios.figures import Figures
-from bayplan.simulator.scenarios.html.page import make_page
-from bayplan.simulator.scenarios.reading import read_scenario
-from bayplan.simulator.scenarios.result import make_result
-from bayplan.simulator.scenarios.run import simulate
-from bayplan.simulator.scenarios.tables import duration, print_result
-from bayplan.simulator.scenarios.times import seconds
-from bayplan.sources.loaded import LoadedCluster
-from bayplan.sources.loading import load_cluster, with_settings
-from bayplan.sources.options import SourceOptions
-from bayplan.sources.settings import load_settings
+from bayplan.simulate.scenarios.csv_files import write_csv
+from bayplan.simulate.scenarios.figures import Figures
+from bayplan.simulate.scenarios.html.page import make_page
+from bayplan.simulate.scenarios.reading import read_scenario
+from bayplan.simulate.scenarios.result import make_result
+from bayplan.simulate.scenarios.run import simulate
+from bayplan.simulate.scenarios.tables import duration, print_result
+from bayplan.simulate.scenarios.times import seconds
 
 
 class _DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions

@@ -9,15 +9,15 @@ from typing import Final
 import click
 
 from bayplan import __version__
+from bayplan.answers.sources.loading import load_cluster
+from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.sources.redaction import redacted, without_manifests
+from bayplan.answers.sources.snapshot import encode_snapshot, header_of
 from bayplan.api.input_files import GZIP_SUFFIX
 from bayplan.cli.encoding import echo
 from bayplan.cli.source_options import source_options
 from bayplan.errors import InputError
 from bayplan.files import create_private, write_private
-from bayplan.sources.loading import load_cluster
-from bayplan.sources.options import SourceOptions
-from bayplan.sources.redaction import redacted, without_manifests
-from bayplan.sources.snapshot import encode_snapshot, header_of
 
 _EXISTS: Final = "the file exists; pass --overwrite to replace it"
 

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from bayplan.answers.sources.options import SourceOptions
 from bayplan.cli.options import SchedulerOptions, comparing_scheduler_options, scheduler_options
-from bayplan.sources.options import SourceOptions
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 

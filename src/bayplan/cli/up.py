@@ -20,6 +20,7 @@ import click
 from rich.console import Console
 
 from bayplan.api.documents import Document
+from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.cli.encoding import echo
 from bayplan.cli.options import SchedulerOptions, scheduler_options
 from bayplan.embedded.kubelets import DEFAULT_STOP_SECONDS
@@ -32,7 +33,6 @@ from bayplan.embedded.up.plugin_files import WatchedPlugins
 from bayplan.embedded.up.restoring import Snapshot
 from bayplan.embedded.up.screen import LogLines, PlainLines, Screen, heading, hints
 from bayplan.errors import InputError
-from bayplan.releases import DEFAULT_RELEASE
 from bayplan.scheduler.plugin_sources import plugin_file
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 

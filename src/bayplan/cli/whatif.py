@@ -10,6 +10,9 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
+from bayplan.answers.sources.loading import load_cluster
+from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.whatif import Cluster, Outcome, Placement, Placements
 from bayplan.cli.changes import Changes
 from bayplan.cli.ordered import OrderedCommand, in_order
 from bayplan.cli.output import (
@@ -23,9 +26,6 @@ from bayplan.cli.output import (
 )
 from bayplan.cli.plugin_failures import raise_failures, traceback_option
 from bayplan.cli.source_options import source_options
-from bayplan.sources.loading import load_cluster
-from bayplan.sources.options import SourceOptions
-from bayplan.whatif import Cluster, Outcome, Placement, Placements
 
 FITS, DOES_NOT_FIT = 0, 1
 MAX_ROWS: Final = 40

@@ -13,10 +13,10 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
+from bayplan.api.cluster_api import Change, ObjectT, WatchEvent
 from bayplan.api.meta import Object
 from bayplan.api.reading import Unreadable, read_object
 from bayplan.client.api_errors import Status, error_of
-from bayplan.cluster_api import Change, ObjectT, WatchEvent
 from bayplan.errors import APIError
 
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, Self
 
+from bayplan.api.cluster_api import ClusterAPI, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
@@ -30,7 +31,6 @@ from bayplan.client.requests import (
     Requests,
 )
 from bayplan.client.watching import IDLE_SECONDS, WatchStream, open_watch
-from bayplan.cluster_api import ClusterAPI, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.errors import ConflictError
 
 DEFAULT_QPS: Final = 50.0

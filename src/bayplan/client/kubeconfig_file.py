@@ -16,7 +16,7 @@ from bayplan.api.input_files import read_file
 from bayplan.api.reading import without_nulls
 from bayplan.client.proxies import proxy_problem
 from bayplan.errors import ConfigError, DecodeError
-from bayplan.http_logs import shown_url
+from bayplan.net.http_logs import shown_url
 
 EXEC_API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 NO_SERVER: Final = "cluster has no server defined"

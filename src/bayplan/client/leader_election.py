@@ -30,6 +30,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
+from bayplan.api.cluster_api import ObjectT
 from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 from bayplan.api.meta import Object
 from bayplan.client.http import KubernetesCluster
@@ -38,7 +39,6 @@ from bayplan.client.lease_events import LeaseEvents, lease_event, write_event
 from bayplan.client.once_logger import OnceLogger
 from bayplan.client.remedies import explained
 from bayplan.client.requests import Connections
-from bayplan.cluster_api import ObjectT
 from bayplan.errors import APIError, BayplanError, ConfigError, ConflictError, NotFoundError
 from bayplan.metrics.instruments import Gauge
 

@@ -21,13 +21,13 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from bayplan.api.cluster_api import Change, ObjectT
 from bayplan.api.kinds import KINDS, Kind, Watch
 from bayplan.client.api_errors import NotServedError, TooLargeError
 from bayplan.client.decoding import INITIAL_EVENTS_END, Page, decode_page
 from bayplan.client.requests import Requests, UnreachableError
 from bayplan.client.transport import LostError
 from bayplan.client.watching import IDLE_SECONDS, WatchStream, watch_target
-from bayplan.cluster_api import Change, ObjectT
 from bayplan.errors import APIError, ForbiddenError, GoneError, NotFoundError, ServerError
 
 PAGE_SIZE: Final = 500

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
+from bayplan.api.releases import Release, nearest_release
 from bayplan.client.requests import Requests
 from bayplan.errors import APIError
-from bayplan.releases import Release, nearest_release
 
 VERSION_PATH: Final = "/version"
 

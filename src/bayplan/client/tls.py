@@ -15,7 +15,7 @@ from dataclasses import replace
 from bayplan.client.access import TLSSettings
 from bayplan.errors import ConfigError
 from bayplan.files import stamp
-from bayplan.tls import client_context, show, trust, why
+from bayplan.net.tls import client_context, show, trust, why
 
 _log = logging.getLogger(__name__)
 

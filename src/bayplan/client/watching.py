@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final, Generic
 from urllib.parse import urlencode
 
+from bayplan.api.cluster_api import ObjectT, WatchEvent
 from bayplan.api.kinds import KINDS, Kind
 from bayplan.client.decoding import decode_frames
 from bayplan.client.once_logger import OnceLogger
@@ -22,7 +23,6 @@ from bayplan.client.remedies import explained
 from bayplan.client.requests import Requests, UnreachableError
 from bayplan.client.streams import Stream
 from bayplan.client.transport import LostError
-from bayplan.cluster_api import ObjectT, WatchEvent
 from bayplan.errors import APIError, ServerError
 
 MIN_TIMEOUT_SECONDS: Final = 300

@@ -19,9 +19,9 @@ from bayplan.config.extenders import apply_extenders
 from bayplan.config.model import KubeSchedulerConfiguration, Profile
 from bayplan.config.validation import validate
 from bayplan.errors import ConfigError
+from bayplan.framework.plugin_args.base import Gates, PluginArgs
+from bayplan.framework.plugin_args.field_errors import aggregate, quoted
 from bayplan.framework.points import Point
-from bayplan.plugin_args.base import Gates, PluginArgs
-from bayplan.plugin_args.field_errors import aggregate, quoted
 
 _PREFIX: Final = "initializing profiles: "
 

@@ -12,11 +12,11 @@ from typing import Protocol
 
 import msgspec
 
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config.library import LIBRARY, LibraryPlugin
 from bayplan.errors import ConfigError
+from bayplan.framework.plugin_args.args import BUILTIN_ARGS
 from bayplan.framework.points import Point
-from bayplan.plugin_args.args import BUILTIN_ARGS
-from bayplan.releases import DEFAULT_RELEASE, Release
 
 
 class PluginCatalog(Protocol):

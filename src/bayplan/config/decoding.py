@@ -24,8 +24,8 @@ import msgspec
 
 from bayplan.config.document import Value
 from bayplan.errors import DecodeError
-from bayplan.plugin_args.duration import Duration
-from bayplan.plugin_args.field_errors import at, shown
+from bayplan.framework.plugin_args.duration import Duration
+from bayplan.framework.plugin_args.field_errors import at, shown
 
 T = TypeVar("T")
 

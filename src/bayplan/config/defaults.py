@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from bayplan.api.releases import Release
 from bayplan.config.catalog import PluginCatalog
 from bayplan.config.document import Value
 from bayplan.config.model import (
@@ -27,9 +28,8 @@ from bayplan.config.model import (
     PluginSet,
     Profile,
 )
-from bayplan.plugin_args.base import Gates, Int32, Int64, PluginArgs
-from bayplan.plugin_args.duration import Duration
-from bayplan.releases import Release
+from bayplan.framework.plugin_args.base import Gates, Int32, Int64, PluginArgs
+from bayplan.framework.plugin_args.duration import Duration
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 

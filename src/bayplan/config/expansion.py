@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from bayplan.config.catalog import PluginCatalog
 from bayplan.config.model import ALL, PluginRef, Plugins
 from bayplan.errors import ConfigError
+from bayplan.framework.plugin_args.field_errors import quoted
 from bayplan.framework.points import BUILD_ORDER, Point
-from bayplan.plugin_args.field_errors import quoted
 
 MAX_SCORE = 100
 MAX_TOTAL = 2**63 - 1

@@ -19,8 +19,8 @@ from bayplan.config.model import (
     Profile,
 )
 from bayplan.errors import ConfigError
-from bayplan.plugin_args.args import NodeResourcesFitArgs
-from bayplan.plugin_args.duration import Duration
+from bayplan.framework.plugin_args.args import NodeResourcesFitArgs
+from bayplan.framework.plugin_args.duration import Duration
 
 DEFAULT_TIMEOUT: Final = Duration.of(seconds=5)
 

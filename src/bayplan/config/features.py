@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from bayplan.api.releases import DEFAULT_RELEASE, Release, Stage
+from bayplan.api.releases.features import default_gates
 from bayplan.errors import ConfigError
-from bayplan.plugin_args.base import Gates
-from bayplan.releases import DEFAULT_RELEASE, Release, Stage
-from bayplan.releases.features import default_gates
+from bayplan.framework.plugin_args.base import Gates
 
 _HEEDED: Final = frozenset(
     {

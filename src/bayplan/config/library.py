@@ -57,6 +57,6 @@ _TABLE: Final[tuple[tuple[str, str, tuple[Point, ...]], ...]] = (
 )
 
 LIBRARY: Final[Mapping[str, LibraryPlugin]] = {
-    name: LibraryPlugin(name, f"bayplan.plugins.{module}", frozenset(points))
+    name: LibraryPlugin(name, f"bayplan.plugins.library.{module}", frozenset(points))
     for name, module, points in _TABLE
 }

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from bayplan.api.input_files import read_file, read_stream
 from bayplan.api.own_version import OWN_API_VERSION
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config.catalog import PluginCatalog, default_catalog
 from bayplan.config.decoding import Decoder
 from bayplan.config.defaults import (
@@ -35,11 +36,10 @@ from bayplan.config.model import (
 )
 from bayplan.config.own_settings import decode_own, is_own
 from bayplan.errors import DecodeError, InputError
+from bayplan.framework.plugin_args.args import BUILTIN_ARGS
+from bayplan.framework.plugin_args.base import Gates, PluginArgs
+from bayplan.framework.plugin_args.field_errors import at
 from bayplan.framework.points import Point
-from bayplan.plugin_args.args import BUILTIN_ARGS
-from bayplan.plugin_args.base import Gates, PluginArgs
-from bayplan.plugin_args.field_errors import at
-from bayplan.releases import DEFAULT_RELEASE, Release
 
 STDIN: Final = "-"
 _TYPE_KEYS: Final = ("apiVersion", "kind")

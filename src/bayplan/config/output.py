@@ -11,6 +11,7 @@ import base64
 import msgspec
 import yaml
 
+from bayplan.api.releases import Release
 from bayplan.config.build import build_profiles, needed_plugins
 from bayplan.config.catalog import PluginCatalog, default_catalog
 from bayplan.config.extenders import apply_extenders
@@ -27,11 +28,10 @@ from bayplan.config.model import (
     PluginSet,
     Profile,
 )
+from bayplan.framework.plugin_args.args import BUILTIN_ARGS
+from bayplan.framework.plugin_args.base import PluginArgs
+from bayplan.framework.plugin_args.duration import Duration
 from bayplan.framework.points import Point
-from bayplan.plugin_args.args import BUILTIN_ARGS
-from bayplan.plugin_args.base import PluginArgs
-from bayplan.plugin_args.duration import Duration
-from bayplan.releases import Release
 
 Wire = dict[str, object]
 

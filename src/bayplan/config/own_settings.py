@@ -22,8 +22,8 @@ from bayplan.config.model import (
     KubeSchedulerConfiguration,
 )
 from bayplan.errors import ConfigError, DecodeError
+from bayplan.framework.plugin_args.duration import Duration
 from bayplan.framework.tie_break import TieBreak
-from bayplan.plugin_args.duration import Duration
 
 _TYPE_KEYS: Final = ("apiVersion", "kind")
 _TYPES: Final = (OWN_API_VERSION, BAYPLAN_KIND)

@@ -21,9 +21,9 @@ from bayplan.config.model import (
     Profile,
 )
 from bayplan.errors import ConfigError
+from bayplan.framework.plugin_args.base import Gates, PluginArgs
+from bayplan.framework.plugin_args.field_errors import FieldError, aggregate, at, duplicate, invalid, required
 from bayplan.framework.points import Point
-from bayplan.plugin_args.base import Gates, PluginArgs
-from bayplan.plugin_args.field_errors import FieldError, aggregate, at, duplicate, invalid, required
 
 REMOVED_PLUGINS: Final = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})
 """Plugins of earlier versions, replaced by NodeVolumeLimits."""

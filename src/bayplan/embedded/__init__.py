@@ -5,5 +5,5 @@
 - `kubelets/`: simulated nodes and what their pods do.
 - `up/`: starts these parts together with a scheduler, and displays the result.
 
-The in-memory API for benchmarks, recorded runs and the fault run is not here but in `bayplan.memory_api`.
+Benchmarks, recorded runs and the fault run use the in-memory API of `bayplan.simulate.memory` instead.
 """

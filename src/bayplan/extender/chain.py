@@ -24,8 +24,8 @@ from bayplan.extender.node_json import ObjectJSON, RawObjects
 from bayplan.extender.settings import ExtenderSettings
 from bayplan.extender.view import ClusterView
 from bayplan.framework.outcome import Eviction
+from bayplan.framework.plugin_args.field_errors import quoted
 from bayplan.framework.status import Code, Status
-from bayplan.plugin_args.field_errors import quoted
 from bayplan.runtime.extender_requests import (
     FilterRequest,
     FilterResponse,

@@ -20,9 +20,9 @@ import aiohttp
 from bayplan.extender.errors import ExtenderError
 from bayplan.extender.settings import ExtenderSettings
 from bayplan.extender.tls import ExtenderTLS
-from bayplan.http_logs import shown_url
-from bayplan.plugin_args.duration import Duration
-from bayplan.plugin_args.field_errors import quoted
+from bayplan.framework.plugin_args.duration import Duration
+from bayplan.framework.plugin_args.field_errors import quoted
+from bayplan.net.http_logs import shown_url
 
 DEFAULT_TIMEOUT: Final = Duration.of(seconds=5)
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024

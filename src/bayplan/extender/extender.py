@@ -17,8 +17,8 @@ from bayplan.extender.node_json import ObjectJSON
 from bayplan.extender.settings import ExtenderSettings
 from bayplan.extender.view import ClusterView
 from bayplan.framework.outcome import Eviction
-from bayplan.http_logs import shown_url
-from bayplan.plugin_args.field_errors import quoted
+from bayplan.framework.plugin_args.field_errors import quoted
+from bayplan.net.http_logs import shown_url
 
 MALFORMED: Final = "failed {verb} with extender at URL {url}: {problem}"
 NEVER_SENT: Final = "extender {url} claims a filtered node {node} which is not found in the input node list"

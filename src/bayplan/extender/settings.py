@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from bayplan.plugin_args.duration import Duration
+from bayplan.framework.plugin_args.duration import Duration
 
 
 class TLSSettings(Protocol):

@@ -30,7 +30,7 @@ from bayplan.runtime.extender_requests import (
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.search import Filtered, Found, NotFound, Search
 from bayplan.runtime.ties import pick
-from bayplan.snapshot.view import IntColumn, NodeColumns
+from bayplan.state.view import IntColumn, NodeColumns
 
 ANY_TOTAL: Final = 2**63 - 1
 """The scores of extenders have no upper limit."""

@@ -15,7 +15,7 @@ from typing import Final
 from bayplan.errors import ConfigError
 from bayplan.extender.settings import ExtenderSettings, TLSSettings
 from bayplan.files import Stamp, stamp
-from bayplan.tls import client_context, show, trust, why
+from bayplan.net.tls import client_context, show, trust, why
 
 _PREFIX: Final = "couldn't build extenders: "
 _BAD_CA: Final = "unable to load root certificates: {why}"

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.snapshot.cluster import Cluster
+from bayplan.state.cluster import Cluster
 
 
 class ClusterView(Protocol):

@@ -7,10 +7,10 @@ import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
+from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.pod import Pod
-from bayplan.cluster_api import ClusterAPI
-from bayplan.releases import Release
-from bayplan.snapshot.cluster import Cluster
+from bayplan.api.releases import Release
+from bayplan.state.cluster import Cluster
 
 
 class WaitingPodView(Protocol):

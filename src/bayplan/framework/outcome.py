@@ -13,10 +13,10 @@ from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import NodeStatuses
 from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import Code, Status
-from bayplan.snapshot.changes import Topic
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.what_if import Changes, Hypothesis
+from bayplan.state.changes import Topic
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import IdColumn
+from bayplan.state.what_if import Changes, Hypothesis
 
 NO_STATUS: Final = Status(Code.UNRESOLVABLE)
 """The status of nodes that were not evaluated, unless a better one is known."""

@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.framework.dependencies import Dependencies
 from bayplan.framework.events import ClusterEventWithHint
 from bayplan.framework.failures import wrong_result
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
-from bayplan.releases import DEFAULT_RELEASE, Release
-from bayplan.snapshot.node_info import NodeInfo
-from bayplan.snapshot.row_mask import RowMask
-from bayplan.snapshot.view import BoolColumn, IntColumn, NodeColumns
+from bayplan.state.node_info import NodeInfo
+from bayplan.state.row_mask import RowMask
+from bayplan.state.view import BoolColumn, IntColumn, NodeColumns
 
 if TYPE_CHECKING:
     from bayplan.framework.handle import Handle

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.metrics import process_families as process
 from bayplan.metrics import release_families as varying
 from bayplan.metrics import scheduler_families as scheduler
 from bayplan.metrics.instruments import Counter, Families, Family, Gauge, LabelValue, Level, Spec
 from bayplan.metrics.metrics import Metrics, Observe, PointT, ReadGauge
-from bayplan.releases import DEFAULT_RELEASE, Release
 
 QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
 POD: Final = "pod"

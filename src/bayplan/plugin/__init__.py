@@ -34,6 +34,10 @@ from bayplan.api.pod import (
     Pod,
     Toleration,
 )
+from bayplan.api.releases import (
+    DEFAULT_RELEASE,
+    Release,
+)
 from bayplan.api.selectors import (
     Selector,
     compile_selector,
@@ -90,6 +94,9 @@ from bayplan.framework.plugin_api import (
     reject,
     whole_share,
 )
+from bayplan.framework.plugin_args.base import (
+    PluginArgs,
+)
 from bayplan.framework.state import (
     BINDING_ANNOTATIONS,
     CycleState,
@@ -106,29 +113,22 @@ from bayplan.framework.status import (
     unresolvable,
     unschedulable,
 )
-from bayplan.plugin_args.base import (
-    PluginArgs,
-)
-from bayplan.releases import (
-    DEFAULT_RELEASE,
-    Release,
-)
-from bayplan.snapshot.cluster import (
+from bayplan.state.cluster import (
     Cluster,
 )
-from bayplan.snapshot.label_sets import (
+from bayplan.state.label_sets import (
     PodQuery,
     PodSelector,
 )
-from bayplan.snapshot.node_info import (
+from bayplan.state.node_info import (
     NodeInfo,
 )
-from bayplan.snapshot.nodes import (
+from bayplan.state.nodes import (
     CPU,
     EPHEMERAL_STORAGE,
     MEMORY,
 )
-from bayplan.snapshot.view import (
+from bayplan.state.view import (
     BoolColumn,
     IntColumn,
     NodeColumns,

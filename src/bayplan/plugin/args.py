@@ -1,6 +1,6 @@
 """Arguments of plugins: their types and the errors of validation."""
 
-from bayplan.plugin_args.args import (
+from bayplan.framework.plugin_args.args import (
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
     InterPodAffinityArgs,
@@ -10,14 +10,14 @@ from bayplan.plugin_args.args import (
     PodTopologySpreadArgs,
     VolumeBindingArgs,
 )
-from bayplan.plugin_args.base import (
+from bayplan.framework.plugin_args.base import (
     ArgsRecord,
     Gates,
 )
-from bayplan.plugin_args.duration import (
+from bayplan.framework.plugin_args.duration import (
     Duration,
 )
-from bayplan.plugin_args.field_errors import (
+from bayplan.framework.plugin_args.field_errors import (
     FieldError,
     at,
     duplicate,
@@ -26,7 +26,7 @@ from bayplan.plugin_args.field_errors import (
     required,
     unsupported,
 )
-from bayplan.plugin_args.scoring import (
+from bayplan.framework.plugin_args.scoring import (
     LEAST_ALLOCATED,
     MAX_SHAPE_SCORE,
     MOST_ALLOCATED,

@@ -1,22 +1,22 @@
 """Columns, ids and indexes over nodes, for rules over whole columns."""
 
-from bayplan.snapshot.derived import (
+from bayplan.state.derived import (
     Derived,
     ObjectReader,
     changed_rows,
     derived,
 )
-from bayplan.snapshot.interning import (
+from bayplan.state.interning import (
     IdColumn,
     Interner,
     Lookup,
     distinct_ids,
 )
-from bayplan.snapshot.node_amounts import (
+from bayplan.state.node_amounts import (
     Amounts,
     NodeAmounts,
 )
-from bayplan.snapshot.view import (
+from bayplan.state.view import (
     LabelValues,
 )
 

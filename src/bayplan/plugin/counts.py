@@ -1,12 +1,12 @@
 """How many pods match a query on each node and in each domain."""
 
-from bayplan.snapshot.domains import (
+from bayplan.state.domains import (
     DomainSums,
 )
-from bayplan.snapshot.pod_counts import (
+from bayplan.state.pod_counts import (
     PodCount,
 )
-from bayplan.snapshot.row_mask import (
+from bayplan.state.row_mask import (
     RowMask,
 )
 

@@ -52,7 +52,7 @@ from bayplan.api.resource_claims import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
-from bayplan.devices import (
+from bayplan.dra import (
     CANNOT_ALLOCATE,
     INVALID_POOLS,
     AllocationCache,
@@ -75,20 +75,20 @@ from bayplan.framework.claim_binder import (
     ClaimPlan,
     PlannedClaim,
 )
-from bayplan.snapshot.claims_in_flight import (
+from bayplan.state.claims_in_flight import (
     ClaimInFlight,
     is_in_flight,
     put_in_flight,
     remove_in_flight,
 )
-from bayplan.snapshot.device_counts import (
+from bayplan.state.device_counts import (
     with_devices,
 )
-from bayplan.snapshot.devices import (
+from bayplan.state.devices import (
     DEVICE_KINDS,
     ClusterDevices,
 )
-from bayplan.snapshot.extended_resources import (
+from bayplan.state.extended_resources import (
     IMPLICIT_PREFIX,
     ExtendedResourceClaims,
     ExtendedResources,

@@ -20,7 +20,7 @@ from bayplan.api.pod import (
     Affinity,
     NodeAffinity,
 )
-from bayplan.snapshot.node_matching import (
+from bayplan.state.node_matching import (
     preference_of_rows,
     rows_matching,
     rows_matching_selector,

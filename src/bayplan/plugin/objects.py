@@ -23,10 +23,10 @@ from bayplan.api.workloads import (
     Service,
     StatefulSet,
 )
-from bayplan.snapshot.namespace_usage import (
+from bayplan.state.namespace_usage import (
     NamespaceUsage,
 )
-from bayplan.snapshot.objects import (
+from bayplan.state.objects import (
     Objects,
 )
 

@@ -27,7 +27,7 @@ from bayplan.preemption.victims import (
     DryRun,
     MayEvict,
 )
-from bayplan.snapshot.what_if import (
+from bayplan.state.what_if import (
     Hypothesis,
 )
 

@@ -12,7 +12,7 @@ from bayplan.api.spread import (
     default_constraints,
     own_constraints,
 )
-from bayplan.snapshot.owners import (
+from bayplan.state.owners import (
     OWNER_KINDS,
     owner_selector,
 )

@@ -35,7 +35,7 @@ from bayplan.framework.volume_binder import (
     VolumeBinder,
     VolumePlan,
 )
-from bayplan.snapshot.assumed import (
+from bayplan.state.assumed import (
     ASSUMED_KINDS,
     OutOfSyncError,
     assume_object,
@@ -43,34 +43,34 @@ from bayplan.snapshot.assumed import (
     expected_volume,
     restore_object,
 )
-from bayplan.snapshot.csi_nodes import (
+from bayplan.state.csi_nodes import (
     NO_LIMIT,
     CSINodes,
 )
-from bayplan.snapshot.disks import (
+from bayplan.state.disks import (
     Disk,
     DiskUses,
     disks_clash,
     disks_of,
 )
-from bayplan.snapshot.volume_ids import (
+from bayplan.state.volume_ids import (
     InlineVolume,
     VolumeId,
     VolumeProblem,
     limited_volumes,
     wanted_volumes,
 )
-from bayplan.snapshot.volume_matching import (
+from bayplan.state.volume_matching import (
     claims_by_size,
     match_volumes,
 )
-from bayplan.snapshot.volume_offers import (
+from bayplan.state.volume_offers import (
     StorageRoom,
     VolumeOffers,
     rows_reached,
     volume_limit,
 )
-from bayplan.snapshot.volumes import (
+from bayplan.state.volumes import (
     NodeVolumes,
     VolumeUses,
 )

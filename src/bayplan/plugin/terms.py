@@ -6,7 +6,7 @@ from bayplan.api.pod import (
 from bayplan.api.selectors import (
     NOTHING,
 )
-from bayplan.snapshot.terms import (
+from bayplan.state.terms import (
     AffinityTerm,
     CarriedTerm,
     MatchingTerms,

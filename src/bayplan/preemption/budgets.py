@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from bayplan.api.selectors import Selector, compile_selector
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.errors import SelectorError
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import distinct_ids
-from bayplan.snapshot.what_if import Hypothesis
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import distinct_ids
+from bayplan.state.what_if import Hypothesis
 
 
 def violating(evicted: Hypothesis) -> NDArray[np.bool_]:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bayplan.framework.status import Status
 from bayplan.preemption.table import VictimTable
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.table import cells
+from bayplan.state.interning import IdColumn
+from bayplan.state.table import cells
 
 
 def pick_node(table: VictimTable, rows: IdColumn) -> int | None:

@@ -9,16 +9,16 @@ from typing import Final
 import numpy as np
 
 from bayplan.api.pod import Pod
+from bayplan.api.releases import Release
 from bayplan.framework.outcome import Eviction, FilterOutcome, Nomination, PostFilterResult, fit_error
 from bayplan.framework.status import Code, Status, failure, unschedulable
 from bayplan.preemption.cached import candidates
 from bayplan.preemption.choice import Candidates, pick_node
 from bayplan.preemption.table import VictimTable
 from bayplan.preemption.victims import PRIORITY_OFFSET, MayEvict, dry_run
-from bayplan.releases import Release
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.pods import start_nanos
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import IdColumn
+from bayplan.state.pods import start_nanos
 
 PREFIX: Final = "preemption: "
 NEVER: Final = "not eligible due to preemptionPolicy=Never."

@@ -10,9 +10,9 @@ from bayplan.framework.events import Action, ClusterEventWithHint, Resource, eve
 from bayplan.framework.handle import Handle
 from bayplan.framework.outcome import FilterOutcome, PostFilterResult
 from bayplan.framework.plugin_api import Plugin, PostFilterPlugin, PreEnqueuePlugin
+from bayplan.framework.plugin_args.args import DefaultPreemptionArgs
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status, unresolvable
-from bayplan.plugin_args.args import DefaultPreemptionArgs
 from bayplan.preemption.evaluation import Sampling, evaluate, preemption_result
 from bayplan.preemption.victims import MayEvict
 

@@ -19,9 +19,9 @@ from bayplan.framework.node_statuses import NodeStatuses
 from bayplan.framework.outcome import FilterRow
 from bayplan.framework.status import Code, Status
 from bayplan.preemption.budgets import violating
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.what_if import FEW_ROWS, Hypothesis
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import IdColumn
+from bayplan.state.what_if import FEW_ROWS, Hypothesis
 
 NO_VICTIMS: Final = Status(Code.UNRESOLVABLE, ("No preemption victims found for incoming pod",))
 

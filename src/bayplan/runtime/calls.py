@@ -21,8 +21,8 @@ from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.runtime.profile import Step
-from bayplan.snapshot.row_mask import RowMask
-from bayplan.snapshot.view import IntColumn, NodeColumns
+from bayplan.state.row_mask import RowMask
+from bayplan.state.view import IntColumn, NodeColumns
 
 
 class AttemptError(BayplanError):

@@ -21,11 +21,11 @@ from bayplan.framework.tie_break import TieBreak
 from bayplan.runtime.maximum import Maximum
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.runtime.ties import pick, tie_rank
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.row_mask import FEW_ROWS, RowMask, few_true
-from bayplan.snapshot.table import cells
-from bayplan.snapshot.view import IntColumn, NodeColumns
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import IdColumn
+from bayplan.state.row_mask import FEW_ROWS, RowMask, few_true
+from bayplan.state.table import cells
+from bayplan.state.view import IntColumn, NodeColumns
 
 MANY_ROWS: Final = 16384
 """From this number on, not all keys are compared for every pod."""

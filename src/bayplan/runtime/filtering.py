@@ -32,13 +32,13 @@ from bayplan.runtime.nominated_pods import (
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import ADJUST, Caller, timed
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.node_info import NodeInfo
-from bayplan.snapshot.one_node import HypotheticalNode
-from bayplan.snapshot.row_mask import RowMask
-from bayplan.snapshot.view import NodeColumns
-from bayplan.snapshot.what_if import FEW_ROWS, Changes, Hypothesis
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import IdColumn
+from bayplan.state.node_info import NodeInfo
+from bayplan.state.one_node import HypotheticalNode
+from bayplan.state.row_mask import RowMask
+from bayplan.state.view import NodeColumns
+from bayplan.state.what_if import FEW_ROWS, Changes, Hypothesis
 
 MAX_REASONS: Final = 1000
 """The maximum number of combinations of reasons that are stored for one plugin and one signature."""

@@ -30,9 +30,9 @@ from bayplan.runtime.search import ExtenderSteps, Filtered, Found, NotFound, Sea
 from bayplan.runtime.signature_cache import SignatureCache
 from bayplan.runtime.ties import pick
 from bayplan.runtime.timing import Caller, PointObserver
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.view import IntColumn, NodeColumns
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import IdColumn
+from bayplan.state.view import IntColumn, NodeColumns
 
 MIN_FEASIBLE: Final = 100
 """Sampling never stops before this number of feasible nodes."""

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from bayplan.snapshot.view import IntColumn
+from bayplan.state.view import IntColumn
 
 BLOCK: Final = 1024
 """The number of keys that are compared again when one of them has changed."""

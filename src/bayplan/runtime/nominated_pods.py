@@ -14,10 +14,10 @@ import numpy as np
 from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import PASS, NodeStatuses, ReasonIds, RejectingPlugins
 from bayplan.runtime.signature_results import SignatureResults
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.table import cells
-from bayplan.snapshot.what_if import FEW_ROWS, Changes, Hypothesis
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import IdColumn
+from bayplan.state.table import cells
+from bayplan.state.what_if import FEW_ROWS, Changes, Hypothesis
 
 RowFilter = Callable[[int, Changes], tuple[int, int]]
 """The plugin that rejects a row with these changes, or PASS, and the id of its reasons."""

@@ -31,12 +31,12 @@ from bayplan.runtime import calls
 from bayplan.runtime.profile import Step
 from bayplan.runtime.signature import PodSigner
 from bayplan.runtime.timing import Caller
-from bayplan.snapshot.changes import Freshness, Topic
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.one_node import OneNode
-from bayplan.snapshot.table import cells
-from bayplan.snapshot.view import NodeColumns
+from bayplan.state.changes import Freshness, Topic
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import IdColumn
+from bayplan.state.one_node import OneNode
+from bayplan.state.table import cells
+from bayplan.state.view import NodeColumns
 
 FEW_ROWS: Final = 12
 """Up to this many rows plain numbers are faster than arrays."""

@@ -15,8 +15,8 @@ from bayplan.framework.status import SKIP_FOR_SIGNATURE, Code, Status
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import Caller
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.view import NodeColumns
+from bayplan.state.cluster import Cluster
+from bayplan.state.view import NodeColumns
 
 
 class PreFiltering:

@@ -51,8 +51,8 @@ from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime.failure_log import FailureLog
-from bayplan.snapshot.row_mask import RowMask
-from bayplan.snapshot.view import IntColumn, NodeColumns
+from bayplan.state.row_mask import RowMask
+from bayplan.state.view import IntColumn, NodeColumns
 
 METHODS: Final[dict[Point, str]] = {
     Point.PRE_ENQUEUE: "pre_enqueue",

@@ -17,9 +17,9 @@ from bayplan.runtime.filtering import Filtering
 from bayplan.runtime.profile import Step
 from bayplan.runtime.scoring import Scoring
 from bayplan.runtime.search import Found, Search
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.row_mask import RowMask
-from bayplan.snapshot.view import IntColumn, NodeColumns
+from bayplan.state.cluster import Cluster
+from bayplan.state.row_mask import RowMask
+from bayplan.state.view import IntColumn, NodeColumns
 
 
 class RepeatedSearch:

@@ -12,9 +12,9 @@ from bayplan.runtime import calls
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import Caller
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.view import IntColumn, NodeColumns
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import IdColumn
+from bayplan.state.view import IntColumn, NodeColumns
 
 
 class Scoring:

@@ -19,9 +19,9 @@ from bayplan.runtime.feasible import Feasible
 from bayplan.runtime.nominated_pods import RowFilter
 from bayplan.runtime.signature_cache import CachedSignature
 from bayplan.runtime.signature_results import SignatureResults
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.pod_info import PodInfo
-from bayplan.snapshot.view import NodeColumns
+from bayplan.state.interning import IdColumn
+from bayplan.state.pod_info import PodInfo
+from bayplan.state.view import NodeColumns
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ import msgspec
 from bayplan.api.images import pod_images
 from bayplan.api.pod import Pod
 from bayplan.framework.dependencies import PodFunction
-from bayplan.snapshot.pod_info import encoded, relevant_volumes
+from bayplan.state.pod_info import encoded, relevant_volumes
 
 _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
 

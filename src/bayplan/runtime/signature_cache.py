@@ -20,8 +20,8 @@ from bayplan.runtime.profile import Profile
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.runtime.timing import Caller
 from bayplan.runtime.usage_results import Filters, Scorers, UsageResults
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.pod_info import PodInfo
+from bayplan.state.cluster import Cluster
+from bayplan.state.pod_info import PodInfo
 
 if TYPE_CHECKING:
     from bayplan.runtime.repeated_search import RepeatedSearch

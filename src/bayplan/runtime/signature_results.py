@@ -31,11 +31,11 @@ from bayplan.runtime.usage_results import (
     is_out_of_range,
     stale_topics,
 )
-from bayplan.snapshot.changes import Log, Topic
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.table import cells
-from bayplan.snapshot.view import IntColumn, NodeColumns
+from bayplan.state.changes import Log, Topic
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import IdColumn
+from bayplan.state.table import cells
+from bayplan.state.view import IntColumn, NodeColumns
 
 if TYPE_CHECKING:
     from bayplan.runtime.feasible import Feasible

@@ -20,7 +20,7 @@ from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.runtime import calls
 from bayplan.runtime.profile import Step
-from bayplan.snapshot.view import IntColumn, NodeColumns
+from bayplan.state.view import IntColumn, NodeColumns
 
 if TYPE_CHECKING:
     from bayplan.runtime.search import Found, NotFound

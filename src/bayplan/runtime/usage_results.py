@@ -16,11 +16,11 @@ from bayplan.framework.node_statuses import PASS, ReasonIds, RejectingPlugins
 from bayplan.framework.plugin_api import MAX_SCORE
 from bayplan.runtime.plugin_results import PluginColumn, PluginResults
 from bayplan.runtime.profile import Step
-from bayplan.snapshot.changes import Changes, Log, Topic
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.table import cells
-from bayplan.snapshot.view import IntColumn
+from bayplan.state.changes import Changes, Log, Topic
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import IdColumn
+from bayplan.state.table import cells
+from bayplan.state.view import IntColumn
 
 FEW_ROWS: Final = 96
 """Up to this many rows are combined one by one."""

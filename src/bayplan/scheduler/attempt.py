@@ -19,13 +19,13 @@ from bayplan.framework.failures import describe, wrong_result
 from bayplan.framework.plugin_api import PreBindPlugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
-from bayplan.queue.queued import QueuedPod
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.profile import METHODS, PointStep, Profile
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import AttemptTimer, PointObserver
 from bayplan.scheduler.observing import PRE_FLIGHT
 from bayplan.scheduler.waiting import PreBinding, WaitingPod
+from bayplan.scheduling_queue.queued import QueuedPod
 
 _LATE: Final = (Point.PRE_BIND, Point.BIND)
 """Points after which no event can requeue the pod."""

@@ -10,16 +10,14 @@ import asyncio
 import logging
 from typing import Any, Final, Protocol
 
+from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.pod import Pod
-from bayplan.cache.cache import CacheError
-from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, BayplanError, NotFoundError, ServerError, UnknownOutcomeError
 from bayplan.framework.failures import describe, traceback_of, wrong_result
 from bayplan.framework.outcome import Nomination, fit_error
 from bayplan.framework.plugin_api import Wait
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
-from bayplan.queue.object_events import ASSIGNED_POD_DELETE
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.profile import PointStep
 from bayplan.runtime.timing import timed, timed_wait
@@ -37,6 +35,8 @@ from bayplan.scheduler.failure import Failures, patch_status
 from bayplan.scheduler.observing import PRE_FLIGHT, UNRESERVE
 from bayplan.scheduler.pre_bind import pre_bind, pre_flight
 from bayplan.scheduler.waiting import MAX_WAIT_SECONDS, WaitingPod
+from bayplan.scheduling_queue.object_events import ASSIGNED_POD_DELETE
+from bayplan.state.cache import CacheError
 
 PODS_TO_ACTIVATE: Final = "kubernetes.io/pods-to-activate"
 """The key of the cycle state under which plugins store pods, by uid, that should be activated."""

@@ -20,10 +20,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
+from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.meta import ObjectMeta
 from bayplan.api.pod import Pod, PodExtendedResourceClaimStatus
 from bayplan.api.resource_claims import ResourceClaim, ResourceClaimStatus
-from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, BayplanError, NotFoundError, ServerError, UnknownOutcomeError
 from bayplan.framework.binding_conditions import (
     DeviceBindingError,
@@ -43,7 +43,7 @@ from bayplan.scheduler.claim_writes import (
 )
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.failure import patch_status
-from bayplan.snapshot.claims_in_flight import remove_in_flight
+from bayplan.state.claims_in_flight import remove_in_flight
 
 POLL_SECONDS: Final = 5.0
 """Interval between checks of binding conditions. The first check is immediate."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import (
     CLAIM_FINALIZER,
@@ -23,7 +24,6 @@ from bayplan.api.resource_claims import (
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
-from bayplan.cluster_api import ClusterAPI
 from bayplan.errors import (
     APIError,
     BayplanError,

@@ -10,20 +10,20 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from dataclasses import dataclass, field
 from typing import Any
 
+from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.pod import Pod
-from bayplan.cache.cache import Cache
-from bayplan.cluster_api import ClusterAPI
 from bayplan.framework.claim_binder import ClaimBinder
 from bayplan.framework.handle import WaitingPodView
 from bayplan.framework.volume_binder import VolumeBinder
 from bayplan.metrics import Metrics
-from bayplan.queue.queue import SchedulingQueue
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.scheduler.binding_progress import BindingProgress
 from bayplan.scheduler.recorder import EventRecorder
 from bayplan.scheduler.tasks import Tasks
 from bayplan.scheduler.waiting import PreBinding, WaitingPods
-from bayplan.snapshot.cluster import Cluster
+from bayplan.scheduling_queue.queue import SchedulingQueue
+from bayplan.state.cache import Cache
+from bayplan.state.cluster import Cluster
 
 
 def wall_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:

@@ -10,10 +10,11 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.cluster_api import ClusterAPI
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration, ProfilePlan, build_profiles, default_config
 from bayplan.errors import ConfigError
 from bayplan.framework.failures import describe
@@ -22,7 +23,6 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import SUCCESS, Status, failure
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
@@ -30,7 +30,7 @@ from bayplan.runtime.search import SearchStart
 from bayplan.scheduler.cycle import Decision, decide
 from bayplan.scheduler.plugin_library import named_library_plugins
 from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere
-from bayplan.snapshot.cluster import Cluster
+from bayplan.state.cluster import Cluster
 
 
 class CoreHandle:

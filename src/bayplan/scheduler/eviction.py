@@ -13,15 +13,15 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Final
 
+from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.meta import Condition
 from bayplan.api.pod import Pod
-from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, NotFoundError
 from bayplan.framework.outcome import Eviction
 from bayplan.framework.plugin_api import Plugin
-from bayplan.queue.nominations import Preemption
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.failure import patch_status
+from bayplan.scheduling_queue.nominations import Preemption
 
 REASON: Final = "PreemptionByScheduler"
 

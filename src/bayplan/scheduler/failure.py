@@ -9,14 +9,14 @@ import asyncio
 import logging
 from typing import Final
 
+from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.meta import Condition
 from bayplan.api.pod import Pod
-from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, ConflictError, ServerError
 from bayplan.framework.outcome import Diagnosis, Nomination
 from bayplan.framework.status import Status
-from bayplan.queue.queued import QueuedPod
 from bayplan.scheduler.context import Context
+from bayplan.scheduling_queue.queued import QueuedPod
 
 POD_SCHEDULED: Final = "PodScheduled"
 PATCH_TRIES: Final = 4

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.cache.cache import CacheError
 from bayplan.framework.events import Action, ClusterEvent
-from bayplan.queue.object_events import (
+from bayplan.scheduler.context import Context
+from bayplan.scheduling_queue.object_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
     ASSIGNED_POD_UPDATE,
@@ -25,7 +25,7 @@ from bayplan.queue.object_events import (
     NODE_DELETE,
     node_update_events,
 )
-from bayplan.scheduler.context import Context
+from bayplan.state.cache import CacheError
 
 _ASSIGNED_ADDED: Final = ASSIGNED_POD_ADD.label
 _ASSIGNED_UPDATED: Final = ASSIGNED_POD_UPDATE.label

@@ -17,23 +17,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from bayplan.api.cluster_api import ClusterAPI, EventSink
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.api.resource_claims import ResourceClaim
-from bayplan.cache.cache import Cache
 from bayplan.client.informer import Informer
-from bayplan.cluster_api import ClusterAPI, EventSink
 from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.framework.failures import describe
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.metrics import NULL_METRICS, Metrics
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.queue.queue import SchedulingQueue
-from bayplan.queue.queued import QueuedPod
-from bayplan.queue.timing import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings
-from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.attempt import Attempt
 from bayplan.scheduler.binding import Bindings
@@ -52,7 +48,11 @@ from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.scheduler.watchdog import Watchdog
 from bayplan.scheduler.watches import make_handlers, make_informers
-from bayplan.snapshot.cluster import Cluster
+from bayplan.scheduling_queue.queue import SchedulingQueue
+from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.scheduling_queue.timing import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings
+from bayplan.state.cache import Cache
+from bayplan.state.cluster import Cluster
 
 MAX_SECONDS_BETWEEN_YIELDS: Final = 0.02
 """After this time the loop yields to other tasks, even after a few pods: some plugins are slow."""

@@ -8,10 +8,10 @@ from typing import Final
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code
 from bayplan.metrics import Metrics, Observe, ignore
-from bayplan.queue.observer import QueueObserver
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import Found, NotFound, Search
 from bayplan.runtime.signature_results import EvaluationCounter
+from bayplan.scheduling_queue.observer import QueueObserver
 
 PRE_FLIGHT: Final = "PreBindPreFlight"
 UNRESERVE: Final = "Unreserve"

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 
 from msgspec.structs import replace
 
+from bayplan.api.releases import DEFAULT_RELEASE, RELEASES, Release
 from bayplan.config import (
     LIBRARY,
     KubeSchedulerConfiguration,
@@ -40,7 +41,6 @@ from bayplan.errors import ConfigError, InputError
 from bayplan.framework.plugin_api import NodePlugin, Plugin
 from bayplan.framework.points import PLUGIN_ENTRY_POINTS
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.releases import DEFAULT_RELEASE, RELEASES, Release
 from bayplan.runtime.profile import points_of
 
 if TYPE_CHECKING:

@@ -40,11 +40,11 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from bayplan.api.cluster_api import EventSink
 from bayplan.api.event import Event, EventSeries
 from bayplan.api.meta import DEFAULT_NAMESPACE, ObjectMeta, ObjectReference
 from bayplan.api.names import DNS_SUBDOMAIN_MAX
 from bayplan.api.pod import Pod
-from bayplan.cluster_api import EventSink
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
 from bayplan.scheduler.tasks import run_until_wait
 

@@ -33,8 +33,8 @@ from bayplan.errors import APIError, BayplanError
 from bayplan.framework.status import Status, failure
 from bayplan.framework.volume_binder import VolumePlan
 from bayplan.scheduler.context import Context
-from bayplan.snapshot.objects import Objects
-from bayplan.snapshot.volume_offers import reach
+from bayplan.state.objects import Objects
+from bayplan.state.volume_offers import reach
 
 POLL_SECONDS: Final = 1.0
 """Interval between polls, and before the first one."""

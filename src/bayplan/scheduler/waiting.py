@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from bayplan.api.pod import Pod
+from bayplan.framework.plugin_args.duration import Duration
 from bayplan.framework.status import SUCCESS, Code, Status
-from bayplan.plugin_args.duration import Duration
 from bayplan.scheduler.tasks import Parking
 
 MAX_WAIT_SECONDS: Final = 15 * 60.0

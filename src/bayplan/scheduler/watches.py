@@ -14,9 +14,9 @@ from bayplan.api.kinds import KINDS, Watch
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.api.releases import Release
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.client.informer import Handler, Informer
-from bayplan.releases import Release
 from bayplan.scheduler.claim_handler import ClaimHandler
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.deferred import Deferrals, DeferredHandler

@@ -19,10 +19,10 @@ from bayplan.framework.status import SUCCESS, Status
 from bayplan.runtime import calls
 from bayplan.runtime.profile import Step
 from bayplan.scheduler.core import CoreHandle
-from bayplan.snapshot.changes import Topic
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.table import Table
-from bayplan.snapshot.view import NodeColumns
+from bayplan.state.changes import Topic
+from bayplan.state.cluster import Cluster
+from bayplan.state.table import Table
+from bayplan.state.view import NodeColumns
 
 MAX_DIFFERENCES: Final = 3
 """Nodes that are listed where results differ."""

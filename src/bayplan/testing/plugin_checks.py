@@ -34,11 +34,11 @@ from bayplan.framework.status import SKIP_FOR_SIGNATURE, SUCCESS, Code, Status
 from bayplan.runtime import calls
 from bayplan.runtime.profile import points_of
 from bayplan.runtime.signature import PodSigner
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.interning import IdColumn
-from bayplan.snapshot.one_node import OneNode
-from bayplan.snapshot.view import NodeColumns
-from bayplan.snapshot.what_if import Hypothesis
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import IdColumn
+from bayplan.state.one_node import OneNode
+from bayplan.state.view import NodeColumns
+from bayplan.state.what_if import Hypothesis
 from bayplan.testing.calling import (
     Answers,
     MakePlugin,

@@ -16,7 +16,7 @@ from typing import Any, Final
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Affinity, Pod
-from bayplan.snapshot.cluster import Cluster
+from bayplan.state.cluster import Cluster
 from bayplan.testing.builders import (
     make_csi_node,
     make_expression,

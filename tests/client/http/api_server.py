@@ -19,16 +19,16 @@ from urllib.parse import parse_qsl
 import msgspec
 from aiohttp import web
 
+from bayplan.api.cluster_api import Change, WatchEvent
 from bayplan.api.kinds import KINDS, UNFINISHED_PODS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.client.access import Access
-from bayplan.cluster_api import Change, WatchEvent
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
-from bayplan.memory_api import api_errors
-from bayplan.memory_api.cluster import MemoryStore
-from bayplan.memory_api.store import is_hidden
+from bayplan.simulate.memory import api_errors
+from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import is_hidden
 
 BREAK: Final = "break"
 """What `interfere` returns to have the connection closed without a response."""

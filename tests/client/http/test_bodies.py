@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.event import Event
 from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 from bayplan.api.meta import Condition, Object, ObjectMeta, ObjectReference
@@ -20,7 +21,6 @@ from bayplan.api.pod import (
 )
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec
 from bayplan.client import bodies
-from bayplan.cluster_api import PodStatusPatch
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 EARLIER = datetime(2026, 1, 31, 11, 0, 0, tzinfo=UTC)

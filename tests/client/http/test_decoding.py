@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.cluster_api import Change
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.node import Namespace, Node, NodeStatus
 from bayplan.api.pod import Pod
 from bayplan.api.reading import Unreadable
 from bayplan.api.storage import CSINode
 from bayplan.client.decoding import decode_frames, decode_object, decode_page
-from bayplan.cluster_api import Change
 from bayplan.errors import APIError, ForbiddenError, GoneError, ServerError
 
 NULLS: dict[str, Any] = {

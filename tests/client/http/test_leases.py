@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.lease import Lease
 from bayplan.api.pod import Pod
 from bayplan.client.http import KubernetesCluster
@@ -20,9 +21,8 @@ from bayplan.client.leader_election import (
     lease_client,
 )
 from bayplan.client.requests import NotLeadingError
-from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import ConflictError
-from bayplan.memory_api.cluster import MemoryStore
+from bayplan.simulate.memory.cluster import MemoryStore
 from bayplan.testing.builders import make_node, make_pod, make_pv
 
 from .api_server import ApiServer, ReceivedRequest, serving

@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.client.rate_limit import TokenBucket, make_bucket
 from bayplan.errors import ConfigError
-from bayplan.simulator.virtual_time import run_virtual
+from bayplan.simulate.virtual_time import run_virtual
 
 
 async def sent_at(bucket: TokenBucket, count: int) -> list[float]:

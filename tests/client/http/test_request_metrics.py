@@ -12,9 +12,9 @@ from bayplan.api.pod import Pod
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.requests import Connections
 from bayplan.errors import APIError, NotFoundError
-from bayplan.memory_api.cluster import MemoryStore
 from bayplan.metrics import SchedulerMetrics
 from bayplan.metrics.exposition import exposition
+from bayplan.simulate.memory.cluster import MemoryStore
 from bayplan.testing.builders import make_pod
 from tests.metrics.scrape import values
 

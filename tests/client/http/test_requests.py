@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.pod import Pod
 from bayplan.client.access import Access, TLSSettings
 from bayplan.client.api_errors import TooLargeError
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.requests import UnreachableError, user_agent
-from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import (
     APIError,
     ConflictError,
@@ -26,7 +26,7 @@ from bayplan.errors import (
     UnauthorizedError,
     UnknownOutcomeError,
 )
-from bayplan.memory_api.cluster import MemoryStore
+from bayplan.simulate.memory.cluster import MemoryStore
 from bayplan.testing.builders import make_pod
 
 from .api_server import BREAK, ApiServer, ReceivedRequest, error_response, json_response, serving

@@ -13,15 +13,15 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bayplan.api.cluster_api import WatchEvent
 from bayplan.api.kinds import KINDS
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.client import watching
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.watching import LineSplitter, watch_target
-from bayplan.cluster_api import WatchEvent
 from bayplan.errors import APIError, ForbiddenError, GoneError, ServerError
-from bayplan.memory_api.cluster import MemoryStore
+from bayplan.simulate.memory.cluster import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 
 from .api_server import ApiServer, ReceivedRequest, error_response, serving

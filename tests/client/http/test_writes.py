@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
+from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.event import Event, EventSeries
 from bayplan.api.kinds import KINDS
 from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
@@ -25,9 +26,8 @@ from bayplan.api.resource_claims import (
 )
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster
-from bayplan.cluster_api import PodStatusPatch
 from bayplan.errors import APIError, ConflictError, NotFoundError
-from bayplan.memory_api.cluster import MemoryStore
+from bayplan.simulate.memory.cluster import MemoryStore
 from bayplan.testing.builders import make_allocated_device, make_node, make_pod, make_resource_claim
 
 from .api_server import ApiServer, ReceivedRequest, error_response

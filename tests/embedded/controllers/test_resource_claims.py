@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.releases import DEFAULT_RELEASE, V1_37, Release
 from bayplan.embedded.controllers.resource_claims import generated_prefix
 from bayplan.embedded.server import pods
 from bayplan.embedded.server.documents import Content
@@ -17,8 +18,7 @@ from bayplan.embedded.server.kinds import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from bayplan.releases import DEFAULT_RELEASE, V1_37, Release
-from bayplan.simulator.virtual_time import run_virtual
+from bayplan.simulate.virtual_time import run_virtual
 from tests.embedded.controllers.world import NAMESPACE, World, running_world
 
 FINALIZER = "resource.kubernetes.io/delete-protection"

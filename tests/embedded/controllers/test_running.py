@@ -16,7 +16,7 @@ from bayplan.embedded.server.documents import HISTORY
 from bayplan.embedded.server.kinds import CONFIG_MAPS, Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.statuses import conflict
-from bayplan.simulator.virtual_time import current_loop, run_virtual
+from bayplan.simulate.virtual_time import current_loop, run_virtual
 from tests.embedded.controllers.world import make_api
 
 

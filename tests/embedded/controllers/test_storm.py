@@ -23,7 +23,7 @@ from bayplan.embedded.server.kinds import (
     Resource,
 )
 from bayplan.errors import APIError
-from bayplan.simulator.virtual_time import run_virtual
+from bayplan.simulate.virtual_time import run_virtual
 from tests.embedded.controllers.world import World, running_world, template, workload
 
 SETS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS)

@@ -18,7 +18,7 @@ from bayplan.embedded.server.kinds import (
     STORAGE_CLASSES,
 )
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulator.virtual_time import run_virtual
+from bayplan.simulate.virtual_time import run_virtual
 from tests.embedded.controllers.world import World, running_world, template, workload
 
 

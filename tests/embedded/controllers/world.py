@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.embedded import controllers, kubelets
 from bayplan.embedded.server import pods
 from bayplan.embedded.server.documents import HISTORY, Content
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.kinds import EVENTS, NODES, PODS, Resource
 from bayplan.embedded.server.objects import ObjectAPI
-from bayplan.releases import DEFAULT_RELEASE, Release
-from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
+from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 
 NAMESPACE = "default"
 

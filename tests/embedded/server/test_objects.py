@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.cluster_api import Change
+from bayplan.api.cluster_api import Change
 from bayplan.embedded.server import pods, scale
 from bayplan.embedded.server.deletion import FOREGROUND, ORPHAN, DeleteOptions
 from bayplan.embedded.server.documents import Entry

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bayplan.api.quantity import canonical_quantity
+from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.embedded.server.http.discovery import REVIEWS
 from bayplan.embedded.server.kinds import (
     BUILT_IN,
@@ -29,7 +30,6 @@ from bayplan.embedded.server.schema.types import (
     named_type,
     type_of,
 )
-from bayplan.releases import V1_36, V1_37, Release
 
 
 @pytest.mark.parametrize("resource", BUILT_IN, ids=lambda resource: resource.full_name)

@@ -17,11 +17,11 @@ import pytest
 from bayplan.api.documents import Document, parse_documents
 from bayplan.api.node import Node
 from bayplan.api.quantity import milli_value
+from bayplan.api.releases import V1_36
 from bayplan.embedded.server.database import DamagedError, StorageError
 from bayplan.embedded.server.kinds import NODES
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.outcomes import Outcomes
-from bayplan.releases import V1_36
 from tests.embedded.server.damage import DAMAGES, restore_older
 
 LIVES = int(os.environ.get("BAYPLAN_DAMAGED_LIVES", "4"))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bayplan.answers.sources.scheduler_queue import read_position
 from bayplan.cli.main import main
 from bayplan.client.access import Access
 from bayplan.client.kubeconfig import load_access
@@ -18,7 +19,6 @@ from bayplan.embedded.server.kinds import PODS
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.outcomes import Outcomes
 from bayplan.errors import APIError, UnauthorizedError
-from bayplan.sources.scheduler_queue import read_position
 
 
 def pod(name: str, cpu: str, **spec: object) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bayplan.api.releases import RELEASES, V1_36, V1_37, Release
 from bayplan.embedded.server.http.discovery import version
 from bayplan.embedded.server.kinds import DEVICE_TAINT_RULES, NODES, PODS
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.device_files import WatchedDevices
 from bayplan.embedded.up.outcomes import Outcomes
-from bayplan.releases import RELEASES, V1_36, V1_37, Release
 
 from .test_devices import CLASS, Devices, claim, pod
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from bayplan.answers.sources.snapshot import Header, encode_snapshot
 from bayplan.api.meta import Object, OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.embedded.server.kinds import NODES, POD_DISRUPTION_BUDGETS, PODS
@@ -14,7 +15,6 @@ from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.manifests import read_manifests_or_snapshots
 from bayplan.embedded.up.outcomes import Outcomes
 from bayplan.embedded.up.restoring import Snapshot
-from bayplan.sources.snapshot import Header, encode_snapshot
 from bayplan.testing.builders import make_namespace, make_node, make_pdb, make_pod, make_replica_set
 
 SET = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="set", controller=True)

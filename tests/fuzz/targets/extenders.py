@@ -13,9 +13,9 @@ from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.config import default_config
-from bayplan.memory_api.cluster import MemoryCluster
-from bayplan.memory_api.store import MemoryStore
 from bayplan.scheduler.loop import Scheduler
+from bayplan.simulate.memory.cluster import MemoryCluster
+from bayplan.simulate.memory.store import MemoryStore
 from tests.extender.webhook import Webhook, make_config
 from tests.fuzz import samples
 from tests.fuzz.mutation import Mutator

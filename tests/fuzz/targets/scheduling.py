@@ -16,7 +16,7 @@ import msgspec
 from bayplan.api.kinds import KINDS
 from bayplan.client.http import KubernetesCluster
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
+from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from tests.fuzz import samples
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.oracle import FindingError

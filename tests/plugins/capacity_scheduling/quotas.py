@@ -10,7 +10,7 @@ from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.plugins.capacity_scheduling import CapacityScheduling
+from bayplan.plugins.library.capacity_scheduling import CapacityScheduling
 from bayplan.scheduler.plugin_sources import catalog_with
 from bayplan.testing.builders import make_pod
 

@@ -19,13 +19,13 @@ from bayplan.framework.events import Action, ClusterEventWithHint, Resource, eve
 from bayplan.framework.outcome import FilterOutcome
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
-from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
-from bayplan.plugins.capacity_scheduling import CapacityScheduling
+from bayplan.plugins.library.capacity_scheduling import CapacityScheduling
 from bayplan.preemption.victims import MayEvict
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulator.faults import Fault, FaultyCluster
-from bayplan.simulator.virtual_time import current_loop, run_virtual
-from bayplan.snapshot.view import NodeColumns
+from bayplan.simulate.faults import Fault, FaultyCluster
+from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.virtual_time import current_loop, run_virtual
+from bayplan.state.view import NodeColumns
 from bayplan.testing.builders import make_node
 
 from .quotas import make_config, make_quota, pod_of

@@ -10,16 +10,16 @@ from bayplan.api.elastic_quota import ElasticQuota
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import PodDisruptionBudget
-from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
-from bayplan.plugins.capacity_scheduling import CapacityScheduling, Quotas
+from bayplan.plugins.library.capacity_scheduling import CapacityScheduling, Quotas
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulator.virtual_time import current_loop, run_virtual
-from bayplan.snapshot.derived import derived
-from bayplan.snapshot.namespace_usage import NamespaceUsage
-from bayplan.snapshot.view import NodeColumns
-from bayplan.snapshot.what_if import Hypothesis
+from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.virtual_time import current_loop, run_virtual
+from bayplan.state.derived import derived
+from bayplan.state.namespace_usage import NamespaceUsage
+from bayplan.state.view import NodeColumns
+from bayplan.state.what_if import Hypothesis
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 from bayplan.testing.plugin_checks import check_plugin
 from bayplan.testing.samples import Samples, make_samples

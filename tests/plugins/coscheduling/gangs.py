@@ -7,22 +7,22 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
+from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
-from bayplan.cluster_api import PodStatusPatch
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import APIError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SKIP, Status, failure
-from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
-from bayplan.plugins.coscheduling import (
+from bayplan.plugins.library.coscheduling import (
     Coscheduling,
 )
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
+from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_pod
 
 

@@ -12,13 +12,13 @@ from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import ConfigError
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.plugins.coscheduling import (
+from bayplan.plugins.library.coscheduling import (
     MAX_BACKOFF_SECONDS,
     Coscheduling,
 )
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.plugin_sources import catalog_with
-from bayplan.simulator.virtual_time import quiescent
+from bayplan.simulate.virtual_time import quiescent
 from bayplan.testing.builders import make_node
 
 from .gangs import after, gangs, make_group, make_member, make_members, make_without_claim, virtual

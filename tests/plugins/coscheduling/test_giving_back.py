@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from bayplan.errors import ServerError
-from bayplan.plugins.coscheduling import (
+from bayplan.plugins.library.coscheduling import (
     BACKS_OFF,
     MAX_BACKOFF_SECONDS,
 )
 from bayplan.scheduler.loop import PODS_BETWEEN_YIELDS
-from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
+from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod, make_toleration
 
 from .gangs import Breaks, after, gangs, make_group, make_member, make_members, make_without_claim, virtual

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod_group import POD_GROUP_LABEL
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.plugins.coscheduling import (
+from bayplan.plugins.library.coscheduling import (
     INCOMPLETE,
     MAX_BACKOFF_SECONDS,
     NOT_FOUND,
     Coscheduling,
 )
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.simulator.virtual_time import quiescent, run_virtual
+from bayplan.simulate.virtual_time import quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod
 
 from .gangs import Gangs, after, gangs, make_group, make_member, make_members, virtual

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from bayplan.api.meta import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
 from bayplan.api.pod import PodResourceClaim, PodResourceClaimStatus
+from bayplan.api.releases import V1_36
 from bayplan.plugin import Cluster, FilterOutcome, Object, Pod, Release, Status, unresolvable
 from bayplan.plugins.dynamic_resources import DynamicResources
-from bayplan.releases import V1_36
 from bayplan.scheduler.core import CoreHandle
 from bayplan.testing.builders import (
     make_allocated_device,

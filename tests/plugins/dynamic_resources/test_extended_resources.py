@@ -11,8 +11,8 @@ from bayplan.api.meta import OwnerReference
 from bayplan.api.pod import Container, ResourceRequirements
 from bayplan.plugin import DEFAULT_RELEASE, SKIP_FOR_SIGNATURE, unschedulable
 from bayplan.plugins.dynamic_resources.extended import variant
-from bayplan.snapshot.derived import derived
-from bayplan.snapshot.extended_resources import ExtendedResources
+from bayplan.state.derived import derived
+from bayplan.state.extended_resources import ExtendedResources
 from bayplan.testing.builders import make_device_class, make_pod, make_resource_claim
 
 from ..evaluating import UNRESOLVABLE

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from bayplan.api.meta import OwnerReference
 from bayplan.api.pod import PodResourceClaim
+from bayplan.api.releases import V1_37
 from bayplan.plugin import Action, Pod, Resource, unresolvable
 from bayplan.plugin.devices import ResourceClaim, ResourceClaimStatus
 from bayplan.plugins.dynamic_resources import DynamicResources
-from bayplan.releases import V1_37
 from bayplan.testing.builders import make_allocated_device, make_pod, make_resource_claim
 
 from ..evaluating import points, registrations, requeues

@@ -8,10 +8,10 @@ import pytest
 
 from bayplan.api.meta import NodeSelector
 from bayplan.api.pod import PodResourceClaim
+from bayplan.api.releases import V1_37
 from bayplan.plugin import SKIP, CycleState, failure, unschedulable
 from bayplan.plugin.devices import is_in_flight
 from bayplan.plugins.dynamic_resources import DynamicResources
-from bayplan.releases import V1_37
 from bayplan.testing.builders import make_allocated_device, make_pod, make_resource_claim
 
 from .clusters import CLAIM, REQUEST, claiming, cluster_with, evaluate, gpus, plain, post_filter

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayplan.plugins.gpu_sharing import policies
-from bayplan.plugins.gpu_sharing.fragmentation import Category, Fragmentation, TypicalPod
-from bayplan.plugins.gpu_sharing.request import GpuRequest
+from bayplan.plugins.library.gpu_sharing import policies
+from bayplan.plugins.library.gpu_sharing.fragmentation import Category, Fragmentation, TypicalPod
+from bayplan.plugins.library.gpu_sharing.request import GpuRequest
 
 EXAMPLE = Fragmentation(
     [

@@ -10,9 +10,8 @@ import pytest
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import Plugin
-from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.plugins.gpu_sharing import (
+from bayplan.plugins.library.gpu_sharing import (
     FGD,
     GpuBestFit,
     GpuClustering,
@@ -21,11 +20,12 @@ from bayplan.plugins.gpu_sharing import (
     GpuRandom,
     GpuSharing,
 )
-from bayplan.plugins.gpu_sharing.args import FGDArgs, GpuRandomArgs, TypicalPodArgs
-from bayplan.plugins.gpu_sharing.request import GPU_COUNT, GPU_INDEX, GPU_MILLI
+from bayplan.plugins.library.gpu_sharing.args import FGDArgs, GpuRandomArgs, TypicalPodArgs
+from bayplan.plugins.library.gpu_sharing.request import GPU_COUNT, GPU_INDEX, GPU_MILLI
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
+from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod
 from bayplan.testing.plugin_checks import check_plugin
 from bayplan.testing.samples import Samples

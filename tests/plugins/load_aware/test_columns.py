@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bayplan.framework.state import CycleState
-from bayplan.plugins.load_aware import LoadVariationRiskBalancing, TargetLoadPacking
-from bayplan.plugins.load_aware.columns import LoadColumns
-from bayplan.plugins.load_aware.history import (
+from bayplan.plugins.library.load_aware import LoadVariationRiskBalancing, TargetLoadPacking
+from bayplan.plugins.library.load_aware.columns import LoadColumns
+from bayplan.plugins.library.load_aware.history import (
     MAX_AGE_SECONDS,
     MAX_SAMPLES,
     WINDOW_SECONDS,
@@ -20,8 +20,8 @@ from bayplan.plugins.load_aware.history import (
     UsageHistory,
 )
 from bayplan.scheduler.core import CoreHandle
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.view import NodeColumns
+from bayplan.state.cluster import Cluster
+from bayplan.state.view import NodeColumns
 from bayplan.testing.builders import make_node, make_pod
 
 CPU_MILLI = 10_000

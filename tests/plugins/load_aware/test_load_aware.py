@@ -18,19 +18,19 @@ from bayplan.api.pod import Pod
 from bayplan.errors import ServerError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.state import CycleState
-from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.plugins.load_aware import LoadVariationRiskBalancing, TargetLoadPacking
-from bayplan.plugins.load_aware.balancing import LoadVariationRiskBalancingArgs
-from bayplan.plugins.load_aware.columns import Load
-from bayplan.plugins.load_aware.history import Sample
-from bayplan.plugins.load_aware.packing import TargetLoadPackingArgs, packing_scores
-from bayplan.plugins.load_aware.usage import PROMETHEUS, MetricProvider, NodeMetrics, NodeUsage
+from bayplan.plugins.library.load_aware import LoadVariationRiskBalancing, TargetLoadPacking
+from bayplan.plugins.library.load_aware.balancing import LoadVariationRiskBalancingArgs
+from bayplan.plugins.library.load_aware.columns import Load
+from bayplan.plugins.library.load_aware.history import Sample
+from bayplan.plugins.library.load_aware.packing import TargetLoadPackingArgs, packing_scores
+from bayplan.plugins.library.load_aware.usage import PROMETHEUS, MetricProvider, NodeMetrics, NodeUsage
 from bayplan.scheduler.core import CoreHandle, SchedulingCore
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
-from bayplan.snapshot.cluster import Cluster
-from bayplan.snapshot.view import NodeColumns
+from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
+from bayplan.state.cluster import Cluster
+from bayplan.state.view import NodeColumns
 from bayplan.testing.builders import make_node, make_pod
 from bayplan.testing.plugin_checks import check_plugin
 

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.api.meta import ObjectReference
+from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.plugin import (
     SKIP,
     Cluster,
@@ -28,7 +29,6 @@ from bayplan.plugins.volume_binding import (
     REASON_NO_VOLUME,
     VolumeBinding,
 )
-from bayplan.releases import DEFAULT_RELEASE
 from bayplan.testing.builders import (
     make_pod,
     make_pv,

@@ -14,22 +14,22 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
+from bayplan.api.cluster_api import Change, PodStatusPatch, WatchEvent
 from bayplan.api.event import Event
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.cluster_api import Change, PodStatusPatch, WatchEvent
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.framework.plugin_api import Plugin
-from bayplan.memory_api.cluster import MemoryCluster, MemoryStore
-from bayplan.memory_api.kubelet import Kubelet
 from bayplan.metrics import NULL_METRICS, Metrics
-from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.scheduler.binding_progress import BindingProgress
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.plugin_sources import catalog_with
-from bayplan.simulator.virtual_time import current_loop, quiescent, run_virtual
+from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.kubelet import Kubelet
+from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 
 PROFILE = "default-scheduler"
 

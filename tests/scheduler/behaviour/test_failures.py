@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from bayplan.api.cluster_api import Change
 from bayplan.api.meta import Object
-from bayplan.cluster_api import Change
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
 from bayplan.framework.events import Action, Resource, event_with_hint
 from bayplan.framework.outcome import Nomination, PostFilterResult

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from bayplan.api.cluster_api import Change
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolumeClaim
-from bayplan.cluster_api import Change
 from bayplan.framework.events import ClusterEvent
 from bayplan.framework.plugin_api import Wait
 from bayplan.framework.status import unschedulable

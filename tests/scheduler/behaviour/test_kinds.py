@@ -19,9 +19,9 @@ from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.framework.events import Action, ClusterEventWithHint, event_with_hint
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.status import Status, unschedulable
-from bayplan.operating.permissions import Permission, scheduling_permissions
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulator.virtual_time import current_loop, run_virtual
+from bayplan.simulate.virtual_time import current_loop, run_virtual
+from tests.deploy.permissions import Permission, scheduling_permissions
 
 
 class Reservation(Object, frozen=True):

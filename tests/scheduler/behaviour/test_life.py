@@ -10,7 +10,7 @@ import pytest
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.errors import ServerError
-from bayplan.simulator.virtual_time import current_loop
+from bayplan.simulate.virtual_time import current_loop
 from bayplan.testing.builders import make_node, make_pod
 
 from .running import Answer, Cluster, plugin, running, virtual

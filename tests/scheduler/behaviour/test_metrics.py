@@ -15,7 +15,7 @@ from bayplan.errors import ConflictError
 from bayplan.framework.plugin_api import Wait
 from bayplan.framework.status import unschedulable
 from bayplan.metrics import SchedulerMetrics
-from bayplan.simulator.virtual_time import run_virtual
+from bayplan.simulate.virtual_time import run_virtual
 from bayplan.testing.builders import make_node, make_pod, make_storage_class
 
 from .running import World, plugin, running

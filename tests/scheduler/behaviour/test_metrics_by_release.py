@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.errors import APIError
 from bayplan.metrics import SchedulerMetrics
 from bayplan.plugin import Reject
-from bayplan.releases import V1_36, V1_37, Release
-from bayplan.simulator.virtual_time import run_virtual
+from bayplan.simulate.virtual_time import run_virtual
 from bayplan.testing.builders import make_node, make_pod
 from tests.metrics.scrape import values
 

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from bayplan.api.devices import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 from bayplan.api.meta import ObjectMeta
 from bayplan.api.pod import Pod, PodResourceClaim
+from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.metrics import SchedulerMetrics
-from bayplan.releases import V1_36, V1_37, Release
 from bayplan.testing.builders import (
     make_device,
     make_device_class,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from bayplan.api.pod import Pod
+from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.metrics import SchedulerMetrics
 from bayplan.plugins.default_preemption import DefaultPreemption
-from bayplan.releases import V1_36, V1_37, Release
 from bayplan.testing.builders import make_pod
 from tests.metrics.scrape import values
 

@@ -11,7 +11,7 @@ from bayplan.api.event import Event
 from bayplan.api.pod import Pod
 from bayplan.errors import ServerError, UnknownOutcomeError
 from bayplan.scheduler.recorder import EventRecorder
-from bayplan.simulator.virtual_time import current_loop, run_virtual
+from bayplan.simulate.virtual_time import current_loop, run_virtual
 from bayplan.testing.builders import make_pod
 
 PROFILE = "default-scheduler"

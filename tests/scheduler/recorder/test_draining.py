@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from bayplan.api.event import Event
 from bayplan.scheduler import recorder as module
 from bayplan.scheduler.recorder import MAX_COLLECTED, DiscardedEvents, EventRecorder
-from bayplan.simulator.virtual_time import current_loop, run_virtual
+from bayplan.simulate.virtual_time import current_loop, run_virtual
 from bayplan.testing.builders import make_pod
 
 from .recording import PROFILE, SERVER, START, NoJitter, Sink, Story, at, play, record_pods

@@ -13,7 +13,7 @@ from bayplan.api.event import Event
 from bayplan.errors import APIError, ConflictError, NotFoundError
 from bayplan.scheduler import recorder as module
 from bayplan.scheduler.recorder import MAX_WAITING, EventRecorder
-from bayplan.simulator.virtual_time import quiescent
+from bayplan.simulate.virtual_time import quiescent
 
 from .recording import NO_ANSWER, POD, PROFILE, SERVER, Sink, Write, at, play, record_pods
 

@@ -12,7 +12,7 @@ from bayplan.api.event import Event
 from bayplan.api.meta import ObjectReference
 from bayplan.scheduler import recorder as module
 from bayplan.scheduler.recorder import EventRecorder, reference
-from bayplan.simulator.virtual_time import quiescent
+from bayplan.simulate.virtual_time import quiescent
 from bayplan.testing.builders import make_pod
 
 from .recording import POD, PROFILE, START, Sink, Write, at, play

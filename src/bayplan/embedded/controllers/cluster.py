@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from bayplan.api.cluster_api import Change
 from bayplan.api.meta import OwnerReference
 from bayplan.api.pod import Pod
-from bayplan.cluster_api import Change
 from bayplan.embedded.controllers.pod_index import PodIndex
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.documents import Content, Document, Table

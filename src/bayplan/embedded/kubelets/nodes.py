@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bayplan.api.quantity import is_extended_resource
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.embedded.server.documents import Content
-from bayplan.releases import DEFAULT_RELEASE, Release
 
 CAPACITY: Final[Mapping[str, str]] = {
     "cpu": "8",

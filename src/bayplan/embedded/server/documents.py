@@ -16,13 +16,13 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
+from bayplan.api.cluster_api import Change
 from bayplan.api.meta import Object
 from bayplan.api.reading import Unreadable, read_object, readable
-from bayplan.cluster_api import Change
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.selectable_fields import field_texts
-from bayplan.memory_api.history import History
+from bayplan.simulate.memory.history import History
 
 Content = dict[str, Any]
 """An object as plain values, decoded from JSON."""

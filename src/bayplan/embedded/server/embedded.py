@@ -20,6 +20,7 @@ from typing import Final, Self
 
 from aiohttp import web
 
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.embedded.server import kinds, kubeconfig, kubernetes_service
 from bayplan.embedded.server.documents import HISTORY, MAX_STORE_BYTES, Document, DocumentStore
 from bayplan.embedded.server.files import token_in
@@ -28,10 +29,9 @@ from bayplan.embedded.server.kinds import Catalog, Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.sqlite import SQLiteJournal
 from bayplan.embedded.server.tls import Certificates, certificates_in
-from bayplan.listening.limits import Limits
-from bayplan.listening.listener import Listener
-from bayplan.listening.ports import bind
-from bayplan.releases import DEFAULT_RELEASE, Release
+from bayplan.net.listening.limits import Limits
+from bayplan.net.listening.listener import Listener
+from bayplan.net.listening.ports import bind
 
 LOOPBACK: Final = "127.0.0.1"
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")

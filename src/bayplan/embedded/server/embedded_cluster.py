@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from bayplan.api.cluster_api import Change, ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.api.event import Event
 from bayplan.api.kinds import KINDS
 from bayplan.api.merge_patch import difference
@@ -19,7 +20,6 @@ from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.reading import Unreadable, read_object, readable
 from bayplan.api.resource_claims import ResourceClaim
-from bayplan.cluster_api import Change, ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.embedded.server import pods, statuses
 from bayplan.embedded.server.documents import Content, Document, Entry
 from bayplan.embedded.server.kinds import NEW_EVENTS, PODS, Resource
@@ -28,7 +28,7 @@ from bayplan.embedded.server.patching.strategic import strategic_merge_patch
 from bayplan.embedded.server.schema.types import type_of
 from bayplan.embedded.server.views import from_storage
 from bayplan.errors import APIError
-from bayplan.memory_api.store import is_hidden
+from bayplan.simulate.memory.store import is_hidden
 
 _SERVERS_OWN = ("creationTimestamp", "deletionTimestamp", "generation")
 

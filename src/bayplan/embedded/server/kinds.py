@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from bayplan.api.kinds import KINDS
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.errors import BayplanError
-from bayplan.releases import DEFAULT_RELEASE, Release
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 """The verbs of an ordinary resource, as discovery lists them."""

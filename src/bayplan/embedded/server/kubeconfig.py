@@ -31,7 +31,7 @@ from bayplan.embedded.server.kubeconfig_text import CURRENT, SECTIONS, Config, c
 from bayplan.embedded.server.tls import CA_NAME
 from bayplan.errors import DecodeError, InputError
 from bayplan.files import create_private, locked, replace_content, warn_if_exposed
-from bayplan.tls import client_context, trust
+from bayplan.net.tls import client_context, trust
 
 DEFAULT_NAME: Final = "bayplan"
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.@-]{0,61}[A-Za-z0-9])?")

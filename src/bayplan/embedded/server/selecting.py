@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from bayplan.api.cluster_api import Change
 from bayplan.api.selectors import EVERYTHING, Operator, Requirement, Selector, requirement_problems
-from bayplan.cluster_api import Change
 from bayplan.embedded.server.documents import Document, Entry
 from bayplan.embedded.server.kinds import RESOURCE_SLICES, Resource
 from bayplan.embedded.server.statuses import bad_request

@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 from bayplan.api.documents import Document
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.embedded import controllers, kubelets
 from bayplan.embedded.drivers import DeviceDrivers
@@ -31,7 +32,6 @@ from bayplan.embedded.up.plugin_files import Loaded, WatchedPlugins
 from bayplan.embedded.up.restoring import Snapshot, restore
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import SchedulerMetrics
-from bayplan.releases import DEFAULT_RELEASE, Release
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.queue_position import queue_position
 from bayplan.scheduler.tasks import cancel_all, first_to_end

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from bayplan.answers.sources.files import read_cluster
+from bayplan.answers.sources.snapshot import is_snapshot_file
 from bayplan.api.documents import Document, parse_documents, read_documents
 from bayplan.api.input_files import read_stream
 from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource, UnknownKindError
@@ -15,8 +17,6 @@ from bayplan.embedded.server.schema.types import TypeMismatchError, clean, type_
 from bayplan.embedded.server.statuses import AbsentError
 from bayplan.embedded.up.restoring import Snapshot
 from bayplan.errors import APIError, DecodeError
-from bayplan.sources.files import read_cluster
-from bayplan.sources.snapshot import is_snapshot_file
 
 STDIN: Final = "-"
 _STDIN_NAME: Final = "standard input"

@@ -23,11 +23,11 @@ import msgspec
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.api.selectors import compile_selector
 from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from bayplan.embedded.server.kinds import UnknownKindError
 from bayplan.embedded.server.objects import ObjectAPI
-from bayplan.releases import DEFAULT_RELEASE, Release
 
 _SETS: Final = (ReplicaSet, ReplicationController, StatefulSet)
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.embedded.server.embedded import EmbeddedServer
-from bayplan.releases import DEFAULT_RELEASE, Release
 
 T = TypeVar("T")
 Body = dict[str, Any] | list[Any] | bytes | None

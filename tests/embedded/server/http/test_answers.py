@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.releases import parse_release
+from bayplan.api.releases import parse_release
 from conformance.api.cases import RELEASES, Case, body_of, comparable, headers_of, load
 
 from .serving import Caller, serve

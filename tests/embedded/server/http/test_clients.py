@@ -12,13 +12,13 @@ from kubernetes_asyncio import client as kube
 from kubernetes_asyncio import config as kube_config
 from kubernetes_asyncio import watch as kube_watch
 
+from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.meta import Condition, ObjectMeta
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.client.access import Access, TLSSettings
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.informer import Informer
-from bayplan.cluster_api import PodStatusPatch
 from bayplan.embedded.server.embedded import EmbeddedServer
 from bayplan.embedded.server.kinds import NODES, PODS
 

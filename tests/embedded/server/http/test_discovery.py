@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.embedded.server.http import discovery, openapi
 from bayplan.embedded.server.kinds import Catalog
-from bayplan.releases import V1_36, V1_37, Release
 
 from .serving import Caller, Reply, serve
 

@@ -11,7 +11,7 @@ import pytest
 
 from bayplan.embedded.server.embedded import EmbeddedServer, open_api
 from bayplan.embedded.server.http.application import Application
-from tests.serving.secure_server import Client, here, with_server
+from tests.process.serving.secure_server import Client, here, with_server
 
 SECRET = b"SECRETTOKEN"
 MALFORMED = {

@@ -42,8 +42,8 @@ from bayplan.embedded.server.statuses import (
 )
 from bayplan.embedded.server.tables.printer import Printer
 from bayplan.errors import APIError
-from bayplan.listening.limits import Limits
-from bayplan.listening.server import BoundedServer
+from bayplan.net.listening.limits import Limits
+from bayplan.net.listening.server import BoundedServer
 
 HEALTH: Final = ("/healthz", "/livez", "/readyz")
 _OPEN_TO_ALL: Final = frozenset((*HEALTH, "/version"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bayplan.api.releases import Release
 from bayplan.embedded.server.kinds import Catalog, Resource, Subresource
-from bayplan.releases import Release
 
 EMBEDDED_SUFFIX: Final = "+bayplan"
 """Suffix of the version, by which clients recognize this server."""

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
+from bayplan.api.releases import Release
 from bayplan.embedded.server.http.discovery import served
 from bayplan.embedded.server.kinds import Catalog, Resource
 from bayplan.embedded.server.schema.types import Field, Type, all_types, description, type_name
-from bayplan.releases import Release
 
 V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 EMPTY_V2_PROTOBUF: Final = b"\x0a\x032.0"

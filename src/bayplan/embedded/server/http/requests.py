@@ -18,8 +18,8 @@ from bayplan.embedded.server.schema.protobuf import ProtobufError, decode_protob
 from bayplan.embedded.server.sizes import check_json, check_names
 from bayplan.embedded.server.statuses import StatusError, bad_request, too_large
 from bayplan.errors import DecodeError
-from bayplan.listening import bodies
-from bayplan.listening.limits import Limits
+from bayplan.net.listening import bodies
+from bayplan.net.listening.limits import Limits
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
-from bayplan.cluster_api import Change
+from bayplan.api.cluster_api import Change
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.documents import Document, Entry
 from bayplan.embedded.server.http.answers import pieces

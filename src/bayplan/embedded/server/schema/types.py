@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from bayplan.api.go_values import GoValueError, canonical_time
 from bayplan.api.quantity import canonical_quantity
+from bayplan.api.releases import RELEASES
 from bayplan.embedded.server.kinds import Resource
 from bayplan.errors import QuantityError
-from bayplan.releases import RELEASES
 
 _SCALARS: Final = frozenset(
     {

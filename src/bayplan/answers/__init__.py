@@ -1,0 +1,1 @@
+"""Questions about a cluster: where it is read from (`sources`), why (`explain`) and what if (`whatif`)."""

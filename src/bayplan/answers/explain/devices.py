@@ -1,0 +1,94 @@
+"""Why nodes have no devices for a pod's claims: which request fails on how many nodes, and for which reason.
+
+The filter only says `cannot allocate all claims`. Here every request is evaluated alone on each of these
+nodes, and nodes where the same request fails for the same kind of reason are one group. Extended resources
+that devices serve are requests, too: those of the claim that the scheduler would create.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from bayplan.answers.explain.explanation import Explanation
+from bayplan.api.devices import DeviceClass
+from bayplan.api.pod import Pod
+from bayplan.dra import CANNOT_ALLOCATE, INVALID_POOLS
+from bayplan.dra.explanation import RequestExplanation, explain, why_not
+from bayplan.framework.status import Status
+from bayplan.plugins.dynamic_resources import DynamicResources
+from bayplan.plugins.dynamic_resources.extended import claim_on, device_amounts, extended_demand
+from bayplan.plugins.dynamic_resources.resolving import resolve_claims
+from bayplan.state.cluster import Cluster
+from bayplan.state.derived import derived
+from bayplan.state.devices import ClusterDevices
+
+_REASONS = frozenset({CANNOT_ALLOCATE.reason, INVALID_POOLS.reason})
+
+
+@dataclass(frozen=True, slots=True)
+class MissingDevices:
+    """A request that fails on several nodes for one kind of reason."""
+
+    claim: str
+    request: str
+    nodes: tuple[str, ...]
+    reason: str
+    """If it is not the same everywhere: that of the first node, which it names."""
+
+
+def missing_devices(
+    cluster: Cluster, pod: Pod, explanation: Explanation, names: Collection[str] | None = None
+) -> list[MissingDevices]:
+    """The requests that nodes rejected by DynamicResources cannot meet, those of most nodes first.
+
+    `names` are the nodes to evaluate; None: all.
+    """
+    nodes = [
+        name
+        for name, status in explanation.node_status.items()
+        if _is_about_devices(status) and (names is None or name in names)
+    ]
+    claims = resolve_claims(cluster.objects, pod) if nodes else ()
+    if isinstance(claims, Status):
+        return []
+    unallocated = [claim for claim in claims if claim.status.allocation is None]
+    demand = extended_demand(cluster, pod, device_amounts(pod)) if nodes else None
+    devices, classes = derived(cluster, ClusterDevices), cluster.objects.of(DeviceClass)
+    groups: dict[tuple[str, str, str, int], dict[str, str]] = {}
+    """By claim, request, kind of reason and number of devices: the reason on each node."""
+    for name in nodes:
+        node = cluster.nodes.node[cluster.nodes.row_of[name]]
+        if node is None:
+            continue
+        extended = None if demand is None else claim_on(cluster, pod, demand, node)
+        wanted = unallocated if extended is None else [*unallocated, extended]
+        found = explain(devices.inventory, devices.allocated, classes.get, node, wanted)
+        for one in why_not(found):
+            miss = one.nearest_miss
+            kind = one.problem or (miss.failure if miss is not None else "")
+            groups.setdefault((one.claim, one.request, kind, one.free), {})[name] = _reason(one)
+    missing = [
+        MissingDevices(claim, request, tuple(reasons), _common_reason(reasons))
+        for (claim, request, *_), reasons in groups.items()
+    ]
+    missing.sort(key=lambda one: -len(one.nodes))
+    return missing
+
+
+def _is_about_devices(status: Status) -> bool:
+    return status.plugin == DynamicResources.name and not _REASONS.isdisjoint(status.reasons)
+
+
+def _common_reason(reasons: Mapping[str, str]) -> str:
+    node, reason = next(iter(reasons.items()))
+    return reason if len(set(reasons.values())) == 1 else f"on {node}: {reason}"
+
+
+def _reason(one: RequestExplanation) -> str:
+    if one.problem:
+        return one.problem
+    if not one.fails_alone:
+        return "enough devices for this request alone, but not for all requests together"
+    wanted = f"{one.free} of {one.needed}" if one.needed else str(one.free)
+    return f"{wanted} devices available: {'; '.join(one.reasons)}"

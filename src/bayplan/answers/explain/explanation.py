@@ -1,0 +1,237 @@
+"""A decision with all its reasons, as one typed object.
+
+It contains more than a scheduling cycle computes: every filter's result for every node, scores even if only
+one node fits, and all preemption candidates. The code that decides is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bayplan.answers.explain.permit import PermitResult, permit
+from bayplan.api.pod import Pod
+from bayplan.framework.node_statuses import PASS, NodeStatuses
+from bayplan.framework.outcome import Diagnosis
+from bayplan.framework.plugin_api import NodeNames
+from bayplan.framework.status import Code, Status
+from bayplan.preemption.choice import ranked
+from bayplan.preemption.evaluation import evaluate, eviction_on
+from bayplan.runtime import calls
+from bayplan.runtime.framework import Framework
+from bayplan.runtime.search import NotFound, Search
+from bayplan.runtime.ties import pick
+from bayplan.scheduler.cycle import NO_NODES, diagnosis_message, filter_outcome, post_filter
+from bayplan.state.interning import IdColumn
+from bayplan.state.view import NodeColumns
+
+
+@dataclass(frozen=True, slots=True)
+class PluginScores:
+    """One plugin's scores of the nodes that fit, by node name."""
+
+    weight: int
+    raw: dict[str, int]
+    normalized: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """The victims that preemption would evict on one node."""
+
+    victims: tuple[str, ...]
+    """`namespace/name`, most important first."""
+    pdb_violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """What preemption would do for a pod that fits on no node."""
+
+    eligible: bool
+    message: str
+    nominated_node: str
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    """By node, in the order in which preemption prefers them."""
+
+
+@dataclass(slots=True)
+class Explanation:
+    """Why a node is chosen for a pod, or why the pod is unschedulable."""
+
+    pod: str
+    nodes: tuple[str, ...] = ()
+    """All nodes, in the order in which they are evaluated."""
+    filters: dict[str, dict[str, Status]] = field(default_factory=dict)
+    """Plugin → node → status: each filter on its own, for every node it rejects."""
+    node_status: dict[str, Status] = field(default_factory=dict)
+    """Node → status from the first plugin that rejects it."""
+    feasible: tuple[str, ...] = ()
+    scores: dict[str, PluginScores] = field(default_factory=dict)
+    total: dict[str, int] = field(default_factory=dict)
+    best: tuple[str, ...] = ()
+    """The nodes with the highest total."""
+    chosen: str = ""
+    """The node that the scheduler chooses: one of `best`, or the pod's nominated node if that fits."""
+    fit_error: str = ""
+    fit_error_full: str = ""
+    """With the message from PostFilter: the text in the pod's condition and event."""
+    preemption: Preemption | None = None
+    error: str = ""
+    """Why the pod could not be evaluated."""
+    permit: PermitResult | None = None
+    """What keeps the pod from being bound after a node was found: a gang that is not complete."""
+    rejecting_plugins: frozenset[str] = frozenset()
+    """If no node fits: the plugins by whose events the pod would be requeued."""
+    failed_plugin: str = ""
+    """The plugin that failed, if one did: the result is incomplete then."""
+    failure: str = ""
+    """What it did wrong."""
+    traceback: str = ""
+    """Of the exception that it raised, if any."""
+
+    @property
+    def has_candidates(self) -> bool:
+        """Whether preemption would help on some node."""
+        return self.preemption is not None and bool(self.preemption.candidates)
+
+
+def explain(framework: Framework, pod: Pod) -> Explanation:
+    """Evaluates the pod alone, on the cluster as it is."""
+    cluster = framework.cluster
+    result = Explanation(pod.key, tuple(cluster.nodes.name[row] for row in cluster.order))
+    if not cluster.node_count:
+        result.error = NO_NODES
+        return result
+    try:
+        search = framework.begin(pod)
+        result.filters = _each_filter(framework, pod)
+        diagnosis = _node_statuses(framework, search, result)
+        if diagnosis is None:
+            _scores(framework, search, result)
+            result.permit = permit(framework, pod, result.chosen, search.state)
+        else:
+            _unschedulable(framework, NotFound(search, diagnosis), result)
+    except calls.AttemptError as error:
+        result.error = str(error)
+        _note_failure(framework, result, error.plugin, str(error), error.traceback)
+    return result
+
+
+def _note_failure(framework: Framework, result: Explanation, plugin: str, text: str, traceback: str) -> None:
+    """Notes that a plugin failed. A deliberate error of a built-in plugin is an answer about the pod."""
+    own = (one for one in framework.profile.all_plugins() if one.name == plugin)
+    built_in = all(type(one).__module__.startswith("bayplan.plugins.") for one in own)
+    if traceback or not built_in:
+        result.failed_plugin, result.failure, result.traceback = plugin, text, traceback
+
+
+def _each_filter(framework: Framework, pod: Pod) -> dict[str, dict[str, Status]]:
+    """PreFilter and Filter of every plugin on its own."""
+    found = {}
+    nodes = NodeColumns(framework.cluster)
+    with_pre_filter = {step.name for step in framework.profile.pre_filters}
+    for step in framework.profile.filters:
+        search = framework.begin_uncached(pod)
+        if step.name in with_pre_filter:
+            state = search.results.state_of(step) if step.cached else search.state
+            answer = calls.pre_filter(step, state, pod, nodes)
+            if not isinstance(answer, NodeNames) and answer.code is not Code.SUCCESS:
+                continue
+        node_statuses = framework.filtering.alone(search, step)
+        rejected = {
+            framework.cluster.nodes.name[row]: status
+            for row in framework.cluster.order
+            if (status := node_statuses.status(int(row))) is not None
+        }
+        if rejected:
+            found[step.name] = rejected
+    return found
+
+
+def _node_statuses(framework: Framework, search: Search, result: Explanation) -> Diagnosis | None:
+    """Fills in the status of each node and the feasible nodes; returns a diagnosis if there are none."""
+    names = framework.cluster.nodes.name
+    rejected = framework.pre_filter(search)
+    if rejected is not None:
+        result.node_status = dict.fromkeys(result.nodes, rejected.absent_nodes_status)
+        return rejected
+    search.results.update()
+    node_statuses = framework.filtering.node_statuses(search)
+    candidates, absent, by = framework.candidates(search)
+    rows = candidates.rows
+    failed = framework.first_error(node_statuses, rows)
+    if failed is not None:
+        raise failed[1]
+    rows = framework.with_nominated_node(search, rows, node_statuses)
+    if absent.reasons:
+        result.node_status = dict.fromkeys(result.nodes, absent)
+    for row in rows:
+        status = node_statuses.status(int(row))
+        result.node_status.pop(names[row], None)
+        if status is not None:
+            result.node_status[names[row]] = status
+    passing = rows[node_statuses.rejecting_plugin.take(rows) == PASS]
+    result.feasible = tuple(names[row] for row in passing)
+    if len(passing):
+        return None
+    return _diagnosis(framework, node_statuses, rows, absent, by)
+
+
+def _diagnosis(
+    framework: Framework, node_statuses: NodeStatuses, rows: IdColumn, absent: Status, by: list[str]
+) -> Diagnosis:
+    cluster = framework.cluster
+    return Diagnosis(cluster, cluster.node_count, rows, node_statuses, absent, rejecting_plugins=set(by))
+
+
+def _scores(framework: Framework, search: Search, result: Explanation) -> None:
+    row_of = framework.cluster.nodes.row_of
+    rows = np.array([row_of[name] for name in result.feasible], dtype=np.intp)
+    total = np.zeros(len(rows), dtype=np.int64)
+    for step, raw, normalized in framework.scoring.table(search, rows):
+        total += step.weight * normalized
+        result.scores[step.name] = PluginScores(
+            step.weight,
+            dict(zip(result.feasible, raw.tolist(), strict=True)),
+            dict(zip(result.feasible, normalized.tolist(), strict=True)),
+        )
+    if not framework.profile.scores:
+        total += 1
+    result.total = dict(zip(result.feasible, total.tolist(), strict=True))
+    highest = max(result.total.values())
+    result.best = tuple(name for name, score in result.total.items() if score == highest)
+    nominated = search.pod.status.nominated_node_name
+    if nominated in result.total:
+        result.chosen = nominated
+    else:
+        result.chosen = result.feasible[pick(total, framework.profile.max_total, framework.tie_break)]
+
+
+def _unschedulable(framework: Framework, outcome: NotFound, result: Explanation) -> None:
+    result.fit_error = diagnosis_message(outcome.diagnosis)
+    result.fit_error_full = result.fit_error
+    result.rejecting_plugins = frozenset(
+        {status.plugin for status in result.node_status.values() if status.plugin}
+        | outcome.diagnosis.rejecting_plugins
+    )
+    if not framework.profile.post_filters:
+        return
+    answer = post_filter(framework, outcome)
+    message = answer.status.message
+    result.fit_error_full = diagnosis_message(outcome.diagnosis, message)
+    if answer.status.code is Code.ERROR:
+        _note_failure(framework, result, answer.status.plugin, message, answer.traceback)
+    eligible, candidates = True, {}
+    if answer.status.code is not Code.ERROR:
+        evaluation = evaluate(outcome.search.pod, filter_outcome(framework, outcome))
+        eligible = not evaluation.ineligible
+        if evaluation.found is not None:
+            for row in ranked(evaluation.found.table, evaluation.found.helped).tolist():
+                eviction = eviction_on(framework.cluster, evaluation.found, row)
+                candidates[eviction.node_name] = Candidate(
+                    tuple(victim.key for victim in eviction.victims), eviction.pdb_violations
+                )
+    nominated = answer.nomination.node_name if answer.nomination is not None else ""
+    result.preemption = Preemption(eligible, message, nominated, candidates)

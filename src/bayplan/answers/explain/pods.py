@@ -1,0 +1,202 @@
+"""Why a pod is where it is, or why it is pending: everything that is known, as one value.
+
+A pending pod is evaluated on the cluster as it is. A pod that has a node is evaluated on the cluster without
+it: the result shows why its node is good or bad *now*, not what the scheduler saw when it decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from msgspec.structs import replace
+
+from bayplan.answers.explain.explanation import Explanation, explain
+from bayplan.answers.explain.tables import EvaluatedPod
+from bayplan.answers.sources.loaded import LoadedCluster, skip_reason
+from bayplan.answers.sources.missing import MissingObjects
+from bayplan.answers.sources.warnings import Reason, Warning
+from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import ResourceClaimTemplate
+from bayplan.errors import InputError
+from bayplan.framework.events import ClusterEvent
+from bayplan.runtime.framework import Framework
+from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduling_queue.hints import registrations
+from bayplan.state.pod_info import pod_signature
+
+NO_SUCH_POD: Final = "there is no such pod in {source}"
+REPORTED: Final = (
+    'its scheduler reported "{message}": the cluster has changed since, or the scheduler has plugins or '
+    "settings that are not given here (--config, --plugin)"
+)
+NO_TEMPLATE: Final = "{reason}; there is no ResourceClaimTemplate {name}"
+CHANGED: Final = "the cluster has changed since the pod was scheduled: this is how it would be decided now"
+
+
+class PodState(StrEnum):
+    """The state of a pod with regard to scheduling."""
+
+    PENDING = "Pending"
+    """It has no node and is evaluated."""
+    ASSIGNED = "Assigned"
+    SKIPPED = "Skipped"
+    """It is not evaluated: finished, being deleted, gated, or of another scheduler."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodAnswer:
+    """Everything about one pod."""
+
+    pod: Pod
+    state: PodState
+    reason: str = ""
+    """Why it is skipped."""
+    evaluated: EvaluatedPod | None = None
+    warnings: tuple[Warning, ...] = ()
+    events: dict[str, tuple[str, ...]] | None = None
+    """Plugin → cluster events after which the scheduler tries the pod again, if the plugin rejected it."""
+    identical: tuple[str, ...] = ()
+    """Other pending pods that scheduling cannot tell apart from this one."""
+
+    @property
+    def explanation(self) -> Explanation | None:
+        return None if self.evaluated is None else self.evaluated.explanation
+
+
+class PodQuestions:
+    """Answers questions about the pods of a cluster."""
+
+    def __init__(self, loaded: LoadedCluster, core: SchedulingCore | None = None) -> None:
+        self.loaded = loaded
+        self.core = loaded.core() if core is None else core
+        self._missing: MissingObjects | None = None
+        self._by_key = {item.key: item for item in loaded.objects if isinstance(item, Pod)}
+
+    def pod(self, key: str) -> Pod:
+        """The pod `namespace/name`.
+
+        Raises:
+            InputError: there is none.
+        """
+        pod = self._by_key.get(key)
+        if pod is None:
+            raise InputError(NO_SUCH_POD.format(source=self.loaded.name), object_key=f"Pod {key}")
+        return pod
+
+    @property
+    def keys(self) -> Iterable[str]:
+        return self._by_key.keys()
+
+    def pending(self) -> list[Pod]:
+        """The pods that are evaluated."""
+        return [pod for pod in self._by_key.values() if not pod.spec.node_name and self._is_pending(pod)]
+
+    def _is_pending(self, pod: Pod) -> bool:
+        return not skip_reason(pod, self.core)
+
+    def answer(self, pod: Pod) -> PodAnswer:
+        """Everything about one pod."""
+        framework = self.core.framework_for(pod)
+        if pod.spec.node_name and not pod.is_finished and framework is not None:
+            return self._assigned(pod, framework)
+        reason = skip_reason(pod, self.core)
+        if reason or framework is None:
+            # A pod may be gated only because an object is not in the dump.
+            may_be_gated = not pod.is_finished and not pod.is_terminating
+            warnings = self.warnings(pod) if may_be_gated else ()
+            return PodAnswer(pod, PodState.SKIPPED, self._with_absent(pod, reason), warnings=warnings)
+        explanation = explain(framework, pod)
+        warnings = (*_reported(pod, explanation), *self.warnings(pod, preempts=explanation.has_candidates))
+        identical = self._identical(pod)
+        events = _events(framework, explanation)
+        evaluated = EvaluatedPod(pod, framework, explanation)
+        return PodAnswer(pod, PodState.PENDING, "", evaluated, warnings, events, identical)
+
+    def _with_absent(self, pod: Pod, reason: str) -> str:
+        """Adds to the reason why a pod is gated that its claims can never be created."""
+        if "ResourceClaimTemplate" not in self.loaded.listed or pod.spec.node_name or pod.is_finished:
+            return reason
+        templates = self.core.cluster.objects.of(ResourceClaimTemplate)
+        made = {status.name for status in pod.status.resource_claim_statuses}
+        for reference in pod.spec.resource_claims:
+            name = reference.resource_claim_template_name
+            if name and reference.name not in made and templates.get(name, pod.namespace) is None:
+                reason = NO_TEMPLATE.format(reason=reason, name=f"{pod.namespace}/{name}")
+        return reason
+
+    def _assigned(self, pod: Pod, framework: Framework) -> PodAnswer:
+        cluster = self.core.cluster
+        unassigned = replace(
+            pod, spec=replace(pod.spec, node_name=""), status=replace(pod.status, nominated_node_name="")
+        )
+        cluster.remove_pod(pod.uid)
+        try:
+            explanation = explain(framework, unassigned)
+            evaluated = EvaluatedPod(unassigned, framework, explanation)
+            changed = Warning(CHANGED, pod.key, Reason.CLUSTER_CHANGED)
+            preempts = explanation.has_candidates
+            warnings = (changed, *self.warnings(unassigned, preempts=preempts))
+            return PodAnswer(pod, PodState.ASSIGNED, "", evaluated, warnings)
+        finally:
+            cluster.add_pod(pod, pod.spec.node_name)
+
+    def warnings(self, pod: Pod, *, preempts: bool = False) -> tuple[Warning, ...]:
+        """What may be wrong with the answer about a pod: objects that it refers to and that were not loaded.
+
+        `preempts`: preemption has candidates for it.
+        """
+        framework = self.core.framework_for(pod)
+        if framework is None:
+            return ()
+        if self._missing is None:
+            self._missing = MissingObjects(self.loaded.objects, self.loaded.listed)
+        return tuple(self._missing.of_pod(pod, framework.profile, preempts=preempts, runs_permit=True))
+
+    def _identical(self, pod: Pod) -> tuple[str, ...]:
+        signature = pod_signature(pod)
+        return tuple(
+            other.key
+            for other in self.pending()
+            if other is not pod and other.namespace == pod.namespace and pod_signature(other) == signature
+        )
+
+
+def _reported(pod: Pod, explanation: Explanation) -> Iterator[Warning]:
+    """What the pod's own scheduler has reported, if this answer contradicts it."""
+    if explanation.error or explanation.permit is not None or not explanation.chosen:
+        return
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.reason == "Unschedulable" and condition.message:
+            text = REPORTED.format(message=condition.message)
+            yield Warning(text, pod.key, Reason.REPORTED_UNSCHEDULABLE)
+
+
+def _events(framework: Framework, explanation: Explanation) -> dict[str, tuple[str, ...]]:
+    """By plugin: the events after which the pod is tried again."""
+    plugins = {plugin.name: plugin for plugin in framework.profile.all_plugins()}
+    rules = framework.cluster.release.queue
+    found = {}
+    for name in sorted(explanation.rejecting_plugins & plugins.keys()):
+        found[name] = _event_texts(one.event for one in registrations(plugins[name], rules))
+    return found
+
+
+def _event_texts(events: Iterable[ClusterEvent]) -> tuple[str, ...]:
+    """`Node: Add, UpdateNodeLabel`, once for each resource."""
+    actions: dict[str, dict[str, None]] = {}
+    for event in events:
+        if event.is_wildcard:
+            return ("any event",)
+        actions.setdefault(str(event.resource), {}).update(dict.fromkeys(event.action_labels))
+    return tuple(f"{resource}: {', '.join(labels)}" for resource, labels in actions.items())
+
+
+def group_identical(pods: Sequence[Pod]) -> list[list[Pod]]:
+    """Pods that scheduling cannot tell apart, in groups, in the order of the first ones."""
+    groups: dict[bytes, list[Pod]] = {}
+    for pod in pods:
+        groups.setdefault(pod_signature(pod), []).append(pod)
+    return list(groups.values())

@@ -1,0 +1,246 @@
+"""Snapshots: what scheduling reads of a cluster, as one JSON file.
+
+A snapshot is a `List` of lists, one for each kind (`PodList`, …), with a header:
+
+    {"apiVersion": "v1", "kind": "List",
+     "snapshot": {"formatVersion": 1, "serverVersion": "v1.36.0", "time": …, "kinds": ["Node", …], …},
+     "items": [{"apiVersion": "v1", "kind": "NodeList", "items": [...]}, …]}
+
+So whatever reads a dump of kubectl reads a snapshot, too; the header adds which kinds are complete. Objects
+have only the fields that scheduling reads: no environment variables, no Secrets, no ConfigMaps.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
+
+from bayplan.answers.sources.loaded import LoadedCluster, Origin
+from bayplan.answers.sources.pod_decoding import PodDecoder, PodWithRawSpec
+from bayplan.answers.sources.warnings import Reason, Warning
+from bayplan.api.check import check_decoded
+from bayplan.api.documents import Document
+from bayplan.api.input_files import GZIP_MAGIC
+from bayplan.api.kinds import KINDS
+from bayplan.api.meta import Object
+from bayplan.api.pod import Pod
+from bayplan.api.reading import problem_and_field
+from bayplan.api.releases import DEFAULT_RELEASE, Release, nearest_release
+from bayplan.errors import DecodeError, InputError
+
+FORMAT_VERSION: Final = 1
+HEADER_BYTES: Final = 65536
+"""The header is at the beginning of the file, within this many bytes."""
+
+_HEADER: Final = re.compile(rb'\s*\{[^\[]{0,200}"snapshot"\s*:')
+_KIND: Final = re.compile(rb'\s*\{\s*"apiVersion"\s*:\s*"[^"\\]*"\s*,\s*"kind"\s*:\s*"(\w*)"')
+_KIND_BYTES: Final = 256
+_NOT_LISTED: Final = "{plural} could not be listed: evaluated as if there were none"
+_HIDDEN: Final = "there was a warning ({reason}) whose text was redacted"
+_NEWER: Final = "the snapshot has format {found}; this version reads format {known}: update bayplan"
+
+T = TypeVar("T")
+
+
+class StoredWarning(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A warning of the time when the snapshot was taken: a kind that could not be listed."""
+
+    message: str
+    reason: Reason = Reason.MISSING_KIND
+    object: str = ""
+
+
+class Header(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What a snapshot says about itself."""
+
+    format_version: int = FORMAT_VERSION
+    server_version: str = ""
+    time: str = ""
+    bayplan: str = ""
+    """The version that took it."""
+    kinds: tuple[str, ...] = ()
+    """The kinds that are complete."""
+    redacted: bool = False
+    warnings: tuple[StoredWarning, ...] = ()
+
+
+class _Group(msgspec.Struct, Generic[T], rename="camel"):
+    api_version: str
+    kind: str
+    items: list[T]
+
+
+class _File(msgspec.Struct, rename="camel"):
+    snapshot: Header
+    items: list[msgspec.Raw]
+
+
+class _Kind(msgspec.Struct):
+    kind: str
+
+
+def is_snapshot(data: bytes) -> bool:
+    """Whether a file is a snapshot, by its beginning."""
+    return _HEADER.match(data, 0, HEADER_BYTES) is not None
+
+
+def is_snapshot_file(path: Path) -> bool:
+    """The same for a file, of which only the beginning is read."""
+    with path.open("rb") as file:
+        start = file.read(HEADER_BYTES)
+        if start.startswith(GZIP_MAGIC):
+            file.seek(0)
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                try:
+                    start = unpacked.read(HEADER_BYTES)
+                except (OSError, EOFError, zlib.error):
+                    return False
+    return is_snapshot(start)
+
+
+def encode_snapshot(objects: Iterable[Object], header: Header) -> bytes:
+    """The content of a snapshot file: one line for each kind and each object."""
+    groups: dict[type[Object], list[Object]] = {}
+    for item in objects:
+        groups.setdefault(type(item), []).append(item)
+    lines = [
+        b'{"apiVersion":"v1","kind":"List",\n"snapshot":' + msgspec.json.encode(header) + b',\n"items":[\n'
+    ]
+    for number, (record, items) in enumerate(groups.items()):
+        kind = KINDS.of(record)
+        start = f'{{"apiVersion":"{kind.api_version}","kind":"{kind.name}List","items":[\n'
+        content = b",\n".join(map(msgspec.json.encode, items))
+        lines += [b"," if number else b"", start.encode(), content, b"\n]}\n"]
+    lines.append(b"]}\n")
+    return b"".join(lines)
+
+
+def header_of(loaded: LoadedCluster, version: str, *, redacted: bool = False) -> Header:
+    """The header for a cluster that was listed now."""
+    return Header(
+        server_version=loaded.server_version,
+        time=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        bayplan=version,
+        kinds=tuple(sorted(loaded.listed)),
+        redacted=redacted,
+        warnings=tuple(_stored(loaded.warnings, redacted=redacted)),
+    )
+
+
+def _stored(warnings: Iterable[Warning], *, redacted: bool) -> Iterator[StoredWarning]:
+    """The warnings for the header. Their texts may contain names of objects and of the user."""
+    for one in warnings:
+        if not redacted:
+            yield StoredWarning(one.message, one.reason, one.object)
+        elif one.reason is Reason.MISSING_KIND:
+            yield StoredWarning(_NOT_LISTED.format(plural=one.object), one.reason, one.object)
+        else:
+            yield StoredWarning(_HIDDEN.format(reason=one.reason.value), one.reason)
+
+
+def decode_snapshot(data: bytes, source: str) -> LoadedCluster | None:
+    """The cluster in a snapshot file; None if it is not in the form in which bayplan writes snapshots.
+
+    Then it was edited, and the reader of ordinary dumps reads it, or says what is wrong with it.
+
+    Raises:
+        DecodeError: it has a newer format.
+    """
+    try:
+        file = msgspec.json.decode(data, type=_File)
+        header = file.snapshot
+        _check_format(header, source)
+        objects = [item for raw in file.items for item in _group(raw)]
+    except DecodeError as error:
+        if error.source:
+            raise
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError, KeyError):
+        return None
+    return from_header(header, objects, source) if are_stored(objects) else None
+
+
+def read_header(document: Document) -> Header | None:
+    """The header of a snapshot that was edited; None if it is not a snapshot.
+
+    Raises:
+        DecodeError: the header is malformed, or of a newer format.
+    """
+    content = document.content
+    if not isinstance(content, dict) or content.get("kind") != "List" or "snapshot" not in content:
+        return None
+    try:
+        header = msgspec.convert(content["snapshot"], Header)
+    except msgspec.ValidationError as error:
+        problem, field = problem_and_field(error)
+        where = f"snapshot.{field}" if field else "snapshot"
+        raise DecodeError(problem, source=document.source, line=document.line, field=where) from error
+    _check_format(header, document.source)
+    return header
+
+
+def _check_format(header: Header, source: str) -> None:
+    if header.format_version != FORMAT_VERSION:
+        problem = _NEWER.format(found=header.format_version, known=FORMAT_VERSION)
+        raise DecodeError(problem, source=source)
+
+
+def from_header(header: Header, objects: Sequence[Object], source: str) -> LoadedCluster:
+    """The cluster of a snapshot."""
+    warnings = tuple(Warning(one.message, reason=one.reason, object=one.object) for one in header.warnings)
+    return LoadedCluster(
+        source,
+        objects,
+        source=source,
+        origin=Origin.SNAPSHOT,
+        listed=frozenset(header.kinds) & KINDS.names,
+        server_version=header.server_version,
+        release=_release(header.server_version),
+        warnings=warnings,
+    )
+
+
+def _release(version: str) -> Release:
+    """The release of a cluster with this version (`v1.36.2`); the header has the warning about others."""
+    major, _, rest = version.removeprefix("v").partition(".")
+    return nearest_release(major, rest)[0] if version else DEFAULT_RELEASE
+
+
+def _group(raw: msgspec.Raw) -> list[Object]:
+    """The objects of one kind, checked."""
+    kind = KINDS[_kind_of(raw)]
+    is_pod = kind.record is Pod
+    item_type: Any = PodWithRawSpec if is_pod else kind.record
+    group: _Group[Any] = msgspec.json.decode(raw, type=cast(Any, _Group)[item_type])
+    if group.api_version != kind.api_version:
+        raise KeyError(group.api_version)
+    if is_pod:
+        return list(map(PodDecoder().decode, group.items))
+    for item in group.items:
+        check_decoded(item)
+    return group.items
+
+
+def _kind_of(raw: msgspec.Raw) -> str:
+    """The kind of the items. It is at the beginning, and is found without reading the whole list."""
+    found = _KIND.match(memoryview(raw)[:_KIND_BYTES])
+    name = found[1].decode() if found else msgspec.json.decode(raw, type=_Kind).kind
+    return name.removesuffix("List")
+
+
+def are_stored(objects: Sequence[Object]) -> bool:
+    """Whether each is an object of an API server (which has set the defaults) and occurs once."""
+    keys = set()
+    for item in objects:
+        meta = item.metadata
+        if not (meta.name and meta.uid and meta.resource_version):
+            return False
+        keys.add((type(item), meta.namespace, meta.name))
+    return len(keys) == len(objects)

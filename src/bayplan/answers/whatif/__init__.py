@@ -1,0 +1,21 @@
+"""What-if questions about a cluster: where would pods go, what still fits, what moves.
+
+cluster.py      `Cluster` and its branches: the library; view.py has what can be read of them
+scheduling.py   schedules pods, one after the other
+engine.py       runs the scheduler in virtual time
+capacity.py     counts how many more pods fit
+comparison.py   compares configurations, by figures.py
+manifests.py    reads pods and workloads to add; scaling.py scales those that are there
+state.py        objects and columns, and how changes are reverted
+controllers.py  what controllers do about claims, budgets and evicted pods; volumes.py about volumes
+pod_claims.py   claims of copies of pods
+profiles.py     the scheduling core, without steps that act on the world
+machines.py     empty nodes: copies of one, or a machine shape; nodes.py reads what to copy
+outcomes.py     results; html.py shows them in notebooks
+"""
+
+from bayplan.answers.whatif.cluster import Branch, Cluster
+from bayplan.answers.whatif.machines import machine
+from bayplan.answers.whatif.outcomes import Answer, Capacity, Outcome, Placement, Placements
+
+__all__ = ["Answer", "Branch", "Capacity", "Cluster", "Outcome", "Placement", "Placements", "machine"]

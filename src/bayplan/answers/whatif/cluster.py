@@ -1,0 +1,452 @@
+"""`Cluster`: a cluster to ask what-if questions about.
+
+    cluster = Cluster.load("cluster.yaml")
+    with cluster.branch() as b:
+        b.drain("n17")
+        print(b.schedule())
+
+All changes are hypothetical: nothing is written to the files or the API server that it was loaded from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from os import PathLike, fspath
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from bayplan.answers.sources.loaded import LoadedCluster
+from bayplan.answers.sources.loading import load_cluster
+from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.sources.warnings import Reason, Warning
+from bayplan.answers.whatif.capacity import PodMix, count_capacity
+from bayplan.answers.whatif.controllers import belongs_to_node, is_recreated, violated_budgets, without_node
+from bayplan.answers.whatif.engine import Clock
+from bayplan.answers.whatif.machines import like_node
+from bayplan.answers.whatif.outcomes import Answer, Capacity, Outcome, Placement, Placements
+from bayplan.answers.whatif.profiles import Profiles
+from bayplan.answers.whatif.scaling import new_pods, pods_of_workload, to_delete
+from bayplan.answers.whatif.scheduling import Scheduling
+from bayplan.answers.whatif.state import BranchStore, ColumnHandler, State
+from bayplan.answers.whatif.view import ClusterView
+from bayplan.api.defaults import with_defaults
+from bayplan.api.meta import Object
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod, PodStatus
+from bayplan.api.resource_claims import ResourceClaim
+from bayplan.api.storage import StorageClass
+from bayplan.api.workloads import PodDisruptionBudget, PriorityClass, ReplicaSet
+from bayplan.config import KubeSchedulerConfiguration, default_config
+from bayplan.errors import InputError
+from bayplan.framework.plugin_api import Plugin
+from bayplan.garbage import no_garbage_collection
+from bayplan.simulate.memory.cluster import MemoryCluster
+from bayplan.simulate.virtual_time import DEFAULT_EPOCH
+from bayplan.state.cluster import Cluster as Columns
+
+if TYPE_CHECKING:
+    from bayplan.answers.explain.explanation import Explanation
+
+_EXISTS: Final = "there is already a {kind} {key}"
+_NO_CONTROLLER: Final = (
+    "draining {node} deletes {key}, which has no controller: kubectl drain does so only with --force"
+)
+_BUDGET: Final = (
+    "draining {node} evicts {count} pods of PodDisruptionBudget {key}, which allows {allowed}: "
+    "kubectl drain waits until it allows more"
+)
+_NO_BUDGETS: Final = "evictions by a drain are evaluated as if all were allowed"
+_NOT_OPEN: Final = "this branch was closed"
+_INNER: Final = "a branch of this cluster is open: use the branch, or leave its with block"
+
+
+class Cluster(ClusterView):
+    """A cluster, or a branch of one. Create it with `load`, `from_kubeconfig` or `from_objects`."""
+
+    # Making one
+
+    @classmethod
+    def load(
+        cls,
+        *files: str | PathLike[str],
+        config: str | PathLike[str] | None = None,
+        plugins: Sequence[str] = (),
+        seed: int = 0,
+    ) -> Cluster:
+        """A cluster from files: YAML or JSON of API objects, snapshots, directories.
+
+        Args:
+            config: a kube-scheduler configuration file; None: the default configuration.
+            plugins: plugins of your own, `module:Class` or `path/to/file.py:Class`.
+            seed: of the random numbers, where a configuration or plugin uses some.
+
+        Raises:
+            BayplanError: a file is missing or malformed.
+        """
+        options = SourceOptions(
+            tuple(fspath(file) for file in files),
+            config_file=None if config is None else fspath(config),
+            plugin_specs=tuple(plugins),
+        )
+        return cls.from_loaded(load_cluster(options), seed=seed)
+
+    @classmethod
+    def from_kubeconfig(
+        cls,
+        kubeconfig: str | PathLike[str] = "",
+        *,
+        context: str = "",
+        config: str | PathLike[str] | None = None,
+        plugins: Sequence[str] = (),
+        seed: int = 0,
+    ) -> Cluster:
+        """The live cluster of a kubeconfig, read once; nothing is written to it."""
+        options = SourceOptions(
+            kubeconfig=fspath(kubeconfig),
+            context=context,
+            config_file=None if config is None else fspath(config),
+            plugin_specs=tuple(plugins),
+        )
+        return cls.from_loaded(load_cluster(options), seed=seed)
+
+    @classmethod
+    def from_loaded(cls, loaded: LoadedCluster, *, seed: int = 0) -> Cluster:
+        """A cluster from what `bayplan.answers.sources` loaded."""
+        return cls.from_objects(
+            (*loaded.objects, *(loaded.pods or ())),
+            config=loaded.config or default_config(release=loaded.release),
+            plugins=loaded.plugins,
+            listed=loaded.listed,
+            warnings=loaded.warnings,
+            seed=seed,
+        )
+
+    @classmethod
+    def from_objects(
+        cls,
+        objects: Iterable[Object],
+        *,
+        config: KubeSchedulerConfiguration | None = None,
+        plugins: Sequence[type[Plugin]] = (),
+        listed: frozenset[str] = frozenset(),
+        warnings: Sequence[Warning] = (),
+        seed: int = 0,
+    ) -> Cluster:
+        """A cluster from API objects as an API server stores them (`with_defaults`)."""
+        config = default_config() if config is None else config
+        columns, clock = Columns(config.release), Clock(DEFAULT_EPOCH)
+        store = BranchStore(columns.undo, lambda: clock.now)
+        profiles = Profiles(config, plugins, columns, MemoryCluster(store), lambda: clock.now)
+        state = State(columns, store, profiles.core().frameworks.keys())
+        with no_garbage_collection():
+            state.load(objects)
+        scheduling = Scheduling(state, profiles, clock, seed=seed, listed=listed, warnings=warnings)
+        return cls(scheduling)
+
+    # Questions
+
+    def schedule(self, pods: Iterable[Pod | str] | None = None) -> Placements:
+        """Schedules pending pods, and leaves them where they are placed.
+
+        Args:
+            pods: pods of this cluster without a node, or their keys; pods that are not part of it yet are
+                added. None: all pending pods.
+        """
+        self._check()
+        if pods is None:
+            chosen = self.pending
+        else:
+            chosen = [self._known(pod) for pod in pods]
+        placed = self._scheduling.schedule([pod for pod in chosen if not pod.spec.node_name])
+        moved = tuple(dataclasses.replace(one, was_on=self._lost.get(one.pod, one.was_on)) for one in placed)
+        dropped = () if pods is not None else self.not_recreated
+        return dataclasses.replace(placed, pods=(*moved, *dropped))
+
+    def can_schedule(self, pod: Pod | str) -> Answer:
+        """Whether the pod would be scheduled now, where, or why not. Nothing changes."""
+        with self.branch() as branch:
+            placed = branch.schedule([pod])
+            return Answer(placed.pods[0], placed.warnings, placed.failures)
+
+    def explain(self, pod: Pod | str) -> Explanation:
+        """Every filter and score for a pending pod, on the cluster as it is."""
+        from bayplan.answers.explain.explanation import explain
+
+        with self.branch() as branch:
+            known = branch._known(pod)
+            framework = self._scheduling.profiles.core().framework_for(known)
+            if framework is None:
+                raise InputError(f"no profile is named {known.spec.scheduler_name!r}")
+            return explain(framework, known)
+
+    def capacity(self, pods: Pod | PodMix, *, at_most: int = 1_000_000) -> Capacity:
+        """How many more copies of a pod, or of a mix of pods, fit without evictions.
+
+        Args:
+            pods: a pod, or pairs of a pod and its share: `[(web, 3), (worker, 1)]` places three of the first
+                for each of the second.
+            at_most: where to stop.
+        """
+        mix = [(pods, 1)] if isinstance(pods, Pod) else list(pods)
+        with self.branch() as branch:
+            return count_capacity(branch, mix, at_most)
+
+    # Changes
+
+    def add(self, *items: Object, replicas: int = 1) -> list[Pod]:
+        """Adds objects, as if they were created now. Returns the pods among them.
+
+        Args:
+            replicas: how many of each pod; more than one get a number as suffix.
+
+        Raises:
+            InputError: an object with the name exists, or a pod names a priority class that does not.
+        """
+        self._check()
+        classes: list[Object] = [*self._store.all(PriorityClass), *self._store.all(StorageClass)]
+        fresh = [copy for item in items for copy in _copies(item, replicas)]
+        made = []
+        for item in with_defaults((*classes, *fresh))[len(classes) :]:
+            if self._store.find(type(item), item.name, item.namespace) is not None:
+                raise InputError(_EXISTS.format(kind=type(item).__name__, key=item.key))
+            created = self._store.create(item)
+            if isinstance(created, Pod):
+                made.append(created)
+        self._state.deliver()
+        return [self._store.get(Pod, pod.name, pod.namespace) for pod in made]
+
+    def add_nodes(self, count: int, like: str | Node) -> list[str]:
+        """Adds empty nodes. Returns their names.
+
+        Args:
+            like: a node of this cluster, a Node object, or a machine shape (`cpu=8,memory=32Gi`).
+        """
+        self._check()
+        template = like if isinstance(like, Node) else self._template(like)
+        names = []
+        for node in like_node(template, count, {one.name for one in self._store.all(Node)}):
+            self._store.create(node)
+            names.append(node.name)
+        self._state.deliver()
+        return names
+
+    def _template(self, like: str) -> Node:
+        from bayplan.answers.whatif.machines import machine
+
+        return machine(like) if "=" in like else self.node(like)
+
+    def remove_node(self, name: str) -> list[Pod]:
+        """Removes a node and its pods. Returns those that controllers create again: they are pending."""
+        self._check()
+        self.node(name)
+        displaced = self._displace(name, self.pods_of(name))
+        self._store.delete(Node, name)
+        self._state.deliver()
+        return displaced
+
+    def drain(self, name: str) -> list[Pod]:
+        """Cordons a node and evicts its pods, except those of DaemonSets and static pods.
+
+        Returns the pods that controllers create again: they are pending. Pods that are terminating already
+        stay: their controllers have replaced them, or will when they have ended.
+        """
+        self.cordon(name)
+        evicted = [pod for pod in self.pods_of(name) if not (pod.is_terminating or belongs_to_node(pod))]
+        for warning in self._scheduling.missing_kind("PodDisruptionBudget", _NO_BUDGETS) if evicted else ():
+            self._drain_warnings["", ""] = warning
+        for pod in evicted:
+            if pod.metadata.controller() is None:
+                text = _NO_CONTROLLER.format(node=name, key=pod.key)
+                self._drain_warnings[name, pod.key] = Warning(
+                    text, reason=Reason.NOT_RUN, object=f"Pod {pod.key}"
+                )
+        for budget, count in violated_budgets(self._store.all(PodDisruptionBudget), evicted):
+            text = _BUDGET.format(
+                key=budget.key, node=name, count=count, allowed=budget.status.disruptions_allowed
+            )
+            self._drain_warnings[name, budget.key] = Warning(text, reason=Reason.NOT_RUN, object=budget.key)
+        return self._displace(name, evicted)
+
+    def cordon(self, name: str) -> None:
+        """Marks a node as unschedulable."""
+        self._set_unschedulable(name, True)
+
+    def uncordon(self, name: str) -> None:
+        self._set_unschedulable(name, False)
+
+    def _set_unschedulable(self, name: str, unschedulable: bool) -> None:
+        self._check()
+        node = self.node(name)
+        self._store.update(replace(node, spec=replace(node.spec, unschedulable=unschedulable)))
+        self._state.deliver()
+
+    def put(self, item: Object) -> None:
+        """Adds an object as it is, without defaults, or replaces the one with its name."""
+        self._check()
+        known = self._store.find(type(item), item.name, item.namespace)
+        if known is None:
+            self._store.create(item)
+        else:
+            meta = replace(item.metadata, uid=known.uid, resource_version="")
+            self._store.update(replace(item, metadata=meta))
+            if isinstance(item, ResourceClaim):
+                self._store.update_claim_status(replace(item, metadata=meta))
+        self._state.deliver()
+
+    def delete(self, item: Object | str) -> None:
+        """Deletes an object, or the pod with this key; a pod is not created again."""
+        self._check()
+        found = self.pod(item) if isinstance(item, str) else item
+        self._store.delete(type(found), found.name, found.namespace)
+        self._state.deliver()
+
+    def _displace(self, node: str, pods: Sequence[Pod]) -> list[Pod]:
+        """Deletes pods, and creates those again that have a controller."""
+        again = []
+        for pod in pods:
+            self._store.delete(Pod, pod.name, pod.namespace)
+            self._state.deliver()
+            if pod.is_terminating:
+                continue  # See `drain`.
+            if is_recreated(pod):
+                again.append(self._store.create(without_node(pod, self._store)))
+                self._lost[pod.key] = node
+            elif not belongs_to_node(pod):
+                reason = "it has no controller that would create it again"
+                self._dropped[pod.key] = Placement(pod.key, Outcome.NOT_RECREATED, "", node, reason)
+            self._state.deliver()
+        return [self._store.get(Pod, pod.name, pod.namespace) for pod in again]
+
+    def scale(self, workload: str, replicas: int) -> list[Pod]:
+        """Scales a Deployment, ReplicaSet, StatefulSet or Job (`namespace/name`). Returns new pods.
+
+        New pods are copies of those that are there.
+
+        Raises:
+            InputError: it has no pods, so that there is nothing to copy.
+        """
+        self._check()
+        namespace, _, name = workload.rpartition("/")
+        key = f"{namespace or 'default'}/{name}"
+        sets = self._store.all(ReplicaSet)
+        there = pods_of_workload(namespace or "default", name, self.pods, sets)
+        if not there or replicas > len(there):
+            return self.add(*new_pods(key, there, replicas - len(there), self._store))
+        for pod in to_delete(there, len(there) - replicas):
+            self.delete(pod)
+        return []
+
+    def use_config(self, config: KubeSchedulerConfiguration, plugins: Sequence[type[Plugin]] = ()) -> None:
+        """Schedules with another configuration from now on. The release stays."""
+        self._check()
+        scheduling, state = self._scheduling, self._state
+        profiles, direct = scheduling.profiles, state.direct
+
+        def revert() -> None:
+            scheduling.profiles, state.direct = profiles, direct
+
+        if state.columns.undo.active:
+            state.columns.undo.record(revert)
+        scheduling.profiles = profiles.with_config(config, plugins)
+        state.direct = ColumnHandler(state.columns, scheduling.profiles.core().frameworks.keys())
+
+    # Branches
+
+    def branch(self) -> Branch:
+        """A branch: its changes are reverted at the end of the with block, unless it is committed."""
+        self._check()
+        self._child = made = Branch(self._scheduling, self)
+        return made
+
+    def _check(self) -> None:
+        if not self._is_open:
+            raise InputError(_NOT_OPEN)
+        if self._child is not None:
+            raise InputError(_INNER)
+
+    def _known(self, pod: Pod | str) -> Pod:
+        """The pod of this cluster, added to it if it is new."""
+        if isinstance(pod, str):
+            return self.pod(pod)
+        found = self._store.find(Pod, pod.name, pod.namespace or "default")
+        if found is not None and (not pod.uid or found.uid == pod.uid):
+            return found
+        return self.add(pod)[0]
+
+    def __repr__(self) -> str:
+        pods = self._state.columns.pod_count
+        kind = "branch" if self._parent is not None else "cluster"
+        return f"<{kind} of {len(self.nodes)} nodes, {pods} assigned pods, {len(self.pending)} pending>"
+
+    def _repr_html_(self) -> str:
+        from bayplan.answers.whatif.html import cluster_html
+
+        return cluster_html(self)
+
+
+class Branch(Cluster):
+    """A cluster whose changes can be reverted. It costs what is changed in it, not a copy."""
+
+    def __init__(self, scheduling: Scheduling, parent: Cluster) -> None:
+        super().__init__(scheduling, parent)
+        self._lost, self._dropped = dict(parent._lost), dict(parent._dropped)
+        self._drain_warnings = dict(parent._drain_warnings)
+        self._store.mark()
+        start = scheduling.profiles.core().search_start
+        index, undo = start.index, scheduling.state.columns.undo
+        undo.record(lambda: setattr(start, "index", index))
+
+    def commit(self) -> None:
+        """Makes the changes part of the cluster that was branched. The branch is closed."""
+        self._close()
+        assert self._parent is not None
+        self._parent._lost, self._parent._dropped = self._lost, self._dropped
+        self._parent._drain_warnings = self._drain_warnings
+        self._state.columns.undo.keep()
+
+    def revert(self) -> None:
+        """Reverts all changes. The branch is closed."""
+        self._close()
+        self._state.columns.undo.revert()
+
+    def _close(self) -> None:
+        self._check()
+        self._is_open = False
+        assert self._parent is not None
+        self._parent._child = None
+
+    def __enter__(self) -> Branch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._is_open:
+            if self._child is not None and self._child._is_open:
+                assert isinstance(self._child, Branch)
+                self._child.__exit__(kind, error, trace)
+            self.revert()
+
+
+def _copies(item: Object, replicas: int) -> list[Object]:
+    """The object as it is created: without what a server has set."""
+    if not isinstance(item, Pod):
+        return [item]
+    meta = replace(
+        item.metadata,
+        uid="",
+        resource_version="",
+        creation_timestamp=None,
+        deletion_timestamp=None,
+        finalizers=(),
+    )
+    status = PodStatus(nominated_node_name="")
+    fresh = replace(item, metadata=meta, status=status)
+    if replicas == 1:
+        return [fresh]
+    return [
+        replace(fresh, metadata=replace(meta, name=f"{meta.name}-{number}")) for number in range(replicas)
+    ]

@@ -1,0 +1,230 @@
+"""Compares scheduler configurations on the same cluster and workload, in parallel processes or with Dask.
+
+Every configuration schedules the same pods on the same cluster, once for each seed. A seed affects what a
+configuration or a plugin decides by chance and, with `shuffle`, the order in which pods arrive.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from bayplan.answers.sources.warnings import Warning
+from bayplan.answers.whatif.cluster import Cluster
+from bayplan.answers.whatif.controllers import belongs_to_node
+from bayplan.answers.whatif.figures import FIGURES, measure
+from bayplan.answers.whatif.outcomes import unique
+from bayplan.api.meta import Object
+from bayplan.api.pod import Pod, PodStatus
+from bayplan.api.releases import RELEASES
+from bayplan.config import KubeSchedulerConfiguration
+from bayplan.errors import InputError
+from bayplan.runtime.failure_log import PluginFailure
+from bayplan.scheduler.plugin_sources import load_plugin
+
+_WORKERS: Final = (
+    "--dask {address}: the workers could not read the cluster: {error}. They need the same versions of "
+    "Python and bayplan as this machine."
+)
+_NO_DASK: Final = "--dask needs the package distributed: pip install 'bayplan[dask]'"
+
+_T_95: Final = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+"""The 97.5 % quantile of Student's t distribution for 1, 2, … 30 degrees of freedom."""
+_NORMAL_95: Final = 1.960
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One configuration to compare."""
+
+    name: str
+    config: KubeSchedulerConfiguration
+    plugin_specs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The cluster, with the pods to schedule pending."""
+
+    objects: tuple[Object, ...]
+    listed: frozenset[str] = frozenset()
+    shuffle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One configuration with one seed."""
+
+    figures: dict[str, float]
+    nodes: dict[str, str]
+    """The node of each pod; empty if it is not scheduled."""
+    warnings: tuple[Warning, ...]
+    failures: tuple[PluginFailure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The mean over seeds."""
+
+    mean: float
+    margin: float | None = None
+    """Half of the 95 % confidence interval; None if all seeds gave the same."""
+
+    def as_json(self) -> dict[str, float | None]:
+        return {"mean": self.mean, "margin": self.margin}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All variants, in the order in which they were given."""
+
+    names: tuple[str, ...]
+    seeds: int
+    figures: dict[str, tuple[Estimate, ...]]
+    """For each figure (`figures.py`) an estimate for each variant."""
+    differences: dict[str, tuple[str, ...]]
+    """Pods that do not get the same node in all variants (with the first seed): their nodes."""
+    pods: int
+    warnings: tuple[Warning, ...] = ()
+    failures: tuple[PluginFailure, ...] = ()
+    """What plugins did wrong: if there is something, the figures are not reliable."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "variants": list(self.names),
+            "seeds": self.seeds,
+            "pods": self.pods,
+            "figures": {
+                name: [estimate.as_json() for estimate in estimates]
+                for name, estimates in self.figures.items()
+            },
+            "differences": {pod: list(nodes) for pod, nodes in self.differences.items()},
+            "failures": [failure.message for failure in self.failures],
+            "warnings": [warning.as_json() for warning in self.warnings],
+        }
+
+
+def from_scratch(objects: Iterable[Object]) -> Iterator[Object]:
+    """The cluster as if all pods had just been created, except those of DaemonSets and static pods."""
+    for item in objects:
+        if isinstance(item, Pod) and item.spec.node_name and _is_rescheduled(item):
+            # Its claims stay: no controller would create them again.
+            status = PodStatus(resource_claim_statuses=item.status.resource_claim_statuses)
+            item = replace(item, spec=replace(item.spec, node_name=""), status=status)
+        yield item
+
+
+def _is_rescheduled(pod: Pod) -> bool:
+    return not (pod.is_finished or pod.is_terminating or belongs_to_node(pod))
+
+
+def run_trial(workload: Workload, variant: Variant, seed: int) -> Trial:
+    """Schedules the workload with one configuration and one seed."""
+    # A release that was sent to another process is a copy, and releases are compared by identity.
+    config = replace(variant.config, release=RELEASES[variant.config.release.version])
+    plugins = [load_plugin(spec) for spec in variant.plugin_specs]
+    cluster = Cluster.from_objects(
+        workload.objects, config=config, plugins=plugins, listed=workload.listed, seed=seed
+    )
+    pods = cluster.pending
+    if workload.shuffle:
+        random.Random(seed).shuffle(pods)
+    placed = cluster.schedule(pods)
+    nodes = {pod.key: placed.nodes.get(pod.key, "") for pod in pods}
+    return Trial(measure(cluster.columns, pods, placed), nodes, placed.warnings, placed.failures)
+
+
+def compare(
+    workload: Workload, variants: Sequence[Variant], *, seeds: int = 1, jobs: int = 0, dask: str = ""
+) -> Comparison:
+    """Runs all trials and summarises them.
+
+    Args:
+        jobs: processes; 0: one for each CPU.
+        dask: the address of a Dask scheduler that runs the trials instead.
+
+    Raises:
+        InputError: Dask is not installed or not reachable, or its workers do not have bayplan.
+    """
+    runs = [(variant, seed) for variant in variants for seed in range(seeds)]
+    jobs = min(jobs or _cpus(), len(runs))
+    if dask:
+        trials = _on_dask(workload, runs, dask)
+    elif jobs > 1:
+        with ProcessPoolExecutor(jobs, initializer=_remember, initargs=(workload,)) as pool:
+            trials = list(pool.map(_run_remembered, runs))
+    else:
+        trials = [run_trial(workload, *one) for one in runs]
+    by_variant = [trials[start : start + seeds] for start in range(0, len(trials), seeds)]
+    first = [of_variant[0].nodes for of_variant in by_variant]
+    differences = {pod: nodes for pod in first[0] if len(set(nodes := tuple(one[pod] for one in first))) > 1}
+    return Comparison(
+        tuple(variant.name for variant in variants),
+        seeds,
+        {name: tuple(estimate([t.figures[name] for t in of]) for of in by_variant) for name in FIGURES},
+        differences,
+        len(first[0]),
+        unique(warning for trial in trials for warning in trial.warnings),
+        unique(failure for trial in trials for failure in trial.failures),
+    )
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """The mean, with its 95 % confidence interval if the values differ."""
+    mean = fmean(values)
+    if len(set(values)) == 1:
+        return Estimate(mean)
+    degrees = len(values) - 1
+    quantile = _T_95[degrees - 1] if degrees <= len(_T_95) else _NORMAL_95
+    return Estimate(mean, quantile * stdev(values) / sqrt(len(values)))
+
+
+def _cpus() -> int:
+    """The CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+_remembered: Workload | None = None
+
+
+def _remember(workload: Workload) -> None:
+    """Sets the workload of a process once; it is large."""
+    global _remembered
+    _remembered = workload
+
+
+def _run_remembered(run: tuple[Variant, int]) -> Trial:
+    assert _remembered is not None
+    return run_trial(_remembered, *run)
+
+
+def _on_dask(workload: Workload, runs: Sequence[tuple[Variant, int]], address: str) -> list[Trial]:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise InputError(_NO_DASK) from error
+    try:
+        client = Client(address)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--dask {address}: {error}") from error
+    with client:
+        try:
+            sent = client.scatter(workload, broadcast=True)
+        except Exception as error:  # What a worker raises arrives as a plain Exception.
+            raise InputError(_WORKERS.format(address=address, error=error)) from error
+        futures = [client.submit(run_trial, sent, variant, seed, pure=False) for variant, seed in runs]
+        found: list[Trial] = client.gather(futures)
+        return found

@@ -1,0 +1,304 @@
+"""Runs the scheduler on a what-if cluster, in virtual time, until nothing more happens.
+
+It is the scheduler of `bayplan run`: its queue with backoff and hints, its cycle, Reserve, Permit, preemption
+and bindings. Only its surroundings differ: writes go to the state of the branch, and the controllers that
+matter for scheduling are those of `controllers.py`.
+
+A run ends when every pod is bound, unschedulable or gated and nothing is in progress. Some pods never come to
+rest: a group that cannot be completed is tried again and again. The run ends then when no pod was bound or
+evicted for `QUIET_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import random
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
+
+from bayplan.answers.sources.loaded import skip_reason
+from bayplan.answers.whatif.controllers import Controllers, is_recreated, without_node
+from bayplan.answers.whatif.outcomes import Outcome, Placement
+from bayplan.answers.whatif.pod_claims import for_copy
+from bayplan.answers.whatif.profiles import Profiles, WhatIfHandle
+from bayplan.answers.whatif.state import State
+from bayplan.api.cluster_api import EventSink
+from bayplan.api.event import Event
+from bayplan.api.meta import Object
+from bayplan.api.pod import Pod
+from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
+from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.loop import Scheduler
+from bayplan.simulate.memory.cluster import MemoryCluster
+from bayplan.simulate.memory.kubelet import end_after_grace_period
+from bayplan.simulate.memory.store import MemoryStore
+from bayplan.simulate.virtual_time import current_loop, run_virtual
+
+_log = logging.getLogger(__name__)
+
+QUIET_SECONDS: Final = 300.0
+"""Virtual time without a binding or an eviction after which a run ends."""
+STEP_SECONDS: Final = 1.0
+FOREVER: Final = 1e9
+
+_WAITS: Final = "{plugins} did not allow the binding to {node}"
+_NOT_TRIED: Final = "the run ended before the pod was tried"
+
+T = TypeVar("T")
+
+
+class Clock:
+    """Wall time of a what-if cluster; it continues from run to run."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+
+class NoEvents(EventSink):
+    """Events of a what-if run are dropped."""
+
+    async def create_event(self, event: Event) -> None:
+        return None
+
+    async def patch_event(self, event: Event) -> None:
+        return None
+
+
+def run_in_virtual_time(main: Coroutine[Any, Any, T], start: float) -> T:
+    """Runs a coroutine in virtual time, in a notebook too, whose own loop runs in this thread."""
+    if not _loop_is_running():
+        return run_virtual(main, start=start)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run_virtual, main, start=start).result()
+
+
+def _loop_is_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+class Run:
+    """One run: these pods are pending, and the scheduler takes them."""
+
+    def __init__(self, state: State, profiles: Profiles, controllers: Controllers, seed: int) -> None:
+        self._state = state
+        self._store = state.store
+        self._profiles = profiles
+        self._controllers = controllers
+        self._seed = seed
+        self._decisions: dict[str, Decision] = {}
+        self._bindings: dict[str, BindingProgress] = {}
+        self._victims_of: dict[str, tuple[str, ...]] = {}
+        self._last_progress = 0.0
+        self._bound_at: dict[str, float] = {}
+        self._terminating = 0
+        """Evicted pods whose grace period is not over."""
+        self._evicted: dict[str, Pod] = {}
+        """By uid, in the order in which they were evicted."""
+        self._replacements: dict[str, Pod] = {}
+        """By the uid of the evicted pod: the pod that was created in its place."""
+
+    @property
+    def evicted(self) -> tuple[str, ...]:
+        return tuple(pod.key for pod in self._evicted.values())
+
+    def run(self, pods: Sequence[Pod], clock: Clock) -> dict[str, Placement]:
+        """Schedules the pods, and returns what became of them and of evicted ones, by key."""
+        store, state = self._store, self._state
+        store.kubelet = self._terminate
+        state.reactions.append(self._watch_evictions)
+        try:
+            return run_in_virtual_time(self._main(pods, clock), clock.now)
+        finally:
+            state.reactions.remove(self._watch_evictions)
+            store.kubelet = None
+            store.wake = _nothing
+            state.handlers = {}
+            state.deliver()
+
+    async def _main(self, pods: Sequence[Pod], clock: Clock) -> dict[str, Placement]:
+        loop = current_loop()
+        core = self._profiles.core(for_run=True)
+        handle = core.handle
+        assert isinstance(handle, WhatIfHandle)
+        handle.random = random.Random(self._seed)
+        handle.timers = 0
+        scheduler = Scheduler(
+            MemoryCluster(self._store),
+            self._profiles.config,
+            core=core,
+            lister=self._store.pods,
+            seed=self._seed,
+            events=NoEvents(),
+            on_decision=self._decided,
+            on_binding=self._bound,
+            max_in_unschedulable=FOREVER,
+        )
+        self._state.handlers = scheduler.handlers
+        is_due = False
+
+        def deliver() -> None:
+            nonlocal is_due
+            is_due = False
+            clock.now = loop.wall_time()
+            self._state.deliver()
+
+        def wake() -> None:
+            nonlocal is_due
+            clock.now = loop.wall_time()
+            if not is_due:
+                is_due = True
+                loop.call_soon(deliver)
+
+        self._store.wake = wake
+        running = asyncio.ensure_future(scheduler.schedule())
+        try:
+            for pod in pods:
+                self._state.columns.remove_nomination(pod.uid)
+                scheduler.handlers[Pod].added(pod)
+            await self._until_quiet(scheduler, handle, running)
+            placements = self._placements(scheduler, core, pods)
+            await self._end(scheduler, running)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await scheduler.close()
+            clock.now = loop.wall_time()
+        return placements
+
+    async def _until_quiet(
+        self, scheduler: Scheduler, handle: WhatIfHandle, running: asyncio.Future[None]
+    ) -> None:
+        loop, context = current_loop(), scheduler.context
+        while True:
+            await loop.quiescent()
+            if running.done():
+                running.result()
+            counts = context.queue.counts()
+            in_progress = (
+                len(context.tasks) or counts.active or counts.backoff or handle.timers or self._terminating
+            )
+            if not in_progress or loop.time() - self._last_progress > QUIET_SECONDS:
+                return
+            await asyncio.sleep(STEP_SECONDS)
+
+    async def _end(self, scheduler: Scheduler, running: asyncio.Future[None]) -> None:
+        """Pods that still wait at Permit release their nodes."""
+        loop, context = current_loop(), scheduler.context
+        scheduler.stop()
+        await running
+        for waiting in context.waiting:
+            waiting.reject("", "the run ended")
+        await loop.quiescent()
+        for pod in context.cache.assumed_pods():
+            self._state.columns.remove_pod(pod.uid)
+        for pod in context.queue.pending_pods():
+            latest = self._store.find(Pod, pod.name, pod.namespace)
+            if latest is not None and not latest.spec.node_name:
+                self._state.direct.set_nomination(latest)
+
+    # What happens
+
+    def _decided(self, decision: Decision) -> None:
+        if self._profiles.has_failed(decision) and not decision.traceback:
+            # The scheduler itself reports exceptions.
+            self._profiles.failures.log(_log, f"pod {decision.pod.key}: {decision.message}")
+        self._decisions[decision.pod.key] = decision
+        self._bindings.pop(decision.pod.key, None)
+        answer = decision.post_filter
+        if answer is not None and answer.eviction is not None:
+            self._victims_of[decision.pod.key] = tuple(one.key for one in answer.eviction.victims)
+
+    def _bound(self, progress: BindingProgress) -> None:
+        self._bindings[progress.pod.key] = progress
+        if progress.step is BindingStep.BOUND:
+            self._last_progress = self._bound_at[progress.pod.key] = current_loop().time()
+
+    def _terminate(self, store: MemoryStore, pod: Pod, grace_period_seconds: int) -> None:
+        self._terminating += 1
+        end_after_grace_period(store, pod, grace_period_seconds)
+
+    def _watch_evictions(self, old: Object | None, new: Object | None) -> None:
+        """A pod begins to terminate, or is deleted."""
+        if not isinstance(old, Pod) or not old.spec.node_name:
+            return
+        is_gone = new is None
+        if is_gone and old.is_terminating and self._terminating:
+            self._terminating -= 1
+        if not is_gone and not (isinstance(new, Pod) and new.is_terminating):
+            return
+        if old.uid not in self._evicted:
+            self._last_progress = current_loop().time()
+            self._evicted[old.uid] = old
+            self._controllers.count_eviction(old)
+        owner = old.metadata.controller()
+        keeps_name = owner is not None and owner.kind == "StatefulSet"
+        if is_recreated(old) and old.uid not in self._replacements and (is_gone or not keeps_name):
+            again = without_node(old, self._store)
+            if not keeps_name:
+                assert owner is not None
+                meta = replace(again.metadata, name="", generate_name=f"{owner.name}-")
+                again = replace(again, metadata=meta)
+            created = self._replacements[old.uid] = self._store.create(again)
+            if created.name != old.name:
+                for claim in for_copy(old, created.name, self._store.find_claim)[1]:
+                    self._store.create(claim)
+
+    # Results
+
+    def _placements(
+        self, scheduler: Scheduler, core: SchedulingCore, pods: Sequence[Pod]
+    ) -> dict[str, Placement]:
+        found = {pod.key: self._placement(scheduler, core, pod) for pod in pods}
+        for uid, victim in self._evicted.items():
+            again = self._replacements.get(uid)
+            if again is None:
+                if victim.key not in found:
+                    found[victim.key] = Placement(
+                        victim.key, Outcome.NOT_RECREATED, "", victim.spec.node_name, "preempted"
+                    )
+            else:
+                placed = self._placement(scheduler, core, again)
+                found[again.key] = dataclasses.replace(placed, was_on=victim.spec.node_name)
+        return found
+
+    def _placement(self, scheduler: Scheduler, core: SchedulingCore, pod: Pod) -> Placement:
+        key = pod.key
+        victims = self._victims_of.get(key, ())
+        latest = self._store.find(Pod, pod.name, pod.namespace)
+        if latest is not None and latest.uid == pod.uid and latest.spec.node_name:
+            waited = self._bound_at.get(key, 0.0)
+            node = latest.spec.node_name
+            return Placement(key, Outcome.SCHEDULED, node, evicted=victims, waited_seconds=waited)
+        waiting = scheduler.context.waiting.get(pod.uid)
+        if waiting is not None:
+            names = ", ".join(waiting.pending_plugins)
+            return Placement(
+                key, Outcome.WAITING, reason=_WAITS.format(plugins=names, node=waiting.node_name)
+            )
+        queued = scheduler.context.queue.find(key)
+        if queued is not None and queued.gating_plugin:
+            return Placement(key, Outcome.GATED, reason=skip_reason(pod, core))
+        progress = self._bindings.get(key)
+        if progress is not None and progress.step in (BindingStep.REJECTED, BindingStep.FAILED):
+            outcome = Outcome.UNSCHEDULABLE if progress.step is BindingStep.REJECTED else Outcome.FAILED
+            names = ", ".join(progress.plugins)
+            return Placement(key, outcome, reason=f"{progress.point} {names}: {progress.reason}".strip())
+        decision = self._decisions.get(key)
+        if decision is None:
+            return Placement(key, Outcome.FAILED, reason=_NOT_TRIED)
+        outcome = Outcome.UNSCHEDULABLE if decision.status.is_rejection else Outcome.FAILED
+        return Placement(key, outcome, reason=decision.message, evicted=victims)
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,159 @@
+"""Schedules pending pods of a what-if cluster, one after the other as the scheduler would take them.
+
+Most pods are *plain*: nothing has to be reserved, delayed or written before they are bound, and they find a
+node at the first attempt. For these the scheduling cycle alone gives the result. From the first pod on for
+which that is not so, the scheduler runs (`engine.py`): its queue, hints, Permit, preemption and bindings.
+Both give the same placements: a pod that is bound without delay affects later ones only through the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from bayplan.answers.sources.loaded import skip_reason
+from bayplan.answers.sources.missing import MissingObjects, selects_namespaces
+from bayplan.answers.sources.warnings import Reason, Warning
+from bayplan.answers.whatif.controllers import Controllers, device_assumption
+from bayplan.answers.whatif.engine import Clock, Run
+from bayplan.answers.whatif.outcomes import Outcome, Placement, Placements, unique
+from bayplan.answers.whatif.profiles import Profiles
+from bayplan.answers.whatif.state import State
+from bayplan.answers.whatif.volumes import volume_assumption
+from bayplan.api.meta import Object
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.api.resource_claims import ResourceClaim
+from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduling_queue.sort_keys import sort_key_of
+
+_NO_NAMESPACES: Final = (
+    "affinity terms of pods with a namespaceSelector match pods of no other namespace, which may also affect "
+    "the pods that they would match"
+)
+_TERMINATING: Final = "pods that are being deleted ({count:,}) still count as using their resources"
+
+
+class Scheduling:
+    """Schedules pods of one state with one configuration."""
+
+    def __init__(
+        self,
+        state: State,
+        profiles: Profiles,
+        clock: Clock,
+        *,
+        seed: int = 0,
+        listed: frozenset[str] = frozenset(),
+        warnings: Sequence[Warning] = (),
+    ) -> None:
+        self.state = state
+        self.profiles = profiles
+        self.controllers = Controllers(state.store)
+        state.reactions.append(self.controllers)
+        self._clock = clock
+        self._seed = seed
+        self._listed = listed
+        self._warnings = tuple(warnings)
+        self._missing: tuple[int, MissingObjects] | None = None
+
+    def schedule(self, pods: Sequence[Pod]) -> Placements:
+        """Schedules these pending pods. The result is in their order; pods that are evicted come last."""
+        core = self.profiles.core()
+        found: dict[str, Placement] = {}
+        evicted: tuple[str, ...] = ()
+        with self.profiles.failures.collected() as failures:
+            left = self._plain(core, self._in_queue_order(core, pods, found), found)
+            if left:
+                run = Run(self.state, self.profiles, self.controllers, self._seed)
+                found.update(run.run(left, self._clock))
+                evicted = run.evicted
+        order = {pod.key: None for pod in pods}
+        placements = [found[key] for key in (*order, *(key for key in found if key not in order))]
+        warnings = self.warnings_for(pods, preempts=bool(evicted))
+        return Placements(tuple(placements), warnings, evicted, tuple(failures.values()))
+
+    def warnings_for(self, pods: Sequence[Pod], *, preempts: bool = False) -> tuple[Warning, ...]:
+        """What results for these pods rest on."""
+        core, missing = self.profiles.core(), self._missing_objects()
+        found = [*self._warnings, *self.profiles.warnings]
+        if missing.lacks_kind("Namespace") and any(map(selects_namespaces, self.state.store.all(Pod))):
+            found += missing.of_kind("Namespace", _NO_NAMESPACES)
+        terminating = int(self.state.columns.pods.terminating.read.sum())
+        if terminating:
+            found.append(Warning(_TERMINATING.format(count=terminating), reason=Reason.NOT_RUN))
+        for pod in pods:
+            framework = core.framework_for(pod)
+            if framework is not None:
+                found += missing.of_pod(pod, framework.profile, preempts=preempts, runs_permit=True)
+            found += self._assumptions(pod)
+        return unique(found)
+
+    def _assumptions(self, pod: Pod) -> list[Warning]:
+        """What controllers and drivers are assumed to do for the pod."""
+        store = self.state.store
+        latest = store.find(Pod, pod.name, pod.namespace) or pod
+        texts = [
+            volume_assumption(latest, store) if latest.spec.volumes else "",
+            device_assumption(latest, store) if latest.spec.resource_claims else "",
+        ]
+        return [Warning(text, pod.key, Reason.NOT_RUN) for text in texts if text]
+
+    def missing_kind(self, kind: str, effect: str) -> list[Warning]:
+        """A warning if no object of a kind was loaded although the cluster may have some."""
+        return self._missing_objects().of_kind(kind, effect)
+
+    def _missing_objects(self) -> MissingObjects:
+        changes = self.state.columns.changes
+        objects = max(changes.objects.changed_at, changes.kind(ResourceClaim).changed_at)
+        if self._missing is None or self._missing[0] != objects:
+            known: list[Object] = [
+                item
+                for kind in self.state.store.kinds()
+                if kind not in (Pod, Node)
+                for item in self.state.store.all(kind)
+            ]
+            self._missing = objects, MissingObjects(known, self._listed)
+        return self._missing[1]
+
+    def _in_queue_order(
+        self, core: SchedulingCore, pods: Sequence[Pod], found: dict[str, Placement]
+    ) -> list[Pod]:
+        """The pods in the order in which the queue has them; the others get their result here."""
+        ours = []
+        for pod in pods:
+            if core.framework_for(pod) is None or pod.is_terminating or pod.is_finished:
+                found[pod.key] = Placement(pod.key, Outcome.SKIPPED, reason=skip_reason(pod, core))
+            else:
+                ours.append(pod)
+        if not ours:
+            return []
+        first = next(iter(core.frameworks.values()))
+        sort_key = sort_key_of(first.profile)
+        return sorted(ours, key=lambda pod: sort_key(pod, 0.0))
+
+    def _plain(self, core: SchedulingCore, pods: list[Pod], found: dict[str, Placement]) -> list[Pod]:
+        """Schedules pods until one is not plain. Returns that one and all later ones."""
+        store, state = self.state.store, self.state
+        for index, pod in enumerate(pods):
+            framework = core.frameworks[pod.spec.scheduler_name]
+            if not self.profiles.is_plain(framework.profile, pod):
+                return pods[index:]
+            gated = skip_reason(pod, core)
+            if gated:
+                found[pod.key] = Placement(pod.key, Outcome.GATED, reason=gated)
+                continue
+            start = core.search_start.index
+            decision = core.decide(pod)
+            if decision.fits:
+                store.bind(pod.name, pod.namespace, decision.node_name)
+                state.deliver()
+                found[pod.key] = Placement(pod.key, Outcome.SCHEDULED, decision.node_name)
+                continue
+            is_last = index == len(pods) - 1
+            answer = decision.post_filter
+            if not is_last or not decision.status.is_rejection or (answer is not None and answer.eviction):
+                core.search_start.index = start
+                return pods[index:]
+            found[pod.key] = Placement(pod.key, Outcome.UNSCHEDULABLE, reason=decision.message)
+        return []

@@ -1,0 +1,117 @@
+"""What can be read of a what-if cluster."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bayplan.answers.sources.warnings import Warning
+from bayplan.answers.whatif.outcomes import Placement
+from bayplan.answers.whatif.scheduling import Scheduling
+from bayplan.api.meta import Object
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
+from bayplan.errors import InputError
+from bayplan.state.cluster import Cluster as Columns
+
+_NO_NODE: Final = "there is no node {name!r}"
+_NO_POD: Final = "there is no pod {key}"
+
+
+class ClusterView:
+    """Nodes and pods of a cluster, and of a branch of one."""
+
+    def __init__(self, scheduling: Scheduling, parent: ClusterView | None = None) -> None:
+        self._scheduling = scheduling
+        self._state = scheduling.state
+        self._store = scheduling.state.store
+        self._parent = parent
+        self._child: ClusterView | None = None
+        self._is_open = True
+        self._lost: dict[str, str] = {}
+        """The node that a pod lost, by the pod's key."""
+        self._dropped: dict[str, Placement] = {}
+        """Pods that lost their node and are not created again."""
+        self._drain_warnings: dict[tuple[str, str], Warning] = {}
+        """By the node, and the budget or pod that the warning is about."""
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that scheduling reads; do not change them."""
+        return self._state.columns
+
+    @property
+    def objects(self) -> list[Object]:
+        """All objects, kind by kind."""
+        return [item for kind in self._store.kinds() for item in self._store.list(kind)]
+
+    @property
+    def nodes(self) -> list[str]:
+        """The names of all nodes, in the order in which they are evaluated."""
+        names = self._state.columns.nodes.name
+        return [names[row] for row in self._state.columns.order]
+
+    def node(self, name: str) -> Node:
+        """The Node object.
+
+        Raises:
+            InputError: there is no such node.
+        """
+        found = self._store.find(Node, name)
+        if found is None:
+            raise InputError(_NO_NODE.format(name=name))
+        return found
+
+    @property
+    def pods(self) -> list[Pod]:
+        """All pods that have not finished, ordered by namespace and name."""
+        return [pod for pod in self._store.list(Pod) if not pod.is_finished]
+
+    @property
+    def pod_count(self) -> int:
+        """The number of pods that have not finished."""
+        return sum(not pod.is_finished for pod in self._store.all(Pod))
+
+    def find_pod(self, key: str) -> Pod | None:
+        """A pod by `namespace/name`, or by its name in the default namespace; None if there is none."""
+        namespace, _, name = key.rpartition("/")
+        return self._store.find(Pod, name, namespace or "default")
+
+    def pod(self, key: str) -> Pod:
+        """The same for a pod that exists.
+
+        Raises:
+            InputError: there is no such pod.
+        """
+        found = self.find_pod(key)
+        if found is None:
+            raise InputError(_NO_POD.format(key=key))
+        return found
+
+    def pods_of(self, node: str) -> list[Pod]:
+        """The pods on a node."""
+        row = self._state.columns.nodes.row_of.get(node)
+        return [] if row is None else list(self._state.columns.pods_on(row))
+
+    @property
+    def pending(self) -> list[Pod]:
+        """The pods without a node, in the order in which they were created."""
+        waiting = [pod for pod in self.pods if not pod.spec.node_name]
+        return sorted(waiting, key=_created)
+
+    @property
+    def not_recreated(self) -> tuple[Placement, ...]:
+        """Pods that lost their node by `drain` or `remove_node`, and have no controller."""
+        return tuple(self._dropped.values())
+
+    def drain_warnings(self) -> tuple[Warning, ...]:
+        """Budgets that `drain` would violate: kubectl drain waits until they allow the evictions; and pods
+        without a controller, which it deletes only with --force.
+
+        Also that budgets are missing, if the cluster was loaded without them.
+        """
+        return tuple(self._drain_warnings.values())
+
+
+def _created(pod: Pod) -> float:
+    created = pod.metadata.creation_timestamp
+    return 0.0 if created is None else created.timestamp()

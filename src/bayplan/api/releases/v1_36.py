@@ -1,0 +1,130 @@
+"""Kubernetes v1.36."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bayplan.api.releases.devices import DeviceRules
+from bayplan.api.releases.features import Feature, Stage, default_gates, off, on
+from bayplan.api.releases.metrics import MetricRules
+from bayplan.api.releases.queueing import QueueRules
+from bayplan.api.releases.release import GatedPlugin, Release
+from bayplan.api.releases.server import ServerRules
+from bayplan.api.requests import ContainerAccounting
+
+_FILTERING: Final = frozenset({"PreFilter", "Filter"})
+_SCORING: Final = frozenset({"PreScore", "Score"})
+
+_FEATURES: Final[dict[str, Feature]] = {
+    "SchedulerQueueingHints": on(Stage.LOCKED),
+    "SchedulerPopFromBackoffQ": on(Stage.BETA),
+    "SchedulerAsyncPreemption": on(Stage.BETA),
+    "SchedulerAsyncAPICalls": off(Stage.BETA),
+    "OpportunisticBatching": on(Stage.BETA),
+    "NominatedNodeNameForExpectation": on(Stage.BETA),
+    "ClearingNominatedNodeNameAfterBinding": on(Stage.BETA),
+    "NodeDeclaredFeatures": on(Stage.BETA),
+    "TaintTolerationComparisonOperators": off(Stage.ALPHA),
+    "MatchLabelKeysInPodTopologySpread": on(Stage.BETA),
+    "MatchLabelKeysInPodTopologySpreadSelectorMerge": on(Stage.BETA, "MatchLabelKeysInPodTopologySpread"),
+    "NodeInclusionPolicyInPodTopologySpread": on(Stage.LOCKED),
+    "MatchLabelKeysInPodAffinity": on(Stage.LOCKED),
+    "PodSchedulingReadiness": on(Stage.LOCKED),
+    "SidecarContainers": on(Stage.LOCKED),
+    "InPlacePodVerticalScaling": on(Stage.LOCKED),
+    "PodObservedGenerationTracking": on(Stage.LOCKED),
+    "PodLevelResources": on(Stage.BETA),
+    "InPlacePodLevelResourcesVerticalScaling": on(Stage.BETA, "NodeDeclaredFeatures", "PodLevelResources"),
+    "PodTopologyLabelsAdmission": on(Stage.BETA),
+    "StorageCapacityScoring": off(Stage.ALPHA),
+    "VolumeAttributesClass": on(Stage.LOCKED),
+    "MutableCSINodeAllocatableCount": on(Stage.LOCKED),
+    "VolumeLimitScaling": off(Stage.ALPHA),
+    "DynamicResourceAllocation": on(Stage.LOCKED),
+    "DRAAdminAccess": on(Stage.LOCKED),
+    "DRAPrioritizedList": on(Stage.GA),
+    "DRAPartitionableDevices": on(Stage.BETA),
+    "DRAConsumableCapacity": on(Stage.BETA),
+    "DRADeviceTaints": on(Stage.BETA),
+    "DRADeviceTaintRules": off(Stage.BETA, "DRADeviceTaints"),
+    "DRAExtendedResource": on(Stage.BETA),
+    "DRAResourceClaimDeviceStatus": on(Stage.BETA),
+    "DRADeviceBindingConditions": on(Stage.BETA, "DRAResourceClaimDeviceStatus"),
+    "DRASchedulerFilterTimeout": on(Stage.BETA),
+    "DRAResourceClaimGranularStatusAuthorization": on(Stage.BETA),
+    "DRAListTypeAttributes": off(Stage.ALPHA),
+    "DRANodeAllocatableResources": off(Stage.ALPHA),
+    "DRAWorkloadResourceClaims": off(Stage.ALPHA, "GenericWorkload"),
+    "GenericWorkload": off(Stage.ALPHA),
+    "GangScheduling": off(Stage.ALPHA, "GenericWorkload"),
+    "TopologyAwareWorkloadScheduling": off(Stage.ALPHA, "GenericWorkload"),
+    "WorkloadAwarePreemption": off(Stage.ALPHA, "GangScheduling"),
+    "CoordinatedLeaderElection": off(Stage.BETA),
+    "ComponentStatusz": on(Stage.BETA),
+    "ComponentFlagz": on(Stage.BETA),
+    "WatchListClient": on(Stage.BETA),
+}
+
+V1_36: Final = Release(
+    minor=36,
+    patch_version="1.36.4",
+    features=_FEATURES,
+    gates=default_gates(_FEATURES),
+    default_plugins=(
+        ("SchedulingGates", 0),
+        ("PrioritySort", 0),
+        ("NodeUnschedulable", 0),
+        ("NodeName", 0),
+        ("TaintToleration", 3),
+        ("NodeAffinity", 2),
+        ("NodePorts", 0),
+        ("NodeResourcesFit", 1),
+        ("VolumeRestrictions", 0),
+        ("NodeVolumeLimits", 0),
+        ("VolumeBinding", 0),
+        ("VolumeZone", 0),
+        ("PodTopologySpread", 2),
+        ("InterPodAffinity", 2),
+        ("DynamicResources", 2),
+        ("DefaultPreemption", 0),
+        ("NodeResourcesBalancedAllocation", 1),
+        ("ImageLocality", 1),
+        ("DefaultBinder", 0),
+    ),
+    gated_plugins=(
+        GatedPlugin("NodeDeclaredFeatures", 0, "NodeDeclaredFeatures"),
+        GatedPlugin("GangScheduling", 0, "GangScheduling"),
+        GatedPlugin("TopologyPlacementGenerator", 0, "TopologyAwareWorkloadScheduling"),
+        GatedPlugin("PodGroupPodsCount", 1, "TopologyAwareWorkloadScheduling"),
+    ),
+    registry={
+        "SchedulingGates": frozenset({"PreEnqueue"}),
+        "PrioritySort": frozenset({"QueueSort"}),
+        "NodeUnschedulable": frozenset({"Filter"}),
+        "NodeName": frozenset({"Filter"}),
+        "TaintToleration": _SCORING | {"Filter"},
+        "NodeAffinity": _FILTERING | _SCORING,
+        "NodePorts": _FILTERING,
+        "NodeResourcesFit": _FILTERING | _SCORING | {"PlacementScore"},
+        "VolumeRestrictions": _FILTERING,
+        "NodeVolumeLimits": _FILTERING,
+        "VolumeBinding": _FILTERING | _SCORING | {"Reserve", "PreBind"},
+        "VolumeZone": _FILTERING,
+        "PodTopologySpread": _FILTERING | _SCORING,
+        "InterPodAffinity": _FILTERING | _SCORING,
+        "DynamicResources": _FILTERING | {"PreEnqueue", "PostFilter", "Score", "Reserve", "PreBind"},
+        "DefaultPreemption": frozenset({"PreEnqueue", "PostFilter"}),
+        "NodeResourcesBalancedAllocation": _SCORING,
+        "ImageLocality": frozenset({"Score"}),
+        "DefaultBinder": frozenset({"Bind"}),
+        "NodeDeclaredFeatures": _FILTERING,
+        "GangScheduling": frozenset({"PreEnqueue", "Permit"}),
+        "TopologyPlacementGenerator": frozenset({"PlacementGenerate"}),
+        "PodGroupPodsCount": frozenset({"PlacementScore"}),
+    },
+    accounting=ContainerAccounting(),
+    queue=QueueRules(),
+    devices=DeviceRules(),
+    metrics=MetricRules(),
+    server=ServerRules(),
+)

@@ -1,0 +1,78 @@
+"""The structured allocator: which devices ResourceClaims get on a node. It does not depend on scheduling.
+
+    ResourceSlices ──► Inventory ──► pools of a node ─┐
+    ResourceClaims ──► AllocatedState ────────────────┼─► Allocator.allocate(node, claims)
+    DeviceClasses, claims to allocate ────────────────┘       │
+                                                              ├─► one AllocationResult for each claim
+                                                              ├─► NoFit(reason)
+                                                              └─► raises AllocationError
+
+`DeviceState` is an inventory and the allocated state, kept up to date with small calls and a log of changes:
+
+    state = DeviceState(features)
+    state.put_slice(resource_slice)                       # came or changed; remove_slice(name)
+    state.put_taint_rule(rule)                            # came or changed; remove_taint_rule(rule)
+    state.put_claim(claim.uid, claim.key, allocation)     # or about to have it; remove_claim(uid)
+    state.changed_nodes(version)                          # names, or None for all; state.version is now
+
+An `Allocator` is created for one scheduling attempt, for all its nodes; the state must not change meanwhile:
+
+    allocator = Allocator(state.inventory, state.allocated, classes.get, clock=…, timeout_seconds=10)
+    found = allocator.allocate(node, claims)              # claims without allocation, in order
+
+A result depends on the claims' specs, not on their names (errors name them), on their classes, and on what
+the node sees. So it may be used for another pod with claims of equal specs as long as `changed_nodes` does
+not name the node, and the node's labels and the classes are the same. After such a use `put_claim` marks the
+node as changed, so that no share id is used twice. An `AllocationCache`, the third argument, keeps what
+searches for claims of equal specs have in common, and finds results by the devices that are taken.
+
+`explain(state.inventory, state.allocated, classes.get, node, claims)` returns for every request why devices
+do not satisfy it; `why_not` selects the requests that matter. This is slow and meant for display.
+
+The search, its order and its texts are kube-scheduler's, so that the same devices are chosen. `features` are
+those of a release (`device_features`): where releases differ, its `rules` decide.
+"""
+
+from bayplan.dra.allocated import AllocatedState
+from bayplan.dra.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoFit, new_share_id
+from bayplan.dra.cache import AllocationCache
+from bayplan.dra.changes import NodeChanges
+from bayplan.dra.errors import AllocationError, AllocationTimeoutError
+from bayplan.dra.explanation import DeviceFailure, Failure, RequestExplanation, explain, why_not
+from bayplan.dra.features import DEFAULT_FEATURES, Features, device_features
+from bayplan.dra.inventory import Inventory
+from bayplan.dra.pools import DeviceKey, NodePools, Pool, PoolKey
+from bayplan.dra.requests import content_key, spec_key
+from bayplan.dra.state import DeviceState
+from bayplan.dra.taint_rules import TaintRules, has_equal_taints
+
+__all__ = [
+    "CANNOT_ALLOCATE",
+    "DEFAULT_FEATURES",
+    "INVALID_POOLS",
+    "AllocatedState",
+    "AllocationCache",
+    "AllocationError",
+    "AllocationTimeoutError",
+    "Allocator",
+    "DeviceFailure",
+    "DeviceKey",
+    "DeviceState",
+    "Failure",
+    "Features",
+    "Inventory",
+    "NoFit",
+    "NodeChanges",
+    "NodePools",
+    "Pool",
+    "PoolKey",
+    "RequestExplanation",
+    "TaintRules",
+    "content_key",
+    "device_features",
+    "explain",
+    "has_equal_taints",
+    "new_share_id",
+    "spec_key",
+    "why_not",
+]

@@ -1,0 +1,174 @@
+"""The devices of a node that may satisfy a request, found lazily."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from bayplan.api.devices import DeviceTaint, DeviceToleration
+from bayplan.api.releases import DeviceRules
+from bayplan.api.tolerations import EQUAL, EXISTS
+from bayplan.dra.allocated import AllocatedState
+from bayplan.dra.capacity import Consumption, fits
+from bayplan.dra.errors import AllocationError
+from bayplan.dra.features import Features
+from bayplan.dra.pools import NodePools, SliceDevice
+from bayplan.dra.requests import PreparedClaim, PreparedRequest
+from bayplan.dra.selectors import SelectorProblem
+
+OPTIONAL_FIELDS_HINT: Final = (
+    ". consider using CEL optional chaining (.? followed by orValue()) "
+    "or guarding the check with has() for optional fields"
+)
+
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+class Candidate(NamedTuple):
+    """A device that the search may try for a request."""
+
+    device: SliceDevice
+    consumption: Consumption
+    """The amount of each capacity of the device that it consumes."""
+    error: str
+    """Why the selectors cannot be evaluated; raised when the search comes to the device while it is free."""
+
+
+class Candidates:
+    """The candidates of one request, in order. What never changes during a search is checked here, once."""
+
+    __slots__ = ("_allocated", "_claim", "_features", "_next", "_pools", "_request", "found")
+
+    def __init__(
+        self,
+        claim: PreparedClaim,
+        request: PreparedRequest,
+        pools: NodePools,
+        allocated: AllocatedState,
+        features: Features,
+    ) -> None:
+        self._claim = claim
+        self._request = request
+        self._pools = pools
+        self._allocated = allocated
+        self._features = features
+        self._next = 0
+        self.found: list[Candidate] = []
+
+    def has(self, index: int) -> bool:
+        """Whether there is a candidate with this index."""
+        found = self.found
+        if index < len(found):
+            return True
+        devices, free = self._pools.devices, not self._request.admin_access
+        taken = self._allocated.taken
+        while self._next < len(devices):
+            device = devices[self._next]
+            self._next += 1
+            if free and device.key in taken:
+                continue
+            candidate = self._checked(device)
+            if candidate is not None:
+                found.append(candidate)
+                return True
+        return False
+
+    def find_all(self) -> None:
+        """Finds all candidates now."""
+        index = len(self.found)
+        while self.has(index):
+            index += 1
+
+    def all_devices(self) -> list[Candidate]:
+        """The devices of a request for all devices, including those in use.
+
+        Raises:
+            AllocationError: a pool is incomplete or invalid, or a selector cannot be evaluated.
+        """
+        for pool in self._pools.pools:
+            if not pool.is_usable:
+                state = "being updated" if pool.is_incomplete else "invalid"
+                raise AllocationError(
+                    f"claim {self._claim.claim.key}, request {self._request.name}: asks for all devices, "
+                    f"but resource pool {'/'.join(pool.key)} is currently {state}"
+                )
+            for device in pool.devices:
+                candidate = self._checked(device)
+                if candidate is not None:
+                    if candidate.error:
+                        raise AllocationError(candidate.error)
+                    self.found.append(candidate)
+        return self.found
+
+    def _checked(self, device: SliceDevice) -> Candidate | None:
+        features, request = self._features, self._request
+        if device.device.binding_conditions and not features.binding_conditions:
+            return None
+        matches = device.content.matches(request.selectors)
+        if isinstance(matches, SelectorProblem):
+            return Candidate(
+                device, {}, selector_error(self._claim, request, matches, device, features.rules)
+            )
+        if not matches:
+            return None
+        if device.selection is not None:
+            try:
+                if not self._pools.is_on_node(device):
+                    return None
+            except AllocationError as error:
+                return Candidate(device, {}, str(error))
+        consumption: Consumption = {}
+        content = device.content
+        if features.consumable_capacity and (content.capacities or request.capacity):
+            consumed = content.consumption(request.capacity, features)
+            if isinstance(consumed, str):
+                name = device.device.name if request.is_all else "/".join(device.key)
+                where = f"claim {self._claim.claim.key}, request {request.name}"
+                return Candidate(device, {}, f"{where}: checking capacity for device {name}: {consumed}")
+            used = self._allocated.used(device.key)
+            if request.is_all and features.rules.all_includes_exhausted_devices:
+                used = _NOTHING  # The search checks what is left, and fails.
+            if consumed is None or not fits(content.capacities, consumed, used, _NOTHING):
+                return None
+            consumption = consumed
+        if request.is_all:
+            return Candidate(device, consumption, "")
+        if device.has_counters:
+            # The search has to come to its taints: see `Search`.
+            return Candidate(device, consumption, "") if features.partitionable_devices else None
+        if device.blocking_taints and features.device_taints and not tolerated(device, request.tolerations):
+            return None
+        return Candidate(device, consumption, "")
+
+
+def selector_error(
+    claim: PreparedClaim,
+    request: PreparedRequest,
+    problem: SelectorProblem,
+    device: SliceDevice,
+    rules: DeviceRules,
+) -> str:
+    """The text of a selector that cannot be evaluated."""
+    of = f"claim {claim.claim.key}"
+    if problem.of_class and request.class_ is not None:
+        of = f"class {request.class_.name}"
+    if not problem.is_runtime or not rules.cel_error_names_device:
+        return f"{of}: selector #{problem.index}: {problem.problem}"
+    hint = OPTIONAL_FIELDS_HINT if "no such key:" in problem.problem else ""
+    return f"{of}: selector #{problem.index} on device {'/'.join(device.key)}: {problem.problem}{hint}"
+
+
+def tolerated(device: SliceDevice, tolerations: Sequence[DeviceToleration]) -> bool:
+    """Whether every taint that keeps the device from being allocated is tolerated."""
+    return all(any(tolerates(one, taint) for one in tolerations) for taint in device.blocking_taints)
+
+
+def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    """Whether this toleration matches this taint; an empty key or effect matches all."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("", EQUAL):
+        return toleration.value == taint.value
+    return toleration.operator == EXISTS

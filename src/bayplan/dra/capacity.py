@@ -1,0 +1,191 @@
+"""Consumable capacity: how much of a device one allocation consumes.
+
+A device that allows multiple allocations is shared: each consumes a part of its capacities, rounded up to a
+value that the request policy allows. Amounts are exact, in nano units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from bayplan.api.devices import CapacityRequestPolicy, DeviceCapacity
+from bayplan.api.meta import Quantity
+from bayplan.api.quantity import (
+    MAX_INT64,
+    MILLI,
+    NANO,
+    canonical_quantity,
+    parse_quantity,
+    quantity_text,
+    quantity_text_like,
+    whole_units,
+)
+from bayplan.dra.features import Features
+
+NOT_REPRESENTABLE: Final = "capacity request cannot be represented in the device's range arithmetic"
+NEGATIVE: Final = "capacity value is negative"
+
+CapacityRequests = tuple[tuple[str, Quantity], ...]
+"""Requested capacities by name, in order of the names."""
+
+
+class Amount(NamedTuple):
+    """A quantity: exact, and as it is written."""
+
+    nano: int
+    text: str
+
+
+Consumption = dict[str, Amount]
+
+
+class Policy(NamedTuple):
+    """A request policy with its quantities parsed."""
+
+    default: Amount | None
+    valid_values: tuple[Amount, ...]
+    has_range: bool
+    min: Amount | None
+    max: Amount | None
+    step: Amount | None
+
+
+class Capacity(NamedTuple):
+    value: Amount
+    policy: Policy | None
+
+
+def parse_capacity(capacity: DeviceCapacity) -> Capacity:
+    policy = capacity.request_policy
+    return Capacity(_amount(capacity.value), None if policy is None else _policy(policy))
+
+
+def capacity_requests(requests: Mapping[str, Quantity]) -> CapacityRequests:
+    return tuple(sorted(requests.items()))
+
+
+def consumption(
+    capacities: Mapping[str, Capacity], requests: CapacityRequests, features: Features
+) -> Consumption | str | None:
+    """The amount of each capacity that an allocation consumes.
+
+    None if a policy forbids it or a capacity is missing; a text if the amount cannot be computed and the
+    release treats that as an error.
+    """
+    requested = dict(requests)
+    if not requested.keys() <= capacities.keys():
+        return None
+    taken: Consumption = {}
+    for name in sorted(capacities):
+        quantity = requested.get(name)
+        amount = _consumed(None if quantity is None else _amount(quantity), capacities[name], features)
+        if features.rules.uncomputable_capacity_is_error:
+            problem = amount if isinstance(amount, str) else NEGATIVE if amount.nano < 0 else ""
+            if problem:
+                return f'capacity "{name}": {problem}'
+        if isinstance(amount, str):
+            return None
+        taken[name] = amount
+    for name, capacity in capacities.items():
+        if capacity.policy is not None and _violates(taken[name], capacity.policy, features):
+            return None
+    return taken
+
+
+def fits(
+    capacities: Mapping[str, Capacity],
+    taken: Consumption,
+    used: Mapping[str, int],
+    allocating: Mapping[str, int],
+) -> bool:
+    """Whether the consumption fits beside what others use already."""
+    for name, amount in taken.items():
+        if amount.nano + used.get(name, 0) + allocating.get(name, 0) > capacities[name].value.nano:
+            return False
+    return True
+
+
+def _consumed(requested: Amount | None, capacity: Capacity, features: Features) -> Amount | str:
+    """The amount that is consumed, or why it cannot be computed."""
+    policy = capacity.policy
+    if requested is None:
+        return capacity.value if policy is None or policy.default is None else policy.default
+    if policy is None:
+        return requested
+    if policy.min is not None:
+        return _rounded_to_range(requested, policy, policy.min, features)
+    return next((valid for valid in policy.valid_values if requested.nano <= valid.nano), requested)
+
+
+def _rounded_to_range(requested: Amount, policy: Policy, lowest: Amount, features: Features) -> Amount | str:
+    """Rounds up to the lowest value plus a multiple of the step, in whole units or in thousandths."""
+    step = policy.step
+    if requested.nano < lowest.nano:
+        return lowest
+    if step is None or not step.nano:
+        return requested
+    unit = _unit(policy, features)
+    if unit != NANO and (requested.nano % unit or requested.nano > MAX_INT64 * unit):
+        return f"{NOT_REPRESENTABLE}: request {requested.text} is not a representable milli value"
+    if requested.nano > MAX_INT64 * unit:
+        return f"{NOT_REPRESENTABLE}: request {requested.text} exceeds MaxInt64"
+    first, by = _units(lowest.nano, unit), _units(step.nano, unit)
+    rounded = first + by * -(-(_units(requested.nano, unit) - first) // by)
+    if rounded > MAX_INT64:
+        limit = "MaxInt64" if unit == NANO else "the milli-value range"
+        return f"{NOT_REPRESENTABLE}: rounding request {requested.text} up to the next step passes {limit}"
+    nano = rounded * unit
+    if features.rules.consumed_capacity_format_of_step:
+        return Amount(nano, quantity_text_like(nano, step.text))
+    return Amount(nano, quantity_text(nano, binary=True))
+
+
+def _unit(policy: Policy, features: Features) -> int:
+    """The unit in which a range is computed: thousandths if the release does that and all values allow it."""
+    values = [value for value in (policy.min, policy.max, policy.step) if value is not None]
+    if features.fractional_ranges and all(
+        value.nano % MILLI == 0 and value.nano <= MAX_INT64 * MILLI for value in values
+    ):
+        return MILLI
+    return NANO
+
+
+def _units(nano: int, unit: int) -> int:
+    return whole_units(nano) if unit == NANO else nano // unit
+
+
+def _violates(amount: Amount, policy: Policy, features: Features) -> bool:
+    if policy.default is not None and amount.nano == policy.default.nano:
+        return False
+    if policy.has_range:
+        if policy.max is not None and amount.nano > policy.max.nano:
+            return True
+        if policy.step is None or not policy.step.nano:
+            return False
+        unit = _unit(policy, features)
+        if unit != NANO and amount.nano % unit:
+            return True
+        lowest = 0 if policy.min is None else _units(policy.min.nano, unit)
+        return (_units(amount.nano, unit) - lowest) % _units(policy.step.nano, unit) != 0
+    return bool(policy.valid_values) and all(amount.nano != valid.nano for valid in policy.valid_values)
+
+
+def _policy(policy: CapacityRequestPolicy) -> Policy:
+    limits = policy.valid_range
+    return Policy(
+        _optional(policy.default),
+        tuple(map(_amount, policy.valid_values)),
+        limits is not None,
+        None if limits is None else _optional(limits.min),
+        None if limits is None else _optional(limits.max),
+        None if limits is None else _optional(limits.step),
+    )
+
+
+def _optional(quantity: Quantity | None) -> Amount | None:
+    return None if quantity is None else _amount(quantity)
+
+
+def _amount(quantity: Quantity) -> Amount:
+    return Amount(parse_quantity(quantity), canonical_quantity(quantity))

@@ -1,0 +1,269 @@
+"""Slices and the pools that they form, as one node sees them.
+
+A pool is published in slices, perhaps while the driver replaces one generation with the next. Only complete,
+valid pools provide devices; the others are kept for requests for all devices, and for messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Protocol
+
+from bayplan.api.devices import Device, DeviceTaint, ResourceSlice
+from bayplan.api.node import Node
+from bayplan.api.quantity import parse_quantity
+from bayplan.api.releases import DeviceRules
+from bayplan.api.tolerations import NO_EXECUTE, NO_SCHEDULE
+from bayplan.dra.node_selection import NodeSelection
+from bayplan.dra.selectors import DeviceContent, device_content
+
+DeviceKey = tuple[str, str, str]
+"""Driver, pool and name of a device."""
+PoolKey = tuple[str, str]
+"""Driver and name of a pool."""
+CounterKey = tuple[str, str]
+"""Counter set and counter."""
+
+_BLOCKING: Final = frozenset({NO_SCHEDULE, NO_EXECUTE})
+
+
+class SliceDevice:
+    """A device in a slice, with everything that does not depend on the request."""
+
+    __slots__ = (
+        "allow_multiple", "blocking_taints", "content", "counters", "device", "has_counters", "key",
+        "pool_key", "selection", "slice",
+    )  # fmt: skip
+
+    def __init__(self, of: ResourceSlice, device: Device) -> None:
+        spec = of.spec
+        self.slice = of
+        self.device = device
+        self.pool_key: PoolKey = (spec.driver, spec.pool.name)
+        self.key: DeviceKey = (spec.driver, spec.pool.name, device.name)
+        self.content: DeviceContent = device_content(spec.driver, device)
+        self.allow_multiple = device.allow_multiple_allocations
+        self.has_counters = bool(device.consumes_counters)
+        self.counters: tuple[tuple[CounterKey, int], ...] = tuple(
+            ((consumed.counter_set, name), parse_quantity(counter.value))
+            for consumed in device.consumes_counters
+            for name, counter in consumed.counters.items()
+        )
+        self.blocking_taints: tuple[DeviceTaint, ...] = tuple(
+            taint for taint in device.taints if taint.effect in _BLOCKING
+        )
+        self.selection: NodeSelection | None = None
+        """Its own node fields, if the slice has perDeviceNodeSelection."""
+        if spec.per_device_node_selection:
+            self.selection = NodeSelection(device.node_name, device.all_nodes, device.node_selector)
+
+
+class Slice:
+    """A ResourceSlice, prepared."""
+
+    __slots__ = (
+        "devices", "generation", "has_counters", "is_ignored", "is_seen_everywhere", "name", "of",
+        "pool_key", "selection",
+    )  # fmt: skip
+
+    def __init__(self, of: ResourceSlice, rules: DeviceRules) -> None:
+        spec = of.spec
+        self.of = of
+        self.name = of.name
+        self.pool_key: PoolKey = (spec.driver, spec.pool.name)
+        self.generation = spec.pool.generation
+        self.has_counters = bool(spec.shared_counters)
+        self.devices = tuple(SliceDevice(of, device) for device in spec.devices)
+        self.selection = NodeSelection(spec.node_name, spec.all_nodes, spec.node_selector)
+        self.is_seen_everywhere = self.has_counters and not rules.counter_slices_by_node
+        """Whether every node sees it, whatever its node fields say."""
+        self.is_ignored = rules.ignores_compatibility_groups and any(
+            consumed.compatibility_groups for device in spec.devices for consumed in device.consumes_counters
+        )
+        """Whether its devices cannot be allocated, so that its pool is incomplete."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it can only be used from the node that it names."""
+        return bool(self.of.spec.node_name) and not self.is_seen_everywhere
+
+
+class InUse(Protocol):
+    """Which devices are allocated, as far as counters are concerned."""
+
+    def pool_version(self, key: PoolKey) -> int:
+        """Changes whenever the use of devices of the pool does."""
+
+    def is_in_use(self, key: DeviceKey) -> bool:
+        """Whether the device or a share of it is allocated."""
+
+    def taken_among(self, keys: Sequence[DeviceKey]) -> bytes | None:
+        """For each of the devices whether it is taken as a whole; None if claims have shares of some."""
+
+
+class Pool:
+    """A pool as a node sees it."""
+
+    __slots__ = ("_available", "consumers", "counters", "devices", "is_incomplete", "key", "problem")
+
+    def __init__(
+        self,
+        key: PoolKey,
+        devices: tuple[SliceDevice, ...] = (),
+        *,
+        is_incomplete: bool = False,
+        problem: str = "",
+        counters: Mapping[CounterKey, int] | None = None,
+        consumers: tuple[SliceDevice, ...] = (),
+    ) -> None:
+        self.key = key
+        self.devices = devices
+        """The devices of the slices that matter for the node, in the order in which they are tried."""
+        self.is_incomplete = is_incomplete
+        self.problem = problem
+        """Why the pool is invalid; empty where it is valid."""
+        self.counters: Mapping[CounterKey, int] = {} if counters is None else counters
+        self.consumers = consumers
+        """The devices of the whole pool that consume counters."""
+        self._available: tuple[int, dict[CounterKey, int]] | None = None
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.is_incomplete and not self.problem
+
+    @property
+    def status(self) -> tuple[PoolKey, bool, str]:
+        """The state of the pool for nodes without devices in it."""
+        return self.key, self.is_incomplete, self.problem
+
+    @property
+    def has_binding_conditions(self) -> bool:
+        return any(one.device.binding_conditions for one in self.devices)
+
+    def available_counters(self, in_use: InUse) -> Mapping[CounterKey, int]:
+        """The remaining counters; negative if more was allocated than there is."""
+        version = in_use.pool_version(self.key)
+        if self._available is None or self._available[0] != version:
+            left = dict(self.counters)
+            for one in self.consumers:
+                if in_use.is_in_use(one.key):
+                    for counter, amount in one.counters:
+                        if counter in left:
+                            left[counter] -= amount
+            self._available = version, left
+        return self._available[1]
+
+
+def assemble(
+    key: PoolKey, slices: Sequence[Slice], everywhere: Iterable[Slice], *, counters: bool
+) -> Pool | None:
+    """The pool from the slices that matter for a node; None if a newer generation replaces them.
+
+    `everywhere` are all slices of the pool. `counters` is whether shared counters are known at all.
+    """
+    generation = max(one.generation for one in slices)
+    # By name: kube-scheduler takes the count from any of them, should they differ.
+    slices = sorted((one for one in slices if one.generation == generation), key=_by_name)
+    expected = slices[0].of.spec.pool.resource_slice_count
+    others: list[Slice] = []
+    if len(slices) != expected:
+        same: list[Slice] = []
+        for one in everywhere:
+            if one.generation > generation:
+                return None
+            if one.generation == generation and not one.is_ignored:
+                same.append(one)
+        if len(same) != expected:
+            return Pool(key, is_incomplete=True)
+        names = {one.name for one in slices}
+        others = [one for one in same if one.name not in names]
+    return _valid_pool(key, slices, others, counters)
+
+
+def _valid_pool(key: PoolKey, slices: list[Slice], others: list[Slice], counters: bool) -> Pool:
+    offering = [one for one in slices if not (counters and one.has_counters)]
+    devices = tuple(device for one in offering for device in one.devices)
+    names: set[str] = set()
+    for device in devices:
+        if device.device.name in names:
+            return Pool(key, problem=f"duplicate device name {device.device.name}")
+        names.add(device.device.name)
+    if not counters:
+        return Pool(key, devices)
+    sets: dict[str, dict[str, int]] = {}
+    for one in (*slices, *others):
+        for counter_set in one.of.spec.shared_counters:
+            if counter_set.name in sets:
+                return Pool(key, problem=f"duplicate counter set name {counter_set.name}")
+            sets[counter_set.name] = {
+                name: parse_quantity(counter.value) for name, counter in counter_set.counters.items()
+            }
+    elsewhere = tuple(device for one in others if not one.has_counters for device in one.devices)
+    for device in (*(device for one in slices for device in one.devices), *elsewhere):
+        if problem := _consumption_problem(device.device, sets):
+            return Pool(key, problem=problem)
+    return Pool(
+        key,
+        devices,
+        counters={(name, counter): left for name, found in sets.items() for counter, left in found.items()},
+        consumers=tuple(device for device in (*devices, *elsewhere) if device.counters),
+    )
+
+
+def _consumption_problem(device: Device, sets: Mapping[str, Mapping[str, int]]) -> str:
+    for consumed in device.consumes_counters:
+        counters = sets.get(consumed.counter_set)
+        if counters is None:
+            return f"counter set {consumed.counter_set} not found"
+        for name in consumed.counters:
+            if name not in counters:
+                return f"counter {name} not found in counter set {consumed.counter_set}"
+    return ""
+
+
+def _by_name(one: Slice) -> str:
+    return one.name
+
+
+class NodePools:
+    """The pools that a node sees, in the order in which their devices are tried."""
+
+    __slots__ = ("_keys", "_local", "by_key", "devices", "has_invalid", "labels", "node", "pools")
+
+    def __init__(self, node: Node, pools: Iterable[Pool]) -> None:
+        self.node = node
+        self.labels = node.labels
+        first: list[Pool] = []
+        last: list[Pool] = []
+        for pool in sorted(pools, key=_by_key):
+            (last if pool.is_usable and pool.has_binding_conditions else first).append(pool)
+        self.pools = (*first, *last)
+        self.by_key = {pool.key: pool for pool in self.pools}
+        self.devices = tuple(device for pool in self.pools if pool.is_usable for device in pool.devices)
+        self.has_invalid = any(pool.problem for pool in self.pools)
+        self._local: dict[DeviceKey, bool] = {}
+        self._keys: tuple[DeviceKey, ...] | None = None
+        """Of its devices, if none can be shared and none consumes counters."""
+        if not any(device.allow_multiple or device.has_counters for device in self.devices):
+            self._keys = tuple(device.key for device in self.devices)
+
+    def taken(self, in_use: InUse) -> bytes | None:
+        """Which of the devices are taken; None where a search depends on more than that."""
+        return None if self._keys is None else in_use.taken_among(self._keys)
+
+    def is_on_node(self, device: SliceDevice) -> bool:
+        """Whether the node can use a device that has node fields of its own.
+
+        Raises:
+            AllocationError: its node selector cannot be parsed.
+        """
+        if device.selection is None:
+            return True
+        found = self._local.get(device.key)
+        if found is None:
+            found = self._local[device.key] = device.selection.matches(self.node)
+        return found
+
+
+def _by_key(pool: Pool) -> PoolKey:
+    return pool.key

@@ -1,0 +1,1 @@
+"""Plugins that the default profile does not contain; a configuration or `--plugin` names them."""

@@ -1,0 +1,242 @@
+"""The sub-queues (active, backoff, unschedulable), and the moves between them.
+
+                 ┌────────────── active ◀──────────┐
+                 │                 ▲               │ backoff completed, or activated
+       popped    │                 │            backoff
+       ◀─────────┘                 │               ▲
+       ◀── popped, none active   ──┼───────────────┤
+                                   │               │
+                  PreEnqueue ──────┴───────────────┘
+                         │ ▲  cluster event
+                rejected ▼ │
+                     unschedulable
+
+`queue.py` and `hints.py` decide *whether* a pod moves. Every pod that enters the active or the backoff queue
+passes the PreEnqueue plugins here; a rejected pod is gated and becomes unschedulable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+
+from bayplan.api.pod import Pod
+from bayplan.framework.plugin_api import SortKey
+from bayplan.scheduling_queue.backoff import BackoffQueue
+from bayplan.scheduling_queue.heap import PodHeap
+from bayplan.scheduling_queue.hints import Strategy
+from bayplan.scheduling_queue.nominations import Nominations
+from bayplan.scheduling_queue.object_events import POP_FROM_BACKOFF
+from bayplan.scheduling_queue.observer import QueueObserver
+from bayplan.scheduling_queue.pre_enqueue import PreEnqueue
+from bayplan.scheduling_queue.queued import NEVER, QueuedPod
+from bayplan.scheduling_queue.unschedulable import KeysOf, UnschedulablePods
+
+
+@dataclass(frozen=True, slots=True)
+class PendingPods:
+    """The number of pods by sub-queue: the gauges of `pending_pods`."""
+
+    active: int
+    backoff: int
+    unschedulable: int
+    gated: int
+
+
+class SubQueues:
+    """All pending pods by key, each in one sub-queue.
+
+    Args:
+        pre_enqueue_before_backoff: whether PreEnqueue runs when a pod enters the backoff queue, and not again
+            when it becomes active from there; otherwise it runs only when it becomes active.
+        nominating: labels of events at which a pod that becomes active is nominated to the node in its
+            status.
+    """
+
+    def __init__(
+        self,
+        backoff: BackoffQueue,
+        pre_enqueue: PreEnqueue,
+        nominations: Nominations,
+        sort_key: Callable[[Pod, float], SortKey],
+        now: Callable[[], float],
+        *,
+        pre_enqueue_before_backoff: bool = True,
+        observer: QueueObserver | None = None,
+        keys_of: KeysOf | None = None,
+        nominating: frozenset[str] = frozenset(),
+    ) -> None:
+        self._nominating = nominating
+        self.active = PodHeap("active")
+        self.backoff = backoff
+        self.unschedulable = UnschedulablePods() if keys_of is None else UnschedulablePods(keys_of)
+        self.nominations = nominations
+        self.pods: dict[str, QueuedPod] = {}
+        self.pinned: dict[str, str] = {}
+        """By uid, for pinned pods: the PreEnqueue plugin that keeps them out until they are unpinned."""
+        self._pre_enqueue = pre_enqueue
+        self._sort_key = sort_key
+        self._now = now
+        self._pre_enqueue_before_backoff = pre_enqueue_before_backoff
+        self._observer = observer
+        self._sequence = count()
+
+    def new(self, pod: Pod) -> QueuedPod:
+        """The record of a new pod, which is in no sub-queue yet."""
+        timestamp = self._now()
+        info = QueuedPod(pod, pod.key, timestamp, next(self._sequence))
+        info.sort_key = self._sort_key(pod, timestamp)
+        return info
+
+    def restamp(self, info: QueuedPod) -> None:
+        """The pod comes back from an attempt: its timestamp and backoff start again."""
+        info.timestamp = self._now()
+        info.sequence = next(self._sequence)
+        info.backoff_expiration = None
+        info.was_flushed = False
+        info.flush_timestamp = NEVER
+        info.sort_key = self._sort_key(info.pod, info.timestamp)
+
+    def set_pod(self, info: QueuedPod, pod: Pod) -> None:
+        """The object of a pending pod has changed. It stays in its sub-queue; its position may change."""
+        info.pod = pod
+        if info.sub_queue is self.unschedulable and info.index_keys:
+            self.unschedulable.put(info)
+        sort_key = self._sort_key(pod, info.timestamp)
+        if sort_key == info.sort_key:
+            return
+        info.sort_key = sort_key
+        if info.sub_queue is self.active:
+            self.active.remove(info)
+            self.active.push(info, sort_key)
+        else:
+            self.backoff.reorder(info)
+
+    def pop_first(self) -> QueuedPod | None:
+        """Removes the next pod: the first active one, else one that backs off after a rejection."""
+        info = self.active.pop()
+        if info is None:
+            if not self._pre_enqueue_before_backoff:
+                return None
+            info = self.backoff.rejected.pop()
+            if info is None:
+                return None
+            if self._observer is not None:
+                self._observer.incoming("active", POP_FROM_BACKOFF, as_decided=False)
+        del self.pods[info.key]
+        return info
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether `pop_first` would find a pod."""
+        return bool(self.active.count or (self._pre_enqueue_before_backoff and self.backoff.rejected.count))
+
+    def remove(self, info: QueuedPod) -> None:
+        """Removes a pending pod from its sub-queue."""
+        assert info.sub_queue is not None
+        info.sub_queue.remove(info)
+        del self.pods[info.key]
+
+    def stays_gated(self, info: QueuedPod, label: str) -> bool:
+        """Whether a gated pod stays gated at an event that may make it schedulable.
+
+        While the victims of many preemptors are deleted, each deletion is such an event for all of them, and
+        none can be scheduled yet. So its PreEnqueue plugin is called first, before the pod is moved, and that
+        of a pinned pod is not called again.
+        """
+        if (
+            not info.gating_plugin
+            or not self._pre_enqueue_before_backoff
+            or not self._pre_enqueue.still_rejects(info)
+        ):
+            return False
+        if self._observer is not None:
+            self._observer.incoming("unschedulable", label, as_decided=False)
+        if self.pinned and self.pinned.get(info.pod.uid) == info.gating_plugin:
+            self.unschedulable.unindex(info)
+        return True
+
+    def unpin(self, pod: Pod) -> None:
+        """The PreEnqueue plugin of a pinned pod is called again at the next event."""
+        if self.pinned.pop(pod.uid, None) is None:
+            return
+        info = self.pods.get(pod.key)
+        if info is not None and info.sub_queue is self.unschedulable:
+            self.unschedulable.put(info)
+
+    def requeue(self, info: QueuedPod, strategy: Strategy, label: str) -> bool:
+        """Moves a pod as the strategy says, unless PreEnqueue rejects it. True: it can be popped."""
+        if strategy is Strategy.SKIP:
+            self._to_unschedulable(info, label, as_decided=True)
+            return False
+        if strategy is Strategy.AFTER_BACKOFF and self.backoff.is_backing_off(info, self._now()):
+            return self._to_backoff(info, label)
+        return self.to_active(info, label, as_decided=strategy is not Strategy.AFTER_BACKOFF)
+
+    def to_active(
+        self, info: QueuedPod, label: str, *, from_backoff: bool = False, as_decided: bool = False
+    ) -> bool:
+        """Makes a pod active, unless PreEnqueue rejects it.
+
+        Args:
+            as_decided: whether an event or a failed attempt decided on the active queue.
+        """
+        passed_before = from_backoff and self._pre_enqueue_before_backoff
+        if not passed_before and not self._pre_enqueue.run(info):
+            self._to_unschedulable_unless_ready(info, label)
+            return False
+        if info.initial_attempt_timestamp is None:
+            info.initial_attempt_timestamp = self._now()
+        self._set_record(info)
+        self.active.push(info, info.sort_key)
+        if self._observer is not None:
+            self._observer.incoming("active", label, as_decided=as_decided)
+        if label in self._nominating and (self.nominations.nodes or info.pod.status.nominated_node_name):
+            self.nominations.add(info.pod, None)
+        return True
+
+    def _to_backoff(self, info: QueuedPod, label: str) -> bool:
+        if self._pre_enqueue_before_backoff and not self._pre_enqueue.run(info):
+            self._to_unschedulable_unless_ready(info, label)
+            return False
+        self._set_record(info)
+        self.backoff.push(info)
+        if self._observer is not None:
+            self._observer.incoming("backoff", label, as_decided=True)
+        return True
+
+    def _to_unschedulable_unless_ready(self, info: QueuedPod, label: str) -> None:
+        """A record that PreEnqueue rejected does not replace one that has passed it."""
+        known = self.pods.get(info.key)
+        if known is None or known.sub_queue is self.unschedulable:
+            self._to_unschedulable(info, label)
+
+    def _to_unschedulable(self, info: QueuedPod, label: str, *, as_decided: bool = False) -> None:
+        known = self.pods.get(info.key)
+        was_unschedulable = known is not None and known.sub_queue is self.unschedulable
+        if known is not info:
+            self._set_record(info)
+        self.unschedulable.put(info)
+        if not was_unschedulable and self._observer is not None:
+            self._observer.incoming("unschedulable", label, as_decided=as_decided)
+
+    def _set_record(self, info: QueuedPod) -> None:
+        """Makes this the record of its pod, and removes the pod from the sub-queue it was in."""
+        pods, key = self.pods, info.key
+        known = pods.get(key)
+        if known is not None and known.sub_queue is not None:
+            known.sub_queue.remove(known)
+        pods[key] = info
+        if self.nominations.nodes:
+            self.nominations.pod_requeued(info.pod)
+
+    def counts(self) -> PendingPods:
+        gated = self.unschedulable.gated_count
+        return PendingPods(len(self.active), len(self.backoff), len(self.unschedulable) - gated, gated)
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        """Every pending pod, in the order of the sub-queues."""
+        yield from self.active
+        yield from self.backoff
+        yield from self.unschedulable

@@ -1,0 +1,304 @@
+"""One life of a cluster and its scheduler in a fault run, from its seed to the violations at the end.
+
+1  the cluster changes while requests fail, watches break and the scheduler crashes
+2  nothing fails any more, but everything is still slow, and a few last changes happen: an event missed now
+would
+   have no later one to make up for it
+3  time passes until everything is quiescent; then the invariants are checked (`fault_checks.py`)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from bayplan.plugins.library.coscheduling import Coscheduling
+from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.loop import Scheduler
+from bayplan.simulate.fault_checks import Oversight, misplaced, oversights, untidiness
+from bayplan.simulate.fault_cluster import LastingClient, Ledger, WatchedCluster
+from bayplan.simulate.fault_devices import DeviceWorld, claim_problems, has_devices
+from bayplan.simulate.fault_plugins import Hazard, InjectedError, SlowExtender, requeue_on_any_event
+from bayplan.simulate.fault_workload import World
+from bayplan.simulate.faults import Fault, FaultyCluster
+from bayplan.simulate.memory.kubelet import end_after_grace_period
+from bayplan.simulate.memory.store import MemoryStore
+from bayplan.simulate.spoiled import SPOILED
+from bayplan.simulate.virtual_time import VirtualLoop, VirtualTimeError, current_loop, run_virtual
+
+QUIET_SECONDS: Final = 170.0
+"""After this time everything is quiescent: no backoff, permit, pause or grace period is longer."""
+
+PAUSE_SECONDS: Final = 60.0
+"""Unless groups compete, which never become quiescent. But after this time again each has been tried, and a
+forgotten pod has not been found yet: that happens after five minutes."""
+
+FLUSH_SECONDS: Final = 170.0
+"""After this time again it has. Hints decide what requeues a pod; they are upstream's and do not cover
+everything. Such pods are late, but not lost."""
+
+MAX_SECONDS: Final = 100.0
+"""How long the cluster changes."""
+
+SLOWNESS: Final = (Fault.SLOW_REQUEST, Fault.SLOW_ANSWER, Fault.SLOW_WATCH)
+
+CONTROLLER_SECONDS: Final = 7.0
+"""How often the claim controller acts by itself."""
+
+SETTLING_SECONDS: Final = 10.0
+"""After this time nothing is slow any more."""
+
+MAX_ACTIONS: Final = 60
+MAX_LAST_ACTIONS: Final = 15
+MAX_CRASHES: Final = 8
+"""Starting a scheduler takes as long as several decisions."""
+
+
+@dataclass(slots=True)
+class Report:
+    """The result of one seed."""
+
+    seed: int
+    problems: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    """Pods that were scheduled only because every pod is tried again after five minutes."""
+    trace: list[str] = field(default_factory=list)
+    faults: Counter[Fault] = field(default_factory=Counter)
+    crashes: int = 0
+    bindings: int = 0
+    decisions: int = 0
+
+
+def play(seed: int) -> Report:
+    """Runs one seed."""
+    report = Report(seed)
+    logged_errors = _LoggedErrors(report)
+    logger = logging.getLogger("bayplan")
+    propagates, level = logger.propagate, logger.level
+    logger.addHandler(logged_errors)
+    logger.propagate = False
+    logger.setLevel(logging.ERROR)
+    try:
+        run_virtual(
+            _Run(report).main(), limit=2 * (MAX_SECONDS + QUIET_SECONDS + PAUSE_SECONDS + FLUSH_SECONDS)
+        )
+    except VirtualTimeError as error:
+        report.problems.append(f"it never ends: {error}")
+    finally:
+        logger.removeHandler(logged_errors)
+        logger.propagate = propagates
+        logger.setLevel(level)
+    return report
+
+
+class _LoggedErrors(logging.Handler):
+    """Every failed assertion in the scheduler is a violation."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(logging.ERROR)
+        self._report = report
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if SPOILED in message or InjectedError.__name__ in message:
+            return
+        self._report.problems.append(f"{record.name}: {self.format(record)}")
+
+
+class _Run:
+    """One seed in progress."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._rng = random.Random(report.seed)
+
+    async def main(self) -> None:
+        rng, loop = self._rng, current_loop()
+        self._loop: VirtualLoop = loop
+        self._store = MemoryStore(
+            clock=loop.wall_time,
+            seed=rng.getrandbits(32),
+            history=rng.choice((10, 100, 50_000)),
+            kubelet=end_after_grace_period if rng.random() < 0.7 else None,
+        )
+        self._ledger = Ledger(self._store)
+        self._rates = self._draw_rates()
+        self._delay = rng.choice((0.02, 0.1, 1.0, 5.0))
+        self._hazard = type("Hazard", (Hazard,), {"rate": rng.choice((0.0, 0.02, 0.1))})
+        self._extender_rate = rng.choice((None, None, None, 0.0, 0.1))
+        self._with_hints = rng.random() < 0.5
+        world = World(self._store, random.Random(rng.getrandbits(32)), self._trace)
+        self._spoiled = world.spoiled
+        world.begin()
+        controller = self._add_devices(world)
+        self._ledger.check()
+        self._start()
+        crashes = asyncio.ensure_future(self._crash_now_and_then())
+        pace = rng.choice((0.05, 0.3, 2.0))
+        for _ in range(rng.randint(5, MAX_ACTIONS)):
+            if loop.time() > MAX_SECONDS:
+                break
+            await self._act(world, pace)
+        await self._stop(crashes)
+        await self._end_faults()
+        world.mend_for_good()
+        for _ in range(rng.randint(0, MAX_LAST_ACTIONS)):
+            await self._act(world, pace)
+        world.clear_orphans()
+        await asyncio.sleep(SETTLING_SECONDS)
+        world.clear_orphans()
+        self._hurry()
+        await asyncio.sleep(QUIET_SECONDS)
+        await self._stop(controller)
+        await loop.quiescent()
+        self._report.problems.extend(self._ledger.problems)
+        self._report.problems.extend(claim_problems(self._store, self._ledger.ours))
+        if self._running.done():
+            self._report.problems.append("the scheduler has ended")
+        self._report.problems.extend(untidiness(self._scheduler, self._store))
+        await self._check_for_missed_pods()
+        self._report.bindings = self._ledger.bindings.total()
+        self._report.faults += self._faulty.counts
+        await self._stop(self._running)
+
+    def _add_devices(self, world: World) -> asyncio.Future[None]:
+        """Devices and claims for some seeds, and the controller of claims."""
+        devices = DeviceWorld(self._store, random.Random(self._report.seed), self._trace)
+
+        async def control() -> None:
+            while True:
+                await asyncio.sleep(CONTROLLER_SECONDS)
+                devices.tidy_claims()
+
+        if has_devices(self._report.seed):
+            devices.begin()
+            world.add_actions(devices.actions)
+        return asyncio.ensure_future(control())
+
+    async def _act(self, world: World, pace: float) -> None:
+        """The cluster changes, and some time passes; often none."""
+        world.act()
+        self._ledger.check()
+        await asyncio.sleep(self._rng.expovariate(1 / pace) if self._rng.random() < 0.7 else 0)
+
+    async def _check_for_missed_pods(self) -> None:
+        """Pods that could run but do not: for a while, until they are found late, or forever."""
+        report = self._report
+        waiting = {oversight.subject for oversight in oversights(self._scheduler, self._store)}
+        if not waiting:
+            return
+        for oversight in await self._oversights_after(PAUSE_SECONDS, waiting):
+            excused = self._with_hints and oversight.may_be_hints
+            (report.late if excused else report.problems).append(oversight.text)
+        if report.late:
+            remaining = await self._oversights_after(FLUSH_SECONDS, waiting)
+            report.problems.extend(f"{oversight.text}, and that for good" for oversight in remaining)
+
+    async def _oversights_after(self, seconds: float, known: Collection[str]) -> list[Oversight]:
+        await asyncio.sleep(seconds)
+        await self._loop.quiescent()
+        found = oversights(self._scheduler, self._store)
+        return [oversight for oversight in found if oversight.subject in known]
+
+    def _draw_rates(self) -> dict[Fault, float]:
+        """No faults, a few, all of them, or a slow API server."""
+        rng = self._rng
+        share = rng.choice((0.0, 0.3, 1.0, None))
+        if share is None:
+            return dict.fromkeys(SLOWNESS, 1.0)
+        return {fault: rng.choice((0.02, 0.1, 0.3)) for fault in Fault if rng.random() < share}
+
+    # The scheduler's lives
+
+    def _start(self) -> None:
+        rng = self._rng
+        self._watched = WatchedCluster(self._store, self._ledger, self._spoiled, self._trace)
+        self._faulty = FaultyCluster(
+            self._watched,
+            seed=rng.getrandbits(32),
+            rates=self._rates,
+            delay_seconds=self._delay,
+            bind_late=self._watched.bind_late,
+        )
+        client = LastingClient(
+            self._faulty, self._store, random.Random(rng.getrandbits(32)), rng.choice((0.0, 0.5))
+        )
+        seed, eager, cache = rng.getrandbits(32), rng.random() < 0.7, rng.random() < 0.7
+        self._extender = None
+        if self._extender_rate is not None:
+            # There are no sockets in virtual time, so it cannot be in a configuration.
+            self._extender = SlowExtender(random.Random(rng.getrandbits(32)), self._extender_rate)
+        self._scheduler = Scheduler(
+            client,
+            plugins=[self._hazard, Coscheduling],
+            seed=seed,
+            eager=eager,
+            cache=cache,
+            on_decision=self._decided,
+            hostname="here",
+            extenders=self._extender,
+        )
+        if not self._with_hints:
+            requeue_on_any_event(self._scheduler)
+        self._running = asyncio.ensure_future(self._scheduler.run())
+
+    async def _end_faults(self) -> None:
+        """Faults end. A dead scheduler is started again."""
+        self._trace("faults are over")
+        if self._watched.is_dead:
+            await self._stop(self._running)
+            self._start()
+        self._faulty.off(*(fault for fault in Fault if fault not in SLOWNESS))
+        if self._extender is not None:
+            self._extender.breaks = False
+        for framework in self._scheduler.core.frameworks.values():
+            for plugin in framework.profile.all_plugins():
+                if isinstance(plugin, Hazard):
+                    plugin.over()
+
+    def _hurry(self) -> None:
+        """Nothing is slow any more, so that quiescence is reached."""
+        self._trace("nothing is slow any more")
+        self._faulty.off()
+        if self._extender is not None:
+            self._extender.is_slow = False
+
+    async def _crash_now_and_then(self) -> None:
+        rng = random.Random(self._rng.getrandbits(32))
+        pause = rng.choice((1.0, 10.0, 50.0, 1000.0))
+        while self._report.crashes < MAX_CRASHES:
+            await asyncio.sleep(rng.expovariate(1 / pause))
+            for _ in range(rng.randint(0, 40)):
+                # The clock does not move, but ready tasks take a step.
+                await asyncio.sleep(0)
+            self._trace("the scheduler dies")
+            self._report.crashes += 1
+            self._watched.is_dead = True
+            await self._stop(self._running)
+            self._report.faults += self._faulty.counts
+            await asyncio.sleep(rng.choice((0.0, 0.0, 1.0, 5.0)))
+            self._trace("the scheduler starts")
+            self._start()
+
+    async def _stop(self, task: asyncio.Future[None]) -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    # The trace
+
+    def _trace(self, what: str) -> None:
+        self._report.trace.append(f"{self._loop.time():8.3f}  {what}")
+
+    def _decided(self, decision: Decision) -> None:
+        self._report.decisions += 1
+        nominated = decision.nomination.node_name if decision.nomination is not None else ""
+        text = decision.node_name or f"{decision.message}{f' -> {nominated}' if nominated else ''}"
+        self._trace(f"    {decision.pod.name}: {text}")
+        if decision.found is not None and self._extender is None:
+            self._report.problems.extend(misplaced(self._scheduler, decision.pod, decision.node_name))

@@ -1,0 +1,192 @@
+"""Owners of pods: they create pods, and replace those that are evicted.
+
+They do what the controllers of Kubernetes do, as far as the number of pods is concerned. A replacement is
+created as soon as a pod begins to terminate, and starts from the beginning: the work of the pod is lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from bayplan.api.meta import LabelSelector, ObjectMeta, OwnerReference
+from bayplan.api.pod import Pod
+from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
+from bayplan.api.workloads import LabelSelectorSpec, ReplicaSet
+from bayplan.simulate.scenarios.pods import Outcome, SimulatedPod
+
+if TYPE_CHECKING:
+    from bayplan.simulate.scenarios.world import World
+
+JOB_LABEL: Final = "batch.kubernetes.io/job-name"
+HASH_LABEL: Final = "pod-template-hash"
+
+
+class Owner:
+    """The owner of single pods: none is replaced."""
+
+    __slots__ = ()
+
+    def scheduled(self, pod: SimulatedPod) -> None:
+        """A pod was bound."""
+
+    def lost(self, pod: SimulatedPod) -> None:
+        """A pod begins to terminate, or is gone, without having succeeded."""
+
+    def succeeded(self, pod: SimulatedPod) -> None:
+        """A pod has run to its end."""
+
+
+NO_OWNER: Final = Owner()
+
+
+class PodSet(Owner):
+    """Common parts of owners: a template, labels, and numbered pods."""
+
+    __slots__ = ("_labels", "_next", "_reference", "_template", "_world", "name", "pods", "workload")
+
+    def __init__(self, world: World, workload: str, name: str, template: Pod) -> None:
+        self._world = world
+        self._template = template
+        self._labels: dict[str, str] = {}
+        self._reference: OwnerReference | None = None
+        self._next = 0
+        self.workload = workload
+        self.name = name
+        self.pods: dict[str, SimulatedPod] = {}
+        """Its pods that are not terminating, by uid."""
+
+    def _create(self, count: int, run_seconds: float | None) -> None:
+        for _ in range(count):
+            name = f"{self.name}-{self._next}"
+            self._next += 1
+            pod = self._world.create_pod(
+                self._template,
+                name,
+                workload=self.workload,
+                owner=self,
+                labels=self._labels,
+                reference=self._reference,
+                run_seconds=run_seconds,
+            )
+            self.pods[pod.uid] = pod
+
+
+class Job(PodSet):
+    """Runs pods until enough of them have succeeded, some at a time."""
+
+    __slots__ = ("_run_seconds",)
+
+    def __init__(
+        self,
+        world: World,
+        workload: str,
+        name: str,
+        template: Pod,
+        *,
+        completions: int,
+        parallelism: int,
+        run_seconds: list[float | None],
+    ) -> None:
+        super().__init__(world, workload, name, template)
+        self._labels = {JOB_LABEL: name}
+        self._reference = OwnerReference(
+            api_version="batch/v1", kind="Job", name=name, uid=world.new_uid("job", name), controller=True
+        )
+        self._run_seconds = run_seconds
+        """The run times of the pods that have yet to be created, the next one last."""
+        for _ in range(min(parallelism, completions)):
+            self._create(1, self._run_seconds.pop())
+
+    def lost(self, pod: SimulatedPod) -> None:
+        if self.pods.pop(pod.uid, None) is not None:
+            self._create(1, pod.run_seconds)
+
+    def succeeded(self, pod: SimulatedPod) -> None:
+        del self.pods[pod.uid]
+        if self._run_seconds:
+            self._create(1, self._run_seconds.pop())
+
+
+class Gang(PodSet):
+    """Pods that run together or not at all: a PodGroup and its members."""
+
+    __slots__ = ("_namespace",)
+
+    def __init__(
+        self,
+        world: World,
+        workload: str,
+        name: str,
+        template: Pod,
+        *,
+        size: int,
+        min_member: int,
+        run_seconds: float | None,
+    ) -> None:
+        super().__init__(world, workload, name, template)
+        self._labels = {POD_GROUP_LABEL: name}
+        self._namespace = template.namespace
+        world.store.create(
+            PodGroup(
+                metadata=ObjectMeta(name=name, namespace=self._namespace),
+                spec=PodGroupSpec(min_member=min_member),
+            )
+        )
+        self._create(size, run_seconds)
+
+    def lost(self, pod: SimulatedPod) -> None:
+        if self.pods.pop(pod.uid, None) is not None:
+            self._create(1, pod.run_seconds)
+
+    def succeeded(self, pod: SimulatedPod) -> None:
+        del self.pods[pod.uid]
+        if not self.pods:
+            self._world.store.delete(PodGroup, self.name, self._namespace)
+
+
+class Deployment(PodSet):
+    """Keeps a number of pods running. Its ReplicaSet exists, because spreading reads it."""
+
+    __slots__ = ("_is_over", "_namespace")
+
+    def __init__(self, world: World, workload: str, name: str, template: Pod, *, replicas: int) -> None:
+        super().__init__(world, workload, name, template)
+        self._namespace = template.namespace
+        self._is_over = False
+        self._labels = {HASH_LABEL: name}
+        labels = {**template.labels, **self._labels}
+        made = world.store.create(
+            ReplicaSet(
+                metadata=ObjectMeta(name=name, namespace=self._namespace, labels=labels),
+                spec=LabelSelectorSpec(selector=LabelSelector(match_labels=labels)),
+            )
+        )
+        self._reference = OwnerReference(
+            api_version="apps/v1", kind="ReplicaSet", name=name, uid=made.uid, controller=True
+        )
+        self._create(replicas, None)
+
+    def scale(self, replicas: int) -> None:
+        """Creates pods, or deletes some: first those without a node, then the newest."""
+        if self._is_over:
+            return
+        surplus = len(self.pods) - replicas
+        if surplus <= 0:
+            self._create(-surplus, None)
+            return
+        newest_first = list(reversed(self.pods.values()))
+        newest_first.sort(key=lambda pod: bool(pod.node_name))
+        for pod in newest_first[:surplus]:
+            del self.pods[pod.uid]
+            self._world.delete_pod(pod, Outcome.DELETED)
+
+    def end(self) -> None:
+        """Its lifetime is over: it is deleted with its pods."""
+        if not self._is_over:
+            self.scale(0)
+            self._is_over = True
+            self._world.store.delete(ReplicaSet, self.name, self._namespace)
+
+    def lost(self, pod: SimulatedPod) -> None:
+        if self.pods.pop(pod.uid, None) is not None:
+            self._create(1, None)

@@ -1,0 +1,296 @@
+"""The result of a simulation as one typed value: what `-o json` prints and what tables and report show.
+
+Times are seconds, amounts are whole units (cores, bytes). `apiVersion` changes when a field is removed or its
+meaning changes; new fields can appear at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from bayplan import __version__
+from bayplan.api.own_version import OWN_API_VERSION
+from bayplan.simulate.scenarios.figures import PODS, Figures, Sample
+from bayplan.simulate.scenarios.pods import SimulatedPod
+from bayplan.simulate.scenarios.run import Finished
+
+KIND: Final = "SimulationResult"
+MAX_REASONS: Final = 50
+"""Reasons with the longest waiting times are listed; the rest is one entry."""
+OTHER: Final = "other reasons"
+_PERCENTILES: Final = (50, 90, 95, 99)
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class Waiting(_Part, frozen=True, kw_only=True):
+    """Waiting times from arrival to binding, of pods that were scheduled."""
+
+    pods: int
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    max: float
+
+
+class Pods(_Part, frozen=True, kw_only=True):
+    """Where all pods are at the end: initial + arrived = waiting + running + finished."""
+
+    initial: int
+    arrived: int
+    waiting: int
+    running: int
+    terminating: int
+    """Some of those that run."""
+    finished: int
+    outcomes: dict[str, int]
+
+
+class WorkloadResult(_Part, frozen=True, kw_only=True):
+    name: str
+    arrived: int
+    scheduled: int
+    waiting: int
+    running: int
+    finished: int
+    waiting_time: Waiting
+
+
+class Summary(_Part, frozen=True, kw_only=True):
+    """Over all samples. The mean weights samples by the time until the next one."""
+
+    mean: float
+    max: float
+
+
+class ReasonResult(_Part, frozen=True, kw_only=True):
+    plugin: str
+    reason: str
+    pod_seconds: float
+    attempts: int
+
+
+class Scheduling(_Part, frozen=True, kw_only=True):
+    attempts: int
+    failed_attempts: int
+    errors: int
+    bindings: int
+    preemptions: int
+    victims: int
+
+
+class Nodes(_Part, frozen=True, kw_only=True):
+    start: int
+    end: int
+    failures: int
+
+
+class Series(_Part, frozen=True, kw_only=True):
+    """One value for each time in `times`."""
+
+    times: list[float]
+    nodes: list[int]
+    ready_nodes: list[int]
+    running: list[int]
+    waiting: list[int]
+    active: list[int]
+    backoff: list[int]
+    unschedulable: list[int]
+    gated: list[int]
+    at_permit: list[int]
+    utilisation: dict[str, list[float]]
+    fragmentation: dict[str, list[float]]
+
+
+class Result(_Part, frozen=True, kw_only=True):
+    api_version: str = OWN_API_VERSION
+    kind: str = KIND
+    scenario: str
+    source: str
+    version: str = __version__
+    emulated_version: str
+    """The Kubernetes version whose scheduler was simulated."""
+    seed: int
+    duration: float
+    notes: list[str]
+    """What the simulation does not know or leaves out."""
+    pods: Pods
+    scheduling: Scheduling
+    nodes: Nodes
+    waiting_time: Waiting
+    utilisation: dict[str, Summary]
+    fragmentation: dict[str, Summary]
+    queue: dict[str, Summary]
+    workloads: list[WorkloadResult]
+    reasons: list[ReasonResult]
+    placements_digest: str
+    series: Series
+
+
+QUEUES: Final = ("waiting", "active", "backoff", "unschedulable", "gated", "at_permit")
+
+
+def make_result(finished: Finished) -> Result:
+    """The result of a simulation that is over."""
+    figures, samples = finished.figures, finished.figures.samples
+    resources = [*figures.resources, PODS]
+    utilisation = {
+        resource: [_share(sample.requested[resource], sample.allocatable[resource]) for sample in samples]
+        for resource in resources
+        if any(sample.allocatable[resource] for sample in samples)
+    }
+    fragmentation = {
+        resource: [_rounded(sample.fragmentation[resource]) for sample in samples]
+        for resource in figures.resources
+        if resource in utilisation and resource in samples[0].fragmentation
+    }
+    times = [sample.time for sample in samples]
+    return Result(
+        scenario=finished.loaded.name,
+        source=finished.loaded.source,
+        emulated_version=finished.release,
+        seed=finished.seed,
+        duration=finished.until,
+        notes=list(finished.notes),
+        pods=_pods(figures),
+        scheduling=Scheduling(
+            attempts=figures.attempts,
+            failed_attempts=figures.failed_attempts,
+            errors=figures.errors,
+            bindings=figures.bindings,
+            preemptions=figures.preemptions,
+            victims=figures.victims,
+        ),
+        nodes=Nodes(start=samples[0].nodes, end=samples[-1].nodes, failures=figures.node_failures),
+        waiting_time=_waiting(figures.pods),
+        utilisation={name: _summary(times, values) for name, values in utilisation.items()},
+        fragmentation={name: _summary(times, values) for name, values in fragmentation.items()},
+        queue={
+            name: _summary(times, [float(getattr(sample, name)) for sample in samples]) for name in QUEUES
+        },
+        workloads=_workloads(figures),
+        reasons=_reasons(figures),
+        placements_digest=figures.placements_digest,
+        series=_series(samples, utilisation, fragmentation),
+    )
+
+
+def _pods(figures: Figures) -> Pods:
+    return Pods(
+        initial=figures.initial,
+        arrived=len(figures.pods) - figures.initial,
+        waiting=figures.waiting,
+        running=figures.running,
+        terminating=figures.terminating_now,
+        finished=figures.outcomes.total(),
+        outcomes={outcome.value: count for outcome, count in sorted(figures.outcomes.items())},
+    )
+
+
+def _waiting(pods: Sequence[SimulatedPod]) -> Waiting:
+    waits = sorted(pod.scheduled - pod.arrived for pod in pods if pod.scheduled is not None)
+    if not waits:
+        return Waiting(pods=0, mean=0.0, p50=0.0, p90=0.0, p95=0.0, p99=0.0, max=0.0)
+    p50, p90, p95, p99 = (_rounded(nearest_rank(waits, percent)) for percent in _PERCENTILES)
+    return Waiting(
+        pods=len(waits),
+        mean=_rounded(sum(waits) / len(waits)),
+        p50=p50,
+        p90=p90,
+        p95=p95,
+        p99=p99,
+        max=_rounded(waits[-1]),
+    )
+
+
+def nearest_rank(ordered: Sequence[float], percent: int) -> float:
+    """The smallest value that at least this percentage of the values do not exceed."""
+    return ordered[max(-(-len(ordered) * percent // 100) - 1, 0)]
+
+
+def _workloads(figures: Figures) -> list[WorkloadResult]:
+    by_name: dict[str, list[SimulatedPod]] = {}
+    for pod in figures.pods:
+        by_name.setdefault(pod.workload, []).append(pod)
+    return [
+        WorkloadResult(
+            name=name,
+            arrived=len(pods),
+            scheduled=sum(pod.scheduled is not None for pod in pods),
+            waiting=sum(pod.ended is None and not pod.node_name for pod in pods),
+            running=sum(pod.ended is None and bool(pod.node_name) for pod in pods),
+            finished=sum(pod.ended is not None for pod in pods),
+            waiting_time=_waiting(pods),
+        )
+        for name, pods in by_name.items()
+    ]
+
+
+def _reasons(figures: Figures) -> list[ReasonResult]:
+    found = [
+        ReasonResult(
+            plugin=reason.plugin, reason=reason.text, pod_seconds=_rounded(seconds), attempts=attempts
+        )
+        for reason, seconds, attempts in zip(
+            figures.reasons, figures.reason_seconds, figures.reason_attempts, strict=True
+        )
+        if seconds > 0 or attempts
+    ]
+    found.sort(key=lambda reason: (-reason.pod_seconds, -reason.attempts, reason.plugin, reason.reason))
+    rest = found[MAX_REASONS:]
+    if rest:
+        found[MAX_REASONS:] = [
+            ReasonResult(
+                plugin="",
+                reason=OTHER,
+                pod_seconds=_rounded(sum(reason.pod_seconds for reason in rest)),
+                attempts=sum(reason.attempts for reason in rest),
+            )
+        ]
+    return found
+
+
+def _series(
+    samples: Sequence[Sample], utilisation: dict[str, list[float]], fragmentation: dict[str, list[float]]
+) -> Series:
+    return Series(
+        times=[_rounded(sample.time) for sample in samples],
+        nodes=[sample.nodes for sample in samples],
+        ready_nodes=[sample.ready_nodes for sample in samples],
+        running=[sample.running for sample in samples],
+        waiting=[sample.waiting for sample in samples],
+        active=[sample.active for sample in samples],
+        backoff=[sample.backoff for sample in samples],
+        unschedulable=[sample.unschedulable for sample in samples],
+        gated=[sample.gated for sample in samples],
+        at_permit=[sample.at_permit for sample in samples],
+        utilisation=utilisation,
+        fragmentation=fragmentation,
+    )
+
+
+def _summary(times: Sequence[float], values: Sequence[float]) -> Summary:
+    span = times[-1] - times[0]
+    if span <= 0:
+        return Summary(mean=_rounded(values[0]), max=_rounded(max(values)))
+    area = sum(
+        value * (after - before)
+        for value, before, after in zip(values[:-1], times[:-1], times[1:], strict=True)
+    )
+    return Summary(mean=_rounded(area / span), max=_rounded(max(values)))
+
+
+def _share(part: float, whole: int) -> float:
+    return _rounded(part / whole) if whole else 0.0
+
+
+def _rounded(number: float) -> float:
+    """Six digits after the point: sums of floats differ only after that."""
+    return round(number, 6)

@@ -1,0 +1,137 @@
+"""The result of a simulation as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bayplan.simulate.scenarios.result import QUEUES, Result, Waiting
+
+MAX_REASONS = 10
+"""Reasons shown on a terminal; JSON, CSV and the report have more."""
+
+
+def print_result(console: Console, result: Result) -> None:
+    """Prints all tables; names of users are never interpreted as markup."""
+    pods, scheduling, nodes = result.pods, result.scheduling, result.nodes
+    console.print(
+        f"{result.scenario}: {duration(result.duration)} simulated, seed {result.seed}; "
+        f"decided as Kubernetes {result.emulated_version}",
+        soft_wrap=True,
+    )
+    console.print()
+    outcomes = ", ".join(f"{count:,} {name}" for name, count in pods.outcomes.items())
+    _print_pairs(
+        console,
+        [
+            ("pods", f"{pods.initial:,} initial + {pods.arrived:,} arrived"),
+            ("", f"= {pods.waiting:,} waiting + {pods.running:,} running + {pods.finished:,} finished"),
+            ("finished", outcomes or "none"),
+            (
+                "attempts",
+                f"{scheduling.attempts:,}, of which {scheduling.failed_attempts:,} failed"
+                + (f", {scheduling.errors:,} of these with an error" if scheduling.errors else ""),
+            ),
+            ("preemptions", f"{scheduling.preemptions:,}; victims: {scheduling.victims:,}"),
+            (
+                "nodes",
+                f"{nodes.start:,} at the start, {nodes.end:,} at the end; failures: {nodes.failures:,}",
+            ),
+        ],
+    )
+    console.print()
+    console.print(_shares(result))
+    console.print()
+    console.print(_queues(result))
+    console.print()
+    console.print(_workloads(result))
+    console.print()
+    console.print(_reasons(result))
+    console.print()
+    for note in result.notes:
+        console.print(f"note: {note}", soft_wrap=True)
+    console.print(f"placements {result.placements_digest[:16]}")
+
+
+def _print_pairs(console: Console, pairs: Iterable[tuple[str, str]]) -> None:
+    for name, text in pairs:
+        console.print(f"  {name:<12} {text}", soft_wrap=True)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(f"  {columns[0]}", overflow="fold")
+    for column in columns[1:]:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _shares(result: Result) -> Table:
+    table = _table("resource", "used, mean", "used, max", "fragmented, mean", "fragmented, max")
+    for resource, used in result.utilisation.items():
+        lost = result.fragmentation.get(resource)
+        shares = (used.mean, used.max, *((lost.mean, lost.max) if lost is not None else ()))
+        table.add_row(Text(f"  {resource}"), *map(percent, shares))
+    return table
+
+
+def _queues(result: Result) -> Table:
+    table = _table("queue", "mean", "max")
+    for name in QUEUES:
+        summary = result.queue[name]
+        table.add_row(f"  {queue_title(name)}", f"{summary.mean:,.1f}", f"{summary.max:,.0f}")
+    return table
+
+
+def _workloads(result: Result) -> Table:
+    table = _table("workload", "arrived", "scheduled", "waiting", "wait p50", "p90", "p99", "max")
+    for one in result.workloads:
+        counts = (f"{count:,}" for count in (one.arrived, one.scheduled, one.waiting))
+        table.add_row(Text(f"  {one.name}"), *counts, *_times(one.waiting_time))
+    total = result.waiting_time
+    pods = result.pods
+    counts = (f"{count:,}" for count in (pods.initial + pods.arrived, total.pods, pods.waiting))
+    table.add_row("  all", *counts, *_times(total))
+    return table
+
+
+def _times(waiting: Waiting) -> tuple[str, ...]:
+    if not waiting.pods:
+        return ("-", "-", "-", "-")
+    return tuple(map(duration, (waiting.p50, waiting.p90, waiting.p99, waiting.max)))
+
+
+def _reasons(result: Result) -> Table:
+    table = _table("reason for waiting", "pod hours", "attempts")
+    for one in result.reasons[:MAX_REASONS]:
+        text = f"  {one.plugin}: {one.reason}" if one.plugin else f"  {one.reason}"
+        table.add_row(Text(text), f"{one.pod_seconds / 3600:,.2f}", f"{one.attempts:,}")
+    if not result.reasons:
+        table.add_row("  none: every pod was scheduled when it arrived", "", "")
+    if len(result.reasons) > MAX_REASONS:
+        table.add_row(f"  … and {len(result.reasons) - MAX_REASONS} more", "", "")
+    return table
+
+
+def queue_title(name: str) -> str:
+    return {"waiting": "all waiting pods", "at_permit": "waiting at Permit"}.get(name, name)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """`0s`, `3.2s`, `1m05s`, `2h03m`, `1d04h`: two units are enough to read."""
+    if seconds < 60:
+        text = f"{seconds:.1f}".removesuffix(".0")
+        return f"{text}s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"

@@ -1,0 +1,249 @@
+"""Affinity terms of assigned pods, and the nodes of the pods that carry them.
+
+Required anti-affinity of a running pod excludes others, and its preferences attract or repel them.
+Evaluating every running pod for every incoming one is what makes affinity slow upstream. Here each distinct
+term is stored once, with a column of the number of pods on each node that carry it; an incoming pod is
+compared with the terms (found by its labels), never with the pods.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.api.pod import Pod, PodAffinityTerm
+from bayplan.api.selectors import NOTHING, Selector, compile_selector
+from bayplan.errors import SelectorError
+from bayplan.state.changes import COUNT_HISTORY, Changes, Clock, Log
+from bayplan.state.interning import SharedIds
+from bayplan.state.label_sets import LabelSet, SelectorIndex
+from bayplan.state.table import Column, Table
+
+MAX_MATCHED: Final = 10_000
+"""The maximum number of label sets whose matching terms are cached (more if there are many terms), and of
+term sets whose columns are."""
+
+
+class TermKind(IntEnum):
+    REQUIRED_AFFINITY = 0
+    REQUIRED_ANTI_AFFINITY = 1
+    PREFERRED_AFFINITY = 2
+    PREFERRED_ANTI_AFFINITY = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityTerm:
+    """A parsed term: which pods it selects, and its topology key.
+
+    `namespaces` are those listed, or the owner's by default. A pod is selected if its namespace is among them
+    or `namespace_selector` matches its namespace's labels.
+    """
+
+    topology_key: str
+    namespaces: frozenset[str]
+    namespace_selector: Selector
+    selector: Selector
+
+    def matches(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
+        return (
+            namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
+        ) and self.selector.matches(labels)
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTerm:
+    """A term of an assigned pod. `weight` is that of a preference, 0 for a required term."""
+
+    kind: TermKind
+    weight: int
+    term: AffinityTerm
+
+
+def parse_term(term: PodAffinityTerm, owner_namespace: str) -> AffinityTerm:
+    """Raises SelectorError if a selector is malformed."""
+    namespaces = term.namespaces
+    if not namespaces and term.namespace_selector is None:
+        namespaces = (owner_namespace,)
+    return AffinityTerm(
+        topology_key=term.topology_key,
+        namespaces=frozenset(namespaces),
+        namespace_selector=(
+            NOTHING if term.namespace_selector is None else compile_selector(term.namespace_selector)
+        ),
+        selector=compile_selector(term.label_selector),
+    )
+
+
+def parse_terms(
+    terms: Iterable[tuple[int, PodAffinityTerm]], owner_namespace: str
+) -> tuple[tuple[int, AffinityTerm], ...]:
+    return tuple((weight, parse_term(term, owner_namespace)) for weight, term in terms)
+
+
+def pod_terms(pod: Pod, kind: TermKind) -> tuple[tuple[int, PodAffinityTerm], ...]:
+    """The terms of one kind as written, each with its weight (0 for required ones)."""
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return ()
+    anti = kind in (TermKind.REQUIRED_ANTI_AFFINITY, TermKind.PREFERRED_ANTI_AFFINITY)
+    terms = affinity.pod_anti_affinity if anti else affinity.pod_affinity
+    if terms is None:
+        return ()
+    if kind in (TermKind.REQUIRED_AFFINITY, TermKind.REQUIRED_ANTI_AFFINITY):
+        return tuple((0, term) for term in terms.required)
+    return tuple((weighted.weight, weighted.pod_affinity_term) for weighted in terms.preferred)
+
+
+def carried_terms(pod: Pod) -> tuple[CarriedTerm, ...]:
+    """The terms of the pod that affect other pods. A list with a malformed term counts as empty, as
+    upstream."""
+    carried: list[CarriedTerm] = []
+    if pod.spec.affinity is None:
+        return ()
+    for kind in TermKind:
+        try:
+            parsed = parse_terms(pod_terms(pod, kind), pod.namespace)
+        except SelectorError:
+            continue
+        carried.extend(CarriedTerm(kind, weight, term) for weight, term in parsed)
+    return tuple(carried)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class TermSet:
+    """The terms of a pod. There is one for all that are equal (`TermSets.intern`)."""
+
+    id: int
+    carried: tuple[CarriedTerm, ...]
+
+
+class TermSets:
+    """All sets of terms in use; the empty set has the id 0."""
+
+    def __init__(self) -> None:
+        self._sets: SharedIds[tuple[CarriedTerm, ...], TermSet] = SharedIds(self._forget)
+        self._holding: dict[CarriedTerm, Counter[int]] = {}
+        """For each term the ids of the sets that have it, and how often."""
+        self._none = self.intern(())
+
+    def __len__(self) -> int:
+        """The number of ids."""
+        return len(self._sets)
+
+    def __getitem__(self, terms_id: int) -> TermSet:
+        """The terms with an id that is in use."""
+        return self._sets[terms_id]
+
+    def intern(self, carried: tuple[CarriedTerm, ...]) -> TermSet:
+        return self._sets.intern(carried, lambda terms_id: self._make(terms_id, carried))
+
+    def _make(self, terms_id: int, carried: tuple[CarriedTerm, ...]) -> TermSet:
+        for term in carried:
+            self._holding.setdefault(term, Counter())[terms_id] += 1
+        return TermSet(terms_id, carried)
+
+    def _forget(self, terms_id: int, carried: tuple[CarriedTerm, ...]) -> None:
+        for term in set(carried):
+            holding = self._holding[term]
+            del holding[terms_id]
+            if not holding:
+                del self._holding[term]
+
+    def multiplicity(self, carried: CarriedTerm) -> NDArray[np.int64]:
+        """A table over the ids: how often each set has this term."""
+        table = np.zeros(len(self), dtype=np.int64)
+        for terms_id, times in self._holding.get(carried, {}).items():
+            table[terms_id] = times
+        return table
+
+
+class TermCarriers:
+    """One term and how often the pods on each node carry it."""
+
+    __slots__ = ("carried", "changed", "column", "total")
+
+    def __init__(self, carried: CarriedTerm, column: Column, clock: Clock) -> None:
+        self.carried = carried
+        self.column = column
+        self.changed: Log[int] = Log(clock, COUNT_HISTORY)
+        """The rows where a pod with the term was added or removed."""
+        self.total = 0
+
+
+MatchingTerms = Mapping[TermKind, tuple[TermCarriers, ...]]
+NO_TERMS: Final[MatchingTerms] = dict.fromkeys(TermKind, ())
+
+
+class CarriedTerms:
+    """All terms of assigned pods.
+
+    A term whose last carrier is gone is dropped. The topic `terms` changes when a term appears or disappears.
+    """
+
+    def __init__(self, nodes: Table, changes: Changes) -> None:
+        self._nodes = nodes
+        self._topic = changes.terms
+        self._carriers: dict[CarriedTerm, TermCarriers] = {}
+        self._index: SelectorIndex[CarriedTerm] = SelectorIndex()
+        self._matching: dict[LabelSet, tuple[int, Mapping[str, str], MatchingTerms]] = {}
+        self._of_terms: dict[TermSet, tuple[int, list[TermCarriers]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._carriers)
+
+    def add(self, terms: TermSet, row: int, change: int) -> None:
+        """A pod with these terms was added to the row (change 1) or removed (-1)."""
+        for carriers in self._resolve(terms):
+            carriers.column.cell[row] += change
+            carriers.changed.record(row)
+            carriers.total += change
+            if carriers.total == 0:
+                self._drop(carriers)
+
+    def _resolve(self, terms: TermSet) -> list[TermCarriers]:
+        known = self._of_terms.get(terms)
+        if known is not None and known[0] >= self._topic.changed_at:
+            return known[1]
+        if len(self._of_terms) >= MAX_MATCHED:
+            self._of_terms.clear()
+        found = []
+        for carried in terms.carried:
+            carriers = self._carriers.get(carried)
+            if carriers is None:
+                carriers = TermCarriers(carried, self._nodes.column(np.int64), self._topic.clock)
+                self._carriers[carried] = carriers
+                self._index.add(carried.term.selector, carried)
+                self._topic.change()
+            found.append(carriers)
+        self._of_terms[terms] = (self._topic.clock.now, found)
+        return found
+
+    def _drop(self, carriers: TermCarriers) -> None:
+        del self._carriers[carriers.carried]
+        self._index.discard(carriers.carried.term.selector, carriers.carried)
+        self._nodes.drop_column(carriers.column)
+        self._topic.change()
+        self._of_terms.clear()
+
+    def matching(self, label_set: LabelSet, namespace_labels: Mapping[str, str]) -> MatchingTerms:
+        """The terms, by kind, that select a pod with these labels."""
+        if not self._carriers:
+            return NO_TERMS
+        known = self._matching.get(label_set)
+        if known is not None and known[0] >= self._topic.changed_at and known[1] == namespace_labels:
+            return known[2]
+        if len(self._matching) >= MAX_MATCHED + 2 * len(self._carriers):
+            self._matching.clear()
+        found: dict[TermKind, list[TermCarriers]] = {kind: [] for kind in TermKind}
+        for carried in self._index.candidates(label_set.labels):
+            if carried.term.matches(label_set.namespace, label_set.labels, namespace_labels):
+                found[carried.kind].append(self._carriers[carried])
+        matching = {kind: tuple(carriers) for kind, carriers in found.items()}
+        self._matching[label_set] = (self._topic.clock.now, namespace_labels, matching)
+        return matching

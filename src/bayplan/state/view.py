@@ -1,0 +1,297 @@
+"""The nodes as plugins see them: columns over some rows, read-only.
+
+The rows may be all of the cluster's or a few that changed: a plugin is written once for both. Every accessor
+returns an array with one entry per row. `OneNode` has the same names for a single row with plain numbers
+instead of arrays, and `Hypothesis` the columns with hypothetical pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayplan.api.host_ports import HostPort
+from bayplan.api.node import Taint
+from bayplan.api.pod import Pod
+from bayplan.state.changes import NEVER
+from bayplan.state.cluster import Cluster
+from bayplan.state.interning import ABSENT, IdColumn, Lookup, distinct_ids
+from bayplan.state.label_sets import PodQuery
+from bayplan.state.node_info import NodeInfo
+from bayplan.state.nodes import LabelColumn
+from bayplan.state.table import Column
+from bayplan.state.terms import CarriedTerm
+
+FEW_DOMAINS: Final = 64
+"""Tables up to this length are compared with the last one gathered."""
+MAX_SPREAD: Final = 8
+MAX_MEMO: Final = 512
+
+BoolColumn = NDArray[np.bool_]
+IntColumn = NDArray[np.int64]
+
+T = TypeVar("T")
+
+
+class LabelValues:
+    """The values of one label over the rows. Compared with a string it yields a mask; absent equals None."""
+
+    __slots__ = ("_label", "ids")
+    __hash__ = None  # type: ignore[assignment]  # compares elementwise, like an array
+
+    def __init__(self, label: LabelColumn, ids: IdColumn) -> None:
+        self._label = label
+        self.ids = ids
+
+    def __eq__(self, value: object) -> BoolColumn:  # type: ignore[override]  # elementwise, like an array
+        wanted = ABSENT if value is None else self._label.values.find(str(value))
+        if value is not None and wanted == ABSENT:
+            return np.zeros(len(self.ids), dtype=np.bool_)
+        equal: BoolColumn = self.ids == wanted
+        return equal
+
+    def __ne__(self, value: object) -> BoolColumn:  # type: ignore[override]  # elementwise, like an array
+        return ~(self == value)
+
+    def isin(self, values: Iterable[str]) -> BoolColumn:
+        wanted = [found for value in values if (found := self._label.values.find(value)) != ABSENT]
+        if len(wanted) == 1:
+            only: BoolColumn = self.ids == wanted[0]
+            return only
+        table = np.zeros(len(self._label.values) + 1, dtype=np.bool_)
+        table[wanted] = True
+        return table.take(self.ids)
+
+    def exists(self) -> BoolColumn:
+        present: BoolColumn = self.ids != ABSENT
+        return present
+
+    def map(self, function: Callable[[str], int], absent: int = 0) -> IntColumn:
+        """`function` of the value, evaluated once for each distinct value."""
+        table = np.array([*(function(value) for value in self._label.values.values), absent], dtype=np.int64)
+        return table.take(self.ids)
+
+
+class NodeColumns:
+    """Columns over some rows (None: all rows in use, including those without a node)."""
+
+    __slots__ = ("_domains", "_gathered", "_gathered_at", "_labels", "_memo", "_rows", "cluster")
+
+    def __init__(self, cluster: Cluster, rows: IdColumn | None = None) -> None:
+        self.cluster = cluster
+        self._rows = rows
+        self._labels: dict[str, LabelValues] = {}
+        self._gathered: dict[tuple[str, str, bytes], NDArray[Any]] = {}
+        self._domains: dict[str, IdColumn] = {}
+        self._memo: dict[Hashable, Any] = {}
+        self._gathered_at = NEVER
+
+    def __len__(self) -> int:
+        return self.cluster.nodes.high if self._rows is None else len(self._rows)
+
+    @property
+    def rows(self) -> IdColumn:
+        """Which rows of the table these are."""
+        return np.arange(self.cluster.nodes.high) if self._rows is None else self._rows
+
+    def of(self, column: Column) -> NDArray[Any]:
+        """A column of the table over these rows."""
+        if self._rows is None:
+            return column.read
+        taken = column.array.take(self._rows)
+        taken.flags.writeable = False
+        return taken
+
+    def gather(self, by_row: NDArray[Any]) -> NDArray[Any]:
+        """An array with an entry for each row of the table, over these rows."""
+        return by_row if self._rows is None else by_row.take(self._rows)
+
+    # Properties of nodes
+
+    @property
+    def exists(self) -> BoolColumn:
+        return self.of(self.cluster.nodes.exists)
+
+    @property
+    def unschedulable(self) -> BoolColumn:
+        return self.of(self.cluster.nodes.unschedulable)
+
+    @property
+    def names(self) -> list[str]:
+        name = self.cluster.nodes.name
+        return name if self._rows is None else [name[row] for row in self._rows]
+
+    def is_named(self, name: str) -> BoolColumn:
+        mask = np.zeros(len(self), dtype=np.bool_)
+        row = self.cluster.nodes.row_of.get(name)
+        if row is not None:
+            mask[self.positions_of([row])] = True
+        return mask
+
+    def positions_of(self, rows: Iterable[int]) -> IdColumn:
+        """The positions in these columns of the given rows of the table, if they are among them."""
+        wanted = np.fromiter(rows, dtype=np.intp)
+        if self._rows is None:
+            return wanted
+        return np.isin(self._rows, wanted).nonzero()[0]
+
+    def label(self, key: str) -> LabelValues:
+        if self._rows is None:
+            label = self.cluster.nodes.label(key)
+            return LabelValues(label, self.of(label.column))
+        found = self._labels.get(key)
+        if found is None:
+            label = self.cluster.nodes.label(key)
+            found = self._labels[key] = LabelValues(label, self.of(label.column))
+        return found
+
+    def by_domain(self, key: str, table: NDArray[Any]) -> NDArray[Any]:
+        """Each row's entry of a table with one entry for each value of a label, and a last one for rows
+        without it.
+
+        While pods are added and removed such tables rarely change: the same array is returned for an equal
+        table, until a node is added, removed or relabelled.
+        """
+        if len(table) > FEW_DOMAINS:
+            return table.take(self.label(key).ids)
+        self._drop_outdated()
+        if len(self._gathered) > MAX_SPREAD:
+            self._gathered.clear()
+        key_and_table = (key, table.dtype.char, table.tobytes())
+        found = self._gathered.get(key_and_table)
+        if found is None:
+            found = self._gathered[key_and_table] = table.take(self.label(key).ids)
+            found.setflags(write=False)
+        return found
+
+    def domains(self, key: str) -> IdColumn | None:
+        """The values of a label that occur, as indexes of a table for `by_domain`. None: there are many."""
+        self._drop_outdated()
+        found = self._domains.get(key)
+        if found is None and len(self.cluster.nodes.label(key).values) < FEW_DOMAINS:
+            found = self._domains[key] = distinct_ids(self.label(key).ids)
+        return found
+
+    def memo(self, key: Hashable, make: Callable[[], T]) -> T:
+        """A value that depends only on the key and the labels of these rows, computed on first use."""
+        self._drop_outdated()
+        if key not in self._memo:
+            if len(self._memo) >= MAX_MEMO:
+                self._memo.clear()
+            self._memo[key] = make()
+        found: T = self._memo[key]
+        return found
+
+    def _drop_outdated(self) -> None:
+        """Drops what depends on labels, if the topology has changed."""
+        changes = self.cluster.changes
+        if changes.topology.changed_at > self._gathered_at:
+            self._gathered.clear()
+            self._domains.clear()
+            self._memo.clear()
+        self._gathered_at = changes.clock.now
+
+    def taints(self, lookup: Lookup[tuple[Taint, ...]]) -> IntColumn:
+        """`lookup` (made by `taint_lookup`) of each node's list of taints."""
+        return lookup(self.of(self.cluster.nodes.taint_set))
+
+    def taint_lookup(self, function: Callable[[tuple[Taint, ...]], int]) -> Lookup[tuple[Taint, ...]]:
+        """A function of a node's taints, evaluated once for each distinct list of them."""
+        return Lookup(self.cluster.nodes.taint_lists, function)
+
+    def features(self, lookup: Lookup[frozenset[str]]) -> IntColumn:
+        return lookup(self.of(self.cluster.nodes.feature_set))
+
+    def feature_lookup(self, function: Callable[[frozenset[str]], int]) -> Lookup[frozenset[str]]:
+        """A function of a node's declared features, evaluated once for each distinct set of them."""
+        return Lookup(self.cluster.nodes.feature_lists, function)
+
+    # Usage
+
+    @property
+    def allowed_pods(self) -> IntColumn:
+        return self.of(self.cluster.nodes.allowed_pods)
+
+    @property
+    def pod_count(self) -> IntColumn:
+        return self.of(self.cluster.nodes.pod_count)
+
+    def allocatable(self, resource: str) -> IntColumn:
+        """cpu in milli, everything else in whole units. 0 if a node has none of it."""
+        return self.of(self.cluster.nodes.resource(resource).allocatable)
+
+    def requested(self, resource: str) -> IntColumn:
+        return self.of(self.cluster.nodes.resource(resource).requested)
+
+    @property
+    def nonzero_cpu_milli(self) -> IntColumn:
+        return self.of(self.cluster.nodes.nonzero_cpu_milli)
+
+    @property
+    def nonzero_memory_bytes(self) -> IntColumn:
+        return self.of(self.cluster.nodes.nonzero_memory_bytes)
+
+    def pods_on(self, position: int) -> list[Pod]:
+        """The pods of one of the rows."""
+        return list(self.cluster.pods_on(int(self.rows[position])))
+
+    def used_ports(self, position: int) -> set[HostPort]:
+        return self.cluster.used_ports.get(int(self.rows[position]), set())
+
+    def positions_using_port(self, protocol: str, port: int) -> IdColumn:
+        """Rows where a pod uses the port, on any address."""
+        return self.positions_of(self.cluster.port_rows.get((protocol, port), ()))
+
+    def node_info(self, position: int) -> NodeInfo:
+        """One node as an object, for plugins that evaluate one node at a time."""
+        return NodeInfo(self.cluster, int(self.rows[position]), self.pods_on(position))
+
+    def node_infos(self) -> Iterator[NodeInfo]:
+        """All of the rows as objects, one after the other."""
+        cluster = self.cluster
+        for row in self.rows.tolist():
+            yield NodeInfo(cluster, row)
+
+    # What a hypothesis adds or removes (nothing, here)
+
+    def matching_change(self, query: PodQuery) -> IntColumn | int:
+        """How many more pods match the query on each row than the cluster has there."""
+        return 0
+
+    def carried_change(self, carried: CarriedTerm) -> IntColumn | int:
+        """How many more times the pods of each row carry the term than in the cluster."""
+        return 0
+
+    def added_terms(self) -> tuple[CarriedTerm, ...]:
+        """The (anti-)affinity terms of hypothetical pods."""
+        return ()
+
+    # The same operations for columns and for one node
+
+    @staticmethod
+    def where(condition: Any, then: Any, otherwise: Any) -> Any:
+        return np.where(condition, then, otherwise)
+
+    @staticmethod
+    def minimum(one: Any, other: Any) -> Any:
+        return np.minimum(one, other)
+
+    @staticmethod
+    def maximum(one: Any, other: Any) -> Any:
+        return np.maximum(one, other)
+
+    @staticmethod
+    def sqrt(value: Any) -> Any:
+        return np.sqrt(value)
+
+    @staticmethod
+    def trunc(value: Any) -> Any:
+        """Towards zero, as an integer."""
+        return np.asarray(value).astype(np.int64)
+
+    @staticmethod
+    def any(condition: Any) -> bool:
+        return bool(np.count_nonzero(condition))

@@ -1,0 +1,206 @@
+"""For every plugin: the details that the reason leaves out."""
+
+from __future__ import annotations
+
+import pytest
+
+from bayplan.answers.explain.details import DETAILS, detail
+from bayplan.answers.explain.rejections import rejections
+from bayplan.api.meta import Object
+from bayplan.api.pod import Container, ContainerRestartRule, GCEPersistentDiskVolumeSource, Pod, Volume
+from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.testing.builders import (
+    make_csi_node,
+    make_expression,
+    make_node,
+    make_node_affinity,
+    make_node_term,
+    make_pod,
+    make_pod_affinity,
+    make_pod_term,
+    make_pv,
+    make_pvc,
+    make_spread,
+    make_storage_class,
+)
+
+from .evaluating import evaluate
+
+ZONE = "topology.kubernetes.io/zone"
+HOST = "kubernetes.io/hostname"
+WEB = {"app": "web"}
+SSD = make_node_affinity(
+    make_node_term(make_expression("disk", "In", "ssd"), make_expression(ZONE, "In", "c")),
+    make_node_term(make_expression("disk", "In", "nvme")),
+)
+DISK = Volume(name="d", gce_persistent_disk=GCEPersistentDiskVolumeSource(pd_name="pd"))
+
+
+def node(name: str, zone: str = "", **labels: str) -> Object:
+    return make_node(name, labels={HOST: name, **({ZONE: zone} if zone else {}), **labels})
+
+
+def web(name: str, where: str, **options: object) -> Pod:
+    return make_pod(name, node=where, labels=WEB, **options)  # type: ignore[arg-type]
+
+
+IN = f"default/w{{}} in {HOST}=a"
+SPREAD = [node("a", "a"), node("b", "b"), node("c", "c"), web("w1", "a"), web("w2", "a"), web("w3", "b")]
+KEEPS_AWAY = make_pod_affinity(anti_required=[make_pod_term(ZONE, WEB)])
+EXCLUSIVE = make_pvc("data", volume="pv", access_modes=["ReadWriteOncePod"])
+NEEDS_RESTARTS = Container(
+    name="c", image="i", restart_policy_rules=(ContainerRestartRule(action="RestartAllContainers"),)
+)
+
+
+@pytest.mark.parametrize(
+    ("pod", "objects", "expected"),
+    [
+        pytest.param(
+            make_pod(node_selector={"disk": "ssd"}),
+            [node("a", disk="hdd"), node("b"), node("c", disk="hdd")],
+            {"NodeAffinity": "requires disk=ssd, has hdd (2), no such label (1)"},
+            id="a label of nodeSelector",
+        ),
+        pytest.param(
+            make_pod(affinity=SSD),
+            [node("a", "a", disk="ssd"), node("b", "c", disk="hdd")],
+            {"NodeAffinity": f"requires {ZONE}=c on 1, has a; requires disk=ssd on 1, has hdd"},
+            id="the alternative that a node fulfils best",
+        ),
+        pytest.param(
+            make_pod(host_ports=[80]),
+            [node("a"), make_pod("ingress", node="a", host_ports=[80, 443])],
+            {"NodePorts": "80/TCP is used by default/ingress"},
+            id="a port",
+        ),
+        pytest.param(
+            make_pod(labels=WEB, spread=[make_spread(ZONE, WEB)]),
+            [*SPREAD, node("d"), make_pod("full", node="c", cpu="4")],
+            {
+                "PodTopologySpread": f"{ZONE}: a 2, b 1, c 0; minimum 0 + maxSkew 1 allows 1",
+                "PodTopologySpread missing": f"no label {ZONE}",
+            },
+            id="the skew by domain",
+        ),
+        pytest.param(
+            make_pod(labels=WEB, cpu="1"),
+            [node("a", "a"), node("b", "a"), make_pod("guard", node="a", affinity=KEEPS_AWAY)],
+            {"InterPodAffinity": f"anti-affinity to app=web of default/guard in {ZONE}=a"},
+            id="the anti-affinity of another pod",
+        ),
+        pytest.param(
+            make_pod(affinity=make_pod_affinity(anti_required=[make_pod_term(HOST, WEB)])),
+            [node("a"), web("w1", "a"), web("w2", "a")],
+            {"InterPodAffinity": f"its anti-affinity to app=web: {IN.format(1)}, {IN.format(2)}"},
+            id="its own anti-affinity",
+        ),
+        pytest.param(
+            make_pod(affinity=make_pod_affinity(required=[make_pod_term(ZONE, WEB)])),
+            [node("a", "a", disk="full"), node("b", "b"), web("w1", "a", cpu="4"), node("c")],
+            {"InterPodAffinity": f"pods matching app=web are only in {ZONE}=a (1); 1 node without the label"},
+            id="its own affinity",
+        ),
+        pytest.param(
+            make_pod(affinity=make_pod_affinity(required=[make_pod_term(ZONE, WEB)])),
+            [node("a", "a"), make_pod("w", namespace="other", node="a", labels=WEB)],
+            {"InterPodAffinity": "no assigned pod in namespace default matches app=web"},
+            id="affinity to pods that are not there",
+        ),
+        pytest.param(
+            make_pod(claims=["data"]),
+            [
+                node("a", "a"),
+                make_pvc("data", volume="pv"),
+                make_pv("pv", claim=make_pvc("data"), on_nodes_with={ZONE: ["b"]}),
+            ],
+            {"VolumeBinding": f"volume pv of claim default/data requires {ZONE}=b"},
+            id="where a volume is",
+        ),
+        pytest.param(
+            make_pod(claims=["data"]),
+            [
+                node("a"),
+                make_pvc("data", storage_class="local", storage="5Gi"),
+                make_storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+            ],
+            {"VolumeBinding": "claim default/data: class local, 5Gi, ReadWriteOnce"},
+            id="no volume for a claim",
+        ),
+        pytest.param(
+            make_pod(claims=["data", "late", "bound"]),
+            [
+                node("a"),
+                make_pvc("data", storage_class="now"),
+                make_storage_class("now", wait_for_consumer=False),
+                make_pvc("late", storage_class="wait"),
+                make_storage_class("wait"),
+                make_pvc("bound", volume="pv"),
+                make_pv("pv", claim=make_pvc("bound")),
+            ],
+            {"VolumeBinding": "claim default/data: class now"},
+            id="a claim that is not bound yet",
+        ),
+        pytest.param(
+            make_pod(claims=["data"]),
+            [
+                node("a", "a"),
+                make_pvc("data", volume="pv"),
+                make_pv("pv", claim=make_pvc("data"), labels={ZONE: "b"}),
+            ],
+            {"VolumeZone": f"volume pv of claim default/data is in {ZONE}=b"},
+            id="the zone of a volume",
+        ),
+        pytest.param(
+            make_pod(claims=["data"]),
+            [
+                node("a"),
+                EXCLUSIVE,
+                make_pv("pv", claim=EXCLUSIVE),
+                make_pod("user", node="a", claims=["data"]),
+            ],
+            {"VolumeRestrictions": "claim default/data is in use by default/user on a"},
+            id="a claim of one pod",
+        ),
+        pytest.param(
+            make_pod(volumes=[DISK]),
+            [node("a"), make_pod("user", node="a", volumes=[DISK])],
+            {"VolumeRestrictions": "in use by default/user"},
+            id="a disk of one pod",
+        ),
+        pytest.param(
+            make_pod(claims=["data"]),
+            [
+                node("a"),
+                make_csi_node("a", {"csi.example.com": 1}),
+                make_pvc("data", volume="pv"),
+                make_pv("pv", claim=make_pvc("data"), driver="csi.example.com"),
+                make_pvc("old", volume="old"),
+                make_pv("old", claim=make_pvc("old"), driver="csi.example.com"),
+                make_pod("user", node="a", claims=["old"]),
+            ],
+            {"NodeVolumeLimits": "csi.example.com: 1 of 1 volumes on a"},
+            id="the limit of a driver",
+        ),
+        pytest.param(
+            make_pod(containers=[NEEDS_RESTARTS]),
+            [node("a")],
+            {"NodeDeclaredFeatures": "lacks RestartAllContainersOnContainerExits"},
+            id="a feature",
+        ),
+    ],
+)
+def test_details_of_reasons(pod: Pod, objects: list[Object], expected: dict[str, str]) -> None:
+    evaluated = evaluate(pod, objects)
+    found = {}
+    for group in rejections(evaluated.explanation):
+        is_missing = any("missing required label" in reason for reason in group.status.reasons)
+        key = f"{group.status.plugin} missing" if is_missing else group.status.plugin
+        found[key] = detail(evaluated.framework, evaluated.pod, group)
+    assert {key: found.get(key) for key in expected} == expected
+
+
+def test_every_filter_has_details_or_needs_none() -> None:
+    """The reasons of NodeName and NodeUnschedulable are complete; devices have a table of their own."""
+    filters = {plugin.name for plugin in BUILTIN_PLUGINS if hasattr(plugin, "filter")}
+    assert filters - DETAILS.keys() == {"DynamicResources", "NodeName", "NodeUnschedulable"}

@@ -1,0 +1,54 @@
+"""The store as the scheduler sees it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from bayplan.api.cluster_api import Change, PodStatusPatch, WatchEvent
+from bayplan.api.pod import Pod
+from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.virtual_time import run_virtual
+from bayplan.testing.builders import make_pod
+
+
+def test_a_cluster_is_its_store() -> None:
+    async def main() -> None:
+        store = MemoryStore()
+        cluster = MemoryCluster(store)
+        pod = await cluster.create(make_pod("a"))
+        assert isinstance(pod, Pod)
+        await cluster.patch_pod_status(pod, PodStatusPatch(nominated_node_name="n1"))
+        await cluster.bind(pod, "n1", {"chosen": "0-1"})
+        bound = await cluster.get(Pod, "a", "default")
+        assert bound.annotations == {"chosen": "0-1"}
+        assert (bound.spec.node_name, bound.status.nominated_node_name) == ("n1", "")
+        assert await cluster.list(Pod) == ([bound], "3")
+        labelled = await cluster.update(replace(bound, metadata=replace(bound.metadata, labels={"a": "b"})))
+        await cluster.delete_pod(pod)
+        assert await cluster.list(Pod) == ([], "5")
+        batch = await anext(aiter(cluster.watch(Pod, "3")))
+        gone = replace(labelled, metadata=replace(labelled.metadata, resource_version="5"))
+        assert batch == [
+            WatchEvent(Change.MODIFIED, labelled, "4"),
+            WatchEvent(Change.DELETED, gone, "5"),
+        ]
+
+    run_virtual(main())
+
+
+def test_requests_never_give_way_to_another_task() -> None:
+    """So that a binding cycle against a store in this process needs no task of its own."""
+    store = MemoryStore()
+    pod = store.create(make_pod("a"))
+    with pytest.raises(StopIteration):
+        MemoryCluster(store).bind(pod, "n1").send(None)
+    assert store.get(Pod, "a", "default").spec.node_name == "n1"
+
+
+def test_a_finished_pod_is_not_listed_but_can_be_read() -> None:
+    store = MemoryStore()
+    running, done = store.create(make_pod("a")), store.create(make_pod("b", phase="Succeeded"))
+    cluster = MemoryCluster(store)
+    assert run_virtual(cluster.list(Pod)) == ([running], "2")
+    assert run_virtual(cluster.get(Pod, "b", "default")) is done

@@ -1,0 +1,103 @@
+"""One clock: what is stale, and when everything is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bayplan.api.workloads import Service
+from bayplan.state import changes as module
+from bayplan.state.changes import Changes, Freshness
+
+
+def follower(changes: Changes) -> Freshness:
+    """A value that depends on the topology, and on the usage and the nodes of rows; up to date."""
+    freshness = changes.freshness((changes.topology,), (changes.usage, changes.nodes))
+    freshness.mark_current()
+    return freshness
+
+
+def test_a_value_that_was_never_computed_is_stale() -> None:
+    changes = Changes()
+    for freshness in (
+        changes.freshness(),
+        changes.freshness((changes.order,)),
+        changes.freshness((), (changes.usage,)),
+    ):
+        assert freshness.stale_rows() is None
+        assert not freshness.is_current
+
+
+def test_rows_that_changed_are_stale_until_the_value_is_current() -> None:
+    changes = Changes()
+    freshness = follower(changes)
+    changes.usage.record(3)
+    changes.nodes.record(5)
+    changes.usage.record(3)
+    assert freshness.stale_rows() == [3, 3, 5]
+    assert freshness.stale_rows() == [3, 3, 5]
+    freshness.mark_current()
+    assert list(freshness.stale_rows() or ()) == []
+    assert freshness.is_current
+
+
+def test_other_topics_change_nothing() -> None:
+    changes = Changes()
+    freshness = follower(changes)
+    changes.nominations.record(1)
+    changes.images.change()
+    changes.kind(Service).record((None, None))
+    assert freshness.is_current
+
+
+def test_a_topic_of_the_whole_cluster_makes_everything_stale() -> None:
+    changes = Changes()
+    freshness = follower(changes)
+    changes.usage.record(3)
+    changes.topology.change()
+    assert freshness.stale_rows() is None
+
+
+def test_a_value_that_is_invalidated_is_computed_from_scratch() -> None:
+    freshness = follower(Changes())
+    freshness.invalidate()
+    assert freshness.stale_rows() is None
+
+
+def test_beyond_the_history_everything_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_HISTORY", 8)
+    changes = Changes()
+    old = follower(changes)
+    for row in range(4):
+        changes.usage.record(row)
+    young = follower(changes)
+    for row in range(4, 9):
+        changes.usage.record(row)
+    assert old.stale_rows() is None
+    assert young.stale_rows() is None
+    changes.usage.record(9)
+    recent = follower(changes)
+    changes.usage.record(10)
+    assert recent.stale_rows() == [10]
+
+
+@given(steps=st.lists(st.integers(0, 9) | st.sampled_from(["read", "trim", "other"]), max_size=60))
+def test_no_row_is_missed(steps: list[int | str]) -> None:
+    """A reader of the log gets the last change of every row, however often it is trimmed."""
+    changes, table, copy = Changes(), [0] * 10, [0] * 10
+    freshness = changes.freshness((), (changes.usage,))
+    for number, step in enumerate([*steps, "read"], start=1):
+        if isinstance(step, int):
+            table[step] = number
+            changes.usage.record(step)
+        elif step == "trim":
+            changes.usage.trim()
+        elif step == "other":
+            changes.nodes.record(0)
+        else:
+            rows = freshness.stale_rows()
+            for row in range(10) if rows is None else rows:
+                copy[row] = table[row]
+            freshness.mark_current()
+            assert copy == table
