@@ -53,7 +53,7 @@ bench: $(STAMP)
 	$(BIN)/bayplan bench --core --json
 
 faults: $(STAMP)
-	$(BIN)/python -m bayplan.simulate.fault_run --seeds $(SEEDS)
+	$(BIN)/python -m tests.faults --seeds $(SEEDS)
 
 # Generated and mutated inputs for every door of the program; FUZZ='--targets embedded' chooses.
 fuzz: $(STAMP)

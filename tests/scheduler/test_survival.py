@@ -1,6 +1,6 @@
 """What a scheduler has to survive: found by the fault run, one test for each.
 
-Each test is a seed of `bayplan.simulate.fault_run` reduced to the fault.
+Each test is a seed of `tests.faults` reduced to the fault.
 """
 
 from __future__ import annotations

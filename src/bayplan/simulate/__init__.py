@@ -1,1 +1,1 @@
-"""Simulated clusters in this process: virtual time, injected faults, recorded runs."""
+"""Simulated clusters in this process: virtual time, recorded runs, scenarios."""

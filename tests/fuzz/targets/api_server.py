@@ -23,7 +23,7 @@ from bayplan.client.decoding import INITIAL_EVENTS_END
 from bayplan.client.requests import Connections
 from bayplan.client.streams import StreamPool
 from bayplan.client.transport import ApiResponse, Headers, LostError, Request, Transport
-from bayplan.simulate.fault_cluster import room_of, sum_of
+from tests.faults.cluster import room_of, sum_of
 
 FINISHED = ("Succeeded", "Failed")
 

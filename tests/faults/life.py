@@ -2,9 +2,8 @@
 
 1  the cluster changes while requests fail, watches break and the scheduler crashes
 2  nothing fails any more, but everything is still slow, and a few last changes happen: an event missed now
-would
-   have no later one to make up for it
-3  time passes until everything is quiescent; then the invariants are checked (`fault_checks.py`)
+   would have no later one to make up for it
+3  time passes until everything is quiescent; then the invariants are checked (`checks.py`)
 """
 
 from __future__ import annotations
@@ -20,16 +19,15 @@ from typing import Final
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.fault_checks import Oversight, misplaced, oversights, untidiness
-from bayplan.simulate.fault_cluster import LastingClient, Ledger, WatchedCluster
-from bayplan.simulate.fault_devices import DeviceWorld, claim_problems, has_devices
-from bayplan.simulate.fault_plugins import Hazard, InjectedError, SlowExtender, requeue_on_any_event
-from bayplan.simulate.fault_workload import World
-from bayplan.simulate.faults import Fault, FaultyCluster
 from bayplan.simulate.memory.kubelet import end_after_grace_period
 from bayplan.simulate.memory.store import MemoryStore
-from bayplan.simulate.spoiled import SPOILED
 from bayplan.simulate.virtual_time import VirtualLoop, VirtualTimeError, current_loop, run_virtual
+from tests.faults.checks import Oversight, misplaced, oversights, untidiness
+from tests.faults.cluster import SPOILED, LastingClient, Ledger, WatchedCluster
+from tests.faults.devices import DeviceWorld, claim_problems, has_devices
+from tests.faults.faulty_cluster import Fault, FaultyCluster
+from tests.faults.plugins import Hazard, InjectedError, SlowExtender, requeue_on_any_event
+from tests.faults.workload import World
 
 QUIET_SECONDS: Final = 170.0
 """After this time everything is quiescent: no backoff, permit, pause or grace period is longer."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bayplan.api.resource_claims import ResourceClaim
-from bayplan.simulate.fault_devices import EVERY, claim_problems, devices_given_twice, has_devices
-from bayplan.simulate.fault_life import play
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_allocated_device, make_device_request, make_resource_claim
+from tests.faults.devices import EVERY, claim_problems, devices_given_twice, has_devices
+from tests.faults.life import play
 
 
 def store_with(*names: str, reserved_for: str = "gone") -> MemoryStore:

@@ -1,8 +1,8 @@
 """The fault run: a random workload, a failing API server, and a scheduler that may crash at any time.
 
-A run is determined by its seed. First the cluster changes (`fault_workload.py`) while requests fail, watches
+A run is determined by its seed. First the cluster changes (`workload.py`) while requests fail, watches
 break and the scheduler crashes now and then. Then all faults end, time passes until everything is quiescent,
-and invariants are checked (`fault_life.py`). It takes minutes of virtual and a fraction of a second of real
+and invariants are checked (`life.py`). It takes minutes of virtual and a fraction of a second of real
 time, and can be repeated exactly:
 
     python -m bayplan.simulate.fault_run --seed 42 --trace
@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from bayplan.simulate.fault_life import Report, play
-from bayplan.simulate.faults import Fault
+from tests.faults.faulty_cluster import Fault
+from tests.faults.life import Report, play
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -27,7 +27,9 @@ from bayplan.api.pod import (
 from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
 from bayplan.api.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from bayplan.errors import APIError
-from bayplan.simulate.fault_objects import (
+from bayplan.simulate.memory.store import MemoryStore
+from tests.faults.cluster import Spoiled
+from tests.faults.objects import (
     OURS,
     THEIRS,
     ZONE,
@@ -38,8 +40,6 @@ from bayplan.simulate.fault_objects import (
     spread_constraint,
     summary,
 )
-from bayplan.simulate.memory.store import MemoryStore
-from bayplan.simulate.spoiled import Spoiled
 
 NAMESPACE: Final = "default"
 

@@ -18,10 +18,10 @@ from bayplan.errors import (
     ServerError,
     UnknownOutcomeError,
 )
-from bayplan.simulate.faults import Fault, FaultyCluster
 from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, run_virtual
 from bayplan.testing.builders import make_node, make_pod
+from tests.faults.faulty_cluster import Fault, FaultyCluster
 
 
 def make_cluster(store: MemoryStore, *faults: Fault, rate: float = 1.0, seed: int = 1) -> FaultyCluster:

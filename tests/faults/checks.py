@@ -16,9 +16,9 @@ from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.fault_cluster import room_of, sum_of
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.state.claims_in_flight import ClaimInFlight
+from tests.faults.cluster import room_of, sum_of
 
 
 def untidiness(scheduler: Scheduler, store: MemoryStore) -> Iterator[str]:

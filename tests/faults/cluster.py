@@ -3,7 +3,8 @@
     scheduler ─► LastingClient ─► FaultyCluster ─► WatchedCluster ─► store
 
 Each life of the scheduler has its own chain. They share a `Ledger`, which records every binding that took
-effect, and whether it left room on its node.
+effect, and whether it left room on its node. `Spoiled` has the objects that a scheduler cannot read
+for a while, because they contain invalid values; `workload.py` chooses them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -20,19 +21,48 @@ from bayplan.api.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPat
 from bayplan.api.host_ports import HostPort, conflicts, host_ports
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
-from bayplan.api.pod import Pod
+from bayplan.api.pod import Pod, PodSpec, PodStatus
 from bayplan.api.quantity import milli_value
+from bayplan.api.reading import Unreadable
 from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.errors import NotFoundError, ServerError
-from bayplan.simulate.fault_devices import devices_given_twice
 from bayplan.simulate.memory.cluster import MemoryCluster
 from bayplan.simulate.memory.store import MemoryStore
-from bayplan.simulate.spoiled import Spoiled
+from tests.faults.devices import devices_given_twice
 
 T = TypeVar("T")
 
 POD_COUNT = "pods"
+
+SPOILED: Final = "cannot be read: "
+"""In the log when a scheduler reads such an object: an error, but not one of the scheduler."""
+
+
+class Spoiled:
+    """The objects that are unreadable now, by uid."""
+
+    def __init__(self) -> None:
+        self.uids: set[str] = set()
+
+    def seen(self, item: ObjectT) -> ObjectT:
+        """The object as clients see it: an unreadable one lacks what matters most to a scheduler."""
+        if item.uid not in self.uids:
+            return item
+        partial: Object
+        if isinstance(item, Pod):
+            spec = PodSpec(node_name=item.spec.node_name, scheduler_name=item.spec.scheduler_name)
+            partial = Pod(metadata=item.metadata, spec=spec, status=PodStatus(phase=item.status.phase))
+        else:
+            partial = Node(metadata=item.metadata)
+        unreadable = Unreadable(
+            metadata=item.metadata,
+            kind=type(item).__name__,
+            fields=("spec.containers[0].resources" if isinstance(item, Pod) else "status.allocatable",),
+            problem="spoiled",
+            partial=partial,
+        )
+        return cast(ObjectT, unreadable)
 
 
 class Ledger:

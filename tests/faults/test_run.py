@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.simulate.fault_life import play
-from bayplan.simulate.fault_run import main
+from tests.faults.__main__ import main
+from tests.faults.life import play
 
 SEEDS = range(40)
 

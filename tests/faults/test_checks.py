@@ -18,8 +18,8 @@ from bayplan.errors import ConflictError
 from bayplan.plugins.default_binder import DefaultBinder
 from bayplan.scheduler.binding import Bindings
 from bayplan.scheduling_queue.queue import SchedulingQueue
-from bayplan.simulate.fault_life import play
 from bayplan.state.cache import Cache
+from tests.faults.life import play
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
