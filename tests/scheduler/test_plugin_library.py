@@ -117,4 +117,7 @@ def test_only_named_plugins_are_imported() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", script], input=config, capture_output=True, text=True, check=True
     )
-    assert ended.stdout == "['bayplan.plugins.library.capacity_scheduling', 'bayplan.plugins.library.qos_sort']\n"
+    assert (
+        ended.stdout
+        == "['bayplan.plugins.library.capacity_scheduling', 'bayplan.plugins.library.qos_sort']\n"
+    )
