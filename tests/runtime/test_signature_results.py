@@ -104,7 +104,7 @@ class TestRows:
         assert (static.evaluated[1:], usage.evaluated[1:]) == ([], [["n2"]])
 
     def test_a_reader_that_slept_too_long_starts_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("bayplan.state.changes.MAX_HISTORY", 8)
+        monkeypatch.setattr("bayplan.clock.MAX_HISTORY", 8)
         framework = make_framework(FITS(), nodes=5)
         next_pod = pods()
         found(framework, next(next_pod))

@@ -7,8 +7,8 @@ import random
 import pytest
 from msgspec.structs import replace
 
+from bayplan import clock
 from bayplan.api.resource_claims import ResourceClaim
-from bayplan.state import changes
 from bayplan.state.claims_in_flight import ClaimInFlight, put_in_flight, remove_in_flight
 from bayplan.state.cluster import Cluster
 from bayplan.state.derived import derived
@@ -66,7 +66,7 @@ def holders(cluster: Cluster) -> dict[str, set[str]]:
 @pytest.mark.parametrize("history", [2, 1000])
 @pytest.mark.parametrize("seed", range(20))
 def test_allocated_devices_follow_claims(seed: int, history: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "MAX_HISTORY", history)
+    monkeypatch.setattr(clock, "MAX_HISTORY", history)
     rng, cluster = random.Random(seed), Cluster()
     cluster.set_node(make_node("n"))
     cluster.objects.put(make_resource_slice("s", *map(make_device, DEVICES), node="n"))

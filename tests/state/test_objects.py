@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bayplan.api.node import Namespace
 from bayplan.api.workloads import Service
-from bayplan.state.changes import Changes
+from bayplan.clock import Changes
 from bayplan.state.objects import Objects
 from bayplan.testing.builders import make_namespace, make_service
 

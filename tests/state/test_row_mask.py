@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bayplan.state.changes import Clock, Freshness
+from bayplan.clock import Clock, Freshness
 from bayplan.state.row_mask import FEW_ROWS, RowMask, few_true
 
 ROWS = 3 * FEW_ROWS

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
+from bayplan.clock import Topic
 from bayplan.framework.node_statuses import NodeStatuses
 from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import Code, Status
-from bayplan.state.changes import Topic
 from bayplan.state.cluster import Cluster
 from bayplan.state.interning import IdColumn
 from bayplan.state.what_if import Changes, Hypothesis

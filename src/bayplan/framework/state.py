@@ -31,7 +31,7 @@ class SignatureMemory:
     """Values for all pods with one signature: at most one value of each type for each key.
 
     It outlives the cycle, so a value in it must depend on the signature alone, or know when it is stale
-    (`snapshot/changes.py`).
+    (`bayplan/clock.py`).
 
     `shared` is a memory for the pods of all signatures, or this one if nothing is cached.
     """

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
+from bayplan.clock import Freshness, Topic
 from bayplan.framework.dependencies import Dependencies
 from bayplan.framework.failures import describe
 from bayplan.framework.node_statuses import Reasons
@@ -31,7 +32,6 @@ from bayplan.runtime import calls
 from bayplan.runtime.profile import Step
 from bayplan.runtime.signature import PodSigner
 from bayplan.runtime.timing import Caller
-from bayplan.state.changes import Freshness, Topic
 from bayplan.state.cluster import Cluster
 from bayplan.state.interning import IdColumn
 from bayplan.state.one_node import OneNode

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
+from bayplan.clock import Log, Topic
 from bayplan.framework.node_statuses import PASS, ReasonIds, Reasons, RejectingPlugins
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.state import CycleState, SignatureMemory
@@ -31,7 +32,6 @@ from bayplan.runtime.usage_results import (
     is_out_of_range,
     stale_topics,
 )
-from bayplan.state.changes import Log, Topic
 from bayplan.state.cluster import Cluster
 from bayplan.state.interning import IdColumn
 from bayplan.state.table import cells

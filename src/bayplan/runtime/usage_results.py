@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from bayplan.clock import Changes, Log, Topic
 from bayplan.framework.node_statuses import PASS, ReasonIds, RejectingPlugins
 from bayplan.framework.plugin_api import MAX_SCORE
 from bayplan.runtime.plugin_results import PluginColumn, PluginResults
 from bayplan.runtime.profile import Step
-from bayplan.state.changes import Changes, Log, Topic
 from bayplan.state.cluster import Cluster
 from bayplan.state.interning import IdColumn
 from bayplan.state.table import cells

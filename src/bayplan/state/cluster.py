@@ -24,7 +24,7 @@ from bayplan.api.host_ports import HostPort
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
-from bayplan.state.changes import Changes
+from bayplan.clock import Changes
 from bayplan.state.interning import IdColumn
 from bayplan.state.label_sets import LabelSets, PodQuery
 from bayplan.state.nodes import CPU, MEMORY, NodeChange, NodeTable

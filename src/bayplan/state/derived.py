@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from bayplan.state.changes import NEVER, Freshness
+from bayplan.clock import NEVER, Freshness
 from bayplan.state.cluster import Cluster
 from bayplan.state.objects import Lister, ObjectT
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.state.changes import Changes, Log
+from bayplan.clock import Changes, Log
 from bayplan.state.interning import ABSENT
 from bayplan.state.nodes import LabelColumn, NodeTable
 from bayplan.state.table import Column, cells

@@ -16,7 +16,7 @@ from bayplan.api.meta import OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import is_extended_resource
 from bayplan.api.resource_claims import EXTENDED_RESOURCE_CLAIM_ANNOTATION, ResourceClaim
-from bayplan.state.changes import Topic
+from bayplan.clock import Topic
 from bayplan.state.cluster import Cluster
 from bayplan.state.derived import Groups, ObjectReader
 

@@ -18,7 +18,7 @@ from bayplan.api.meta import Quantity
 from bayplan.api.node import Node, Taint
 from bayplan.api.quantity import is_scalar_resource, milli_value, value
 from bayplan.api.saturation import MAX_REQUEST, saturated_allocatable, saturated_request
-from bayplan.state.changes import Changes
+from bayplan.clock import Changes
 from bayplan.state.interning import ABSENT, IdColumn, Interner
 from bayplan.state.table import Column, Table
 

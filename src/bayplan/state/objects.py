@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from bayplan.api.meta import Object
-from bayplan.state.changes import Changes
+from bayplan.clock import Changes
 from bayplan.state.undo import UndoLog
 
 ObjectT = TypeVar("ObjectT", bound=Object)

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.state.changes import COUNT_HISTORY, Changes, Clock, Log
+from bayplan.clock import COUNT_HISTORY, Changes, Clock, Log
 from bayplan.state.label_sets import LabelSet, LabelSets, PodQuery, SelectorIndex, narrowest
 from bayplan.state.pods import PodTable
 from bayplan.state.table import Column, Table

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.state.changes import COUNT_HISTORY, Clock, Log, Topic
+from bayplan.clock import COUNT_HISTORY, Clock, Log, Topic
 from bayplan.state.table import cells
 
 FEW_ROWS: Final = 8

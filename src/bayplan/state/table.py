@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from bayplan.state.changes import Topic
+from bayplan.clock import Topic
 
 FIRST_CAPACITY = 64
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod, PodAffinityTerm
 from bayplan.api.selectors import NOTHING, Selector, compile_selector
+from bayplan.clock import COUNT_HISTORY, Changes, Clock, Log
 from bayplan.errors import SelectorError
-from bayplan.state.changes import COUNT_HISTORY, Changes, Clock, Log
 from bayplan.state.interning import SharedIds
 from bayplan.state.label_sets import LabelSet, SelectorIndex
 from bayplan.state.table import Column, Table

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bayplan.api.host_ports import HostPort
 from bayplan.api.node import Taint
 from bayplan.api.pod import Pod
-from bayplan.state.changes import NEVER
+from bayplan.clock import NEVER
 from bayplan.state.cluster import Cluster
 from bayplan.state.interning import ABSENT, IdColumn, Lookup, distinct_ids
 from bayplan.state.label_sets import PodQuery

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from bayplan.api.pod import Pod
+from bayplan.clock import Topic
 from bayplan.framework.node_statuses import Reasons
 from bayplan.framework.plugin_api import NodeNames, Plugin, PreEnqueuePlugin
 from bayplan.framework.state import CycleState, SignatureMemory
@@ -19,7 +20,6 @@ from bayplan.framework.status import SUCCESS, Status
 from bayplan.runtime import calls
 from bayplan.runtime.profile import Step
 from bayplan.scheduler.core import CoreHandle
-from bayplan.state.changes import Topic
 from bayplan.state.cluster import Cluster
 from bayplan.state.table import Table
 from bayplan.state.view import NodeColumns

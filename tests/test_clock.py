@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bayplan import clock as module
 from bayplan.api.workloads import Service
-from bayplan.state import changes as module
-from bayplan.state.changes import Changes, Freshness
+from bayplan.clock import Changes, Freshness
 
 
 def follower(changes: Changes) -> Freshness:
