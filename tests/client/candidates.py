@@ -12,7 +12,7 @@ from bayplan.api.cluster_api import ObjectT
 from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
 from bayplan.api.meta import Object
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, LeadershipLostError
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 from bayplan.simulate.virtual_time import current_loop
 
 T = TypeVar("T")

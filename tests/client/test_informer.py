@@ -19,7 +19,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.client.informer import Informer
 from bayplan.errors import APIError, GoneError, ServerError
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod
 from tests.faults.faulty_cluster import Fault, FaultyCluster

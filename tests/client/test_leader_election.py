@@ -16,7 +16,7 @@ from bayplan.api.lease import Lease, LeaseSpec
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, make_identity
 from bayplan.errors import APIError, ConfigError, ConflictError, ServerError, UnknownOutcomeError
 from bayplan.metrics.instruments import Gauge
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import DEFAULT_EPOCH, current_loop, run_virtual
 
 from .candidates import SETTINGS, Candidate, Leases, lease_of, put_lease

@@ -17,7 +17,7 @@ from bayplan.api.releases import V1_36
 from bayplan.api.saturation import MAX_REQUEST
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.client.informer import Informer
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.testing.builders import make_pdb, make_pod
 
 CPU = {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}

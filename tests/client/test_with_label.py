@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from bayplan.api.cluster_api import Change, WatchEvent
 from bayplan.api.pod import Pod
 from bayplan.client.informer import Informer
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import run_virtual
 from bayplan.testing.builders import make_pod
 

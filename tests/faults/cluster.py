@@ -27,8 +27,7 @@ from bayplan.api.reading import Unreadable
 from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.errors import NotFoundError, ServerError
-from bayplan.simulate.memory.cluster import MemoryCluster
-from bayplan.simulate.memory.store import MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from tests.faults.devices import devices_given_twice
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from bayplan.errors import (
     ServerError,
     UnknownOutcomeError,
 )
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, run_virtual
 from bayplan.testing.builders import make_node, make_pod
 from tests.faults.faulty_cluster import Fault, FaultyCluster

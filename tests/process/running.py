@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import yaml
 
 from bayplan.api.pod import Pod
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 from tests.client.http.api_server import ApiServer, serving
 from tests.client.http.certificates import authority, server_tls
 

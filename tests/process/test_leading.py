@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bayplan.api.lease import Lease
 from bayplan.errors import NotFoundError, ServerError
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 from tests.client.http.api_server import ApiServer, ReceivedRequest, error_response, serving
 

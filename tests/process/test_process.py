@@ -12,7 +12,7 @@ import pytest
 from bayplan.api.event import Event
 from bayplan.api.kinds import KINDS
 from bayplan.errors import APIError
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 from tests.client.http.api_server import ApiServer, ReceivedRequest, error_response, serving
 

@@ -10,7 +10,7 @@ import pytest
 from bayplan.plugin import NodeInfo, NodePlugin, NodeRejection, Pod
 from bayplan.runtime.failure_log import FailureLog, PluginFailure
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, run_virtual
 from bayplan.testing.builders import make_node, make_pod
 

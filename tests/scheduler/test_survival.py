@@ -22,7 +22,7 @@ from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status, failure
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod, make_pod_affinity, make_pod_term
 

@@ -29,8 +29,7 @@ from bayplan.metrics import SchedulerMetrics
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.memory.cluster import MemoryCluster
-from bayplan.simulate.memory.store import MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 
 CREATED_AT_ONCE: Final = 1000
 """Pods created between two turns of the loop."""

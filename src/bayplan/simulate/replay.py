@@ -31,8 +31,7 @@ from bayplan.scheduler.context import wall_clock
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulate.checksum_extender import ChecksumExtenders
-from bayplan.simulate.memory.cluster import MemoryCluster
-from bayplan.simulate.memory.store import MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import VirtualLoop, run_virtual
 
 MAX_WAIT_SECONDS: Final = 30.0

@@ -9,7 +9,7 @@ from bayplan.answers.sources.live import Listing, list_cluster_async
 from bayplan.api.kinds import KINDS
 from bayplan.client.http import KubernetesCluster
 from bayplan.errors import ForbiddenError
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 from tests.client.http.api_server import ApiServer, ReceivedRequest, error_response, json_response
 from tests.client.http.clients import with_server

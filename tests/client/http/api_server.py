@@ -26,9 +26,8 @@ from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.client.access import Access
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
-from bayplan.simulate.memory import api_errors
-from bayplan.simulate.memory.cluster import MemoryStore
-from bayplan.simulate.memory.store import is_hidden
+from bayplan.simulate.memory.store import MemoryStore, is_hidden
+from bayplan.simulate.memory.writes import patched_uid
 
 BREAK: Final = "break"
 """What `interfere` returns to have the connection closed without a response."""
@@ -280,7 +279,7 @@ class ApiServer:
         if meta.get("resourceVersion") not in (None, old.metadata.resource_version):
             raise ConflictError(f'Operation cannot be fulfilled on {place.resource} "{place.name}": changed')
         if part == "status" and meta.get("uid") not in (None, old.metadata.uid):
-            raise api_errors.patched_uid(old, meta["uid"])
+            raise patched_uid(old, meta["uid"])
         raw = msgspec.to_builtins(old)
         if "strategic" in received.headers["Content-Type"]:
             conditions = patch.get("status", {}).pop("conditions", None)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from bayplan.client.access import Access, TLSSettings
 from bayplan.client.http import KubernetesCluster
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 
 from .api_server import ApiServer, serving
 from .certificates import authority, server_tls

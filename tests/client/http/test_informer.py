@@ -16,8 +16,7 @@ from bayplan.api.pod import Pod
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.informer import Informer
 from bayplan.errors import GoneError, ServerError
-from bayplan.simulate.memory.cluster import MemoryStore
-from bayplan.simulate.memory.store import is_hidden
+from bayplan.simulate.memory.store import MemoryStore, is_hidden
 from bayplan.testing.builders import make_node, make_pod
 
 from .api_server import BREAK, ApiServer, ReceivedRequest, error_response

@@ -22,7 +22,7 @@ from bayplan.client.leader_election import (
 )
 from bayplan.client.requests import NotLeadingError
 from bayplan.errors import ConflictError
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod, make_pv
 
 from .api_server import ApiServer, ReceivedRequest, serving

@@ -17,7 +17,7 @@ from bayplan.api.pod_group import PodGroup
 from bayplan.client import listing
 from bayplan.client.http import KubernetesCluster
 from bayplan.errors import APIError, GoneError, ServerError
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 
 from .api_server import BREAK, ApiServer, ReceivedRequest, error_response

@@ -14,7 +14,7 @@ from bayplan.client.requests import Connections
 from bayplan.errors import APIError, NotFoundError
 from bayplan.metrics import SchedulerMetrics
 from bayplan.metrics.exposition import exposition
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_pod
 from tests.metrics.scrape import values
 

@@ -26,7 +26,7 @@ from bayplan.errors import (
     UnauthorizedError,
     UnknownOutcomeError,
 )
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_pod
 
 from .api_server import BREAK, ApiServer, ReceivedRequest, error_response, json_response, serving

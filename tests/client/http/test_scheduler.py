@@ -13,7 +13,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.storage import BIND_COMPLETED_ANNOTATION, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 
 from .api_server import BREAK, ApiServer, ReceivedRequest

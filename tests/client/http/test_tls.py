@@ -13,7 +13,7 @@ from bayplan.client.access import Access, ExecPlugin, TLSSettings
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.tls import ServerTLS
 from bayplan.errors import APIError, ConfigError
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_pod
 
 from .api_server import ApiServer, serving

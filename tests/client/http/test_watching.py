@@ -21,7 +21,7 @@ from bayplan.client import watching
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.watching import LineSplitter, watch_target
 from bayplan.errors import APIError, ForbiddenError, GoneError, ServerError
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 
 from .api_server import ApiServer, ReceivedRequest, error_response, serving

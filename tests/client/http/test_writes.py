@@ -27,7 +27,7 @@ from bayplan.api.resource_claims import (
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster
 from bayplan.errors import APIError, ConflictError, NotFoundError
-from bayplan.simulate.memory.cluster import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_allocated_device, make_node, make_pod, make_resource_claim
 
 from .api_server import ApiServer, ReceivedRequest, error_response

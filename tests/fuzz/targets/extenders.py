@@ -14,8 +14,7 @@ from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.config import default_config
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.memory.cluster import MemoryCluster
-from bayplan.simulate.memory.store import MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from tests.extender.webhook import Webhook, make_config
 from tests.fuzz import samples
 from tests.fuzz.mutation import Mutator

@@ -22,7 +22,7 @@ from bayplan.framework.status import Status
 from bayplan.plugins.library.capacity_scheduling import CapacityScheduling
 from bayplan.preemption.victims import MayEvict
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, run_virtual
 from bayplan.state.view import NodeColumns
 from bayplan.testing.builders import make_node

@@ -14,7 +14,7 @@ from bayplan.plugins.library.capacity_scheduling import CapacityScheduling, Quot
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, run_virtual
 from bayplan.state.derived import derived
 from bayplan.state.namespace_usage import NamespaceUsage

@@ -21,7 +21,7 @@ from bayplan.plugins.library.coscheduling import (
 )
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_pod
 

@@ -24,7 +24,7 @@ from bayplan.plugins.library.gpu_sharing.args import FGDArgs, GpuRandomArgs, Typ
 from bayplan.plugins.library.gpu_sharing.request import GPU_COUNT, GPU_INDEX, GPU_MILLI
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod
 from bayplan.testing.plugin_checks import check_plugin

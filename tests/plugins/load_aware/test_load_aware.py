@@ -27,7 +27,7 @@ from bayplan.plugins.library.load_aware.packing import TargetLoadPackingArgs, pa
 from bayplan.plugins.library.load_aware.usage import PROMETHEUS, MetricProvider, NodeMetrics, NodeUsage
 from bayplan.scheduler.core import CoreHandle, SchedulingCore
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.state.cluster import Cluster
 from bayplan.state.view import NodeColumns

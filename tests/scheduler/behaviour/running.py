@@ -27,8 +27,7 @@ from bayplan.scheduler.binding_progress import BindingProgress
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.plugin_sources import catalog_with
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
-from bayplan.simulate.memory.kubelet import Kubelet
+from bayplan.simulate.memory.store import Kubelet, MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 
 PROFILE = "default-scheduler"

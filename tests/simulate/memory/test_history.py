@@ -11,8 +11,8 @@ import pytest
 from bayplan.api.cluster_api import Change, WatchEvent
 from bayplan.api.node import Node
 from bayplan.errors import APIError, GoneError, ServerError
-from bayplan.simulate.memory.cluster import MemoryStore
 from bayplan.simulate.memory.history import History, Watch
+from bayplan.simulate.memory.store import MemoryStore
 from bayplan.simulate.virtual_time import quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod
 

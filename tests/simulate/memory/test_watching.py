@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bayplan.api.cluster_api import Change, PodStatusPatch
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError
-from bayplan.simulate.memory.cluster import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_pod
 from tests.faults.faulty_cluster import Fault, FaultyCluster

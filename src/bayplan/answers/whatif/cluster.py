@@ -43,7 +43,7 @@ from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.garbage import no_garbage_collection
-from bayplan.simulate.memory.cluster import MemoryCluster
+from bayplan.simulate.memory.store import MemoryCluster
 from bayplan.simulate.virtual_time import DEFAULT_EPOCH
 from bayplan.state.cluster import Cluster as Columns
 

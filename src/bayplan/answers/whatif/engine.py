@@ -35,9 +35,7 @@ from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.memory.cluster import MemoryCluster
-from bayplan.simulate.memory.kubelet import end_after_grace_period
-from bayplan.simulate.memory.store import MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore, end_after_grace_period
 from bayplan.simulate.virtual_time import current_loop, run_virtual
 
 _log = logging.getLogger(__name__)

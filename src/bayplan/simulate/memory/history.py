@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from bayplan.api.cluster_api import ObjectT, WatchEvent
-from bayplan.simulate.memory import api_errors
+from bayplan.simulate.memory.writes import too_old
 
 
 class Versioned(Protocol):
@@ -84,7 +84,7 @@ class History(Generic[EventT]):
             GoneError: later events have been dropped.
         """
         if version < self.compacted:
-            raise api_errors.too_old(str(version), self.compacted)
+            raise too_old(str(version), self.compacted)
         return self._forgotten + bisect_right(self._events, version, key=_version_of)
 
     def read(self, cursor: int) -> Sequence[EventT] | None:
@@ -153,7 +153,7 @@ class Watch(AsyncIterator[Sequence[WatchEvent[ObjectT]]]):
         while not (batch := history.read(self._cursor)):
             if batch is None:
                 self._over = True
-                raise api_errors.too_old(self._version, history.compacted)
+                raise too_old(self._version, history.compacted)
             await history.changed()
         self._cursor += len(batch)
         self._version = batch[-1].resource_version

@@ -1,42 +1,53 @@
 """API objects in memory, with everything that a scheduler needs of an API server.
 
 `MemoryStore` keeps the objects and their history. It is plain synchronous code without a loop: replays,
-benchmarks and tests call it directly. `cluster.py` gives the scheduler access to it.
+benchmarks and tests call it directly. `MemoryCluster` is the same store as `ClusterAPI`, for the scheduler.
 
 Objects are stored unchanged: the caller applies defaults and admission (`bayplan.api`), and an update
 replaces the status too, except that of ResourceClaims. The rest is as in an API server: one counter for all
 resourceVersions, conflicts, uids, finalizers, graceful deletion, the rules of binding, the order of events.
 
-See also `history.py` for watches, `pod_writes.py` for the effects of writes on pods, `api_errors.py` for the
-texts.
+See also `history.py` for watches, and `writes.py` for the effects of writes and for the errors.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, Protocol
 
 from msgspec.structs import replace
 
-from bayplan.api.cluster_api import Change, ObjectT, PodStatusPatch, WatchEvent
+from bayplan.api.cluster_api import Change, ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
+from bayplan.api.event import Event
 from bayplan.api.go_values import GoValueError, parse_uint
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
-from bayplan.simulate.memory import api_errors
-from bayplan.simulate.memory.claim_writes import checked_status, released_status
+from bayplan.errors import ConflictError, NotFoundError
 from bayplan.simulate.memory.history import History, Watch
-from bayplan.simulate.memory.kubelet import Kubelet
-from bayplan.simulate.memory.pod_writes import (
+from bayplan.simulate.memory.writes import (
     RUNNING,
+    already_exists,
+    another_uid,
     bound_status,
+    changed_since,
+    checked_status,
     grace_period,
     initial_status,
+    moved,
+    nameless,
+    not_a_version,
+    not_found,
     patched_status,
+    patched_uid,
+    released_status,
+    too_new,
 )
 
 DEFAULT_HISTORY: Final = 50_000
@@ -69,7 +80,7 @@ class _Table(Generic[ObjectT]):
         try:
             return self.objects[namespace, name]
         except KeyError:
-            raise api_errors.not_found(self.kind, name) from None
+            raise not_found(self.kind, name) from None
 
 
 class MemoryStore:
@@ -137,9 +148,9 @@ class MemoryStore:
             try:
                 version = parse_uint(text)
             except GoValueError as error:
-                raise api_errors.not_a_version(text) from error
+                raise not_a_version(text) from error
             if version > self._version:
-                raise api_errors.too_new(version, self._version)
+                raise too_new(version, self._version)
             return history.position_after(version)
 
         return Watch(history, resource_version, position)
@@ -168,7 +179,7 @@ class MemoryStore:
         name = meta.name or self._generate_name(table, meta)
         key = (meta.namespace, name)
         if key in table.objects:
-            raise api_errors.already_exists(kind, name)
+            raise already_exists(kind, name)
         now = self.now()
         self._uids += 1
         meta = replace(
@@ -197,11 +208,11 @@ class MemoryStore:
         old = table.find(meta.name, meta.namespace)
         known = old.metadata
         if meta.uid and meta.uid != known.uid:
-            raise api_errors.another_uid(kind, old, meta.uid)
+            raise another_uid(kind, old, meta.uid)
         if meta.resource_version and meta.resource_version != known.resource_version:
-            raise api_errors.changed_since(kind, meta.name)
+            raise changed_since(kind, meta.name)
         if isinstance(item, Pod) and isinstance(old, Pod) and item.spec.node_name != old.spec.node_name:
-            raise api_errors.moved(item)
+            raise moved(item)
         if isinstance(item, ResourceClaim) and isinstance(old, ResourceClaim):
             item = replace(item, status=old.status)
         new_spec = kind in _COUNTS_GENERATIONS and item.spec != old.spec  # type: ignore[attr-defined]  # those have one
@@ -224,9 +235,9 @@ class MemoryStore:
         table, meta = self._table(ResourceClaim), item.metadata
         old = table.find(meta.name, meta.namespace)
         if meta.uid and meta.uid != old.uid:
-            raise api_errors.another_uid(ResourceClaim, old, meta.uid)
+            raise another_uid(ResourceClaim, old, meta.uid)
         if meta.resource_version and meta.resource_version != old.metadata.resource_version:
-            raise api_errors.changed_since(ResourceClaim, meta.name)
+            raise changed_since(ResourceClaim, meta.name)
         status = checked_status(old, item.status)
         if status == old.status:
             return old
@@ -254,7 +265,7 @@ class MemoryStore:
         table = self._table(kind)
         old = table.find(name, namespace)
         if uid and uid != old.metadata.uid:
-            raise api_errors.another_uid(kind, old, uid)
+            raise another_uid(kind, old, uid)
         if isinstance(old, Pod) and self.kubelet is not None:
             period = grace_period(old, grace_period_seconds)
             if period:
@@ -282,11 +293,8 @@ class MemoryStore:
         With `running` it starts there in the same write.
         """
         pod = self._pods.find(name, namespace)
-        error = api_errors.binding_error(pod, uid)
-        if error is not None:
-            raise error
         now = self.now()
-        status = bound_status(pod.status, now)
+        status = bound_status(pod, uid, now)
         if running:
             status = replace(status, phase=RUNNING, start_time=now)
         meta = self._next(pod.metadata)
@@ -299,7 +307,7 @@ class MemoryStore:
         """Changes a pod's condition or nomination. Without a change nothing is written."""
         pod = self._pods.find(name, namespace)
         if uid and uid != pod.uid:
-            raise api_errors.patched_uid(pod, uid)
+            raise patched_uid(pod, uid)
         return self._set_status(pod, patched_status(pod.status, patch, self.now()))
 
     def set_pod_running(self, name: str, namespace: str, start_time: datetime | None = None) -> Pod:
@@ -369,13 +377,95 @@ class MemoryStore:
 
     def _generate_name(self, table: _Table[Any], meta: ObjectMeta) -> str:
         if not meta.generate_name:
-            raise api_errors.nameless(table.kind)
+            raise nameless(table.kind)
         while True:
             name = meta.generate_name + "".join(self._rng.choices(_NAME_SUFFIX, k=5))
             if (meta.namespace, name) not in table.objects:
                 return name
 
 
+class Kubelet(Protocol):
+    """Completes the deletion of running pods.
+
+    The API server only marks such a pod; it is deleted when the kubelet of its node has stopped it. Called
+    with each pod that begins to terminate; it has to call `store.delete(…, grace_period_seconds=0)`.
+    """
+
+    def __call__(self, store: MemoryStore, pod: Pod, grace_period_seconds: int, /) -> None: ...
+
+
+def end_after_grace_period(store: MemoryStore, pod: Pod, grace_period_seconds: int) -> None:
+    """A kubelet whose pods use their whole grace period, by the clock of the running loop."""
+
+    def end() -> None:
+        # The pod may be deleted already, and a new pod may have its name.
+        with suppress(NotFoundError, ConflictError):
+            store.delete(Pod, pod.name, pod.namespace, grace_period_seconds=0, uid=pod.uid)
+
+    asyncio.get_running_loop().call_later(grace_period_seconds, end)
+
+
 def is_hidden(item: Object) -> bool:
     """Whether schedulers do not see the object: finished pods."""
     return isinstance(item, Pod) and item.status.phase in ("Succeeded", "Failed")
+
+
+class MemoryCluster(ClusterAPI):
+    """A store as `ClusterAPI`. No request waits: awaiting one never switches to another task."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+
+    async def list(self, kind: type[ObjectT]) -> tuple[Sequence[ObjectT], str]:
+        store = self.store
+        return [item for item in store.list(kind) if not is_hidden(item)], store.resource_version
+
+    def watch(self, kind: type[ObjectT], resource_version: str) -> Watch[ObjectT]:
+        return self.store.watch(kind, resource_version)
+
+    async def get(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT:
+        return self.store.get(kind, name, namespace)
+
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
+        meta = pod.metadata
+        self.store.bind(meta.name, meta.namespace, node_name, uid=meta.uid, annotations=annotations)
+
+    async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
+        self.store.patch_pod_status(pod.name, pod.namespace, patch, uid=pod.uid)
+
+    async def delete_pod(self, pod: Pod) -> None:
+        self.store.delete(Pod, pod.name, pod.namespace)
+
+    async def create(self, item: Object) -> Object:
+        return self.store.create(item)
+
+    async def update(self, item: Object) -> Object:
+        return self.store.update(item)
+
+    async def update_status(self, item: Object) -> Object:
+        if isinstance(item, ResourceClaim):
+            return self.store.update_claim_status(item)
+        return self.store.update(item)
+
+    async def delete(self, item: Object) -> None:
+        self.store.delete(type(item), item.name, item.namespace)
+
+    async def release_claim(self, claim: ResourceClaim, uid: str) -> ResourceClaim:
+        return self.store.release_claim(claim.name, claim.namespace, uid, claim_uid=claim.uid)
+
+    def events(self) -> StoreEvents:
+        return StoreEvents(self.store)
+
+
+class StoreEvents(EventSink):
+    """Events among the other objects of a store."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def create_event(self, event: Event) -> None:
+        self._store.create(event)
+
+    async def patch_event(self, event: Event) -> None:
+        known = self._store.get(Event, event.name, event.namespace)
+        self._store.update(replace(known, series=event.series))

@@ -20,8 +20,7 @@ from bayplan.api.pod import Pod
 from bayplan.embedded.controllers.node_lifecycle import GRACE_SECONDS, UNREACHABLE
 from bayplan.embedded.controllers.taint_eviction import tolerated_seconds
 from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
-from bayplan.simulate.memory.cluster import MemoryCluster
-from bayplan.simulate.memory.store import MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.scenarios.figures import Figures
 from bayplan.simulate.scenarios.owners import NO_OWNER, Owner
 from bayplan.simulate.scenarios.pods import Outcome, SimulatedPod, make_pod
