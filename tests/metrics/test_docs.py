@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bayplan.api.releases import RELEASES
-from bayplan.metrics.release_families import RELEASE_SPECS
-from bayplan.metrics.scheduler_families import SCHEDULER_SPECS
+from bayplan.metrics.families import RELEASE_SPECS, SCHEDULER_SPECS
 
 from .scrape import listed
 

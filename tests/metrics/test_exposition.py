@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bayplan.api.releases import RELEASES, V1_36, V1_37, Release
 from bayplan.config import build_profiles, default_config
 from bayplan.metrics import SchedulerMetrics
-from bayplan.metrics.text import escaped, go_float
+from bayplan.metrics.instruments import escaped, go_float
 
 from .scrape import levels, listed, shapes, values
 

@@ -344,7 +344,7 @@ def test_a_code_and_its_text_are_one_series() -> None:
 
 
 def test_series_with_the_wrong_number_of_labels_are_rejected() -> None:
-    from bayplan.metrics.scheduler_families import QUEUE_INCOMING
+    from bayplan.metrics.families import QUEUE_INCOMING
 
     with pytest.raises(ValueError, match="scheduler_queue_incoming_pods_total has labels"):
         SchedulerMetrics(random.Random(1)).families[QUEUE_INCOMING][("active",)]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from bayplan.metrics.instruments import Families
-from bayplan.metrics.process_families import (
+from bayplan.metrics.families import (
     REST_RATE_LIMIT_SECONDS,
     REST_REQUEST_BYTES,
     REST_REQUEST_SECONDS,
     REST_REQUESTS,
     REST_RESPONSE_BYTES,
 )
+from bayplan.metrics.instruments import Families
 
 NO_RESPONSE: Final = "<error>"
 

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 MAX_PENDING: Final = 4096
 """The number of observations of a histogram that are kept before they are sorted into buckets."""
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""The content type of a scrape."""
 
 
 class Kind(StrEnum):
@@ -140,16 +142,16 @@ class Spec(Generic[InstrumentT]):
     make: Callable[[], InstrumentT]
 
 
-def counter(name: str, level: Level, help_text: str, *labels: str) -> Spec[Counter]:
+def counter(name: str, level: Level, help_text: str, labels: tuple[str, ...] = ()) -> Spec[Counter]:
     return Spec(name, Kind.COUNTER, level, help_text, labels, (), Counter)
 
 
-def gauge(name: str, level: Level, help_text: str, *labels: str) -> Spec[Gauge]:
+def gauge(name: str, level: Level, help_text: str, labels: tuple[str, ...] = ()) -> Spec[Gauge]:
     return Spec(name, Kind.GAUGE, level, help_text, labels, (), Gauge)
 
 
 def histogram(
-    name: str, level: Level, help_text: str, *labels: str, buckets: tuple[float, ...]
+    name: str, level: Level, help_text: str, labels: tuple[str, ...] = (), *, buckets: tuple[float, ...]
 ) -> Spec[Histogram]:
     return Spec(name, Kind.HISTOGRAM, level, help_text, labels, buckets, lambda: Histogram(buckets))
 
@@ -228,3 +230,24 @@ class Families:
         for family in self._by_name.values():
             for instrument in family.series.values():
                 instrument.reset()
+
+
+# Numbers and label values as they are in a scrape
+
+
+def go_float(value: float) -> str:
+    """The shortest text of a number, formatted as in Go: with an exponent from 1e+06 on."""
+    text = repr(float(value))
+    if "e" in text or abs(value) < 1e6:
+        return text.removesuffix(".0")
+    digits, _, fraction = text.partition(".")
+    sign = "-" if value < 0 else ""
+    digits = digits.removeprefix("-")
+    mantissa = f"{digits}{fraction}".rstrip("0")
+    point = f".{mantissa[1:]}" if len(mantissa) > 1 else ""
+    return f"{sign}{mantissa[0]}{point}e+{len(digits) - 1:02d}"
+
+
+def escaped(label_value: str) -> str:
+    """A label value, escaped to be quoted."""
+    return label_value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

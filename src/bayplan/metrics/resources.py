@@ -21,7 +21,7 @@ from bayplan.api.quantity import (
     resource_units,
 )
 from bayplan.api.requests import container_limits, fit_requests
-from bayplan.metrics.text import escaped, go_float
+from bayplan.metrics.instruments import escaped, go_float
 
 PODS_PER_CHUNK: Final = 500
 

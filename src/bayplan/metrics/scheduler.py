@@ -1,24 +1,165 @@
-"""The metrics of a running scheduler.
+"""The metrics of a scheduler: what it reports, and the implementation that counts.
 
-One object, created once and passed to all parts. Each method finds its series with one dictionary lookup and
-adds to it; no observation is dropped (upstream collects plugin durations once a second and drops those that
-exceed its buffer). Gauges of what can be counted on demand (pending pods, the cache) are read on scrape.
+Queue, cache, framework and loop call `Metrics`. Its methods do nothing, so that measuring costs nothing where
+it is not needed (`bayplan decide`, a simulation); `SchedulerMetrics` records. Callers that would have to read
+a clock check `enabled` first: all durations are in seconds and come from the caller. Status codes may be
+given as `Code` or as its label.
+
+Each method of `SchedulerMetrics` finds its series with one dictionary lookup and adds to it; no observation
+is dropped (upstream collects plugin durations once a second and drops those that exceed its buffer). Gauges
+of what can be counted on demand (pending pods, the cache) are read on scrape. The families are in
+`families.py`.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from bayplan.api.releases import DEFAULT_RELEASE, Release
-from bayplan.metrics import process_families as process
-from bayplan.metrics import release_families as varying
-from bayplan.metrics import scheduler_families as scheduler
+from bayplan.metrics import families as named
 from bayplan.metrics.instruments import Counter, Families, Family, Gauge, LabelValue, Level, Spec
-from bayplan.metrics.metrics import Metrics, Observe, PointT, ReadGauge
+
+PointT = TypeVar("PointT", bound=str)
+"""An extension point by its name: `Point`, or a text such as `PreBindPreFlight`."""
+
+Observe = Callable[[float], None]
+"""Records a duration."""
+
+ReadGauge = Callable[[], Mapping[str, float]]
+"""Called on scrape: the values of a gauge by label."""
+
+
+def ignore(seconds: float) -> None:
+    """Records nothing."""
+
+
+class Metrics:
+    """Records nothing; the base class of the implementation that does."""
+
+    enabled: ClassVar[bool] = False
+    """Whether anything is recorded."""
+
+    # Called once, at the start
+
+    def declare_profile(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> None:
+        """Creates the series of a profile with these plugins by extension point."""
+
+    def pending_pods_from(self, read: ReadGauge) -> None:
+        """The number of pending pods by queue: `active`, `backoff`, `unschedulable`, `gated`."""
+
+    def inflight_events_from(self, read: ReadGauge) -> None:
+        """The number of in-flight events by label; pods being scheduled: `PodPopped`."""
+
+    def cache_size_from(self, read: ReadGauge) -> None:
+        """The number of `nodes` (with placeholders), `pods` (with assumed ones) and `assumed_pods`."""
+
+    def unreadable_objects_from(self, read: ReadGauge) -> None:
+        """How many objects of the cluster cannot be read, by kind."""
+
+    def declare_informer(self, group: str, version: str, kind: str, read: Callable[[], str]) -> Observe:
+        """Creates the series of an informer, whose resourceVersion `read` returns.
+
+        Returns what records the time to handle changes.
+        """
+        return ignore
+
+    def running_from(self, read: ReadGauge) -> None:
+        """The number of running tasks by type: `binding`, `PreBind`, ..."""
+
+    def flush(self) -> None:
+        """Sorts pending observations into buckets from time to time. Call it every few dozen pods."""
+
+    # Attempts
+
+    def attempt(self, result: str, profile: str, seconds: float) -> None:
+        """An attempt has failed: `unschedulable` or `error`."""
+
+    def algorithm(self, seconds: float) -> None:
+        """A scheduling cycle has chosen a node, or found none."""
+
+    def pod_scheduled(self, profile: str, seconds: float, attempts: int, since_first: float) -> None:
+        """A pod is bound at its nth attempt, `since_first` after its first attempt began."""
+
+    def scheduled_after_flush(self) -> None:
+        """A pod is bound that was requeued because it had waited long, and not by an event."""
+
+    def preemption_attempt(self) -> None:
+        """The PostFilter of a plugin that preempts was called."""
+
+    def preemption(self, victims: int) -> None:
+        """This many pods are preempted for one pod."""
+
+    def preemption_task_started(self) -> None:
+        """The background task that evicts victims has started."""
+
+    def preemption_task_ended(self, result: str, seconds: float) -> None:
+        """It has ended: `success` or `error`."""
+
+    # Queue and events
+
+    def queue_incoming(self, queue: str, event: str, *, as_decided: bool) -> None:
+        """A pod was added to `active`, `backoff` or `unschedulable` because of this event.
+
+        With `as_decided`, an event or a failed attempt had decided on this queue.
+        """
+
+    def unschedulable_pods(self, plugin: str, profile: str, delta: int) -> None:
+        """The number of pending pods that this plugin rejected has changed by `delta`."""
+
+    def event_handled(self, label: str, seconds: float) -> None:
+        """A cluster event was handled."""
+
+    def hint(self, plugin: str, event: str, result: str, seconds: float) -> None:
+        """A queueing hint has returned `Queue`, `QueueSkip` or `Error`."""
+
+    # Framework
+
+    def extension_point(self, profile: str, point: str, code: LabelValue) -> Observe:
+        """Records how long all plugins of a point took, if they ended with this code."""
+        return ignore
+
+    def cycles_before_sample(self) -> int:
+        """The number of cycles before the next one that is sampled (1 in 10)."""
+        return sys.maxsize
+
+    def plugin_duration(self, plugin: str, point: str, code: LabelValue) -> Observe:
+        """Records how long one plugin took at a point, in a sampled cycle."""
+        return ignore
+
+    def evaluations(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> Counter:
+        """A counter whose every increment counts one evaluation of each of these plugins, by point.
+
+        Identical pods are evaluated by the same plugins, about twenty-five; this makes it one addition.
+        """
+        return Counter()
+
+    def permit_wait(self, code: LabelValue, seconds: float) -> None:
+        """A pod has waited at Permit."""
+
+    # Devices and volumes
+
+    def claim_created(self, status: str) -> None:
+        """Creating a ResourceClaim for extended resources ended with `success` or `failure`."""
+
+    def binding_conditions(
+        self, profile: str, driver: str, status: str, seconds: float, *, has_conditions: bool = True
+    ) -> None:
+        """Waiting for the binding conditions of devices ended: `success`, `failure`, `timeout`, `error`.
+
+        Called once for each device of the pod's claims, those without binding conditions included.
+        """
+
+    def volume_error(self, operation: str) -> None:
+        """Volume scheduling failed at stage `predicate`, `assume` or `bind`."""
+
+
+NULL_METRICS: Final = Metrics()
+
 
 QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
 POD: Final = "pod"
@@ -66,26 +207,26 @@ class SchedulerMetrics(Metrics):
         self._pauses = 0
 
         family = self.families
-        self._attempts = family[scheduler.SCHEDULE_ATTEMPTS]
-        self._attempt_seconds = family[scheduler.ATTEMPT_SECONDS]
-        self._algorithm_seconds = family[scheduler.ALGORITHM_SECONDS][()]
-        self._sli_seconds = family[scheduler.POD_SLI_SECONDS]
-        self._pod_attempts = family[scheduler.POD_ATTEMPTS][()]
-        self._incoming = family[scheduler.QUEUE_INCOMING]
-        self._incoming_entities = family[varying.QUEUE_INCOMING_ENTITIES]
-        self._unschedulable = family[scheduler.UNSCHEDULABLE_PODS]
-        self._event_seconds = family[scheduler.EVENT_SECONDS]
-        self._hint_seconds = family[scheduler.HINT_SECONDS]
-        self._point_seconds = family[scheduler.EXTENSION_POINT_SECONDS]
-        self._plugin_seconds = family[scheduler.PLUGIN_SECONDS]
-        self._evaluated = family[scheduler.PLUGIN_EVALUATIONS]
-        self._permit_seconds = family[scheduler.PERMIT_WAIT_SECONDS]
+        self._attempts = family[named.SCHEDULE_ATTEMPTS]
+        self._attempt_seconds = family[named.ATTEMPT_SECONDS]
+        self._algorithm_seconds = family[named.ALGORITHM_SECONDS][()]
+        self._sli_seconds = family[named.POD_SLI_SECONDS]
+        self._pod_attempts = family[named.POD_ATTEMPTS][()]
+        self._incoming = family[named.QUEUE_INCOMING]
+        self._incoming_entities = family[named.QUEUE_INCOMING_ENTITIES]
+        self._unschedulable = family[named.UNSCHEDULABLE_PODS]
+        self._event_seconds = family[named.EVENT_SECONDS]
+        self._hint_seconds = family[named.HINT_SECONDS]
+        self._point_seconds = family[named.EXTENSION_POINT_SECONDS]
+        self._plugin_seconds = family[named.PLUGIN_SECONDS]
+        self._evaluated = family[named.PLUGIN_EVALUATIONS]
+        self._permit_seconds = family[named.PERMIT_WAIT_SECONDS]
 
         for queue in QUEUES:
-            family[scheduler.PENDING_PODS][(queue,)]
-        family[process.REST_CERTIFICATE_TTL][()].set(math.inf)
+            family[named.PENDING_PODS][(queue,)]
+        family[named.REST_CERTIFICATE_TTL][()].set(math.inf)
         for result in _TRANSPORT_RESULTS:
-            family[process.REST_TRANSPORT_CREATES][(result,)]
+            family[named.REST_TRANSPORT_CREATES][(result,)]
 
     # Called once, at the start
 
@@ -95,37 +236,37 @@ class SchedulerMetrics(Metrics):
                 for plugin in names:
                     self._evaluated[plugin, point, profile]
         for result in _BATCH_RESULTS:
-            self.families[scheduler.BATCH_ATTEMPTS][profile, result]
+            self.families[named.BATCH_ATTEMPTS][profile, result]
         for reason in self._rules.batch_flush_reasons:
-            self.families[scheduler.BATCH_FLUSHES][profile, reason]
+            self.families[named.BATCH_FLUSHES][profile, reason]
         for hinted in ("hint", "no_hint"):
-            self.families[scheduler.NODE_HINT_SECONDS][hinted, profile]
-        self.families[scheduler.STORE_RESULTS_SECONDS][(profile,)]
-        self.families[varying.BATCH_RESCORES][(profile,)]
-        self.families[varying.BATCH_RESCORE_SECONDS][(profile,)]
+            self.families[named.NODE_HINT_SECONDS][hinted, profile]
+        self.families[named.STORE_RESULTS_SECONDS][(profile,)]
+        self.families[named.BATCH_RESCORES][(profile,)]
+        self.families[named.BATCH_RESCORE_SECONDS][(profile,)]
 
     def pending_pods_from(self, read: ReadGauge) -> None:
-        self._read_on_scrape(scheduler.PENDING_PODS, read)
+        self._read_on_scrape(named.PENDING_PODS, read)
         self._pending_pods = read
 
     def inflight_events_from(self, read: ReadGauge) -> None:
-        self._read_on_scrape(scheduler.INFLIGHT_EVENTS, read)
+        self._read_on_scrape(named.INFLIGHT_EVENTS, read)
 
     def cache_size_from(self, read: ReadGauge) -> None:
-        self._read_on_scrape(scheduler.CACHE_SIZE, read)
+        self._read_on_scrape(named.CACHE_SIZE, read)
 
     def unreadable_objects_from(self, read: ReadGauge) -> None:
-        self._read_on_scrape(scheduler.UNREADABLE_OBJECTS, read)
+        self._read_on_scrape(named.UNREADABLE_OBJECTS, read)
 
     def declare_informer(self, group: str, version: str, kind: str, read: Callable[[], str]) -> Observe:
         # As upstream, even if the real plural is different: storageclasss.
         labels = (_COMPONENT, group, version, f"{kind.lower()}s")
-        self.families[varying.INFORMER_QUEUED][labels]
-        self._informers.append((self.families[varying.INFORMER_VERSION][labels], read))
-        return self.families[varying.INFORMER_SECONDS][labels].observe
+        self.families[named.INFORMER_QUEUED][labels]
+        self._informers.append((self.families[named.INFORMER_VERSION][labels], read))
+        return self.families[named.INFORMER_SECONDS][labels].observe
 
     def running_from(self, read: ReadGauge) -> None:
-        self._read_on_scrape(scheduler.RUNNING, read)
+        self._read_on_scrape(named.RUNNING, read)
 
     def flush(self) -> None:
         self._pauses += 1
@@ -149,13 +290,13 @@ class SchedulerMetrics(Metrics):
         self._sli_seconds[_ATTEMPTS.get(attempts, _MANY_ATTEMPTS)].note(since_first)
 
     def scheduled_after_flush(self) -> None:
-        self.families[scheduler.SCHEDULED_AFTER_FLUSH][()].inc()
+        self.families[named.SCHEDULED_AFTER_FLUSH][()].inc()
 
     def preemption_attempt(self) -> None:
-        self.families[scheduler.PREEMPTION_ATTEMPTS][()].inc()
+        self.families[named.PREEMPTION_ATTEMPTS][()].inc()
 
     def preemption(self, victims: int) -> None:
-        self.families[scheduler.PREEMPTION_VICTIMS][()].observe(victims)
+        self.families[named.PREEMPTION_VICTIMS][()].observe(victims)
 
     def preemption_task_started(self) -> None:
         if not self._rules.measures_preemption_tasks:
@@ -166,8 +307,8 @@ class SchedulerMetrics(Metrics):
             self._preemption_task(result, seconds)
 
     def _preemption_task(self, result: str, seconds: float) -> None:
-        self.families[scheduler.PREEMPTION_TASKS][(result,)].inc()
-        self.families[scheduler.PREEMPTION_TASK_SECONDS][(result,)].observe(seconds)
+        self.families[named.PREEMPTION_TASKS][(result,)].inc()
+        self.families[named.PREEMPTION_TASK_SECONDS][(result,)].observe(seconds)
 
     # Queue and events
 
@@ -207,18 +348,18 @@ class SchedulerMetrics(Metrics):
     # Devices and volumes
 
     def claim_created(self, status: str) -> None:
-        self.families[varying.CLAIM_CREATES][(status,)].inc()
-        self.families[varying.CLAIM_CREATES_BY_OWNER][status, "false", "", "Pod"].inc()
+        self.families[named.CLAIM_CREATES][(status,)].inc()
+        self.families[named.CLAIM_CREATES_BY_OWNER][status, "false", "", "Pod"].inc()
 
     def binding_conditions(
         self, profile: str, driver: str, status: str, seconds: float, *, has_conditions: bool = True
     ) -> None:
         if has_conditions:
-            self.families[scheduler.BINDING_CONDITIONS][profile, driver, status].inc()
-        self.families[scheduler.BINDING_CONDITIONS_SECONDS][profile, driver, status].observe(seconds)
+            self.families[named.BINDING_CONDITIONS][profile, driver, status].inc()
+        self.families[named.BINDING_CONDITIONS_SECONDS][profile, driver, status].observe(seconds)
 
     def volume_error(self, operation: str) -> None:
-        self.families[scheduler.VOLUME_STAGE_ERRORS][(operation,)].inc()
+        self.families[named.VOLUME_STAGE_ERRORS][(operation,)].inc()
 
     # Scrapes
 
@@ -260,7 +401,7 @@ class SchedulerMetrics(Metrics):
 
     def _update_entities(self) -> None:
         """Updates the gauges of queued entities. A series appears with the first pod in its queue."""
-        entities = self.families[varying.QUEUED_ENTITIES]
+        entities = self.families[named.QUEUED_ENTITIES]
         for queue, value in self._pending_pods().items():
             if value or (queue, POD) in entities or any(queue == known for known, _ in self._incoming.series):
                 entities[queue, POD].set(value)
@@ -269,8 +410,8 @@ class SchedulerMetrics(Metrics):
 def specs_of(release: Release, *, show_hidden: bool = False) -> Iterator[Spec[Any]]:
     """The families of a release with their stability levels."""
     rules = release.metrics
-    always = (*scheduler.SCHEDULER_SPECS, *process.PROCESS_WIDE_SPECS)
-    for spec in (*always, *(spec for spec in varying.RELEASE_SPECS if spec.name in rules.families)):
+    always = (*named.SCHEDULER_SPECS, *named.PROCESS_SPECS)
+    for spec in (*always, *(spec for spec in named.RELEASE_SPECS if spec.name in rules.families)):
         if spec.name in rules.hidden:
             if show_hidden:
                 yield replace(spec, help=f"(Deprecated since {release}.0) {spec.help}")

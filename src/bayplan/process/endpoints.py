@@ -24,7 +24,7 @@ from bayplan.client.rate_limit import make_bucket
 from bayplan.client.requests import Connections, Requests
 from bayplan.errors import ConfigError
 from bayplan.metrics import SchedulerMetrics, resource_chunks
-from bayplan.metrics.process_families import BUILD_INFO, FEATURE_ENABLED, VERSION_INFO
+from bayplan.metrics.families import BUILD_INFO, FEATURE_ENABLED, VERSION_INFO
 from bayplan.process import logs
 from bayplan.process.serving.access import AccessControl, delegated_access
 from bayplan.process.serving.health import HealthCheck

@@ -34,7 +34,7 @@ from bayplan.client.leader_election import LeaderElection, lease_client, make_id
 from bayplan.client.requests import Connections
 from bayplan.errors import BayplanError
 from bayplan.metrics import NULL_METRICS, SchedulerMetrics
-from bayplan.metrics.process_families import LEADER
+from bayplan.metrics.families import LEADER
 from bayplan.process.debugging import log_all
 from bayplan.process.logs import log, verbosity
 from bayplan.process.serving.ports import listen

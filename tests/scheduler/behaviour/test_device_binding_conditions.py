@@ -9,7 +9,7 @@ from bayplan.api.meta import Condition
 from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.api.resource_claims import AllocatedDeviceStatus
 from bayplan.metrics import SchedulerMetrics
-from bayplan.metrics.scheduler_families import BINDING_CONDITIONS
+from bayplan.metrics.families import BINDING_CONDITIONS
 from bayplan.testing.builders import make_node, make_resource_claim
 
 from .devices import CLASS, FAILED, REQUEST, Devices, claim, claiming, gpus, held, in_flight

@@ -10,7 +10,7 @@ from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.api.resource_claims import EXTENDED_RESOURCE_CLAIM_ANNOTATION, ResourceClaim
 from bayplan.errors import APIError
 from bayplan.metrics import SchedulerMetrics
-from bayplan.metrics.release_families import CLAIM_CREATES, CLAIM_CREATES_BY_OWNER
+from bayplan.metrics.families import CLAIM_CREATES, CLAIM_CREATES_BY_OWNER
 from bayplan.testing.builders import make_device_class, make_node, make_pod, make_resource_claim
 
 from .devices import REQUEST, Devices, claiming, devices_of, gpus, held, in_flight

@@ -20,7 +20,7 @@ from bayplan.api.storage import (
 )
 from bayplan.errors import ConflictError, UnknownOutcomeError
 from bayplan.metrics import SchedulerMetrics
-from bayplan.metrics.scheduler_families import VOLUME_STAGE_ERRORS
+from bayplan.metrics.families import VOLUME_STAGE_ERRORS
 from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 
 from .running import Cluster, World, running, virtual

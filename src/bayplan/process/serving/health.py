@@ -13,7 +13,7 @@ from typing import Final
 
 from aiohttp import web
 
-from bayplan.metrics.text import escaped
+from bayplan.metrics.instruments import escaped
 
 PING: Final = "ping"
 

@@ -1,0 +1,446 @@
+"""Every metric by name: type, stability, labels, buckets and what it says.
+
+Names, types, labels and buckets are kube-scheduler's, so that its dashboards and alerts keep working. Metrics
+of features that are off by default (asynchronous API calls, pod groups) are absent, as upstream. There are
+three groups: the scheduler's own, those that only some releases of Kubernetes have (`Release.metrics` names
+them, and the stability levels that changed), and those of the process around the scheduler, which are updated
+by the build information, the leader election and the API client. Metrics of the operating system
+(`process_*`) are read on scrape: see `exposition.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from bayplan.metrics.instruments import Level, Spec, counter, exponential, gauge, histogram
+
+
+def _specs(*others: Spec[Any]) -> tuple[Spec[Any], ...]:
+    """The specs that this module has defined so far: a list written by hand would one day miss one."""
+    return tuple(each for each in globals().values() if isinstance(each, Spec) and each not in others)
+
+
+ALPHA, BETA, STABLE = Level.ALPHA, Level.BETA, Level.STABLE
+
+_MILLISECONDS: Final = exponential(0.001, 2, 15)
+_POINT_SECONDS: Final = exponential(0.0001, 2, 12)
+_PLUGIN_SECONDS: Final = exponential(0.00001, 1.5, 20)
+_HINT_SECONDS: Final = exponential(0.00001, 2, 12)
+
+# Attempts
+
+SCHEDULE_ATTEMPTS: Final = counter(
+    "scheduler_schedule_attempts_total",
+    STABLE,
+    "Attempts to schedule a pod, by result: scheduled, unschedulable (no node fits) or error.",
+    ("result", "profile"),
+)
+ATTEMPT_SECONDS: Final = histogram(
+    "scheduler_scheduling_attempt_duration_seconds",
+    STABLE,
+    "Time from the start of an attempt to the pod's binding or the attempt's failure.",
+    ("result", "profile"),
+    buckets=_MILLISECONDS,
+)
+ALGORITHM_SECONDS: Final = histogram(
+    "scheduler_scheduling_algorithm_duration_seconds", ALPHA, "Time to choose a node.", buckets=_MILLISECONDS
+)
+POD_SLI_SECONDS: Final = histogram(
+    "scheduler_pod_scheduling_sli_duration_seconds",
+    BETA,
+    "Time from a pod's first attempt to its binding, by number of attempts.",
+    ("attempts",),
+    buckets=exponential(0.01, 2, 20),
+)
+POD_ATTEMPTS: Final = histogram(
+    "scheduler_pod_scheduling_attempts",
+    STABLE,
+    "Attempts that it took to schedule a pod.",
+    buckets=exponential(1, 2, 5),
+)
+SCHEDULED_AFTER_FLUSH: Final = counter(
+    "scheduler_pod_scheduled_after_flush_total",
+    ALPHA,
+    "Pods scheduled after the periodic flush of long unschedulable pods. As v1.36 always 0.",
+)
+
+# Preemption
+
+PREEMPTION_VICTIMS: Final = histogram(
+    "scheduler_preemption_victims",
+    STABLE,
+    "The number of pods evicted for one pod.",
+    buckets=exponential(1, 2, 7),
+)
+PREEMPTION_ATTEMPTS: Final = counter("scheduler_preemption_attempts_total", STABLE, "Preemption attempts.")
+PREEMPTION_TASK_SECONDS: Final = histogram(
+    "scheduler_preemption_goroutines_duration_seconds",
+    ALPHA,
+    "Duration of the background tasks that evict victims. As v1.36 always 0.",
+    ("result",),
+    buckets=exponential(0.01, 2, 20),
+)
+PREEMPTION_TASKS: Final = counter(
+    "scheduler_preemption_goroutines_execution_total",
+    ALPHA,
+    "Background tasks that evict victims.",
+    ("result",),
+)
+
+# Queue
+
+PENDING_PODS: Final = gauge(
+    "scheduler_pending_pods",
+    STABLE,
+    "Pending pods: in the active queue, in backoff, unschedulable, or gated.",
+    ("queue",),
+)
+QUEUE_INCOMING: Final = counter(
+    "scheduler_queue_incoming_pods_total",
+    STABLE,
+    "Pods that entered a queue, by the event that moved them.",
+    ("queue", "event"),
+)
+UNSCHEDULABLE_PODS: Final = gauge(
+    "scheduler_unschedulable_pods",
+    BETA,
+    "Unschedulable pods by the plugin that rejected them; a pod counts once for each such plugin.",
+    ("plugin", "profile"),
+)
+INFLIGHT_EVENTS: Final = gauge(
+    "scheduler_inflight_events",
+    ALPHA,
+    "Events recorded while pods are being scheduled that they may requeue.",
+    ("event",),
+)
+HINT_SECONDS: Final = histogram(
+    "scheduler_queueing_hint_execution_duration_seconds",
+    ALPHA,
+    "Time to evaluate the queueing hint of a plugin.",
+    ("plugin", "event", "hint"),
+    buckets=_PLUGIN_SECONDS,
+)
+EVENT_SECONDS: Final = histogram(
+    "scheduler_event_handling_duration_seconds",
+    ALPHA,
+    "Time to handle an event of the cluster.",
+    ("event",),
+    buckets=_POINT_SECONDS,
+)
+
+# Framework
+
+EXTENSION_POINT_SECONDS: Final = histogram(
+    "scheduler_framework_extension_point_duration_seconds",
+    STABLE,
+    "Time to run all plugins of an extension point.",
+    ("extension_point", "status", "profile"),
+    buckets=_POINT_SECONDS,
+)
+PLUGIN_SECONDS: Final = histogram(
+    "scheduler_plugin_execution_duration_seconds",
+    ALPHA,
+    "Time to run one plugin at an extension point, sampled in one attempt of ten.",
+    ("plugin", "extension_point", "status"),
+    buckets=_PLUGIN_SECONDS,
+)
+PLUGIN_EVALUATIONS: Final = counter(
+    "scheduler_plugin_evaluation_total",
+    BETA,
+    "Attempts in which a plugin was evaluated at PreFilter, Filter, PreScore or Score.",
+    ("plugin", "extension_point", "profile"),
+)
+PERMIT_WAIT_SECONDS: Final = histogram(
+    "scheduler_permit_wait_duration_seconds",
+    BETA,
+    "Time that pods waited at Permit.",
+    ("result",),
+    buckets=_MILLISECONDS,
+)
+RUNNING: Final = gauge("scheduler_goroutines", BETA, "Running tasks by operation.", ("operation",))
+CACHE_SIZE: Final = gauge(
+    "scheduler_cache_size", ALPHA, "Nodes, pods and assumed pods in the scheduler cache.", ("type",)
+)
+UNREADABLE_OBJECTS: Final = gauge(
+    "bayplan_unreadable_objects",
+    ALPHA,
+    "Objects of the cluster whose current version cannot be read, by kind.",
+    ("kind",),
+)
+
+# Batching: bayplan does without (signatures do the same exactly), so these stay 0.
+
+BATCH_ATTEMPTS: Final = counter(
+    "scheduler_batch_attempts_total",
+    ALPHA,
+    "Attempts to reuse the nodes found for the previous pod. Always 0: bayplan caches results otherwise.",
+    ("profile", "result"),
+)
+BATCH_FLUSHES: Final = counter(
+    "scheduler_batch_cache_flushed_total",
+    ALPHA,
+    "Times that the nodes found for the previous pod could not be used. Always 0.",
+    ("profile", "reason"),
+)
+NODE_HINT_SECONDS: Final = histogram(
+    "scheduler_get_node_hint_duration_seconds",
+    ALPHA,
+    "Time to get a node found for the previous pod. Always empty.",
+    ("hinted", "profile"),
+    buckets=_HINT_SECONDS,
+)
+STORE_RESULTS_SECONDS: Final = histogram(
+    "scheduler_store_schedule_results_duration_seconds",
+    ALPHA,
+    "Time to store the nodes for the next pod. Always empty.",
+    ("profile",),
+    buckets=_HINT_SECONDS,
+)
+
+# Devices and volumes
+
+BINDING_CONDITIONS: Final = counter(
+    "scheduler_dra_bindingconditions_allocations_total",
+    ALPHA,
+    "Allocations of devices that had to meet conditions before the pod was bound.",
+    ("profile", "driver", "status"),
+)
+BINDING_CONDITIONS_SECONDS: Final = histogram(
+    "scheduler_dra_bindingconditions_wait_duration_seconds",
+    ALPHA,
+    "Time spent waiting for the binding conditions of allocated devices.",
+    ("profile", "driver", "status"),
+    buckets=exponential(0.1, 2, 14),
+)
+VOLUME_BINDER_CACHE: Final = counter(
+    "scheduler_volume_binder_cache_requests_total",
+    ALPHA,
+    "Requests to the volume binder's cache. Never counted, as in kube-scheduler.",
+    ("operation",),
+)
+VOLUME_STAGE_ERRORS: Final = counter(
+    "scheduler_volume_scheduling_stage_error_total",
+    ALPHA,
+    "Errors of volume scheduling, by stage.",
+    ("operation",),
+)
+
+SCHEDULER_SPECS: Final = _specs()
+
+# Only in some releases: informers
+
+_INFORMER_LABELS: Final = ("name", "group", "version", "resource")
+_PROCESSING_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+INFORMER_QUEUED: Final = gauge(
+    "informer_queued_items",
+    ALPHA,
+    "Changes that wait for their handlers. Always 0: bayplan handles changes as it receives them.",
+    _INFORMER_LABELS,
+)
+INFORMER_SECONDS: Final = histogram(
+    "informer_processing_latency_seconds",
+    ALPHA,
+    "Time to handle a list, or changes that were received together.",
+    _INFORMER_LABELS,
+    buckets=_PROCESSING_SECONDS,
+)
+INFORMER_VERSION: Final = gauge(
+    "informer_store_resource_version",
+    ALPHA,
+    "The last 15 digits of the resourceVersion up to which all changes are handled.",
+    _INFORMER_LABELS,
+)
+
+# Only in some releases: the queue
+
+QUEUED_ENTITIES: Final = gauge(
+    "scheduler_queued_entities",
+    ALPHA,
+    "Pending pods by queue. bayplan has no pod groups, so the type is always pod.",
+    ("queue", "type"),
+)
+QUEUE_INCOMING_ENTITIES: Final = counter(
+    "scheduler_queue_incoming_entities_total",
+    ALPHA,
+    "Pods added to their first queue, or to another one than was decided for them, by event.",
+    ("queue", "event", "type"),
+)
+PRE_HINTS: Final = counter(
+    "scheduler_pre_queueing_hint_evaluations_total",
+    ALPHA,
+    "Evaluations of PreQueueingHints. Never counted: SchedulerPreQueueingHints is off.",
+    ("plugin", "result"),
+)
+
+# Only in some releases: batching, which bayplan does not have
+
+BATCH_RESCORES: Final = counter(
+    "scheduler_batch_rescore_attempts_total",
+    ALPHA,
+    "Nodes scored again for the next pod of a batch. Always 0.",
+    ("profile",),
+)
+BATCH_RESCORE_SECONDS: Final = histogram(
+    "scheduler_batch_rescore_duration_seconds",
+    ALPHA,
+    "Time to score a node again for the next pod of a batch. Always empty.",
+    ("profile",),
+    buckets=_HINT_SECONDS,
+)
+
+# Only in some releases: devices
+
+CLAIM_CREATES: Final = counter(
+    "scheduler_resourceclaim_creates_total",
+    ALPHA,
+    "ResourceClaims created for extended resources.",
+    ("status",),
+)
+CLAIM_CREATES_BY_OWNER: Final = counter(
+    "dynamic_resource_allocation_resourceclaim_creates_total",
+    ALPHA,
+    "ResourceClaims created for extended resources, by the owner of the claim.",
+    ("status", "admin_access", "owner_api_group", "owner_api_kind"),
+)
+
+RELEASE_SPECS: Final = _specs(*SCHEDULER_SPECS)
+
+# The process
+
+_REQUEST_SECONDS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
+_REQUEST_BYTES: Final = (
+    *(64.0, 256.0, 512.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0),
+    *(1048576.0, 4194304.0, 16777216.0),
+)
+_CERTIFICATE_AGE: Final = (
+    *(600.0, 1800.0, 3600.0, 14400.0, 86400.0, 604800.0),
+    *(2592000.0, 7776000.0, 15552000.0, 31104000.0, 124416000.0),
+)
+_WORKQUEUE_SECONDS: Final = exponential(1e-8, 10, 10)
+
+BUILD_INFO: Final = gauge(
+    "kubernetes_build_info",
+    BETA,
+    "Always 1, with the build information in the labels.",
+    (
+        "major",
+        "minor",
+        "git_version",
+        "git_commit",
+        "git_tree_state",
+        "build_date",
+        "go_version",
+        "compiler",
+        "platform",
+    ),
+)
+FEATURE_ENABLED: Final = gauge(
+    "kubernetes_feature_enabled",
+    BETA,
+    "Whether a feature is on (1) or off (0), by feature and stage.",
+    ("name", "stage"),
+)
+VERSION_INFO: Final = gauge(
+    "version_info",
+    ALPHA,
+    "Always 1, with the versions of a component in the labels.",
+    ("component", "binary", "emulation", "min_compat"),
+)
+LEADER: Final = gauge(
+    "leader_election_master_status",
+    ALPHA,
+    "Whether this process is the leader (1) or a standby (0), by the name of the lease.",
+    ("name",),
+)
+
+REST_REQUESTS: Final = counter(
+    "rest_client_requests_total", ALPHA, "Requests to the API server.", ("code", "method", "host")
+)
+REST_REQUEST_SECONDS: Final = histogram(
+    "rest_client_request_duration_seconds",
+    ALPHA,
+    "Duration of requests to the API server.",
+    ("verb", "host"),
+    buckets=_REQUEST_SECONDS,
+)
+REST_RATE_LIMIT_SECONDS: Final = histogram(
+    "rest_client_rate_limiter_duration_seconds",
+    ALPHA,
+    "Time that requests to the API server were delayed by the rate limit.",
+    ("verb", "host"),
+    buckets=_REQUEST_SECONDS,
+)
+REST_REQUEST_BYTES: Final = histogram(
+    "rest_client_request_size_bytes",
+    ALPHA,
+    "Size of the bodies sent to the API server.",
+    ("verb", "host"),
+    buckets=_REQUEST_BYTES,
+)
+REST_RESPONSE_BYTES: Final = histogram(
+    "rest_client_response_size_bytes",
+    ALPHA,
+    "Size of the bodies received from the API server.",
+    ("verb", "host"),
+    buckets=_REQUEST_BYTES,
+)
+REST_CERTIFICATE_AGE: Final = histogram(
+    "rest_client_exec_plugin_certificate_rotation_age",
+    ALPHA,
+    "Seconds that a certificate from a credential plugin was in use before it was replaced.",
+    buckets=_CERTIFICATE_AGE,
+)
+REST_CERTIFICATE_TTL: Final = gauge(
+    "rest_client_exec_plugin_ttl_seconds",
+    ALPHA,
+    "Seconds until the first certificate from a credential plugin expires; +Inf if there is none.",
+)
+REST_TRANSPORTS: Final = gauge(
+    "rest_client_transport_cache_entries", ALPHA, "Cached connections to API servers, by their TLS settings."
+)
+REST_TRANSPORT_CREATES: Final = counter(
+    "rest_client_transport_create_calls_total",
+    ALPHA,
+    "Requests for a cached connection, by whether there was one.",
+    ("result",),
+)
+REST_ROTATION_CALLS: Final = counter(
+    "rest_client_transport_cert_rotation_gc_calls_total",
+    ALPHA,
+    "Times that watching a replaced client certificate was ended.",
+)
+
+WORKQUEUE_ADDS: Final = counter("workqueue_adds_total", BETA, "Items added to a work queue.", ("name",))
+WORKQUEUE_DEPTH: Final = gauge("workqueue_depth", BETA, "Items in a work queue.", ("name",))
+WORKQUEUE_RETRIES: Final = counter(
+    "workqueue_retries_total", BETA, "Items requeued into a work queue.", ("name",)
+)
+WORKQUEUE_LONGEST: Final = gauge(
+    "workqueue_longest_running_processor_seconds",
+    BETA,
+    "How long the oldest item in progress has been processed.",
+    ("name",),
+)
+WORKQUEUE_UNFINISHED: Final = gauge(
+    "workqueue_unfinished_work_seconds",
+    BETA,
+    "The total time that all items in progress have been processed.",
+    ("name",),
+)
+WORKQUEUE_WAIT_SECONDS: Final = histogram(
+    "workqueue_queue_duration_seconds",
+    BETA,
+    "Time that items spent in a work queue.",
+    ("name",),
+    buckets=_WORKQUEUE_SECONDS,
+)
+WORKQUEUE_WORK_SECONDS: Final = histogram(
+    "workqueue_work_duration_seconds",
+    BETA,
+    "Time to process an item of a work queue.",
+    ("name",),
+    buckets=_WORKQUEUE_SECONDS,
+)
+
+PROCESS_SPECS: Final = _specs(*SCHEDULER_SPECS, *RELEASE_SPECS)
