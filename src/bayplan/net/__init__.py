@@ -1,1 +1,5 @@
-"""What every HTTP edge shares: listening within limits, TLS settings, and quiet logs of the HTTP library."""
+"""What every HTTP edge shares.
+
+`listening.py` serves clients within limits, `ports.py` binds a port before there is a server for it, `tls.py`
+is TLS on both sides, and `http_logs.py` keeps passwords out of the logs.
+"""

@@ -29,9 +29,8 @@ from bayplan.embedded.server.kinds import Catalog, Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.sqlite import SQLiteJournal
 from bayplan.embedded.server.tls import Certificates, certificates_in
-from bayplan.net.listening.limits import Limits
-from bayplan.net.listening.listener import Listener
-from bayplan.net.listening.ports import bind
+from bayplan.net.listening import Limits, Listener
+from bayplan.net.ports import bind
 
 LOOPBACK: Final = "127.0.0.1"
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")

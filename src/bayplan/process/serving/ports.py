@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from bayplan.errors import BayplanError
-from bayplan.net.listening.ports import bind
+from bayplan.net.ports import bind
 from bayplan.process.serving.settings import ServingSettings
 
 

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from bayplan.metrics.instruments import CONTENT_TYPE
-from bayplan.net.listening.bodies import BodyTimeoutError, BodyTooLargeError, EncodedBodyError, read_body
+from bayplan.net.listening import BodyTimeoutError, BodyTooLargeError, EncodedBodyError, read_body
 from bayplan.process.serving.component_pages import flags_page, status_page
 from bayplan.process.serving.health import CheckCounts, HealthCheck, HealthPage
 

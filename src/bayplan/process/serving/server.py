@@ -10,9 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from bayplan.net.listening.limits import Limits
-from bayplan.net.listening.listener import Listener
-from bayplan.net.listening.server import BoundedServer
+from bayplan.net.listening import BoundedServer, Limits, Listener
 from bayplan.process.serving.access import AccessControl
 from bayplan.process.serving.routes import NO_STORE, Routes, RouteTable
 from bayplan.process.serving.settings import ServingSettings

@@ -42,8 +42,7 @@ from bayplan.embedded.server.statuses import (
 )
 from bayplan.embedded.server.tables.printer import Printer
 from bayplan.errors import APIError
-from bayplan.net.listening.limits import Limits
-from bayplan.net.listening.server import BoundedServer
+from bayplan.net.listening import BoundedServer, Limits
 
 HEALTH: Final = ("/healthz", "/livez", "/readyz")
 _OPEN_TO_ALL: Final = frozenset((*HEALTH, "/version"))

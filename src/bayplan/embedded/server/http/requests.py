@@ -18,8 +18,7 @@ from bayplan.embedded.server.schema.protobuf import ProtobufError, decode_protob
 from bayplan.embedded.server.sizes import check_json, check_names
 from bayplan.embedded.server.statuses import StatusError, bad_request, too_large
 from bayplan.errors import DecodeError
-from bayplan.net.listening import bodies
-from bayplan.net.listening.limits import Limits
+from bayplan.net import listening
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
@@ -31,7 +30,7 @@ _AVAILABLE: Final = (
     f"406: Not Acceptable\n\nAvailable representations: {JSON}, {YAML}, {JSON};stream=watch "
     "(this server answers no protobuf: set the client's content type to application/json)"
 )
-_BODY_SECONDS: Final = Limits().body_seconds
+_BODY_SECONDS: Final = listening.Limits().body_seconds
 _JSON_TYPES: Final = (JSON, "", "application/octet-stream")
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 
@@ -145,13 +144,13 @@ async def read_body(request: web.BaseRequest) -> bytes:
         StatusError: it is too large (413), compressed (415), or does not arrive (408).
     """
     try:
-        return await bodies.read_body(request, max_bytes=MAX_BODY_BYTES, seconds=_BODY_SECONDS)
-    except bodies.BodyTooLargeError as error:
+        return await listening.read_body(request, max_bytes=MAX_BODY_BYTES, seconds=_BODY_SECONDS)
+    except listening.BodyTooLargeError as error:
         raise too_large(f"limit is {MAX_BODY_BYTES}") from error
-    except bodies.EncodedBodyError as error:
+    except listening.EncodedBodyError as error:
         message = "the body of the request was compressed: send it without Content-Encoding"
         raise StatusError(message, 415, reason="UnsupportedMediaType") from error
-    except bodies.BodyTimeoutError as error:
+    except listening.BodyTimeoutError as error:
         message = f"the body of the request did not arrive within {_BODY_SECONDS:g} seconds"
         raise StatusError(message, 408, reason="Timeout") from error
 

@@ -18,12 +18,16 @@ import pytest
 from aiohttp import web
 
 from bayplan.embedded.server.tls import certificates_in
-from bayplan.net.listening.bodies import BodyTimeoutError, EncodedBodyError, read_body
-from bayplan.net.listening.limits import Limits
-from bayplan.net.listening.listener import Listener
-from bayplan.net.listening.ports import bind
-from bayplan.net.listening.server import BoundedServer
-from bayplan.net.listening.throttle import ThrottledLog
+from bayplan.net.listening import (
+    BodyTimeoutError,
+    BoundedServer,
+    EncodedBodyError,
+    Limits,
+    Listener,
+    ThrottledLog,
+    read_body,
+)
+from bayplan.net.ports import bind
 
 PATIENT = Limits(handshake_seconds=60, idle_seconds=60, stall_seconds=60, body_seconds=60)
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -306,7 +310,7 @@ def test_without_file_descriptors_the_log_stays_short(
             raise OSError(errno.EMFILE, "Too many open files")
         return accept(self)
 
-    monkeypatch.setattr("bayplan.net.listening.listener.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("bayplan.net.listening.PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(socket.socket, "accept", exhausted)
     with caplog.at_level(logging.INFO):
         answer = run(lambda endpoint: exchange(endpoint.port, GET_ONCE), PATIENT)
