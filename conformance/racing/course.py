@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.bench.devices import DeviceSetup, with_claims
+from bayplan.bench.workload import DeviceSetup, with_claims
 from bayplan.bench.workloads import find_workload
 from bayplan.client import bodies
 from bayplan.client.requests import MERGE_PATCH

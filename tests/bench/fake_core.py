@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
-from bayplan.bench.protocol import Outcome
-
-
-@dataclass(frozen=True)
-class FakeOutcome:
-    node: str | None = None
-    victims: Sequence[Pod] = ()
+from bayplan.bench.runner import MeasuredCore, Outcome
 
 
 @dataclass
-class FakeCore:
+class FakeCore(MeasuredCore):
     """Pods that request more CPU than a node has fit nowhere; higher priority evicts the first two."""
 
     room: int = 1000
@@ -32,17 +25,17 @@ class FakeCore:
     def add_node(self, node: Node) -> None:
         self.running[node.name] = []
 
-    def schedule_one(self, pod: Pod) -> FakeOutcome:
+    def schedule_one(self, pod: Pod) -> Outcome:
         self.attempts.append(pod.name)
         self.rows_evaluated += len(self.running)
         if pod.spec.containers[0].resources.requests["cpu"] == "9":
-            return FakeOutcome()
+            return Outcome()
         for node, pods in self.running.items():
             if len(pods) < self.room:
                 pods.append(pod)
-                return FakeOutcome(node)
+                return Outcome(node)
         lower = [other for pods in self.running.values() for other in pods if other.priority < pod.priority]
-        return FakeOutcome(victims=lower[:2])
+        return Outcome(victims=lower[:2])
 
     def evict(self, preemptor: Pod, outcome: Outcome) -> None:
         gone = {pod.uid for pod in outcome.victims}

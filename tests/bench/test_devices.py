@@ -8,11 +8,9 @@ import pytest
 
 from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import ResourceClaim
-from bayplan.bench.devices import DeviceSetup
-from bayplan.bench.errors import BenchError
-from bayplan.bench.runner import Sizes, measure
+from bayplan.bench.runner import BenchError, Sizes, measure
 from bayplan.bench.whole import measure_whole
-from bayplan.bench.workload import Workload
+from bayplan.bench.workload import DeviceSetup, Workload
 from bayplan.bench.workloads import WORKLOADS, find_workload
 
 from .fake_core import FakeCore

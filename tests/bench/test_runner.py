@@ -7,10 +7,17 @@ from collections import Counter
 
 import pytest
 
-from bayplan.bench.errors import BenchError
-from bayplan.bench.measurement import Measurement, make_table, peak_rss_mb, percentile
-from bayplan.bench.protocol import Outcome
-from bayplan.bench.runner import Sizes, measure, progress_on
+from bayplan.bench.runner import (
+    BenchError,
+    Measurement,
+    Outcome,
+    Sizes,
+    make_table,
+    measure,
+    peak_rss_mb,
+    percentile,
+    progress_on,
+)
 from bayplan.bench.workload import Workload
 from bayplan.bench.workloads import WORKLOADS, find_workload
 

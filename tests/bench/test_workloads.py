@@ -6,7 +6,7 @@ import pytest
 
 from bayplan.api.pod import Affinity, Pod, PodAffinityTerm
 from bayplan.api.pod_group import POD_GROUP_LABEL
-from bayplan.bench.errors import UnknownWorkloadError
+from bayplan.bench.runner import UnknownWorkloadError
 from bayplan.bench.templates import HOSTNAME, ZONE
 from bayplan.bench.workload import BACKGROUND_EVERY, Workload
 from bayplan.bench.workloads import WORKLOADS, find_workload

@@ -1,11 +1,11 @@
-"""Measures one workload: sets the cluster up, then times the scheduling of pods one after the other.
+"""Measures decisions: sets up the cluster of a workload, then times the scheduling of its pods, one by one.
 
-Only the decision is timed. Pods are created and decoded from JSON before the clock starts, each into its own
-objects as a watch would deliver them: pods that share parts of a template would favour a cache that compares
-by identity. Initial pods are scheduled too, but not timed, so that the cluster is in a state that
-the scheduler itself produced.
+Only the decision is timed, from the decoded pod to the assumed one. Pods are created and decoded from JSON
+before the clock starts, each into its own objects as a watch would deliver them: pods that share parts of a
+template would favour a cache that compares by identity. Initial pods are scheduled too, but not timed, so
+that the cluster is in a state that the scheduler itself produced.
 
-`protocol.py` defines what is driven, `workload.py` what is scheduled.
+`workload.py` has what is scheduled. `whole.py` measures the whole path of a pod.
 """
 
 from __future__ import annotations
@@ -13,19 +13,27 @@ from __future__ import annotations
 import cProfile
 import gc
 import pstats
+import resource
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TextIO, TypeVar
 
 import msgspec
+from rich.table import Table
 
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
-from bayplan.bench.errors import BenchError
-from bayplan.bench.measurement import Measurement, peak_rss_mb, percentile
-from bayplan.bench.protocol import CoreUnderTest, Outcome
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.bench.workload import Workload
+from bayplan.config import KubeSchedulerConfiguration
+from bayplan.errors import BayplanError
+from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.status import Code
+from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.scheduler.core import SchedulingCore
 
 ROUNDS: Final = 10
 """A pod that is not scheduled after this number of evictions indicates an error."""
@@ -38,6 +46,29 @@ PROFILE_LINES: Final = 40
 T = TypeVar("T")
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how far it is, and the total."""
+
+
+class BenchError(BayplanError):
+    """A benchmark could not be run or measured."""
+
+
+class UnknownWorkloadError(BenchError):
+    """No workload has that name."""
+
+    name: str
+    suggestions: tuple[str, ...]
+    """Names that are spelled similarly, the nearest first."""
+
+    def __init__(self, name: str, suggestions: Sequence[str]) -> None:
+        super().__init__(name, suggestions)
+        self.name = name
+        self.suggestions = tuple(suggestions)
+
+    def __str__(self) -> str:
+        hint = (
+            f"did you mean {' or '.join(self.suggestions)}?" if self.suggestions else "--list shows them all"
+        )
+        return f"unknown workload {self.name!r}: {hint}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +88,6 @@ class Sizes:
             raise BenchError("the number of pods that are there first cannot be negative")
 
 
-@dataclass(slots=True)
-class _Clocks:
-    """Times and counts of the measured pods."""
-
-    wall_ns: int = 0
-    cpu_ns: int = 0
-    scheduled: int = 0
-    unscheduled: int = 0
-    evicted: int = 0
-
-
 def no_progress(what: str, done: int, total: int) -> None:
     """Progress that is not displayed."""
 
@@ -85,9 +105,169 @@ def progress_on(stream: TextIO, label: str) -> Progress:
     return show
 
 
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """One workload at one size. Times are microseconds; field names are those of the JSON line."""
+
+    workload: str
+    nodes: int
+    init_pods: int
+    pods: int
+    """Pods measured. Background pods are not among them, but their time is in all the figures."""
+    pods_per_s: float
+    cpu_us_per_pod: float
+    """CPU time of the process over all measured attempts, divided by `pods`."""
+    p50_us: float
+    p99_us: float
+    """Percentiles over pods, from the first attempt to the last one where it takes several."""
+    rows_per_pod: float
+    """Node rows evaluated for each pod; `nodes` where nothing is reused."""
+    peak_rss_mb: float
+    """The peak memory of the process, set-up included."""
+    scheduled: int
+    unscheduled: int
+    """Pods, background ones included, that found a node and that did not."""
+    evicted: int
+    kubernetes_version: str = ""
+    """The version whose rules were measured; empty if it is unknown."""
+
+    def as_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+def percentile(ordered: Sequence[int], percent: float) -> float:
+    """Nearest-rank percentile of values in ascending order, 0 if there are none."""
+    if not ordered:
+        return 0.0
+    rank = max(1, -(-len(ordered) * percent // 100))
+    return float(ordered[int(rank) - 1])
+
+
+def peak_rss_mb() -> float:
+    """The high-water mark of this process's memory, in MiB.
+
+    On Linux it is read from /proc: getrusage would also count the process that started this one, up to
+    the moment it became bayplan.
+    """
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return round(int(line.split()[1]) / 1024, 1)
+    except OSError:
+        pass
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
+
+
+CORE_TITLE: Final = "decision core, one pod after the other"
+WHOLE_TITLE: Final = "the whole way of a pod: created, queued, decided, bound, confirmed"
+
+
+def make_table(measurements: Sequence[Measurement], title: str = CORE_TITLE) -> Table:
+    """The measurements as a table: one row per workload."""
+    table = Table(title=title, title_justify="left", box=None)
+    table.add_column("workload", overflow="fold")
+    for heading in ("nodes", "init", "pods", "placed", "pods/s", "CPU µs", "p50 µs", "p99 µs", "rows", "MiB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in measurements:
+        table.add_row(
+            one.workload,
+            f"{one.nodes:,}",
+            f"{one.init_pods:,}",
+            f"{one.pods:,}",
+            f"{one.scheduled:,}",
+            f"{one.pods_per_s:,.0f}",
+            f"{one.cpu_us_per_pod:,.1f}",
+            f"{one.p50_us:,.1f}",
+            f"{one.p99_us:,.1f}",
+            f"{one.rows_per_pod:,.1f}",
+            f"{one.peak_rss_mb:,.0f}",
+        )
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of one attempt.
+
+    Either the node of the pod, or the victims that must be evicted first and their node, or neither if the
+    pod fits on no node.
+    """
+
+    node: str | None = None
+    victims: Sequence[Pod] = ()
+    nominated: str = ""
+
+
+class MeasuredCore:
+    """A cluster and its scheduler: pods are decided one after the other and assumed."""
+
+    def __init__(self, core: SchedulingCore) -> None:
+        self._core = core
+        self._nominated: dict[str, str] = {}
+
+    @property
+    def rows_evaluated(self) -> int:
+        """Rows for which filters or scores were computed: with cached results only those that changed."""
+        return self._core.rows_computed
+
+    def add_namespace(self, namespace: Namespace) -> None:
+        self._core.cluster.objects.put(namespace)
+
+    def add_node(self, node: Node) -> None:
+        self._core.cluster.set_node(node)
+
+    def schedule_one(self, pod: Pod) -> Outcome:
+        """Schedules the pod and, if it fits, assumes it. This is measured."""
+        nominated = self._nominated.pop(pod.uid, None) if self._nominated else None
+        if nominated is not None:
+            pod = _nominated_to(pod, nominated)
+        decision = self._core.decide(pod)
+        if decision.status.code is Code.ERROR:
+            raise BenchError(f"{pod.key}: {decision.message}")
+        if decision.fits:
+            self._core.assume(decision)
+            return Outcome(decision.node_name)
+        eviction = decision.post_filter.eviction if decision.post_filter is not None else None
+        if eviction is None:
+            return Outcome()
+        return Outcome(None, eviction.victims, eviction.node_name)
+
+    def evict(self, preemptor: Pod, outcome: Outcome) -> None:
+        """Removes the victims from the cluster, and nominates the preemptor to their node."""
+        for victim in outcome.victims:
+            self._core.cluster.remove_pod(victim.uid)
+        self._core.cluster.nominate(preemptor, outcome.nominated)
+        self._nominated[preemptor.uid] = outcome.nominated
+
+
+def _nominated_to(pod: Pod, node_name: str) -> Pod:
+    status = msgspec.structs.replace(pod.status, nominated_node_name=node_name)
+    return msgspec.structs.replace(pod, status=status)
+
+
+def make_core(
+    release: Release = DEFAULT_RELEASE,
+    config: KubeSchedulerConfiguration | None = None,
+    plugins: Sequence[type[Plugin]] = (),
+) -> MeasuredCore:
+    """An empty cluster; without a configuration the default one, with all nodes scored."""
+    return MeasuredCore(SchedulingCore(config, plugins=(*BUILTIN_PLUGINS, *plugins), release=release))
+
+
+@dataclass(slots=True)
+class _Clocks:
+    """Times and counts of the measured pods."""
+
+    wall_ns: int = 0
+    cpu_ns: int = 0
+    scheduled: int = 0
+    unscheduled: int = 0
+    evicted: int = 0
+
+
 def measure(
     workload: Workload,
-    core: CoreUnderTest,
+    core: MeasuredCore,
     sizes: Sizes,
     *,
     progress: Progress = no_progress,
@@ -150,7 +330,7 @@ def measure(
 
 
 def _time_slice(
-    core: CoreUnderTest,
+    core: MeasuredCore,
     pods: Sequence[Pod],
     clocks: _Clocks,
     latencies: list[int],
@@ -176,7 +356,7 @@ def _time_slice(
         profiler.disable()
 
 
-def _schedule(core: CoreUnderTest, pod: Pod) -> tuple[Outcome, int]:
+def _schedule(core: MeasuredCore, pod: Pod) -> tuple[Outcome, int]:
     """Schedules a pod, with as many evictions as the core requires; the last outcome, and the evicted
     pods."""
     outcome = core.schedule_one(pod)

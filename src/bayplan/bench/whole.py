@@ -18,11 +18,18 @@ from typing import Final, TextIO
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
-from bayplan.bench.devices import ClaimController
-from bayplan.bench.errors import BenchError
-from bayplan.bench.measurement import Measurement, peak_rss_mb, percentile
-from bayplan.bench.runner import PROFILE_LINES, Progress, Sizes, as_delivered, no_progress
-from bayplan.bench.workload import Workload
+from bayplan.bench.runner import (
+    PROFILE_LINES,
+    BenchError,
+    Measurement,
+    Progress,
+    Sizes,
+    as_delivered,
+    no_progress,
+    peak_rss_mb,
+    percentile,
+)
+from bayplan.bench.workload import ClaimController, Workload
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import SchedulerMetrics
@@ -119,7 +126,7 @@ class _Run:
         pods = list(as_delivered(workload.make_pods(sizes.pods), Pod))
         rows_before, standing = self._scheduler.core.rows_computed, len(self._store.list(Pod))
         self._decided.clear()
-        # As the process does after syncing (`operating/process.py`).
+        # As the process does after syncing (`process/process.py`).
         gc.collect()
         gc.freeze()
         profiler = cProfile.Profile() if profile else None

@@ -3,7 +3,7 @@
 Names, steps and sizes are those of test/integration/scheduler_perf (v1.36), by default its largest size at
 5,000 nodes, so that results are comparable. There `initPods` counts the pods of one step; here it counts all
 of them. The workloads with devices have 500 nodes, as upstream; in the steady state 80 % of the devices are
-allocated. `MixedShapes` and `Gangs` are ours (see `shapes.py`). `runner.py` measures.
+allocated. `MixedShapes` and `Gangs` are ours (`make_shapes`). `runner.py` measures.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Final
 
 from bayplan.api.pod import Pod
 from bayplan.bench import templates
-from bayplan.bench.devices import Claims, DeviceSetup
-from bayplan.bench.errors import UnknownWorkloadError
-from bayplan.bench.shapes import make_shapes
-from bayplan.bench.workload import PodSet, Workload
+from bayplan.bench.runner import UnknownWorkloadError
+from bayplan.bench.templates import make_shapes
+from bayplan.bench.workload import Claims, DeviceSetup, PodSet, Workload
 
 NODES: Final = 5000
 DEVICE_NODES: Final = 500

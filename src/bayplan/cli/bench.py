@@ -15,9 +15,16 @@ import msgspec
 from rich.table import Table
 
 from bayplan.api.releases import DEFAULT_RELEASE
-from bayplan.bench.errors import BenchError
-from bayplan.bench.measurement import CORE_TITLE, WHOLE_TITLE, Measurement, make_table
-from bayplan.bench.runner import Sizes, measure, progress_on
+from bayplan.bench.runner import (
+    CORE_TITLE,
+    WHOLE_TITLE,
+    BenchError,
+    Measurement,
+    Sizes,
+    make_table,
+    measure,
+    progress_on,
+)
 from bayplan.bench.workload import Workload
 from bayplan.bench.workloads import WORKLOADS, find_workload
 from bayplan.cli.encoding import echo
@@ -106,7 +113,7 @@ def bench(
 def _by_plugin(workload: Workload, sizes: Sizes, scheduler: SchedulerOptions, as_json: bool) -> None:
     """Measures the decisions of one workload with all calls of plugins counted, and prints the costs."""
     from bayplan.bench.by_plugin import cost_lines, count_calls
-    from bayplan.bench.core import MeasuredCore
+    from bayplan.bench.runner import MeasuredCore
     from bayplan.plugins import BUILTIN_PLUGINS
     from bayplan.scheduler.core import SchedulingCore
 
@@ -146,7 +153,7 @@ def _by_plugin(workload: Workload, sizes: Sizes, scheduler: SchedulerOptions, as
 def _run_here(
     workload: Workload, sizes: Sizes, core: bool, profile: bool, scheduler: SchedulerOptions
 ) -> Measurement:
-    from bayplan.bench.core import make_core
+    from bayplan.bench.runner import make_core
     from bayplan.bench.whole import measure_whole
 
     config, plugins = scheduler.load()
