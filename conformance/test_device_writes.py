@@ -14,7 +14,7 @@ import pytest
 
 from bayplan.api.documents import read_documents
 from bayplan.api.releases import parse_release
-from bayplan.embedded.controllers.device_taint_status import RuleCounts, eviction_condition
+from bayplan.embedded.controllers.device_taint_eviction import RuleCounts, eviction_condition
 from bayplan.embedded.drivers.device_file import read_devices
 from bayplan.embedded.drivers.pools import pool_slices
 from conformance.harness.admin import Admin, Raw, path_of

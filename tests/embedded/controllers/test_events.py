@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.embedded.controllers.recorder import Recorder
+from bayplan.embedded.controllers.controller import Recorder
 from bayplan.embedded.server.kinds import CONFIG_MAPS, EVENTS
 from tests.embedded.controllers.world import World, in_world
 

@@ -8,12 +8,11 @@ import pytest
 
 from bayplan.embedded.controllers.controller import Controller
 from bayplan.embedded.controllers.daemon_set import DaemonSets
-from bayplan.embedded.controllers.ephemeral_claims import EphemeralClaims
-from bayplan.embedded.controllers.event_expiry import EventExpiry
-from bayplan.embedded.controllers.garbage_collector import GarbageCollector
+from bayplan.embedded.controllers.garbage_collector import EventExpiry, GarbageCollector
 from bayplan.embedded.controllers.job import Jobs
 from bayplan.embedded.controllers.replica_set import ReplicaSets
 from bayplan.embedded.controllers.stateful_set import StatefulSets
+from bayplan.embedded.controllers.volumes import EphemeralClaims
 from bayplan.embedded.server.deletion import FOREGROUND, ORPHAN, DeleteOptions
 from bayplan.embedded.server.kinds import (
     CONFIG_MAPS,

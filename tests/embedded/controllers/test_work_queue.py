@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.embedded.controllers.work_queue import FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, WorkQueue
+from bayplan.embedded.controllers.running import FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS, WorkQueue
 
 
 def drained(queue: WorkQueue[str], now: float) -> list[str]:

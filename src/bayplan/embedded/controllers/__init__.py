@@ -3,8 +3,8 @@
     await controllers.run_all(api)      # until cancelled
 
 Small and real: they write what Kubernetes' own controllers write, so that `kubectl get`, `describe`,
-`rollout` and `wait` show the usual output. Each has a file of its own: `watches` maps changes to keys, and
-`reconcile` processes one key. `running.py` is the loop, `cluster.py` their view of the store.
+`rollout` and `wait` show the usual output. `controller.py` says what a controller is: `watches` maps changes
+to keys, and `reconcile` processes one key. `running.py` is the loop, `cluster.py` their view of the store.
 docs/embedded.md lists what is not implemented.
 
 They work on the store in this process, through `server/objects.py`, and do not depend on the scheduler.
@@ -19,20 +19,14 @@ from bayplan.embedded.controllers.daemon_set import DaemonSets
 from bayplan.embedded.controllers.deployment import Deployments
 from bayplan.embedded.controllers.device_taint_eviction import DeviceTaintEviction
 from bayplan.embedded.controllers.disruption_budget import DisruptionBudgets
-from bayplan.embedded.controllers.ephemeral_claims import EphemeralClaims
-from bayplan.embedded.controllers.event_expiry import EventExpiry
-from bayplan.embedded.controllers.garbage_collector import GarbageCollector
+from bayplan.embedded.controllers.garbage_collector import EventExpiry, GarbageCollector
 from bayplan.embedded.controllers.job import Jobs
-from bayplan.embedded.controllers.namespace_defaults import NamespaceDefaults
-from bayplan.embedded.controllers.namespaces import Namespaces
-from bayplan.embedded.controllers.node_lifecycle import NodeLifecycle
-from bayplan.embedded.controllers.orphaned_pods import OrphanedPods
+from bayplan.embedded.controllers.namespaces import NamespaceDefaults, Namespaces, ResourceQuotas
+from bayplan.embedded.controllers.node_lifecycle import NodeLifecycle, OrphanedPods, TaintEviction
 from bayplan.embedded.controllers.replica_set import ReplicaSets, ReplicationControllers
 from bayplan.embedded.controllers.resource_claims import PodResourceClaims, ResourceClaims
-from bayplan.embedded.controllers.resource_quota import ResourceQuotas
 from bayplan.embedded.controllers.stateful_set import StatefulSets
-from bayplan.embedded.controllers.taint_eviction import TaintEviction
-from bayplan.embedded.controllers.volume_binder import VolumeBinder, VolumeReclaimer
+from bayplan.embedded.controllers.volumes import EphemeralClaims, VolumeBinder, VolumeReclaimer
 from bayplan.embedded.server.objects import ObjectAPI
 
 __all__ = ["ALL", "run_all"]

@@ -14,31 +14,35 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import ClassVar, Final
 
-from bayplan.embedded.controllers import progress
 from bayplan.embedded.controllers.cluster import ObjectChange, names_of, owner_references
-from bayplan.embedded.controllers.controller import Controller, KeyMapper, own_key
-from bayplan.embedded.controllers.deployed_sets import (
-    DESIRED,
-    MAX_REPLICAS,
-    REVISION,
-    REVISION_HISTORY,
-    annotations_of,
-    is_complete,
-    key_of,
-    max_replicas_of,
-    note_sizes,
-    revision_of,
-    size_of,
-    split,
-)
-from bayplan.embedded.controllers.rollout import Bounds, Size, bounds, new_size, old_sizes, proportional_sizes
-from bayplan.embedded.controllers.status import write_status
-from bayplan.embedded.controllers.templates import (
+from bayplan.embedded.controllers.controller import Controller, KeyMapper, own_key, write_status
+from bayplan.embedded.controllers.pod_owner import (
     TEMPLATE_HASH,
     hash_of,
     owner_reference,
     refers_to,
     selector_of,
+)
+from bayplan.embedded.controllers.rollout import (
+    DESIRED,
+    MAX_REPLICAS,
+    REVISION,
+    REVISION_HISTORY,
+    Bounds,
+    Size,
+    annotations_of,
+    bounds,
+    is_complete,
+    key_of,
+    max_replicas_of,
+    new_size,
+    note_sizes,
+    old_sizes,
+    proportional_sizes,
+    revision_of,
+    size_of,
+    split,
+    status_of,
 )
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.documents import Content
@@ -111,7 +115,7 @@ class Deployments(Controller):
         if fresh is None:
             return None
         new, old = split(fresh, sets)
-        status, again = progress.status(fresh, new, old, self.api)
+        status, again = status_of(fresh, new, old, self.api)
         write_status(self.api, DEPLOYMENTS, fresh, status)
         return again
 

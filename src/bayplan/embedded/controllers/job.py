@@ -1,4 +1,4 @@
-"""Jobs: pods that run until enough of them have succeeded.
+"""Jobs: pods that run until enough of them have succeeded. Indexed jobs number their pods.
 
 A finished pod is counted once: it carries a finalizer, which is taken away in the same step in which it is
 counted, so neither a deletion in between nor a restart can make it count twice or not at all.
@@ -8,6 +8,7 @@ https://kubernetes.io/docs/concepts/workloads/controllers/job/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import dropwhile, islice
@@ -15,26 +16,16 @@ from typing import ClassVar, Final
 
 from bayplan.api.pod import Pod
 from bayplan.api.times import seconds_or_1970
-from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, uid_of
-from bayplan.embedded.controllers.controller import earliest
-from bayplan.embedded.controllers.job_indexes import (
-    COMPLETION_INDEX,
-    indexed_pod,
-    indexes_text,
-    missing_indexes,
-    parse_index,
-    parse_indexes,
-)
-from bayplan.embedded.controllers.pod_index import OwnedPods, is_active
-from bayplan.embedded.controllers.pod_owner import PodOwner
-from bayplan.embedded.controllers.status import (
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, OwnedPods, is_active, uid_of
+from bayplan.embedded.controllers.controller import (
     counts,
+    earliest,
     find_condition,
     has_condition,
     with_condition,
     write_status,
 )
-from bayplan.embedded.controllers.templates import pod_from, pods_per_call
+from bayplan.embedded.controllers.pod_owner import PodOwner, pod_from, pods_per_call
 from bayplan.embedded.server.deletion import FOREGROUND, DeleteOptions
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import JOBS, PODS
@@ -286,3 +277,58 @@ def _index_of(pod: Pod) -> int:
 
 def _completed(job: Content, status: Content) -> set[int]:
     return parse_indexes(status.get("completedIndexes") or "", job["spec"].get("completions") or 0)
+
+
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+MAX_INDEXES: Final = 1_000_000
+"""Of the completed ones that are counted; kube-apiserver limits jobs with indexes to 100,000 pods at once."""
+_INDEX: Final = re.compile(r"[0-9]{1,10}")
+_VARIABLE: Final = "JOB_COMPLETION_INDEX"
+
+
+def parse_indexes(text: str, completions: int) -> set[int]:
+    """`1,3-5` as numbers below `completions`. What is not a number is ignored: clients can write a status."""
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        low, high = parse_index(first), parse_index(last or first)
+        if low is not None and high is not None:
+            found.update(range(low, min(high + 1, completions, low + MAX_INDEXES - len(found))))
+    return found
+
+
+def parse_index(text: str) -> int | None:
+    """The number in a text, None if there is none, or one that no job can have."""
+    return int(text) if _INDEX.fullmatch(text) else None
+
+
+def indexes_text(indexes: set[int]) -> str:
+    """Numbers as `1,3-5`; two neighbours are a range, too."""
+    parts: list[tuple[int, int]] = []
+    for index in sorted(indexes):
+        if parts and parts[-1][1] == index - 1:
+            parts[-1] = parts[-1][0], index
+        else:
+            parts.append((index, index))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def missing_indexes(completions: int, taken: set[int], count: int) -> list[int]:
+    """The lowest numbers for which there is no pod."""
+    return list(islice((index for index in range(completions) if index not in taken), count))
+
+
+def indexed_pod(pod: Content, job: Content, index: int) -> Content:
+    """A job's pod with its number: as annotation, label, host name and variable."""
+    meta, name = pod["metadata"], f"{job['metadata']['name']}-{index}"
+    meta["generateName"] = f"{name}-"
+    for field in ("annotations", "labels"):
+        meta[field] = {**(meta.get(field) or {}), COMPLETION_INDEX: str(index)}
+    spec = pod["spec"]
+    spec.setdefault("hostname", name)
+    source = {"fieldRef": {"fieldPath": f"metadata.annotations['{COMPLETION_INDEX}']"}}
+    variable = {"name": _VARIABLE, "valueFrom": source}
+    spec["containers"] = [
+        {**container, "env": [*(container.get("env") or ()), variable]} for container in spec["containers"]
+    ]
+    return pod

@@ -1,4 +1,12 @@
-"""Deletes the objects of a namespace that is being deleted, and then the namespace."""
+"""Namespaces: emptied before they are deleted, filled when they are created, and their quotas.
+
+Every namespace has the ServiceAccount `default` and the ConfigMap with the CA of the API server: clients wait
+for them before they use a new namespace, and Helm charts and operators expect the account.
+
+The status of a ResourceQuota says what is allowed, and what is used. What is created is charged at once, by
+admission (`server/quotas.py`). `ResourceQuotas` counts again when a quota is created or changed, and when
+something that was charged is deleted or has ended.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +14,20 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import ClassVar, Final
 
+from bayplan.api.pod import Pod
 from bayplan.embedded.controllers.cluster import ObjectChange, names_of
-from bayplan.embedded.controllers.controller import Controller, KeyMapper
-from bayplan.embedded.server.kinds import NAMESPACES, Resource
+from bayplan.embedded.controllers.controller import Controller, KeyMapper, own_key
+from bayplan.embedded.server.kinds import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    RESOURCE_QUOTAS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
+from bayplan.embedded.server.quotas import counted
 from bayplan.errors import NotFoundError
 
 _FINALIZER: Final = "kubernetes"
@@ -59,3 +78,87 @@ class Namespaces(Controller):
                         self.api.delete(resource, *names_of(document.key))
                 left += self.api.store.find(resource, document.key) is not None
         return _RETRY_SECONDS if left else None
+
+
+ACCOUNT: Final = "default"
+ROOT_CA: Final = "kube-root-ca.crt"
+
+
+class NamespaceDefaults(Controller):
+    """Makes the objects that belong to a namespace, and makes them again if they are deleted or changed."""
+
+    name: ClassVar = "namespace-defaults"
+
+    def watches(self) -> dict[Resource, KeyMapper]:
+        return {NAMESPACES: own_key, SERVICE_ACCOUNTS: self._object, CONFIG_MAPS: self._object}
+
+    def _object(self, change: ObjectChange) -> Iterable[str]:
+        namespace, _, name = change.key.partition("/")
+        return (namespace,) if name in (ACCOUNT, ROOT_CA) and change.before is not None else ()
+
+    def reconcile(self, key: str) -> float | None:
+        namespace = self.cluster.find(NAMESPACES, key)
+        if namespace is None or "deletionTimestamp" in namespace["metadata"]:
+            return None
+        if self.api.store.find(SERVICE_ACCOUNTS, f"{key}/{ACCOUNT}") is None:
+            self.api.create(SERVICE_ACCOUNTS, {"metadata": {"name": ACCOUNT}}, key)
+        if self.api.root_ca:
+            self._write_root_ca(key)
+        return None
+
+    def _write_root_ca(self, namespace: str) -> None:
+        data = {"ca.crt": self.api.root_ca}
+        found = self.cluster.find(CONFIG_MAPS, f"{namespace}/{ROOT_CA}")
+        if found is None:
+            self.api.create(CONFIG_MAPS, {"metadata": {"name": ROOT_CA}, "data": data}, namespace)
+        elif found.get("data") != data:
+            self.api.update(CONFIG_MAPS, {**found, "data": data}, namespace)
+
+
+class ResourceQuotas(Controller):
+    """Keeps the status of quotas."""
+
+    name: ClassVar = "resourcequota-controller"
+    batch_seconds: ClassVar = 0.2
+
+    def watches(self) -> dict[Resource, KeyMapper]:
+        return {RESOURCE_QUOTAS: self._quota}
+
+    def watches_all(self) -> KeyMapper:
+        return self._object
+
+    def _quota(self, change: ObjectChange) -> Iterable[str]:
+        """Only a spec that is new: the status changes with every object that is charged."""
+        if change.after is None:
+            return ()
+        is_same = change.before is not None and change.before.parse().get("spec") == change.after.parse().get(
+            "spec"
+        )
+        return () if is_same else (change.key,)
+
+    def _object(self, change: ObjectChange) -> Iterable[str]:
+        if not change.resource.namespaced or not _may_take_less(change):
+            return ()
+        namespace = change.key.partition("/")[0]
+        quotas = self.api.store.table(RESOURCE_QUOTAS).of_namespace(namespace)
+        return [document.key for document in quotas]
+
+    def reconcile(self, key: str) -> float | None:
+        quota = self.cluster.find(RESOURCE_QUOTAS, key)
+        if quota is None or "deletionTimestamp" in quota["metadata"]:
+            return None
+        status = counted(self.api, quota)
+        if status != quota.get("status"):
+            quota["status"] = status
+            self.api.update(RESOURCE_QUOTAS, quota, subresource="status")
+        return None
+
+
+def _may_take_less(change: ObjectChange) -> bool:
+    if change.after is None:
+        return True
+    if change.before is None:
+        return False
+    if change.resource == PODS:
+        return change.after.record(Pod).is_finished and not change.before.record(Pod).is_finished
+    return change.resource in (PERSISTENT_VOLUME_CLAIMS, SERVICES)

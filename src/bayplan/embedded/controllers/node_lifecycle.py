@@ -1,25 +1,41 @@
-"""Node lifecycle: conditions of nodes become taints, which scheduling and eviction use.
+"""Nodes that fail, are tainted or deleted, and what happens to their pods.
 
-The conditions of a node without a heartbeat for 50 seconds become Unknown, and its pods are no longer Ready.
-Conditions and `kubectl cordon` become taints: NoSchedule keeps new pods away; a node that is not ready also
-gets NoExecute, which evicts pods that do not tolerate it (`taint_eviction.py`).
+`NodeLifecycle`: the conditions of a node without a heartbeat for 50 seconds become Unknown, and its pods are
+no longer Ready. Conditions and `kubectl cordon` become taints: NoSchedule keeps new pods away; a node that is
+not ready also gets NoExecute. `TaintEviction`: pods leave a node whose NoExecute taints they do not tolerate,
+or not for long. `OrphanedPods`: pods of a deleted node, which no kubelet reports as ended, are deleted after
+40 seconds, because the node may be registered again soon.
+
+A real kubelet that fails stops sending heartbeats. Simulated ones send none (`kubelets/nodes.py`): a node is
+down while it has the annotation `bayplan/down: "true"`, which stands in for missing heartbeats.
 
 https://kubernetes.io/docs/reference/node/node-status/
+https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import ClassVar, Final
 
-from bayplan.api.pod import Pod
-from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
-from bayplan.embedded.controllers.controller import Controller, KeyMapper
-from bayplan.embedded.controllers.node_health import is_down
-from bayplan.embedded.controllers.pod_index import is_ready
-from bayplan.embedded.controllers.status import find_condition, with_condition
-from bayplan.embedded.server.documents import Content
+from bayplan.api.node import Node, Taint
+from bayplan.api.pod import Pod, Toleration
+from bayplan.api.times import seconds_or_1970
+from bayplan.api.tolerations import tolerates
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, is_ready
+from bayplan.embedded.controllers.controller import Controller, KeyMapper, find_condition, with_condition
+from bayplan.embedded.server.deletion import DeleteOptions
+from bayplan.embedded.server.documents import Content, Document
 from bayplan.embedded.server.kinds import NODES, PODS, Resource
+from bayplan.errors import NotFoundError
+
+DOWN: Final = "bayplan/down"
+
+
+def is_down(node: Document) -> bool:
+    return DOWN.encode() in node.body and node.record(Node).annotations.get(DOWN) == "true"
+
 
 GRACE_SECONDS: Final = 50.0
 """node-monitor-grace-period: how long a node may be without a heartbeat."""
@@ -124,3 +140,154 @@ def wanted_taints(node: Content, now: str) -> list[Content]:
         if (key, effect) not in there
     ]
     return kept + added
+
+
+_NO_EXECUTE: Final = "NoExecute"
+_NO_EXECUTE_JSON: Final = b'"NoExecute"'
+_MESSAGE: Final = "Taint manager: deleting due to NoExecute taint"
+
+
+class TaintEviction(Controller):
+    """Reconciles pods on nodes with NoExecute taints."""
+
+    name: ClassVar = "taint-eviction-controller"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._marked: dict[str, float] = {}
+        """Pods that are to be evicted later, and since when."""
+
+    def watches(self) -> dict[Resource, KeyMapper]:
+        return {NODES: self._node, PODS: self._pod}
+
+    def _node(self, change: ObjectChange) -> Iterable[str]:
+        if change.after is None or not any(
+            document is not None and _NO_EXECUTE_JSON in document.body
+            for document in (change.before, change.after)
+        ):
+            return ()
+        return [pod.key for pod in self.cluster.pods.on_node(change.key)]
+
+    def _pod(self, change: ObjectChange) -> Iterable[str]:
+        if change.after is None:
+            self._marked.pop(change.key, None)
+            return ()
+        pod = change.after.record(Pod)
+        if not pod.spec.node_name:
+            return ()
+        node = self.api.store.find(NODES, pod.spec.node_name)
+        return (change.key,) if node is not None and _NO_EXECUTE_JSON in node.body else ()
+
+    def reconcile(self, key: str) -> float | None:
+        pod = self.cluster.pods.get(key)
+        if pod is None or pod.is_terminating or not pod.spec.node_name:
+            return None
+        node = self.api.store.find(NODES, pod.spec.node_name)
+        if node is None:
+            return None
+        seconds = tolerated_seconds(_evicting(node), pod.spec.tolerations)
+        if seconds is None:
+            self._cancel_eviction(pod)
+            return None
+        if seconds:
+            since = self._added(node) or self._marked.get(key, self.api.time())
+            self._marked[key] = since
+            if (left := since + seconds - self.api.time()) > 0:
+                return left
+        self._evict(pod)
+        return None
+
+    def _cancel_eviction(self, pod: Pod) -> None:
+        if self._marked.pop(pod.key, None) is not None:
+            content = self.api.get(PODS, pod.name, pod.namespace)
+            self.events.normal(content, "TaintManagerEviction", f"Cancelling deletion of Pod {pod.key}")
+
+    def _added(self, node: Document) -> float | None:
+        """When the last NoExecute taint of the node was added; None without timeAdded, as with taints of
+        users."""
+        taints = node.parse()["spec"].get("taints") or ()
+        times = [each.get("timeAdded") for each in taints if each["effect"] == _NO_EXECUTE]
+        if not times or None in times:
+            return None
+        return max(map(seconds_or_1970, times))
+
+    def _evict(self, pod: Pod) -> None:
+        content = self.api.get(PODS, pod.name, pod.namespace)
+        self.events.normal(content, "TaintManagerEviction", f"Marking for deletion Pod {pod.key}")
+        mark_disrupted(content, "DeletionByTaintManager", _MESSAGE, self.api.now())
+        self.api.update(PODS, content, subresource="status")
+        with suppress(NotFoundError):
+            self.api.delete(PODS, pod.name, pod.namespace, DeleteOptions(uid=pod.uid))
+
+
+def mark_disrupted(pod: Content, reason: str, message: str, now: str) -> None:
+    """Writes into a pod's status why it is deleted by a controller."""
+    status = pod.setdefault("status", {})
+    status["conditions"] = with_condition(
+        status.get("conditions"), "DisruptionTarget", "True", reason, message, now, lastProbeTime=None
+    )
+
+
+def _evicting(node: Document) -> list[Taint]:
+    return [taint for taint in node.record(Node).spec.taints if taint.effect == _NO_EXECUTE]
+
+
+def tolerated_seconds(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> float | None:
+    """How long a pod may stay on a node with these NoExecute taints: None forever, 0 not at all."""
+    used: list[Toleration] = []
+    for taint in taints:
+        matching = [each for each in tolerations if tolerates(each, taint)]
+        if not matching:
+            return 0.0
+        used += matching
+    limits = [max(each.toleration_seconds, 0) for each in used if each.toleration_seconds is not None]
+    return float(min(limits)) if limits else None
+
+
+QUARANTINE_SECONDS: Final = 40.0
+_NODE_GONE: Final = "PodGC: node no longer exists"
+
+
+class OrphanedPods(Controller):
+    """Deletes the pods of nodes that no longer exist. Its keys are names of nodes."""
+
+    name: ClassVar = "pod-garbage-collector"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._missed_since: dict[str, float] = {}
+
+    def watches(self) -> dict[Resource, KeyMapper]:
+        return {NODES: self._node, PODS: self._pod}
+
+    def _node(self, change: ObjectChange) -> Iterable[str]:
+        return (change.key,) if change.before is None or change.after is None else ()
+
+    def _pod(self, change: ObjectChange) -> Iterable[str]:
+        node = change.after.record(Pod).spec.node_name if change.after is not None else ""
+        return (node,) if node and self.api.store.find(NODES, node) is None else ()
+
+    def reconcile(self, key: str) -> float | None:
+        if self.api.store.find(NODES, key) is not None:
+            self._missed_since.pop(key, None)
+            return None
+        pods = list(self.cluster.pods.on_node(key))
+        left = self._missed_since.setdefault(key, self.api.time()) + QUARANTINE_SECONDS - self.api.time()
+        if not pods:
+            del self._missed_since[key]
+            return None
+        if left > 0:
+            return left
+        for pod in pods:
+            self._end(pod)
+        return None
+
+    def _end(self, pod: Pod) -> None:
+        with suppress(NotFoundError):
+            content = self.api.get(PODS, pod.name, pod.namespace)
+            if not pod.is_finished:
+                mark_disrupted(content, "DeletionByPodGC", _NODE_GONE, self.api.now())
+                content["status"]["phase"] = "Failed"
+                self.api.update(PODS, content, subresource="status")
+            options = DeleteOptions(grace_period_seconds=0, uid=pod.uid)
+            self.api.delete(PODS, pod.name, pod.namespace, options)

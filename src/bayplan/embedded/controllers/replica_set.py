@@ -12,12 +12,15 @@ from collections import Counter
 from typing import Any, ClassVar, Final
 
 from bayplan.api.pod import Pod
-from bayplan.embedded.controllers.cluster import Cluster
-from bayplan.embedded.controllers.controller import earliest
-from bayplan.embedded.controllers.pod_index import OwnedPods, available_in, is_ready, ready_since
-from bayplan.embedded.controllers.pod_owner import PodOwner
-from bayplan.embedded.controllers.status import counts, with_condition, without_condition, write_status
-from bayplan.embedded.controllers.templates import pod_from, pods_per_call
+from bayplan.embedded.controllers.cluster import Cluster, OwnedPods, available_in, is_ready, ready_since
+from bayplan.embedded.controllers.controller import (
+    counts,
+    earliest,
+    with_condition,
+    without_condition,
+    write_status,
+)
+from bayplan.embedded.controllers.pod_owner import PodOwner, pod_from, pods_per_call
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import Resource

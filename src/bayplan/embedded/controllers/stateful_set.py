@@ -2,22 +2,27 @@
 
 With OrderedReady, the default, one pod changes at a time: a pod is created when all before it are ready, pods
 are deleted from the last to the first, and updated in that order. With Parallel no pod waits for others.
+Names of pods and claims contain the ordinal, so a recreated pod has the same ones.
 
 https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from bayplan.api.pod import Pod
-from bayplan.embedded.controllers.cluster import Cluster
-from bayplan.embedded.controllers.pod_index import available_in, is_ready
-from bayplan.embedded.controllers.pod_owner import PodOwner
-from bayplan.embedded.controllers.revisions import Revisions, hash_in, template_in
-from bayplan.embedded.controllers.stateful_pods import claims_of, ordinal_of, stateful_pod
-from bayplan.embedded.controllers.status import counts, write_status
-from bayplan.embedded.controllers.templates import REVISION_HASH, pods_per_call
+from bayplan.embedded.controllers.cluster import Cluster, available_in, is_ready
+from bayplan.embedded.controllers.controller import counts, write_status
+from bayplan.embedded.controllers.pod_owner import (
+    REVISION_HASH,
+    PodOwner,
+    Revisions,
+    hash_in,
+    pod_from,
+    pods_per_call,
+    template_in,
+)
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from bayplan.embedded.server.statuses import StatusError
@@ -192,3 +197,55 @@ class StatefulSets(PodOwner):
         }
         write_status(self.api, STATEFUL_SETS, content, status)
         self._revisions.forget_old(content, {current, update, *(digest or "" for digest in hashes)})
+
+
+POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
+POD_INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
+
+
+def ordinal_of(pod_name: str, set_name: str) -> int | None:
+    """The number in `web-3`, if it is a pod of `web`."""
+    prefix, _, number = pod_name.rpartition("-")
+    return int(number) if prefix == set_name and number.isdecimal() else None
+
+
+def stateful_pod(content: Content, template: Content, digest: str, ordinal: int) -> Content:
+    name = f"{content['metadata']['name']}-{ordinal}"
+    labels = {REVISION_HASH: digest, POD_NAME_LABEL: name, POD_INDEX_LABEL: str(ordinal)}
+    pod = pod_from(template, content, name=name, labels=labels)
+    spec = pod["spec"]
+    spec["hostname"] = name
+    if content["spec"].get("serviceName"):
+        spec["subdomain"] = content["spec"]["serviceName"]
+    volumes = {
+        claim["metadata"]["name"]: claim_name(claim, content, ordinal)
+        for claim in content["spec"].get("volumeClaimTemplates") or ()
+    }
+    if volumes:
+        others = [each for each in spec.get("volumes") or () if each["name"] not in volumes]
+        ours = [
+            {"name": volume, "persistentVolumeClaim": {"claimName": claim}}
+            for volume, claim in volumes.items()
+        ]
+        spec["volumes"] = others + ours
+    return pod
+
+
+def claim_name(claim: Content, content: Content, ordinal: int) -> str:
+    return f"{claim['metadata']['name']}-{content['metadata']['name']}-{ordinal}"
+
+
+def claims_of(content: Content, ordinal: int) -> list[Content]:
+    """The claims of a pod, with the labels of the set."""
+    labels = (content["spec"].get("selector") or {}).get("matchLabels") or {}
+    return [
+        {
+            "metadata": {
+                "name": claim_name(claim, content, ordinal),
+                "labels": {**(claim["metadata"].get("labels") or {}), **labels},
+                **({"annotations": notes} if (notes := claim["metadata"].get("annotations")) else {}),
+            },
+            "spec": dict(claim["spec"]),
+        }
+        for claim in content["spec"].get("volumeClaimTemplates") or ()
+    ]

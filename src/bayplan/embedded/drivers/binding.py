@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from bayplan.api.times import seconds_or_1970
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
-from bayplan.embedded.controllers.controller import Controller, KeyMapper, earliest
-from bayplan.embedded.controllers.status import with_condition
+from bayplan.embedded.controllers.controller import Controller, KeyMapper, earliest, with_condition
 from bayplan.embedded.drivers.device_file import FAILED, DeviceFile, Driver
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import RESOURCE_CLAIMS, Resource

@@ -6,7 +6,7 @@ controllers notice that as in a real cluster (`controllers/node_lifecycle.py`).
 
 from __future__ import annotations
 
-from bayplan.embedded.controllers.node_health import DOWN, is_down
+from bayplan.embedded.controllers.node_lifecycle import DOWN, is_down
 from bayplan.embedded.server.kinds import NODES
 from bayplan.embedded.server.objects import ObjectAPI
 

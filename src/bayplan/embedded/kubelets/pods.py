@@ -28,10 +28,9 @@ from typing import ClassVar, Final
 from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.times import seconds_or_1970
-from bayplan.embedded.controllers.claims_of_pods import all_claims_of, owner_problem, uses_claims
-from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, is_ready
 from bayplan.embedded.controllers.controller import Controller, KeyMapper
-from bayplan.embedded.controllers.pod_index import is_ready
+from bayplan.embedded.controllers.resource_claims import all_claims_of, owner_problem, uses_claims
 from bayplan.embedded.kubelets import pod_status
 from bayplan.embedded.kubelets.addresses import Addresses
 from bayplan.embedded.kubelets.failures import is_down
