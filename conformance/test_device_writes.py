@@ -16,7 +16,7 @@ from bayplan.api.documents import read_documents
 from bayplan.api.releases import parse_release
 from bayplan.embedded.controllers.device_taint_eviction import RuleCounts, eviction_condition
 from bayplan.embedded.drivers.device_file import read_devices
-from bayplan.embedded.drivers.pools import pool_slices
+from bayplan.embedded.drivers.publishing import pool_slices
 from conformance.harness.admin import Admin, Raw, path_of
 from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
 from conformance.harness.controllers import CLAIM_CONTROLLER, TAINT_CONTROLLER, start_controllers

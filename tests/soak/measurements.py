@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from bayplan.embedded.server.documents import HISTORY
-from bayplan.embedded.up.outcomes import MAX_OUTCOMES
+from bayplan.embedded.up.report import MAX_OUTCOMES
 from bayplan.scheduler.recorder import MAX_REMEMBERED, QUIET_SECONDS
 
 # Measured with tracemalloc, for the pods of the soak: a version of a pod (JSON and entry in the history; no

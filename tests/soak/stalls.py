@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from bayplan.embedded.server.kinds import CONFIG_MAPS, NODES
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
-from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.embedded.up.report import Outcomes
 from tests.soak.requests_at_limits import Request, lists, many, meta, writes
 
 MAX_MILLISECONDS: Final = 50.0

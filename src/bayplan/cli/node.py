@@ -19,7 +19,7 @@ from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.kubeconfig import load_access
 from bayplan.client.requests import MERGE_PATCH
-from bayplan.embedded.kubelets.failures import DOWN
+from bayplan.embedded.kubelets.nodes import DOWN
 
 _kubeconfig_option = click.option(
     "--kubeconfig",

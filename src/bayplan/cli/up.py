@@ -24,14 +24,11 @@ from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.cli.encoding import echo
 from bayplan.cli.options import SchedulerOptions, scheduler_options
 from bayplan.embedded.kubelets import DEFAULT_STOP_SECONDS
-from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
-from bayplan.embedded.up.device_files import WatchedDevices
-from bayplan.embedded.up.kubeconfig import KubeconfigFile
-from bayplan.embedded.up.manifests import read_manifests_or_snapshots
-from bayplan.embedded.up.outcomes import Outcomes
-from bayplan.embedded.up.plugin_files import WatchedPlugins
-from bayplan.embedded.up.restoring import Snapshot
+from bayplan.embedded.up.cluster import KubeconfigFile, LocalCluster, LocalSettings
+from bayplan.embedded.up.manifests import Snapshot, read_manifests_or_snapshots
+from bayplan.embedded.up.report import Outcomes
 from bayplan.embedded.up.screen import LogLines, PlainLines, Screen, heading, hints
+from bayplan.embedded.up.watched_files import WatchedDevices, WatchedPlugins
 from bayplan.errors import InputError
 from bayplan.scheduler.plugin_sources import plugin_file
 from bayplan.scheduler.tasks import cancel_all, first_to_end

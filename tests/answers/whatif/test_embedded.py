@@ -19,8 +19,8 @@ from bayplan.api.pod import Pod
 from bayplan.embedded.kubelets import make_nodes
 from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
-from bayplan.embedded.up.device_files import WatchedDevices
-from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.embedded.up.report import Outcomes
+from bayplan.embedded.up.watched_files import WatchedDevices
 from bayplan.errors import NotFoundError
 from bayplan.plugins.library.coscheduling import Coscheduling
 

@@ -14,7 +14,7 @@ from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
-from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.embedded.up.report import Outcomes
 from bayplan.scheduler.loop import Scheduler
 
 NO_DAY = "2025-02-29T00:00:00Z"

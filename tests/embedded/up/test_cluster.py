@@ -11,7 +11,7 @@ from bayplan.api.documents import Document
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.embedded.up import cluster as local
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
-from bayplan.embedded.up.outcomes import Outcomes, State
+from bayplan.embedded.up.report import Outcomes, State
 from bayplan.framework.plugin_api import NodePlugin, Plugin, Wait
 from bayplan.plugin import CycleState, NodeInfo, Pod
 

@@ -21,7 +21,7 @@ from bayplan.api.releases import V1_36
 from bayplan.embedded.server.database import DamagedError, StorageError
 from bayplan.embedded.server.kinds import NODES
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
-from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.embedded.up.report import Outcomes
 from tests.embedded.server.damage import DAMAGES, restore_older
 
 LIVES = int(os.environ.get("BAYPLAN_DAMAGED_LIVES", "4"))

@@ -10,9 +10,9 @@ from typing import Any
 from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
-from bayplan.embedded.up.device_files import WatchedDevices
 from bayplan.embedded.up.manifests import read_manifests
-from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.embedded.up.report import Outcomes
+from bayplan.embedded.up.watched_files import WatchedDevices
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GPUS = "drivers: [{driver: a.com, devices: [{name: 'gpu-{i}', count: 2%s}]}]"

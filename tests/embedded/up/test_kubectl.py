@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
-from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.embedded.up.report import Outcomes
 
 BUILT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayplan/conformance/bin/kubectl"
 KUBECTL = str(BUILT) if BUILT.exists() else shutil.which("kubectl")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bayplan.api.pod import Pod
-from bayplan.embedded.up.outcomes import MAX_OUTCOMES, Outcome, Outcomes, State, why_there
+from bayplan.embedded.up.report import MAX_OUTCOMES, Outcome, Outcomes, State, why_there
 from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import make_node, make_pod

@@ -17,7 +17,7 @@ from bayplan.client.access import Access
 from bayplan.client.kubeconfig import load_access
 from bayplan.embedded.server.kinds import PODS
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
-from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.embedded.up.report import Outcomes
 from bayplan.errors import APIError, UnauthorizedError
 
 

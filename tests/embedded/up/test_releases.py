@@ -11,8 +11,8 @@ from bayplan.api.releases import RELEASES, V1_36, V1_37, Release
 from bayplan.embedded.server.http.discovery import version
 from bayplan.embedded.server.kinds import DEVICE_TAINT_RULES, NODES, PODS
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
-from bayplan.embedded.up.device_files import WatchedDevices
-from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.embedded.up.report import Outcomes
+from bayplan.embedded.up.watched_files import WatchedDevices
 
 from .test_devices import CLASS, Devices, claim, pod
 

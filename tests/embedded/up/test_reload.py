@@ -13,8 +13,8 @@ import pytest
 from bayplan.api.documents import Document
 from bayplan.cli.options import SchedulerOptions
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
-from bayplan.embedded.up.outcomes import Outcomes
-from bayplan.embedded.up.plugin_files import WatchedPlugins
+from bayplan.embedded.up.report import Outcomes
+from bayplan.embedded.up.watched_files import WatchedPlugins
 
 PLUGIN = """
 from bayplan.plugin import NodePlugin, reject

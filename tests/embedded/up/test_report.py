@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from bayplan.api.meta import OwnerReference
 from bayplan.api.pod import Pod
-from bayplan.embedded.up.outcomes import Outcomes, State
-from bayplan.embedded.up.report import Report, lines
+from bayplan.embedded.up.report import Outcomes, Report, State, lines
 from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import make_node, make_pod

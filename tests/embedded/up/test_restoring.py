@@ -12,9 +12,8 @@ from bayplan.api.meta import Object, OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.embedded.server.kinds import NODES, POD_DISRUPTION_BUDGETS, PODS
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
-from bayplan.embedded.up.manifests import read_manifests_or_snapshots
-from bayplan.embedded.up.outcomes import Outcomes
-from bayplan.embedded.up.restoring import Snapshot
+from bayplan.embedded.up.manifests import Snapshot, read_manifests_or_snapshots
+from bayplan.embedded.up.report import Outcomes
 from bayplan.testing.builders import make_namespace, make_node, make_pdb, make_pod, make_replica_set
 
 SET = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name="web", uid="set", controller=True)

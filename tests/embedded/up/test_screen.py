@@ -12,10 +12,8 @@ from rich.console import Console
 
 from bayplan.embedded.server.kinds import PODS
 from bayplan.embedded.up.cluster import Census, LocalCluster, LocalSettings
-from bayplan.embedded.up.outcomes import Outcome, Outcomes, State
-from bayplan.embedded.up.report import Row, Section
-from bayplan.embedded.up.screen import PlainLines, Screen, fitted, in_a_line, in_numbers
-from bayplan.embedded.up.terminal import rows
+from bayplan.embedded.up.report import Outcome, Outcomes, Row, Section, State
+from bayplan.embedded.up.screen import PlainLines, Screen, fitted, in_a_line, in_numbers, rows
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from bayplan.embedded.up.terminal import Page, rows
+from bayplan.embedded.up.screen import Page, rows
 
 CLEAR = "\x1b[2J\x1b[H"
 

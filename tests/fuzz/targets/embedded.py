@@ -19,7 +19,7 @@ import yarl
 
 from bayplan.embedded.server.kinds import BUILT_IN, PODS
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
-from bayplan.embedded.up.outcomes import Outcomes
+from bayplan.embedded.up.report import Outcomes
 from tests.fuzz import samples
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.oracle import FindingError

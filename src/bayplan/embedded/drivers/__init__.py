@@ -4,17 +4,15 @@
     await drivers.run()                  # until cancelled
     drivers.replace(read_devices(path))  # the file has changed
 
-`device_file.py` is the file, `pools.py` what a pool of devices consists of, `publishing.py` how it
-is written, `binding.py` when binding conditions become true.
+`device_file.py` is the file, `publishing.py` what is written about its devices.
 """
 
 from __future__ import annotations
 
 from bayplan.embedded.controllers import running
 from bayplan.embedded.controllers.cluster import Cluster
-from bayplan.embedded.drivers.binding import BindingConditions
 from bayplan.embedded.drivers.device_file import DeviceFile, read_devices
-from bayplan.embedded.drivers.publishing import Publisher
+from bayplan.embedded.drivers.publishing import BindingConditions, Publisher
 from bayplan.embedded.server.objects import ObjectAPI
 
 __all__ = ["DeviceDrivers", "DeviceFile", "read_devices"]

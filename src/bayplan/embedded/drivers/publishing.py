@@ -1,8 +1,10 @@
-"""Writes pools as ResourceSlices, like Kubernetes' resourceslice controller for drivers.
+"""What drivers write about their devices: pools as ResourceSlices, and binding conditions.
 
-A change of one slice is written in place. Any other change gives the pool a new generation: slices that are
-no longer needed are deleted, then the others are updated, then new ones created. In between the scheduler
-sees an incomplete pool, and waits.
+As with Kubernetes' resourceslice controller for drivers, a change of one slice is written in place. Any other
+change gives the pool a new generation: slices that are no longer needed are deleted, then the others are
+updated, then new ones created. In between the scheduler sees an incomplete pool, and waits.
+
+A binding condition is what a driver reports about an allocated device before its pod may be bound.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
+from bayplan.api.times import seconds_or_1970
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
-from bayplan.embedded.controllers.controller import Controller, KeyMapper
-from bayplan.embedded.drivers.device_file import DeviceFile
-from bayplan.embedded.drivers.pools import pool_slices, with_taint_times
+from bayplan.embedded.controllers.controller import Controller, KeyMapper, earliest, with_condition
+from bayplan.embedded.drivers.device_file import FAILED, DeviceFile, Driver, expanded
 from bayplan.embedded.server.documents import Content
-from bayplan.embedded.server.kinds import NODES, RESOURCE_SLICES, Resource
+from bayplan.embedded.server.kinds import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from bayplan.embedded.server.validation.device_claims import device_id
+from bayplan.embedded.server.validation.device_slices import MAX_DEVICES, MAX_SPECIAL_DEVICES
 
 NETWORK_POOL: Final = "network"
 """The pool of devices that all nodes can use."""
@@ -138,3 +142,101 @@ class Publisher(Controller):
 
 def _spec(spec: Content, pool: str, generation: int, count: int) -> Content:
     return {**spec, "pool": {"name": pool, "generation": generation, "resourceSliceCount": count}}
+
+
+_MAX_COUNTER_SETS: Final = 8
+
+
+def pool_slices(driver: Driver, node: str) -> list[Content]:
+    """The specs of a pool's slices; `node` is empty for the pool of the whole cluster.
+
+    Counter sets and devices never share a slice.
+    """
+    place = {"nodeName": node} if node else {"allNodes": True}
+    counters = expanded(driver.shared_counters, node)
+    devices = expanded(driver.devices, node)
+    special = any(device.get("taints") or device.get("consumesCounters") for device in devices)
+    limit = MAX_SPECIAL_DEVICES if special else MAX_DEVICES
+    specs = [
+        {"driver": driver.name, **place, "sharedCounters": part}
+        for part in _parts(counters, _MAX_COUNTER_SETS)
+    ]
+    specs += [{"driver": driver.name, **place, "devices": part} for part in _parts(devices, limit)]
+    return specs or [{"driver": driver.name, **place}]
+
+
+def _parts(items: list[Content], size: int) -> list[list[Content]]:
+    return [items[i : i + size] for i in range(0, len(items), size)]
+
+
+def with_taint_times(spec: Content, old: Content) -> Content:
+    """A spec whose taints keep their timeAdded."""
+    known = {
+        (device["name"], taint.get("key"), taint.get("value"), taint.get("effect")): taint.get("timeAdded")
+        for device in old.get("devices") or ()
+        for taint in device.get("taints") or ()
+    }
+    devices = []
+    for device in spec.get("devices") or ():
+        taints = []
+        for taint in device.get("taints") or ():
+            same = (device["name"], taint.get("key"), taint.get("value"), taint.get("effect"))
+            time = taint.get("timeAdded") or known.get(same)
+            taints.append({**taint, "timeAdded": time} if time else taint)
+        devices.append({**device, "taints": taints} if taints else device)
+    return {**spec, "devices": devices} if devices else spec
+
+
+_MARKER = b'"bindingConditions"'
+
+
+class BindingConditions(Controller):
+    """Sets the binding conditions of allocated devices, or the failure conditions, after the file's delay."""
+
+    name: ClassVar = "device-driver"
+
+    def __init__(self, cluster: Cluster, devices: DeviceFile) -> None:
+        super().__init__(cluster)
+        self.devices = devices
+
+    def watches(self) -> dict[Resource, KeyMapper]:
+        return {RESOURCE_CLAIMS: self._claim}
+
+    def _claim(self, change: ObjectChange) -> Iterable[str]:
+        return (change.key,) if change.after is not None and _MARKER in change.after.body else ()
+
+    def reconcile(self, key: str) -> float | None:
+        claim = self.cluster.find(RESOURCE_CLAIMS, key)
+        allocation = ((claim or {}).get("status") or {}).get("allocation")
+        if claim is None or not allocation:
+            return None
+        waits = []
+        for result in (allocation.get("devices") or {}).get("results") or ():
+            driver = self.devices.driver(result["driver"])
+            if driver is not None and result.get("bindingConditions"):
+                since = seconds_or_1970(allocation.get("allocationTimestamp") or self.api.now())
+                left = since + driver.binding_seconds - self.api.time()
+                if left > 0:
+                    waits.append(left)
+                else:
+                    self._report(claim, result, driver)
+        if claim != self.cluster.find(RESOURCE_CLAIMS, key):
+            self.api.update(RESOURCE_CLAIMS, claim, subresource="status")
+        return earliest(*waits)
+
+    def _report(self, claim: Content, result: Content, driver: Driver) -> None:
+        """Writes the conditions of one device into the status of a claim."""
+        devices = claim["status"].setdefault("devices", [])
+        entry = next((each for each in devices if device_id(each) == device_id(result)), None)
+        if entry is None:
+            names = ("driver", "pool", "device", "shareID")
+            entry = {name: result[name] for name in names if name in result}
+            devices.append(entry)
+        failed = driver.binding_result == FAILED
+        kinds = result["bindingFailureConditions"][:1] if failed else result["bindingConditions"]
+        for kind in kinds:
+            reason = "SimulatedFailure" if failed else "Simulated"
+            message = f"{driver.name} {'could not prepare' if failed else 'has prepared'} {result['device']}"
+            entry["conditions"] = with_condition(
+                entry.get("conditions"), kind, "True", reason, message, self.api.now()
+            )

@@ -4,17 +4,16 @@
     for node in kubelets.make_nodes(12): api.create(NODES, node)
     kubelets.down(api, "n03"); kubelets.up(api, "n03")
 
-They work on the embedded server's store in this process. `pods.py` simulates pods, `registration.py` nodes,
-and `failures.py` failures of nodes. They run in the loop of `controllers/`, with one heap of due times for
-everything: what does not change costs nothing.
+They work on the embedded server's store in this process. `pods.py` simulates pods, `nodes.py` nodes and their
+failures. They run in the loop of `controllers/`, with one heap of due times for everything: what does not
+change costs nothing.
 """
 
 from __future__ import annotations
 
 from bayplan.embedded.controllers import running
 from bayplan.embedded.controllers.cluster import Cluster
-from bayplan.embedded.kubelets.failures import DOWN, down, is_down, up
-from bayplan.embedded.kubelets.nodes import make_nodes
+from bayplan.embedded.kubelets.nodes import DOWN, NodeKubelets, down, is_down, make_nodes, up
 from bayplan.embedded.kubelets.pods import (
     DEFAULT_STOP_SECONDS,
     EXIT_CODE,
@@ -22,7 +21,6 @@ from bayplan.embedded.kubelets.pods import (
     STOP_SECONDS,
     PodKubelets,
 )
-from bayplan.embedded.kubelets.registration import NodeKubelets
 from bayplan.embedded.server.objects import ObjectAPI
 
 __all__ = [

@@ -1,18 +1,35 @@
-"""Nodes as kubelets register them: labels, addresses, capacity, conditions.
+"""Nodes of simulated kubelets: labels, addresses, capacity and conditions, heartbeats, and failures.
 
 `make_nodes` creates the nodes of a new cluster. A node that a user creates needs only a name: its simulated
-kubelet sets the rest (`complete`).
+kubelet sets the rest (`complete`), and it becomes Ready.
+
+Heartbeats cause no traffic. A real kubelet renews its Lease every ten seconds, which for ten thousand nodes
+is 1,000 writes a second without information. Here a Lease is written once. Reading it returns a renewTime
+that is computed: the last multiple of ten seconds since it was created; for a node that is down, the time at
+which it went down. Watches send only what is written.
+
+A node is down while it has the annotation `bayplan/down: "true"`: its kubelet sends and does nothing. The
+controllers notice that as in a real cluster (`controllers/node_lifecycle.py`).
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import ClassVar, Final
+
+import msgspec
 
 from bayplan.api.quantity import is_extended_resource
 from bayplan.api.releases import DEFAULT_RELEASE, Release
-from bayplan.embedded.server.documents import Content
+from bayplan.api.times import seconds_or_1970
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper
+from bayplan.embedded.controllers.node_lifecycle import DOWN, is_down
+from bayplan.embedded.server.documents import Content, Document
+from bayplan.embedded.server.kinds import LEASES, NAMESPACES, NODES, Resource
+from bayplan.embedded.server.objects import ObjectAPI
 
 CAPACITY: Final[Mapping[str, str]] = {
     "cpu": "8",
@@ -165,3 +182,115 @@ def _node_info(uid: str, release: Release) -> dict[str, str]:
 
 def _frozen(node: Content) -> str:
     return repr((node["metadata"].get("labels"), node.get("spec"), node.get("status")))
+
+
+def down(api: ObjectAPI, name: str) -> None:
+    """Lets a node fail. Raises NotFoundError if there is none."""
+    api.patch(NODES, name, "", {"metadata": {"annotations": {DOWN: "true"}}})
+
+
+def up(api: ObjectAPI, name: str) -> None:
+    """Lets a failed node recover."""
+    api.patch(NODES, name, "", {"metadata": {"annotations": {DOWN: None}}})
+
+
+LEASE_NAMESPACE: Final = "kube-node-lease"
+LEASE_SECONDS: Final = 40
+RENEW_SECONDS: Final = 10
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Heartbeats:
+    """Computes the renew times of node leases, and records when a node went down."""
+
+    def __init__(self, api: ObjectAPI) -> None:
+        self._api = api
+        self._stopped: dict[str, float] = {}
+        api.computed[LEASES] = self.renewed
+
+    def update(self, name: str) -> None:
+        """Records whether a changed node went down or recovered."""
+        node = self._api.store.find(NODES, name)
+        if node is not None and is_down(node):
+            self._stopped.setdefault(name, self._api.time())
+        else:
+            self._stopped.pop(name, None)
+
+    def renewed(self, lease: Document) -> Document:
+        """A Lease with its last renewal. Leases that are not those of nodes are returned unchanged."""
+        namespace, _, name = lease.key.partition("/")
+        if namespace != LEASE_NAMESPACE or self._api.store.find(NODES, name) is None:
+            return lease
+        content = lease.parse()
+        spec = content.get("spec") or {}
+        if spec.get("holderIdentity") != name or "renewTime" not in spec:
+            return lease
+        written = seconds_or_1970(spec["renewTime"])
+        until = self._stopped.get(name, self._api.time())
+        renewals = max(until - written, 0) // RENEW_SECONDS
+        spec["renewTime"] = micro_time(written + renewals * RENEW_SECONDS)
+        return Document(lease.key, lease.version, _encode(content))
+
+
+def micro_time(seconds: float) -> str:
+    """A time as in leases: `2026-01-01T00:00:00.000000Z`."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class NodeKubelets(Controller):
+    """Reconciles the nodes of all kubelets."""
+
+    name: ClassVar = "kubelet"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._numbers: dict[str, int] = {}
+        self._last_number = 0
+        self._heartbeats = Heartbeats(cluster.api)
+
+    def watches(self) -> dict[Resource, KeyMapper]:
+        return {NODES: self._node}
+
+    def _node(self, change: ObjectChange) -> Iterable[str]:
+        if change.after is None:
+            self._numbers.pop(change.key, None)
+        self._heartbeats.update(change.key)
+        return (change.key,)
+
+    def reconcile(self, key: str) -> float | None:
+        document = self.api.store.find(NODES, key)
+        if document is None or is_down(document):
+            return None
+        node = document.parse()
+        if complete(node, self._number(node), self.api.now(), self.api.catalog.release):
+            self.api.write(NODES, document, node)
+        if self.api.store.find(LEASES, f"{LEASE_NAMESPACE}/{key}") is None:
+            self._make_lease(node)
+        return None
+
+    def _number(self, node: Content) -> int:
+        """The index in the networks that the node has, or the next free one."""
+        name = node["metadata"]["name"]
+        number = number_of(node) or self._numbers.get(name) or self._last_number + 1
+        self._last_number = max(self._last_number, number)
+        self._numbers[name] = number
+        return number
+
+    def _make_lease(self, node: Content) -> None:
+        meta = node["metadata"]
+        if self.api.store.find(NAMESPACES, LEASE_NAMESPACE) is None:
+            self.api.create(NAMESPACES, {"metadata": {"name": LEASE_NAMESPACE}})
+        owner = {"apiVersion": "v1", "kind": "Node", "name": meta["name"], "uid": meta["uid"]}
+        lease = {
+            "metadata": {"name": meta["name"], "ownerReferences": [owner]},
+            "spec": {
+                "holderIdentity": meta["name"],
+                "leaseDurationSeconds": LEASE_SECONDS,
+                "renewTime": micro_time(int(self.api.time())),
+            },
+        }
+        self.api.create(LEASES, lease, LEASE_NAMESPACE)
+
+
+__all__ = ["DOWN", "down", "is_down", "up"]

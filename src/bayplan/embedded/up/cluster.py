@@ -1,14 +1,21 @@
-"""Starts the parts of a cluster in order, and stops them in reverse.
+"""Starts the parts of a cluster in order, stops them in reverse, and names it in a kubeconfig.
 
     API server ─► custom kinds ─► controllers, kubelets ─► nodes ─► scheduler
 
 All of them run on one loop. An unrecoverable error of one ends the cluster: `failure` raises it.
+
+The kubeconfig entry of a cluster without a data directory is removed when the cluster ends. With a data
+directory it stays, and the next start with the same directory replaces it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Sequence
+import contextlib
+import logging
+import os
+import shlex
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,15 +28,16 @@ from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.embedded import controllers, kubelets
 from bayplan.embedded.drivers import DeviceDrivers
+from bayplan.embedded.server import kubeconfig
 from bayplan.embedded.server.documents import MAX_STORE_BYTES
 from bayplan.embedded.server.embedded import EmbeddedServer
 from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
 from bayplan.embedded.server.kinds import NODES, PODS
-from bayplan.embedded.up.device_files import WatchedDevices
-from bayplan.embedded.up.manifests import apply, is_definition, is_node
-from bayplan.embedded.up.outcomes import Outcomes
-from bayplan.embedded.up.plugin_files import Loaded, WatchedPlugins
-from bayplan.embedded.up.restoring import Snapshot, restore
+from bayplan.embedded.server.kubeconfig import Entry
+from bayplan.embedded.up.manifests import Snapshot, apply, is_definition, is_node, restore
+from bayplan.embedded.up.report import Outcomes
+from bayplan.embedded.up.watched_files import Loaded, WatchedDevices, WatchedPlugins
+from bayplan.errors import BayplanError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import SchedulerMetrics
 from bayplan.scheduler.loop import Scheduler
@@ -308,3 +316,50 @@ def _state(pod: Pod) -> str:
 
 def _is_ready(node: Node) -> bool:
     return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+
+
+_log = logging.getLogger(__name__)
+
+
+class KubeconfigFile:
+    """A kubeconfig, and the name of the cluster in it."""
+
+    def __init__(self, path: Path, name: str | None = None, *, use_context: bool = False) -> None:
+        self._path = path
+        self._name = name
+        self._use_context = use_context
+
+    def check(self) -> None:
+        """Raises InputError if the entry cannot be added to the file, before a cluster is started."""
+        kubeconfig.check(self._path, self._name)
+
+    @contextlib.asynccontextmanager
+    async def of(self, cluster: LocalCluster) -> AsyncIterator[str]:
+        """Adds the cluster's entry to the file; yields the arguments for `kubectl --kubeconfig`."""
+        endpoint = cluster.server.endpoint
+        # In a thread: it connects to a cluster of the same name, to see whether that is running.
+        entry = await asyncio.to_thread(
+            kubeconfig.add, self._path, endpoint, self._name, use_context=self._use_context
+        )
+        try:
+            yield _arguments(self._path, entry)
+        finally:
+            if not cluster.is_kept:
+                await asyncio.to_thread(_remove, entry)
+
+
+def _remove(entry: Entry) -> None:
+    try:
+        kubeconfig.remove(entry)
+    except FileNotFoundError:
+        pass  # the file was deleted, and the entry with it
+    except (BayplanError, OSError) as error:
+        _log.warning('context "%s" is left in %s: %s', entry.name, entry.path, error)
+
+
+def _arguments(path: Path, entry: Entry) -> str:
+    """The path as a user would type it, and the context where it is not the current one."""
+    shown = str(path)
+    with contextlib.suppress(ValueError):
+        shown = os.path.join(".", path.absolute().relative_to(Path.cwd()))
+    return shlex.quote(shown) if entry.is_current else f"{shlex.quote(shown)} --context {entry.name}"
