@@ -25,7 +25,7 @@ from bayplan.api.meta import NodeSelector
 from bayplan.api.resource_claims import ALL_DEVICES, DeviceConstraint, ResourceClaim
 from bayplan.dra import (
     CANNOT_ALLOCATE,
-    DEFAULT_FEATURES,
+    DEFAULT_DEVICE_FEATURES,
     INVALID_POOLS,
     AllocationError,
     AllocationTimeoutError,
@@ -353,7 +353,7 @@ def test_many_claims_do_not_exhaust_the_stack() -> None:
 def test_features_that_are_off() -> None:
     state = DeviceState(
         replace(
-            DEFAULT_FEATURES, partitionable_devices=False, consumable_capacity=False, prioritized_list=False
+            DEFAULT_DEVICE_FEATURES, partitionable_devices=False, consumable_capacity=False, prioritized_list=False
         )
     )
     for one in partitioned(partition("half", 2)):

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from bayplan.api.release import default_gates
 from bayplan.api.releases import DEFAULT_RELEASE, Release, Stage
-from bayplan.api.releases.features import default_gates
 from bayplan.errors import ConfigError
 from bayplan.framework.plugin_args.base import Gates
 

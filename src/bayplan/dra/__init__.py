@@ -33,13 +33,14 @@ The search, its order and its texts are kube-scheduler's, so that the same devic
 those of a release (`device_features`): where releases differ, its `rules` decide.
 """
 
+from bayplan.api.release import DeviceFeatures, device_features
+from bayplan.api.releases import DEFAULT_DEVICE_FEATURES
 from bayplan.dra.allocated import AllocatedState
 from bayplan.dra.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoFit, new_share_id
 from bayplan.dra.cache import AllocationCache
 from bayplan.dra.changes import NodeChanges
 from bayplan.dra.errors import AllocationError, AllocationTimeoutError
 from bayplan.dra.explanation import DeviceFailure, Failure, RequestExplanation, explain, why_not
-from bayplan.dra.features import DEFAULT_FEATURES, Features, device_features
 from bayplan.dra.inventory import Inventory
 from bayplan.dra.pools import DeviceKey, NodePools, Pool, PoolKey
 from bayplan.dra.requests import content_key, spec_key
@@ -48,7 +49,7 @@ from bayplan.dra.taint_rules import TaintRules, has_equal_taints
 
 __all__ = [
     "CANNOT_ALLOCATE",
-    "DEFAULT_FEATURES",
+    "DEFAULT_DEVICE_FEATURES",
     "INVALID_POOLS",
     "AllocatedState",
     "AllocationCache",
@@ -56,10 +57,10 @@ __all__ = [
     "AllocationTimeoutError",
     "Allocator",
     "DeviceFailure",
+    "DeviceFeatures",
     "DeviceKey",
     "DeviceState",
     "Failure",
-    "Features",
     "Inventory",
     "NoFit",
     "NodeChanges",

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from bayplan.api.quantity import parse_quantity
+from bayplan.api.release import DeviceFeatures
+from bayplan.api.releases import DEFAULT_DEVICE_FEATURES
 from bayplan.api.resource_claims import AllocationResult, DeviceRequestAllocationResult
-from bayplan.dra.features import DEFAULT_FEATURES, Features
 from bayplan.dra.pools import DeviceKey, PoolKey
 
 _NOTHING: Final[Mapping[str, int]] = {}
@@ -32,7 +33,9 @@ class AllocatedState:
     )
 
     def __init__(
-        self, features: Features = DEFAULT_FEATURES, changed: Callable[[PoolKey], None] | None = None
+        self,
+        features: DeviceFeatures = DEFAULT_DEVICE_FEATURES,
+        changed: Callable[[PoolKey], None] | None = None,
     ) -> None:
         self._features = features
         self._changed = changed

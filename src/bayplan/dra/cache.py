@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from bayplan.api.release import DeviceFeatures
 from bayplan.api.resource_claims import AllocationResult, ResourceClaim
-from bayplan.dra.features import Features
 from bayplan.dra.pools import NodePools
 from bayplan.dra.requests import ClassLister, PreparedClaim
 from bayplan.dra.results import NoFit
@@ -31,7 +31,7 @@ class AllocationCache:
         self._results: dict[tuple[NodePools, bytes], Allocations] = {}
 
     def prepared(
-        self, claims: Sequence[ResourceClaim], classes: ClassLister, features: Features
+        self, claims: Sequence[ResourceClaim], classes: ClassLister, features: DeviceFeatures
     ) -> list[PreparedClaim]:
         """The claims, prepared; what was prepared for others of the same specs is used again."""
         known = self._prepared

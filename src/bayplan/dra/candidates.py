@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from bayplan.api.devices import DeviceTaint, DeviceToleration
+from bayplan.api.release import DeviceFeatures
 from bayplan.api.releases import DeviceRules
 from bayplan.api.tolerations import EQUAL, EXISTS
 from bayplan.dra.allocated import AllocatedState
 from bayplan.dra.capacity import Consumption, fits
 from bayplan.dra.errors import AllocationError
-from bayplan.dra.features import Features
 from bayplan.dra.pools import NodePools, SliceDevice
 from bayplan.dra.requests import PreparedClaim, PreparedRequest
 from bayplan.dra.selectors import SelectorProblem
@@ -45,7 +45,7 @@ class Candidates:
         request: PreparedRequest,
         pools: NodePools,
         allocated: AllocatedState,
-        features: Features,
+        features: DeviceFeatures,
     ) -> None:
         self._claim = claim
         self._request = request

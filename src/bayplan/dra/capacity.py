@@ -21,7 +21,7 @@ from bayplan.api.quantity import (
     quantity_text_like,
     whole_units,
 )
-from bayplan.dra.features import Features
+from bayplan.api.release import DeviceFeatures
 
 NOT_REPRESENTABLE: Final = "capacity request cannot be represented in the device's range arithmetic"
 NEGATIVE: Final = "capacity value is negative"
@@ -66,7 +66,7 @@ def capacity_requests(requests: Mapping[str, Quantity]) -> CapacityRequests:
 
 
 def consumption(
-    capacities: Mapping[str, Capacity], requests: CapacityRequests, features: Features
+    capacities: Mapping[str, Capacity], requests: CapacityRequests, features: DeviceFeatures
 ) -> Consumption | str | None:
     """The amount of each capacity that an allocation consumes.
 
@@ -106,7 +106,7 @@ def fits(
     return True
 
 
-def _consumed(requested: Amount | None, capacity: Capacity, features: Features) -> Amount | str:
+def _consumed(requested: Amount | None, capacity: Capacity, features: DeviceFeatures) -> Amount | str:
     """The amount that is consumed, or why it cannot be computed."""
     policy = capacity.policy
     if requested is None:
@@ -118,7 +118,9 @@ def _consumed(requested: Amount | None, capacity: Capacity, features: Features) 
     return next((valid for valid in policy.valid_values if requested.nano <= valid.nano), requested)
 
 
-def _rounded_to_range(requested: Amount, policy: Policy, lowest: Amount, features: Features) -> Amount | str:
+def _rounded_to_range(
+    requested: Amount, policy: Policy, lowest: Amount, features: DeviceFeatures
+) -> Amount | str:
     """Rounds up to the lowest value plus a multiple of the step, in whole units or in thousandths."""
     step = policy.step
     if requested.nano < lowest.nano:
@@ -141,7 +143,7 @@ def _rounded_to_range(requested: Amount, policy: Policy, lowest: Amount, feature
     return Amount(nano, quantity_text(nano, binary=True))
 
 
-def _unit(policy: Policy, features: Features) -> int:
+def _unit(policy: Policy, features: DeviceFeatures) -> int:
     """The unit in which a range is computed: thousandths if the release does that and all values allow it."""
     values = [value for value in (policy.min, policy.max, policy.step) if value is not None]
     if features.fractional_ranges and all(
@@ -155,7 +157,7 @@ def _units(nano: int, unit: int) -> int:
     return whole_units(nano) if unit == NANO else nano // unit
 
 
-def _violates(amount: Amount, policy: Policy, features: Features) -> bool:
+def _violates(amount: Amount, policy: Policy, features: DeviceFeatures) -> bool:
     if policy.default is not None and amount.nano == policy.default.nano:
         return False
     if policy.has_range:

@@ -12,9 +12,10 @@ from typing import TypeVar
 
 from bayplan.api.devices import ResourceSlice
 from bayplan.api.node import Node
+from bayplan.api.release import DeviceFeatures
+from bayplan.api.releases import DEFAULT_DEVICE_FEATURES
 from bayplan.dra.changes import NodeChanges
 from bayplan.dra.errors import AllocationError
-from bayplan.dra.features import DEFAULT_FEATURES, Features
 from bayplan.dra.pools import NodePools, Pool, PoolKey, Slice, SliceDevice, assemble
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -23,7 +24,9 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 class Inventory:
     """The published devices. `put` and `remove` are called for changes of ResourceSlices."""
 
-    def __init__(self, features: Features = DEFAULT_FEATURES, changes: NodeChanges | None = None) -> None:
+    def __init__(
+        self, features: DeviceFeatures = DEFAULT_DEVICE_FEATURES, changes: NodeChanges | None = None
+    ) -> None:
         self.features = features
         self.changes = NodeChanges() if changes is None else changes
         self._slices: dict[str, Slice] = {}

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bayplan.api.devices import DeviceClass, DeviceSelector
+from bayplan.api.release import DeviceFeatures
 from bayplan.api.releases import DeviceRules
 from bayplan.api.resource_claims import (
     ALL_DEVICES,
@@ -23,7 +24,6 @@ from bayplan.api.resource_claims import (
     ResourceClaim,
 )
 from bayplan.dra.capacity import capacity_requests
-from bayplan.dra.features import Features
 from bayplan.dra.selectors import selector_set
 
 MAX_RESULTS: Final = 32
@@ -107,7 +107,7 @@ class PreparedClaim:
 
     __slots__ = ("_is_sound", "claim", "has_alternatives", "requests")
 
-    def __init__(self, claim: ResourceClaim, classes: ClassLister, features: Features) -> None:
+    def __init__(self, claim: ResourceClaim, classes: ClassLister, features: DeviceFeatures) -> None:
         self.claim = claim
         devices = claim.spec.devices
         self.has_alternatives = tuple(bool(request.first_available) for request in devices.requests)
@@ -126,7 +126,7 @@ class PreparedClaim:
 
 
 def _prepared(
-    claim: ResourceClaim, request: DeviceRequest, classes: ClassLister, features: Features
+    claim: ResourceClaim, request: DeviceRequest, classes: ClassLister, features: DeviceFeatures
 ) -> tuple[PreparedRequest, ...]:
     of: Sequence[ExactDeviceRequest | DeviceSubRequest]
     if request.first_available:
@@ -153,7 +153,7 @@ def _disabled(
     claim: ResourceClaim,
     request: DeviceRequest,
     of: Sequence[ExactDeviceRequest | DeviceSubRequest],
-    features: Features,
+    features: DeviceFeatures,
 ) -> str:
     if request.first_available and not features.prioritized_list:
         return (

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from bayplan.api.meta import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm, ResourceList
 from bayplan.api.node_selectors import NAME_FIELD
+from bayplan.api.release import DeviceFeatures
 from bayplan.api.resource_claims import (
     FROM_CLAIM,
     FROM_CLASS,
@@ -20,7 +21,6 @@ from bayplan.api.resource_claims import (
 )
 from bayplan.dra.capacity import Consumption
 from bayplan.dra.errors import AllocationError
-from bayplan.dra.features import Features
 from bayplan.dra.pools import SliceDevice
 from bayplan.dra.requests import PreparedClaim, PreparedRequest
 
@@ -49,7 +49,7 @@ def allocation_result(
     chosen: Sequence[Chosen],
     selected: Sequence[int],
     node_name: str,
-    features: Features,
+    features: DeviceFeatures,
     new_share_id: Callable[[], str],
 ) -> AllocationResult:
     """The allocation of a claim; `selected` is the index of the alternative that each request got.
@@ -75,7 +75,7 @@ def allocation_result(
 
 
 def _device_result(
-    one: Chosen, features: Features, new_share_id: Callable[[], str]
+    one: Chosen, features: DeviceFeatures, new_share_id: Callable[[], str]
 ) -> DeviceRequestAllocationResult:
     driver, pool, name = one.device.key
     device = one.device.device

@@ -16,13 +16,13 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
+from bayplan.api.release import DeviceFeatures
 from bayplan.dra.allocated import AllocatedState
 from bayplan.dra.candidates import Candidate, Candidates, tolerated
 from bayplan.dra.capacity import fits
 from bayplan.dra.constraints import Constraint, attribute_value, make_constraint
 from bayplan.dra.errors import AllocationError
 from bayplan.dra.feasibility import Need, can_be_met
-from bayplan.dra.features import Features
 from bayplan.dra.pools import CounterKey, DeviceKey, NodePools, PoolKey, SliceDevice
 from bayplan.dra.requests import MAX_RESULTS, PreparedClaim, PreparedRequest
 from bayplan.dra.results import Chosen
@@ -57,7 +57,7 @@ class Search:
         claims: Sequence[PreparedClaim],
         allocated: AllocatedState,
         available: dict[PoolKey, Mapping[CounterKey, int]],
-        features: Features,
+        features: DeviceFeatures,
         check_deadline: Callable[[], None] | None = None,
     ) -> None:
         self._pools = pools

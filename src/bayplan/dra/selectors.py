@@ -18,8 +18,8 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from bayplan.api.devices import Device, DeviceAttribute
+from bayplan.api.release import DeviceFeatures
 from bayplan.dra.capacity import Capacity, CapacityRequests, Consumption, consumption, parse_capacity
-from bayplan.dra.features import Features
 
 if TYPE_CHECKING:
     from bayplan.cel import DeviceSelector, EvaluationError
@@ -86,7 +86,7 @@ class DeviceContent:
         self._device = device
         self._variables: Variables | EvaluationError | None = None
         self._results: dict[SelectorSet, bool | SelectorProblem] = {}
-        self._consumptions: dict[tuple[CapacityRequests, Features], Consumption | str | None] = {}
+        self._consumptions: dict[tuple[CapacityRequests, DeviceFeatures], Consumption | str | None] = {}
         self.capacities: dict[str, Capacity] = {
             name: parse_capacity(capacity) for name, capacity in device.capacity.items()
         }
@@ -119,7 +119,7 @@ class DeviceContent:
             self._results[selectors] = found
         return found
 
-    def consumption(self, requests: CapacityRequests, features: Features) -> Consumption | str | None:
+    def consumption(self, requests: CapacityRequests, features: DeviceFeatures) -> Consumption | str | None:
         """The amount of each capacity that an allocation consumes; None if a policy forbids it
         (`capacity.py`)."""
         try:

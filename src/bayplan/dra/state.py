@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bayplan.api.devices import DeviceTaintRule, ResourceSlice
+from bayplan.api.release import DeviceFeatures
+from bayplan.api.releases import DEFAULT_DEVICE_FEATURES
 from bayplan.api.resource_claims import AllocationResult
 from bayplan.dra.allocated import AllocatedState
 from bayplan.dra.changes import NodeChanges
-from bayplan.dra.features import DEFAULT_FEATURES, Features
 from bayplan.dra.inventory import Inventory
 from bayplan.dra.pools import PoolKey
 from bayplan.dra.taint_rules import TaintRules
@@ -22,7 +23,7 @@ class DeviceState:
 
     __slots__ = ("_slices", "_taint_rules", "allocated", "changes", "inventory")
 
-    def __init__(self, features: Features = DEFAULT_FEATURES) -> None:
+    def __init__(self, features: DeviceFeatures = DEFAULT_DEVICE_FEATURES) -> None:
         self.changes = NodeChanges()
         self.inventory = Inventory(features, self.changes)
         self.allocated = AllocatedState(features, self._pool_changed)

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from bayplan.api.devices import Device, DeviceTaintRule, ResourceSlice
-from bayplan.dra.features import Features
+from bayplan.api.release import DeviceFeatures
 
 
 class TaintRules:
     """All DeviceTaintRules. None applies while the feature gates are off."""
 
-    def __init__(self, features: Features) -> None:
+    def __init__(self, features: DeviceFeatures) -> None:
         self._is_on = features.taint_rules and features.device_taints
         self._matches_all = features.rules.taint_rule_without_selector_matches_all
         self._rules: dict[str, DeviceTaintRule] = {}

@@ -16,8 +16,8 @@ from bayplan.answers.explain.upgrade import UpgradeReport, compare_releases
 from bayplan.answers.sources.loading import as_release
 from bayplan.answers.sources.scenario import read_scenario
 from bayplan.answers.sources.settings import SchedulerSettings
+from bayplan.api.release import TITLES, rule_changes
 from bayplan.api.releases import V1_36, V1_37
-from bayplan.api.releases.changes import TITLES, rule_changes
 from bayplan.cli.main import main
 from tests.recorded.compare import read_lines
 

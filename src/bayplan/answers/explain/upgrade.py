@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from bayplan.answers.explain.explanation import Explanation, explain
 from bayplan.answers.sources.loaded import LoadedCluster
+from bayplan.api.release import RuleChange, rule_changes
 from bayplan.api.releases import Release
-from bayplan.api.releases.changes import RuleChange, rule_changes
 
 PLACED: Final = "placed"
 REJECTED: Final = "rejected"
