@@ -7,6 +7,8 @@
     │   └── DecodeError       a file that is no YAML, or an object whose fields have the wrong shape
     ├── ConfigError           the scheduler's configuration is wrong
     ├── PluginError           a plugin broke its contract or could not do its work
+    ├── AllocationError       claims for devices cannot be allocated as they are
+    │   └── AllocationLimitError      the search took longer than it may
     └── APIError              the API server said no, or nothing
         ├── UnauthorizedError     401: it does not know us
         ├── ForbiddenError        403: it knows us, and we may not do that
@@ -114,6 +116,14 @@ class PluginError(BayplanError):
 
     def __str__(self) -> str:
         return f"plugin {self.plugin}: {self.problem}"
+
+
+class AllocationError(BayplanError):
+    """The claims cannot be allocated as they are; ends the scheduling attempt with this text."""
+
+
+class AllocationLimitError(AllocationError):
+    """The search for devices took longer than it may."""
 
 
 class APIError(BayplanError):

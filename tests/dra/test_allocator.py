@@ -22,17 +22,11 @@ from bayplan.api.devices import (
     ResourceSlice,
 )
 from bayplan.api.meta import NodeSelector
+from bayplan.api.releases import DEFAULT_DEVICE_FEATURES
 from bayplan.api.resource_claims import ALL_DEVICES, DeviceConstraint, ResourceClaim
-from bayplan.dra import (
-    CANNOT_ALLOCATE,
-    DEFAULT_DEVICE_FEATURES,
-    INVALID_POOLS,
-    AllocationError,
-    AllocationTimeoutError,
-    Allocator,
-    DeviceState,
-    NoFit,
-)
+from bayplan.dra.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoFit
+from bayplan.dra.state import DeviceState
+from bayplan.errors import AllocationError, AllocationLimitError
 from bayplan.testing.builders import (
     make_allocated_device,
     make_device,
@@ -333,7 +327,7 @@ def test_the_search_has_a_time_limit() -> None:
     allocator = Allocator(
         state.inventory, state.allocated, {"gpu": ANY}.get, clock=lambda: float(next(now)), timeout_seconds=3
     )
-    with pytest.raises(AllocationTimeoutError, match="filter operation aborted: context deadline exceeded"):
+    with pytest.raises(AllocationLimitError, match="filter operation aborted: context deadline exceeded"):
         allocator.allocate(NODE, [claim])
 
 
@@ -353,7 +347,10 @@ def test_many_claims_do_not_exhaust_the_stack() -> None:
 def test_features_that_are_off() -> None:
     state = DeviceState(
         replace(
-            DEFAULT_DEVICE_FEATURES, partitionable_devices=False, consumable_capacity=False, prioritized_list=False
+            DEFAULT_DEVICE_FEATURES,
+            partitionable_devices=False,
+            consumable_capacity=False,
+            prioritized_list=False,
         )
     )
     for one in partitioned(partition("half", 2)):

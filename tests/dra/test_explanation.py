@@ -6,7 +6,8 @@ import pytest
 
 from bayplan.api.devices import DeviceTaint, ResourceSlice
 from bayplan.api.resource_claims import DeviceConstraint, ResourceClaim
-from bayplan.dra import DeviceState, Failure, explain, why_not
+from bayplan.dra.explanation import Failure, explain, why_not
+from bayplan.dra.state import DeviceState
 from bayplan.testing.builders import (
     make_allocated_device,
     make_device,

@@ -8,8 +8,11 @@ from itertools import combinations, product
 import pytest
 
 from bayplan.api.resource_claims import ALL_DEVICES, DeviceConstraint, ResourceClaim
-from bayplan.dra import CANNOT_ALLOCATE, AllocationError, Allocator, DeviceState, NoFit, search
-from bayplan.dra.feasibility import Need, can_be_met
+from bayplan.dra import search
+from bayplan.dra.allocator import CANNOT_ALLOCATE, Allocator, NoFit
+from bayplan.dra.pruning import Need, can_be_met
+from bayplan.dra.state import DeviceState
+from bayplan.errors import AllocationError
 from bayplan.testing.builders import (
     make_device,
     make_device_class,

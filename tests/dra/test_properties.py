@@ -13,8 +13,11 @@ from bayplan.api.devices import ResourceSlice
 from bayplan.api.node import Node
 from bayplan.api.quantity import parse_quantity
 from bayplan.api.resource_claims import AllocationResult, ResourceClaim
-from bayplan.dra import AllocationCache, AllocationError, Allocator, DeviceKey, DeviceState, NoFit
+from bayplan.dra.allocator import AllocationCache, Allocator, NoFit
+from bayplan.dra.pools import DeviceKey
 from bayplan.dra.search import Search
+from bayplan.dra.state import DeviceState
+from bayplan.errors import AllocationError
 from bayplan.testing.builders import (
     make_device,
     make_device_request,

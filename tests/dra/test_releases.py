@@ -28,6 +28,7 @@ from bayplan.api.devices import (
     ResourceSlice,
 )
 from bayplan.api.meta import ObjectMeta
+from bayplan.api.release import device_features
 from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.api.resource_claims import (
     ALL_DEVICES,
@@ -36,15 +37,9 @@ from bayplan.api.resource_claims import (
     DeviceConstraint,
     ResourceClaim,
 )
-from bayplan.dra import (
-    CANNOT_ALLOCATE,
-    INVALID_POOLS,
-    AllocationError,
-    Allocator,
-    DeviceState,
-    NoFit,
-    device_features,
-)
+from bayplan.dra.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoFit
+from bayplan.dra.state import DeviceState
+from bayplan.errors import AllocationError
 from bayplan.testing.builders import (
     make_allocated_device,
     make_device,

@@ -15,14 +15,12 @@ from enum import StrEnum
 from bayplan.api.node import Node
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.dra.allocated import AllocatedState
-from bayplan.dra.candidates import selector_error, tolerated
-from bayplan.dra.capacity import fits
-from bayplan.dra.constraints import make_constraint
-from bayplan.dra.errors import AllocationError
-from bayplan.dra.inventory import Inventory
+from bayplan.dra.candidates import make_constraint, selector_error, tolerated
+from bayplan.dra.content import SelectorProblem, fits
 from bayplan.dra.pools import NodePools, SliceDevice
 from bayplan.dra.requests import ClassLister, PreparedClaim, PreparedRequest
-from bayplan.dra.selectors import SelectorProblem
+from bayplan.dra.state import Inventory
+from bayplan.errors import AllocationError
 
 
 class Failure(StrEnum):

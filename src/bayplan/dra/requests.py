@@ -23,8 +23,7 @@ from bayplan.api.resource_claims import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from bayplan.dra.capacity import capacity_requests
-from bayplan.dra.selectors import selector_set
+from bayplan.dra.content import capacity_requests, selector_set
 
 MAX_RESULTS: Final = 32
 """Devices of a claim."""

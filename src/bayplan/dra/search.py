@@ -4,7 +4,7 @@ The order of everything is kube-scheduler's, so that the same devices are chosen
 alternatives in order, within a request only combinations in the order of the devices, and the last choice is
 changed first.
 
-A search that becomes long ends if there are too few devices in any order (`feasibility.py`), and skips
+A search that becomes long ends if there are too few devices in any order (`pruning.py`), and skips
 devices that are equivalent, for all requests and constraints, to one that was tried without success
 (`_equivalence_key`).
 """
@@ -18,14 +18,20 @@ from typing import Final
 
 from bayplan.api.release import DeviceFeatures
 from bayplan.dra.allocated import AllocatedState
-from bayplan.dra.candidates import Candidate, Candidates, tolerated
-from bayplan.dra.capacity import fits
-from bayplan.dra.constraints import Constraint, attribute_value, make_constraint
-from bayplan.dra.errors import AllocationError
-from bayplan.dra.feasibility import Need, can_be_met
+from bayplan.dra.candidates import (
+    Candidate,
+    Candidates,
+    Chosen,
+    Constraint,
+    attribute_value,
+    make_constraint,
+    tolerated,
+)
+from bayplan.dra.content import fits
 from bayplan.dra.pools import CounterKey, DeviceKey, NodePools, PoolKey, SliceDevice
+from bayplan.dra.pruning import Need, can_be_met
 from bayplan.dra.requests import MAX_RESULTS, PreparedClaim, PreparedRequest
-from bayplan.dra.results import Chosen
+from bayplan.errors import AllocationError
 
 _CHECK_EVERY: Final = 256
 """Steps between two reads of the clock."""

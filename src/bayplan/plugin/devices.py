@@ -52,18 +52,16 @@ from bayplan.api.resource_claims import (
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
-from bayplan.dra import (
+from bayplan.dra.allocator import (
     CANNOT_ALLOCATE,
     INVALID_POOLS,
     AllocationCache,
-    AllocationError,
-    AllocationTimeoutError,
     Allocator,
     NoFit,
-    content_key,
     new_share_id,
-    spec_key,
 )
+from bayplan.dra.requests import content_key, spec_key
+from bayplan.errors import AllocationError, AllocationLimitError
 from bayplan.framework.binding_conditions import (
     Readiness,
     is_overdue,
@@ -111,8 +109,8 @@ __all__ = [
     "AllocatedDeviceStatus",
     "AllocationCache",
     "AllocationError",
+    "AllocationLimitError",
     "AllocationResult",
-    "AllocationTimeoutError",
     "Allocator",
     "BindsClaims",
     "CELDeviceSelector",

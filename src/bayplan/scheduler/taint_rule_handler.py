@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from bayplan.api.devices import DeviceTaintRule, ResourceSlice
 from bayplan.api.meta import Object
-from bayplan.dra import TaintRules, device_features, has_equal_taints
+from bayplan.api.release import device_features
+from bayplan.dra.state import TaintRules, has_equal_taints
 from bayplan.framework.events import Action, Resource
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.handlers import ObjectHandler

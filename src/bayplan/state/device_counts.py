@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bayplan.api.devices import Device, DeviceClass, ResourceSlice
 from bayplan.api.meta import NodeSelector
 from bayplan.api.node_selectors import compile_terms_strict
-from bayplan.dra.selectors import device_content, selector_set
+from bayplan.dra.content import device_content, selector_set
 from bayplan.errors import SelectorError
 from bayplan.state.cluster import Cluster
 from bayplan.state.derived import derived

@@ -12,9 +12,10 @@ from typing import Final, cast
 
 from bayplan.api.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from bayplan.api.meta import Object
+from bayplan.api.release import device_features
 from bayplan.api.resource_claims import AllocationResult, ResourceClaim
 from bayplan.clock import NEVER, Log, Topic
-from bayplan.dra import DeviceState, device_features
+from bayplan.dra.state import DeviceState
 from bayplan.state.claims_in_flight import ClaimInFlight
 from bayplan.state.cluster import Cluster
 from bayplan.state.derived import ObjectReader

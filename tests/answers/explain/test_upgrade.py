@@ -21,7 +21,7 @@ from bayplan.api.releases import V1_36, V1_37
 from bayplan.cli.main import main
 from tests.recorded.compare import read_lines
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 VECTORS = ROOT / "conformance/vectors/v1.37"
 
 NOT_DECIDING = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bayplan.answers.explain.explanation import Explanation
 from bayplan.api.devices import DeviceClass
 from bayplan.api.pod import Pod
-from bayplan.dra import CANNOT_ALLOCATE, INVALID_POOLS
+from bayplan.dra.allocator import CANNOT_ALLOCATE, INVALID_POOLS
 from bayplan.dra.explanation import RequestExplanation, explain, why_not
 from bayplan.framework.status import Status
 from bayplan.plugins.dynamic_resources import DynamicResources

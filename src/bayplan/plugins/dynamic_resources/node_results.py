@@ -24,8 +24,8 @@ from bayplan.plugin.devices import (
     INVALID_POOLS,
     AllocationCache,
     AllocationError,
+    AllocationLimitError,
     AllocationResult,
-    AllocationTimeoutError,
     Allocator,
     ClusterDevices,
     DeviceClass,
@@ -231,7 +231,7 @@ class NodeResults:
     def _on(self, allocator: Allocator, node: Node) -> tuple[Code, NodeResult | None]:
         try:
             allocations = allocator.allocate(node, self._claims, self._cache)
-        except AllocationTimeoutError:
+        except AllocationLimitError:
             raise AllocationError(TIMED_OUT.format(node=node.name)) from None
         if isinstance(allocations, NoFit):
             return (Code.INVALID_POOLS if allocations is INVALID_POOLS else Code.NO_DEVICES), None
