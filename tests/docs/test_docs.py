@@ -21,8 +21,8 @@ from bayplan.cli.main import COMMANDS
 from bayplan.config import LIBRARY, parse_config
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.process.command_line import parse
+from bayplan.runtime.plugin_results import POD_FIELDS
 from bayplan.runtime.profile import METHODS
-from bayplan.runtime.signature import POD_FIELDS
 from bayplan.simulate.scenarios.reading import load_scenario
 
 from .extension_point_pages import FOLDER, PROTOCOLS, pages

@@ -18,7 +18,7 @@ from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SKIP, Status, failure, unschedulable
 from bayplan.plugins.library.coscheduling import Coscheduling
-from bayplan.runtime.extender_requests import (
+from bayplan.runtime.search import (
     FilterRequest,
     FilterResponse,
     PreemptRequest,

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from bayplan.runtime.maximum import Maximum
+from bayplan.runtime.feasible import Maximum
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 5, 40, 41])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayplan.framework.tie_break import TieBreak
-from bayplan.runtime.ties import heap_rank, pick
+from bayplan.runtime.feasible import heap_rank, pick
 
 
 def picked(totals: list[int]) -> int:

@@ -26,9 +26,9 @@ from bayplan.plugin import (
     unschedulable,
 )
 from bayplan.plugin.preemption import Eviction, Nomination
-from bayplan.runtime.extender_requests import FilterRequest, FilterResponse
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
+from bayplan.runtime.search import FilterRequest, FilterResponse
 from bayplan.scheduler.cycle import Decision, decide, scheduling_cycle
 from bayplan.testing.builders import make_node, make_pod
 from tests.locations import without_location

@@ -12,7 +12,7 @@ from bayplan.extender.errors import ExtenderError
 from bayplan.extender.extender import Extender, FilterResult
 from bayplan.extender.node_json import ObjectJSON, RawObjects
 from bayplan.extender.view import ClusterView, SnapshotView
-from bayplan.runtime.extender_requests import (
+from bayplan.runtime.search import (
     EXTENDER,
     FilterRequest,
     FilterResponse,

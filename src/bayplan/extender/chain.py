@@ -26,7 +26,7 @@ from bayplan.extender.view import ClusterView
 from bayplan.framework.outcome import Eviction
 from bayplan.framework.plugin_args.field_errors import quoted
 from bayplan.framework.status import Code, Status
-from bayplan.runtime.extender_requests import (
+from bayplan.runtime.search import (
     FilterRequest,
     FilterResponse,
     PreemptRequest,

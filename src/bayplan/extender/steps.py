@@ -17,19 +17,22 @@ from bayplan.framework.status import Code, Status
 from bayplan.framework.tie_break import TieBreak
 from bayplan.preemption.evaluation import pick_eviction, success_status
 from bayplan.runtime import calls
-from bayplan.runtime.extender_requests import (
+from bayplan.runtime.feasible import pick
+from bayplan.runtime.framework import Framework
+from bayplan.runtime.search import (
     EXTENDER,
+    Filtered,
     FilterRequest,
     FilterResponse,
+    Found,
+    NotFound,
     PreemptRequest,
     PreemptResponse,
     PrioritizeRequest,
     PrioritizeResponse,
+    Search,
     Steps,
 )
-from bayplan.runtime.framework import Framework
-from bayplan.runtime.search import Filtered, Found, NotFound, Search
-from bayplan.runtime.ties import pick
 from bayplan.state.view import IntColumn, NodeColumns
 
 ANY_TOTAL: Final = 2**63 - 1

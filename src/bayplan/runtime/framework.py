@@ -19,16 +19,23 @@ from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.framework.tie_break import TieBreak
 from bayplan.runtime import calls
-from bayplan.runtime.extender_requests import Steps, run_through
-from bayplan.runtime.feasible import Feasible, SearchOrder
+from bayplan.runtime.feasible import Feasible, SearchOrder, pick
 from bayplan.runtime.filtering import Filtering
 from bayplan.runtime.pre_filtering import PreFiltering
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.repeated_search import RepeatedSearch
 from bayplan.runtime.scoring import Scoring
-from bayplan.runtime.search import ExtenderSteps, Filtered, Found, NotFound, Search, SearchStart
+from bayplan.runtime.search import (
+    ExtenderSteps,
+    Filtered,
+    Found,
+    NotFound,
+    Search,
+    SearchStart,
+    Steps,
+    run_through,
+)
 from bayplan.runtime.signature_cache import SignatureCache
-from bayplan.runtime.ties import pick
 from bayplan.runtime.timing import Caller, PointObserver
 from bayplan.state.cluster import Cluster
 from bayplan.state.interning import IdColumn

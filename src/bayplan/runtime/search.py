@@ -2,26 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Generator, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from bayplan.api.pod import Pod
 from bayplan.framework.node_statuses import NodeStatuses
-from bayplan.framework.outcome import Diagnosis, PostFilterResult
+from bayplan.framework.outcome import Diagnosis, Eviction, PostFilterResult
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
-from bayplan.runtime.extender_requests import Steps
 from bayplan.runtime.feasible import Feasible
-from bayplan.runtime.nominated_pods import RowFilter
 from bayplan.runtime.signature_cache import CachedSignature
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.state.interning import IdColumn
 from bayplan.state.pod_info import PodInfo
 from bayplan.state.view import NodeColumns
+from bayplan.state.what_if import Changes
+
+EXTENDER: Final = "Extender"
+"""Added to the rejecting plugins if extenders removed nodes: any event may then requeue the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterRequest:
+    """Which of these nodes may the pod go to? Sent after all Filter plugins."""
+
+    pod: Pod
+    node_names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterResponse:
+    """The remaining nodes, in the order of the last answer, and the statuses of others.
+
+    With `error` the attempt fails, and nothing else is set. A node that was dropped without a reason has no
+    status: it counts among those that were not evaluated. A status may also name a node that was not in the
+    request: it then replaces the plugins' status of that node, as upstream.
+    """
+
+    node_names: tuple[str, ...] = ()
+    statuses: dict[str, Status] = field(default_factory=dict)
+    removed: bool = False
+    """Whether fewer nodes are left: then `EXTENDER` is added to the rejecting plugins."""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PrioritizeRequest:
+    """How good are these nodes? Sent only with two or more of them."""
+
+    pod: Pod
+    node_names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PrioritizeResponse:
+    """The scores to add to each node's total, weights included.
+
+    A node is in `scores` if any extender had an entry for it, even of 0: upstream breaks ties among such
+    nodes at random.
+    """
+
+    scores: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptRequest:
+    """Which of these evictions are acceptable?"""
+
+    pod: Pod
+    candidates: Sequence[Eviction]
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptResponse:
+    """The remaining evictions, possibly with other victims. None left: no pod is evicted.
+
+    With `error` preemption fails with that text, and no pod is evicted, either.
+    """
+
+    candidates: tuple[Eviction, ...] = ()
+    error: str = ""
+
+
+Request = FilterRequest | PrioritizeRequest | PreemptRequest
+Response = FilterResponse | PrioritizeResponse | PreemptResponse
+
+ResultT = TypeVar("ResultT")
+
+Steps: TypeAlias = Generator[Request, Response, ResultT]
+"""A part of a cycle that may call extenders."""
+
+
+def run_through(steps: Steps[ResultT]) -> ResultT:
+    """The result of steps without extenders."""
+    try:
+        request = next(steps)
+    except StopIteration as end:
+        result: ResultT = end.value
+        return result
+    raise RuntimeError(f"there are no extenders to answer {request!r}")
 
 
 @dataclass(slots=True)
@@ -29,6 +112,10 @@ class SearchStart:
     """Where the next search begins in the node list. Shared by all profiles."""
 
     index: int = 0
+
+
+RowFilter = Callable[[int, Changes], tuple[int, int]]
+"""The plugin that rejects a row with these changes, or PASS, and the id of its reasons."""
 
 
 class Search(msgspec.Struct):

@@ -17,9 +17,8 @@ from bayplan.framework.state import SignatureMemory
 from bayplan.runtime.feasible import Feasible
 from bayplan.runtime.plugin_results import PluginResults, ResultCache, Signature
 from bayplan.runtime.profile import Profile
-from bayplan.runtime.signature_results import SignatureResults
+from bayplan.runtime.signature_results import Filters, Scorers, SignatureResults, UsageResults
 from bayplan.runtime.timing import Caller
-from bayplan.runtime.usage_results import Filters, Scorers, UsageResults
 from bayplan.state.cluster import Cluster
 from bayplan.state.pod_info import PodInfo
 

@@ -19,10 +19,9 @@ from bayplan.framework.plugin_api import PostFilterPlugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.runtime import calls
-from bayplan.runtime.extender_requests import Steps, run_through
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import PointStep
-from bayplan.runtime.search import Found, NotFound, Search
+from bayplan.runtime.search import Found, NotFound, Search, Steps, run_through
 from bayplan.runtime.timing import timed
 
 NO_NODES: Final = "no nodes available to schedule pods"

@@ -32,8 +32,8 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import SKIP_FOR_SIGNATURE, SUCCESS, Code, Status
 from bayplan.runtime import calls
+from bayplan.runtime.plugin_results import PodSigner
 from bayplan.runtime.profile import points_of
-from bayplan.runtime.signature import PodSigner
 from bayplan.state.cluster import Cluster
 from bayplan.state.interning import IdColumn
 from bayplan.state.one_node import OneNode

@@ -10,7 +10,7 @@ import pytest
 from bayplan.api.pod import Pod
 from bayplan.errors import ConflictError
 from bayplan.framework.status import unschedulable
-from bayplan.runtime.extender_requests import (
+from bayplan.runtime.search import (
     FilterRequest,
     FilterResponse,
     PreemptRequest,

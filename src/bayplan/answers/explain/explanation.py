@@ -19,9 +19,9 @@ from bayplan.framework.status import Code, Status
 from bayplan.preemption.choice import ranked
 from bayplan.preemption.evaluation import evaluate, eviction_on
 from bayplan.runtime import calls
+from bayplan.runtime.feasible import pick
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.search import NotFound, Search
-from bayplan.runtime.ties import pick
 from bayplan.scheduler.cycle import NO_NODES, diagnosis_message, filter_outcome, post_filter
 from bayplan.state.interning import IdColumn
 from bayplan.state.view import NodeColumns
