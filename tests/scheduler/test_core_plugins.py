@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import pytest
 
 from bayplan.config import parse_config
 from bayplan.errors import ConfigError
+from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.plugin_args.base import Gates, PluginArgs
 from bayplan.framework.plugin_args.field_errors import FieldError, at, invalid
 from bayplan.framework.points import Point
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import Code, Status, failure, unschedulable
 from bayplan.plugin import NodeInfo, NodePlugin, Pod
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.scheduler.core import SchedulingCore
@@ -113,3 +117,47 @@ def test_a_built_in_plugin_is_not_replaced_in_passing() -> None:
 
     with pytest.raises(ConfigError, match="a plugin named ImageLocality already exists"):
         SchedulingCore(plugins=[*BUILTIN_PLUGINS, Mine])
+
+
+class Unreliable(Plugin):
+    """Fails at Reserve as its class says, and in Unreserve, too."""
+
+    name = "Unreliable"
+    answer: ClassVar[Status | None] = None
+
+    def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+        if self.answer is None:
+            raise ValueError("no luck")
+        return self.answer
+
+    def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
+        raise ValueError("no luck")
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "message"),
+    [
+        pytest.param(
+            None, Code.ERROR, 'running Reserve plugin "Unreliable": ValueError: no luck', id="an exception"
+        ),
+        pytest.param(
+            failure("broken"), Code.ERROR, 'running Reserve plugin "Unreliable": broken', id="an error"
+        ),
+        pytest.param(
+            unschedulable("taken"), Code.UNSCHEDULABLE, "0/1 nodes are available: 1 taken.", id="a rejection"
+        ),
+    ],
+)
+def test_a_failed_reserve_is_undone(
+    answer: Status | None, code: Code, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The texts are those of the scheduler; exceptions of Unreserve are only logged."""
+    plugin = type("Unreliable", (Unreliable,), {"answer": answer})
+    core = SchedulingCore(plugins=(*BUILTIN_PLUGINS, plugin))
+    core.load([make_node("a")])
+    pod = make_pod("p")
+    decision = core.place(pod)
+    assert (decision.fits, decision.status.code) == (False, code)
+    assert decision.message.startswith(message)
+    assert not core.cluster.has_pod(pod.uid)
+    assert 'running Unreserve plugin "Unreliable" for pod default/p: ValueError: no luck' in caplog.text

@@ -221,11 +221,10 @@ class MeasuredCore:
         nominated = self._nominated.pop(pod.uid, None) if self._nominated else None
         if nominated is not None:
             pod = _nominated_to(pod, nominated)
-        decision = self._core.decide(pod)
+        decision = self._core.place(pod)
         if decision.status.code is Code.ERROR:
             raise BenchError(f"{pod.key}: {decision.message}")
         if decision.fits:
-            self._core.assume(decision)
             return Outcome(decision.node_name)
         eviction = decision.post_filter.eviction if decision.post_filter is not None else None
         if eviction is None:

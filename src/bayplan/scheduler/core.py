@@ -17,20 +17,24 @@ from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration, ProfilePlan, build_profiles, default_config
 from bayplan.errors import ConfigError
-from bayplan.framework.failures import describe
+from bayplan.framework.failures import describe, traceback_of
 from bayplan.framework.handle import Handle, WaitingPodView
+from bayplan.framework.outcome import fit_error
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
-from bayplan.framework.status import SUCCESS, Status, failure
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import SearchStart
-from bayplan.scheduler.cycle import Decision, decide
+from bayplan.scheduler.attempt import RejectedError, check, plugin_error
+from bayplan.scheduler.cycle import Decision, decide, error_decision
 from bayplan.scheduler.plugin_library import named_library_plugins
 from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere
 from bayplan.state.cluster import Cluster
+
+_log = logging.getLogger(__name__)
 
 
 class CoreHandle:
@@ -158,26 +162,44 @@ class SchedulingCore:
         self.cluster.remove_nomination(decision.pod.uid)
         self.cluster.add_pod(decision.pod, decision.node_name, decision.found.search.pod_info)
 
-    def reserve(self, decision: Decision) -> Status:
+    def place(self, pod: Pod) -> Decision:
+        """One scheduling cycle without a loop: decides and, if a node fits, assumes the pod and runs Reserve.
+
+        Permit and binding are left out.
+        """
+        decision = self.decide(pod)
+        return decision if decision.found is None else self.reserve(decision)
+
+    def reserve(self, decision: Decision) -> Decision:
         """Assumes the pod and runs Reserve, as the scheduler does after each decision.
 
-        If a plugin rejects the pod or fails, Unreserve runs and the pod is removed again.
+        Returns the decision. If a plugin rejects the pod or fails, Unreserve runs, the pod is removed again,
+        and a decision without a node is returned.
         """
-        self.assume(decision)
         assert decision.found is not None
-        framework, state = self.frameworks[decision.pod.spec.scheduler_name], decision.found.search.state
-        steps = framework.profile.reserves
-        for step in steps:
-            try:
-                answer = step.plugin.reserve(state, decision.pod, decision.node_name)
-            except Exception as error:
-                answer = failure(f"plugin {step.name}: Reserve: {describe(error)}")
-            if answer is not None and not answer.is_success:
-                for earlier in reversed(steps):
-                    earlier.plugin.unreserve(state, decision.pod, decision.node_name)
-                self.cluster.remove_pod(decision.pod.uid)
-                return answer
-        return SUCCESS
+        pod, node_name, state = decision.pod, decision.node_name, decision.found.search.state
+        steps = self.frameworks[pod.spec.scheduler_name].profile.reserves
+        self.assume(decision)
+        try:
+            for step in steps:
+                try:
+                    answer = step.plugin.reserve(state, pod, node_name)
+                except Exception as error:
+                    raise plugin_error(step, Point.RESERVE, error) from error
+                if answer is not None:
+                    check(step, Point.RESERVE, answer)
+        except (RejectedError, AttemptError) as failed:
+            for step in reversed(steps):
+                try:
+                    step.plugin.unreserve(state, pod, node_name)
+                except Exception as error:
+                    text = f'running Unreserve plugin "{step.name}" for pod {pod.key}: '
+                    self.failures.log(_log, text + describe(error, step.plugin), traceback_of(error))
+            self.cluster.remove_pod(pod.uid)
+            if isinstance(failed, RejectedError):
+                return Decision(pod, failed.status, fit_error(1, [(failed.status, 1)]))
+            return error_decision(pod, str(failed), failed.plugin, failed.traceback)
+        return decision
 
     @property
     def rows_computed(self) -> int:

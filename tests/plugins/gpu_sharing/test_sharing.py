@@ -157,7 +157,7 @@ def test_an_annotation_that_makes_no_sense_counts_as_none() -> None:
 def reserve(core: SchedulingCore, pod: Pod) -> str:
     """The devices that the pod gets."""
     decision = core.decide(pod)
-    assert core.reserve(decision).is_success
+    assert core.reserve(decision).fits
     assert decision.found is not None
     state = decision.found.search.state
     return str((state.get("bayplan/binding-annotations") or {}).get(GPU_INDEX, ""))
@@ -198,8 +198,8 @@ def test_random_depends_on_seed_and_pod_alone() -> None:
 def test_a_rejected_reservation_leaves_nothing_behind() -> None:
     core = make_core(gpu_node(gpus=1))
     first, second = core.decide(gpu_pod("a", 1, 600)), core.decide(gpu_pod("b", 1, 600))
-    assert core.reserve(first).is_success
-    status = core.reserve(second)
+    assert core.reserve(first).fits
+    status = core.reserve(second).status
     assert status.is_rejection
     assert "the GPUs of node n were taken meanwhile" in status.message
     assert reserve(core, gpu_pod("c", 1, 400)) == "0"
@@ -216,7 +216,7 @@ def test_cached_decisions_are_those_without_cache(policy: type[Plugin]) -> None:
             count, milli = ((1, 300), (1, 450), (1, 1000), (2, 1000), (1, 50))[i % 5]
             decision = core.decide(gpu_pod(f"p{i}", count, milli, cpu=("1", "2")[i % 2]))
             if decision.fits:
-                assert core.reserve(decision).is_success
+                assert core.reserve(decision).fits
             assigned.append(decision.node_name or decision.message)
             if i % 7 == 6 and core.cluster.node_of(f"pod/default/p{i - 4}"):
                 core.cluster.remove_pod(f"pod/default/p{i - 4}")

@@ -144,7 +144,7 @@ class Scheduling:
                 found[pod.key] = Placement(pod.key, Outcome.GATED, reason=gated)
                 continue
             start = core.search_start.index
-            decision = core.decide(pod)
+            decision = core.place(pod)
             if decision.fits:
                 store.bind(pod.name, pod.namespace, decision.node_name)
                 state.deliver()

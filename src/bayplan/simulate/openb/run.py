@@ -63,10 +63,7 @@ def _free_gpus(core: SchedulingCore, row: int) -> IntArray:
 
 def _schedule(core: SchedulingCore, pod: Pod) -> int | None:
     """The row of the node that the pod gets; None if no node fits."""
-    decision = core.decide(pod)
-    status = core.reserve(decision) if decision.fits else decision.status
-    if status.is_success:
-        return core.cluster.nodes.row_of[decision.node_name]
-    if status.code is Code.ERROR:
-        raise BayplanError(f"pod {pod.name}: {decision.message or status.message}")
-    return None
+    decision = core.place(pod)
+    if decision.status.code is Code.ERROR:
+        raise BayplanError(f"pod {pod.name}: {decision.message}")
+    return core.cluster.nodes.row_of[decision.node_name] if decision.fits else None
