@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from bayplan.api.merge_patch import difference, merged
-
-Content = dict[str, Any]
+from bayplan.api.meta import Content
 
 
 @pytest.mark.parametrize(

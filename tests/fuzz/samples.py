@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-Content = dict[str, Any]
+from bayplan.api.meta import Content
 
 CONFORMANCE: Final = Path(__file__).parents[2] / "conformance"
 ZONE: Final = "topology.kubernetes.io/zone"

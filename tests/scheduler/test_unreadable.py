@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.embedded.server.documents import Content
+from bayplan.api.meta import Content
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
 from bayplan.embedded.server.kinds import NODES, POD_DISRUPTION_BUDGETS, PODS, Resource

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from bayplan.api.meta import Content
 from bayplan.embedded.server.sizes import (
     LABELS_PER_RULE,
     MAX_CUSTOM_VALUES,
@@ -24,8 +25,6 @@ JSON_PATCH: Final = "application/json-patch+json"
 APPLY: Final = "application/apply-patch+yaml"
 TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL: Final = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
-
-Content = dict[str, Any]
 
 
 class Request(NamedTuple):

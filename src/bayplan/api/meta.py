@@ -7,12 +7,15 @@ Records have only the fields that scheduling reads, with their values as on the 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
 DEFAULT_NAMESPACE: Final = "default"
 """The default namespace of namespaced kinds."""
+
+Content = dict[str, Any]
+"""An object, or a part of one, as the plain values of its JSON, with all of its fields."""
 
 Quantity = str | int | float
 """A quantity as on the wire; see `bayplan.api.quantity`."""

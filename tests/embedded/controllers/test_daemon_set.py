@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.meta import Content
 from bayplan.embedded import kubelets
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
 from tests.embedded.controllers.world import World, in_world, template, workload
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.embedded.server.documents import Content
+from bayplan.api.meta import Content
 from bayplan.embedded.server.kinds import DEPLOYMENTS, PODS, REPLICA_SETS
 from tests.embedded.controllers.world import World, in_world, workload
 

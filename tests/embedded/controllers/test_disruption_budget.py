@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.embedded.server import pods
+from bayplan.api.meta import Content
+from bayplan.embedded.server import subresources
 from bayplan.embedded.server.deletion import DeleteOptions
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS
 from bayplan.embedded.server.statuses import StatusError
 from tests.embedded.controllers.world import World, in_world, template, workload
@@ -75,12 +75,12 @@ def test_an_eviction_takes_what_is_allowed_and_a_new_pod_gives_it_back() -> None
         world.create(POD_DISRUPTION_BUDGETS, "web", {"selector": SELECTOR, "maxUnavailable": 1})
         await world.run_until_idle()
         first, second, _ = world.names(PODS)
-        pods.evict(world.api, first, "default", DeleteOptions())
+        subresources.evict(world.api, first, "default", DeleteOptions())
         with pytest.raises(StatusError, match="would violate the pod's disruption budget"):
-            pods.evict(world.api, second, "default", DeleteOptions())
+            subresources.evict(world.api, second, "default", DeleteOptions())
         await world.run_until_idle()
         assert numbers(world) == (1, 3, 2, 3)
-        pods.evict(world.api, second, "default", DeleteOptions())
+        subresources.evict(world.api, second, "default", DeleteOptions())
 
     in_world(test)
 

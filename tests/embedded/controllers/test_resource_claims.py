@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.meta import Content
 from bayplan.api.releases import DEFAULT_RELEASE, V1_37, Release
 from bayplan.embedded.controllers.resource_claims import generated_prefix
-from bayplan.embedded.server import pods
-from bayplan.embedded.server.documents import Content
+from bayplan.embedded.server import subresources
 from bayplan.embedded.server.kinds import (
     DEVICE_TAINT_RULES,
     NODES,
@@ -66,7 +66,7 @@ def allocate(world: World, claim: str, *consumers: str, **result: Any) -> None:
 
 
 def bind(world: World, pod: str = "p", node: str = "n01") -> None:
-    pods.bind(world.api, pod, NAMESPACE, node)
+    subresources.bind(world.api, pod, NAMESPACE, node)
 
 
 def phase(world: World, pod: str = "p") -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.embedded.server.documents import Content
+from bayplan.api.meta import Content
 from bayplan.embedded.server.kinds import CONFIG_MAPS, PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from tests.embedded.controllers.world import World, in_world, workload
 

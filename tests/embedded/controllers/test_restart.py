@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bayplan.embedded import controllers, kubelets
-from bayplan.embedded.server import pods
+from bayplan.embedded.server import subresources
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.kinds import DEPLOYMENTS, NODES, PODS, REPLICA_SETS
 from bayplan.embedded.server.objects import ObjectAPI
@@ -40,7 +40,7 @@ async def until(api: ObjectAPI, is_so: Callable[[], bool]) -> None:
                 written.clear()
                 for pod in api.list(PODS):
                     if not pod["spec"].get("nodeName"):
-                        pods.bind(api, pod["metadata"]["name"], pod["metadata"]["namespace"], "n01")
+                        subresources.bind(api, pod["metadata"]["name"], pod["metadata"]["namespace"], "n01")
                 await written.wait()
     finally:
         unsubscribe()

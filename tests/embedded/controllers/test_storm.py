@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
+from bayplan.api.meta import Content
 from bayplan.embedded import kubelets
 from bayplan.embedded.controllers.job import is_finished
 from bayplan.embedded.server.deletion import DeleteOptions
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import (
     DAEMON_SETS,
     DEPLOYMENTS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.embedded.server.documents import Content
+from bayplan.api.meta import Content
 from bayplan.embedded.server.kinds import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,

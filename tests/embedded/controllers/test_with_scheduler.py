@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from bayplan.api.meta import Content
 from bayplan.embedded import kubelets
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
 from bayplan.embedded.server.kinds import (
     DAEMON_SETS,

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from bayplan.api.meta import Content
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.embedded import controllers, kubelets
-from bayplan.embedded.server import pods
-from bayplan.embedded.server.documents import HISTORY, Content
+from bayplan.embedded.server import subresources
+from bayplan.embedded.server.documents import HISTORY
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.kinds import EVENTS, NODES, PODS, Resource
 from bayplan.embedded.server.objects import ObjectAPI
@@ -57,7 +58,7 @@ class World:
             if fitting:
                 node = min(fitting, key=lambda name: (load[name], name))
                 load[node] += 1
-                pods.bind(self.api, pod["metadata"]["name"], pod["metadata"]["namespace"], node)
+                subresources.bind(self.api, pod["metadata"]["name"], pod["metadata"]["namespace"], node)
                 bound += 1
         return bound
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.meta import Content
 from bayplan.embedded.drivers import DeviceDrivers
 from bayplan.embedded.drivers.device_file import DeviceFile, parse_devices
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from bayplan.embedded.up.watched_files import WatchedDevices
 from bayplan.simulate.virtual_time import run_virtual

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pytest
 
+from bayplan.api.meta import Content
 from bayplan.embedded import kubelets
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import LEASES, NODES
 from tests.embedded.controllers.world import World, in_world
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.meta import Content
 from bayplan.embedded import kubelets
 from bayplan.embedded.server.deletion import DeleteOptions
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import NODES, PODS
 from tests.embedded.controllers.world import World, in_world, template
 

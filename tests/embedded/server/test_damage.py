@@ -25,8 +25,7 @@ from bayplan.embedded.server.database import (
 )
 from bayplan.embedded.server.embedded import EmbeddedServer, open_api
 from bayplan.embedded.server.kinds import CONFIG_MAPS
-from bayplan.embedded.server.salvage import salvage
-from bayplan.embedded.server.sqlite import SQLiteJournal
+from bayplan.embedded.server.sqlite import SQLiteJournal, salvage
 
 from .damage import DAMAGES, WAL, Damage, Store, append, stores
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
-from bayplan.embedded.server.documents import RECENT, Content, Document, DocumentStore
+from bayplan.embedded.server.documents import RECENT, Document, DocumentStore
 from bayplan.embedded.server.kinds import CONFIG_MAPS, NAMESPACES, PODS
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.statuses import StatusError

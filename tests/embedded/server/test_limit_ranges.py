@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.meta import Content
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.kinds import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.statuses import StatusError
-
-Content = dict[str, Any]
 
 DEFAULTS = {
     "type": "Container",

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from bayplan.api.cluster_api import Change
-from bayplan.embedded.server import pods, scale
+from bayplan.api.meta import Content
+from bayplan.embedded.server import subresources
 from bayplan.embedded.server.deletion import FOREGROUND, ORPHAN, DeleteOptions
 from bayplan.embedded.server.documents import Entry
 from bayplan.embedded.server.embedded import open_api
@@ -31,7 +32,6 @@ from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.statuses import StatusError, UnavailableError
 from bayplan.errors import ConflictError, NotFoundError
 
-Content = dict[str, Any]
 NOON = 1_800_000_000
 
 
@@ -59,7 +59,7 @@ def watched(api: ObjectAPI, resource: Resource, since: int) -> list[tuple[str, s
 def running(api: ObjectAPI, name: str, labels: dict[str, str] | None = None) -> None:
     """A pod on a node, ready."""
     api.create(PODS, new_pod(name, labels), "default")
-    pods.bind(api, name, "default", "n1")
+    subresources.bind(api, name, "default", "n1")
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     api.patch(PODS, name, "default", {"status": status}, subresource="status")
 
@@ -320,7 +320,7 @@ def test_an_eviction_takes_from_the_budget() -> None:
     api = make_api()
     running(api, "web", {"app": "web"})
     budget(api, allowed=1)
-    pods.evict(api, "web", "default", DeleteOptions())
+    subresources.evict(api, "web", "default", DeleteOptions())
     status = api.get(POD_DISRUPTION_BUDGETS, "b", "default")["status"]
     assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["web"])
     assert "deletionTimestamp" in api.get(PODS, "web", "default")["metadata"]
@@ -332,7 +332,7 @@ def test_an_eviction_beyond_the_budget_is_rejected() -> None:
     running(api, "web", {"app": "web"})
     budget(api, allowed=0)
     with pytest.raises(UnavailableError, match="would violate the pod's disruption budget") as caught:
-        pods.evict(api, "web", "default", DeleteOptions())
+        subresources.evict(api, "web", "default", DeleteOptions())
     assert (caught.value.code, caught.value.retry_after_seconds) == (429, 10)
     (cause,) = (caught.value.details or {})["causes"]
     assert cause["message"] == "The disruption budget b needs 1 healthy pods and has 1 currently"
@@ -342,7 +342,7 @@ def test_a_pod_that_does_not_run_is_evicted_anyway() -> None:
     api = make_api()
     api.create(PODS, new_pod("web", {"app": "web"}), "default")
     budget(api, allowed=0)
-    pods.evict(api, "web", "default", DeleteOptions())
+    subresources.evict(api, "web", "default", DeleteOptions())
     with pytest.raises(NotFoundError):
         api.get(PODS, "web", "default")
 
@@ -350,13 +350,13 @@ def test_a_pod_that_does_not_run_is_evicted_anyway() -> None:
 def test_scale_reads_and_writes_replicas() -> None:
     api = make_api()
     api.create(DEPLOYMENTS, new_deployment(2), "default")
-    found = scale.get(api, DEPLOYMENTS, "web", "default")
+    found = subresources.get_scale(api, DEPLOYMENTS, "web", "default")
     assert (found["spec"], found["status"]) == ({"replicas": 2}, {"replicas": 0, "selector": "a=b"})
     found["spec"]["replicas"] = 4
-    scale.update(api, DEPLOYMENTS, found, "default")
+    subresources.update_scale(api, DEPLOYMENTS, found, "default")
     assert api.get(DEPLOYMENTS, "web", "default")["spec"]["replicas"] == 4
     with pytest.raises(ConflictError):
-        scale.update(api, DEPLOYMENTS, found, "default")
+        subresources.update_scale(api, DEPLOYMENTS, found, "default")
 
 
 # Custom resources

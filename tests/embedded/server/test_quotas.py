@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.kinds import (
@@ -18,8 +19,6 @@ from bayplan.embedded.server.kinds import (
 )
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.statuses import StatusError
-
-Content = dict[str, Any]
 
 
 def with_quota(hard: Content, **spec: Any) -> ObjectAPI:

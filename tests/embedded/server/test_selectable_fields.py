@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bayplan.embedded.server import kinds
+from bayplan.embedded.server.documents import field_texts
 from bayplan.embedded.server.kinds import BUILT_IN, Resource
-from bayplan.embedded.server.selectable_fields import field_texts
 from bayplan.embedded.server.selecting import parse_selection
 from bayplan.embedded.server.statuses import StatusError
 

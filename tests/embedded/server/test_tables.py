@@ -10,10 +10,9 @@ import pytest
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import BUILT_IN, Resource
-from bayplan.embedded.server.tables.durations import human_duration
-from bayplan.embedded.server.tables.json_paths import at_path
 from bayplan.embedded.server.tables.pod_rows import pod_status
 from bayplan.embedded.server.tables.printer import Printer
+from bayplan.embedded.server.tables.rows import at_path, human_duration
 
 NOON = 1_800_000_000.0
 CREATED = "2027-01-15T07:55:00Z"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from bayplan.embedded.server.files import token_in
+from bayplan.embedded.server.embedded import token_in
 from bayplan.embedded.server.tls import certificates_in
 from bayplan.errors import ConfigError
 

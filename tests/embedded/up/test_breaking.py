@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.meta import Content
 from bayplan.embedded import controllers, kubelets
 from bayplan.embedded.server.deletion import DeleteOptions
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import NODES, POD_DISRUPTION_BUDGETS, PODS, Resource
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.report import Outcomes

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bayplan.embedded.server.documents import Content
+from bayplan.api.meta import Content
 from bayplan.embedded.server.kinds import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.manifests import read_manifests

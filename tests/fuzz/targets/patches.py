@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
+from bayplan.api.meta import Content
 from tests.fuzz.mutation import TEXTS, Mutator
-
-Content = dict[str, Any]
 
 OPERATIONS: Final = ("add", "remove", "replace", "move", "copy", "test", "", "frobnicate")
 DIRECTIVES: Final = ("replace", "delete", "merge", "x")

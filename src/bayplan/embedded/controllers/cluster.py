@@ -21,10 +21,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bayplan.api.cluster_api import Change
-from bayplan.api.meta import Condition, OwnerReference
+from bayplan.api.meta import Condition, Content, OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.embedded.server import kinds
-from bayplan.embedded.server.documents import Content, Document, Table
+from bayplan.embedded.server.documents import Document, Table
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.objects import ObjectAPI
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
+from bayplan.api.meta import Content
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import EVENTS, Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.statuses import StatusError

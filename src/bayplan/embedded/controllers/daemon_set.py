@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from bayplan.api.meta import Content
 from bayplan.api.node import Node
 from bayplan.api.node_selectors import NAME_FIELD, required_node_affinity
 from bayplan.api.pod import Pod
@@ -30,7 +31,7 @@ from bayplan.embedded.controllers.pod_owner import (
     pods_per_call,
     rounded,
 )
-from bayplan.embedded.server.documents import Content, Document
+from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import DAEMON_SETS, NODES, Resource
 
 _GENERATION: Final = "pod-template-generation"

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import ClassVar, Final
 
+from bayplan.api.meta import Content
 from bayplan.embedded.controllers.cluster import ObjectChange, names_of, owner_references
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, own_key, write_status
 from bayplan.embedded.controllers.pod_owner import (
@@ -45,7 +46,6 @@ from bayplan.embedded.controllers.rollout import (
     status_of,
 )
 from bayplan.embedded.server import kinds
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import DEPLOYMENTS, REPLICA_SETS, Resource
 from bayplan.errors import ConflictError, NotFoundError
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from bayplan.api.devices import Device, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceSlice
+from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
@@ -25,7 +26,7 @@ from bayplan.embedded.controllers.controller import (
 from bayplan.embedded.controllers.node_lifecycle import mark_disrupted
 from bayplan.embedded.controllers.resource_claims import claims_of, owner_problem
 from bayplan.embedded.server.deletion import DeleteOptions
-from bayplan.embedded.server.documents import Content, Document
+from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import (
     DEVICE_TAINT_RULES,
     PODS,

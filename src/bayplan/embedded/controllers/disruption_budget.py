@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import ClassVar, Final, NamedTuple
 
-from bayplan.api.meta import OwnerReference
+from bayplan.api.meta import Content, OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.api.selectors import Selector
 from bayplan.api.times import seconds_or_1970
@@ -20,7 +20,7 @@ from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, is_ready
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, with_condition, write_status
 from bayplan.embedded.controllers.pod_owner import controller_reference, rounded, selector_of
 from bayplan.embedded.server import kinds
-from bayplan.embedded.server.documents import Content, Document
+from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import POD_DISRUPTION_BUDGETS, PODS, Resource
 
 _DISRUPTED_SECONDS: Final = 120.0

@@ -21,7 +21,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from bayplan.api.meta import OwnerReference
+from bayplan.api.meta import Content, OwnerReference
 from bayplan.embedded.controllers.cluster import (
     Cluster,
     Identity,
@@ -32,7 +32,7 @@ from bayplan.embedded.controllers.cluster import (
 )
 from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.server.deletion import FOREGROUND, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeleteOptions
-from bayplan.embedded.server.documents import Content, Document
+from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import EVENTS, NAMESPACES, Resource, UnknownKindError
 from bayplan.errors import NotFoundError
 

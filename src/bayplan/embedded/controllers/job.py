@@ -14,6 +14,7 @@ from contextlib import suppress
 from itertools import dropwhile, islice
 from typing import ClassVar, Final
 
+from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
 from bayplan.api.times import seconds_or_1970
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, OwnedPods, is_active, uid_of
@@ -27,7 +28,6 @@ from bayplan.embedded.controllers.controller import (
 )
 from bayplan.embedded.controllers.pod_owner import PodOwner, pod_from, pods_per_call
 from bayplan.embedded.server.deletion import FOREGROUND, DeleteOptions
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import JOBS, PODS
 from bayplan.errors import NotFoundError
 

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import ClassVar, Final
 
+from bayplan.api.meta import Content
 from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod, Toleration
 from bayplan.api.times import seconds_or_1970
@@ -26,7 +27,7 @@ from bayplan.api.tolerations import tolerates
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, is_ready
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, find_condition, with_condition
 from bayplan.embedded.server.deletion import DeleteOptions
-from bayplan.embedded.server.documents import Content, Document
+from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import NODES, PODS, Resource
 from bayplan.errors import NotFoundError
 

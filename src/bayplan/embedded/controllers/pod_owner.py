@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.api.meta import LabelSelector
+from bayplan.api.meta import Content, LabelSelector
 from bayplan.api.pod import Pod
 from bayplan.api.selectors import Selector, compile_selector
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, OwnedPods, controller_of, names_of
 from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.server.deletion import DeleteOptions
-from bayplan.embedded.server.documents import Content, Document
+from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import CONTROLLER_REVISIONS, PODS, Resource
 from bayplan.embedded.server.statuses import StatusError
 from bayplan.errors import NotFoundError

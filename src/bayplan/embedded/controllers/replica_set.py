@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, ClassVar, Final
 
+from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
 from bayplan.embedded.controllers.cluster import Cluster, OwnedPods, available_in, is_ready, ready_since
 from bayplan.embedded.controllers.controller import (
@@ -22,7 +23,6 @@ from bayplan.embedded.controllers.controller import (
 )
 from bayplan.embedded.controllers.pod_owner import PodOwner, pod_from, pods_per_call
 from bayplan.embedded.server import kinds
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.statuses import StatusError
 

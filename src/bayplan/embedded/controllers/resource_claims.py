@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from bayplan.api.meta import Content
 from bayplan.api.pod import Pod, PodResourceClaim
 from bayplan.api.resource_claims import (
     CLAIM_FINALIZER,
@@ -23,7 +24,6 @@ from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.controllers.pod_owner import controller_reference
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.deletion import DeleteOptions
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
 from bayplan.embedded.server.statuses import StatusError
 from bayplan.errors import NotFoundError

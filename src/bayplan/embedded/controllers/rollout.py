@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bayplan.api.meta import Content
 from bayplan.api.times import seconds_or_1970
 from bayplan.embedded.controllers.controller import counts, find_condition, with_condition
 from bayplan.embedded.controllers.pod_owner import TEMPLATE_HASH, is_controlled_by, rounded
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.objects import ObjectAPI
 
 

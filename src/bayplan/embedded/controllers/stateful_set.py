@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final, NamedTuple
 
+from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
 from bayplan.embedded.controllers.cluster import Cluster, available_in, is_ready
 from bayplan.embedded.controllers.controller import counts, write_status
@@ -23,7 +24,6 @@ from bayplan.embedded.controllers.pod_owner import (
     pods_per_call,
     template_in,
 )
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from bayplan.embedded.server.statuses import StatusError
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import ClassVar, Final
 
+from bayplan.api.meta import Content
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import parse_quantity
@@ -32,7 +33,6 @@ from bayplan.api.storage import (
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, write_status
 from bayplan.embedded.controllers.pod_owner import compiled, is_controlled_by, owner_reference
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,

@@ -28,14 +28,13 @@ from typing import Any, Final
 
 from bayplan.api.documents import parse_documents
 from bayplan.api.input_files import read_file
+from bayplan.api.meta import Content
 from bayplan.api.names import label_key_problems, label_value_problems
 from bayplan.embedded.server.schema.types import Type, TypeMismatchError, clean, named_type
 from bayplan.embedded.server.statuses import FieldProblem
 from bayplan.embedded.server.validation.device_slices import device_slice_problems
 from bayplan.embedded.server.validation.devices import driver_problems
 from bayplan.errors import DecodeError
-
-Content = dict[str, Any]
 
 MAX_COUNT: Final = 1024
 """The highest `count` of an entry."""

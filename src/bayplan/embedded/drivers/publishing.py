@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
+from bayplan.api.meta import Content
 from bayplan.api.times import seconds_or_1970
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, earliest, with_condition
 from bayplan.embedded.drivers.device_file import FAILED, DeviceFile, Driver, expanded
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from bayplan.embedded.server.validation.device_claims import device_id
 from bayplan.embedded.server.validation.device_slices import MAX_DEVICES, MAX_SPECIAL_DEVICES

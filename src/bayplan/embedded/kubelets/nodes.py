@@ -21,13 +21,14 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from bayplan.api.meta import Content
 from bayplan.api.quantity import is_extended_resource
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.api.times import seconds_or_1970
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.controllers.node_lifecycle import DOWN, is_down
-from bayplan.embedded.server.documents import Content, Document
+from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import LEASES, NAMESPACES, NODES, Resource
 from bayplan.embedded.server.objects import ObjectAPI
 

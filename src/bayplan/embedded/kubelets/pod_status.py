@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bayplan.embedded.server.documents import Content
+from bayplan.api.meta import Content
 
 RUNTIME: Final = "simulated"
 _NOT_THE_KUBELETS: Final = ("qosClass", "resourceClaimStatuses", "extendedResourceClaimStatus")

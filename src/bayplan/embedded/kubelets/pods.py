@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import ClassVar, Final
 
+from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.times import seconds_or_1970
@@ -35,7 +36,7 @@ from bayplan.embedded.controllers.resource_claims import all_claims_of, owner_pr
 from bayplan.embedded.kubelets import pod_status
 from bayplan.embedded.kubelets.nodes import is_down
 from bayplan.embedded.server.deletion import DeleteOptions
-from bayplan.embedded.server.documents import Content, Document
+from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import NODES, PODS, RESOURCE_CLAIMS, Resource
 from bayplan.errors import NotFoundError
 

@@ -18,17 +18,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Final
 
 from bayplan.api.admission import PREEMPT_LOWER_PRIORITY, SYSTEM_PRIORITIES, TOLERATED_SECONDS
+from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds, statuses
-from bayplan.embedded.server.documents import Content, DocumentStore
+from bayplan.embedded.server.documents import Document, DocumentStore
 from bayplan.embedded.server.kinds import Resource
-from bayplan.embedded.server.limit_ranges import give_defaults, limit_problem
 from bayplan.embedded.server.pod_defaults import affinity_terms
-from bayplan.embedded.server.pod_resources import amounts
-from bayplan.embedded.server.service_addresses import ServiceAddresses
-from bayplan.embedded.server.statuses import FieldProblem
+from bayplan.embedded.server.quotas import amounts, give_defaults, limit_problem
+from bayplan.embedded.server.statuses import FieldProblem, UnavailableError
 
 _UNHEALTHY_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
@@ -262,3 +263,75 @@ def _merge_label_keys(content: Content) -> None:
                 if key in labels:
                     requirement = {"key": key, "operator": operator, "values": [labels[key]]}
                     selector.setdefault("matchExpressions", []).append(requirement)
+
+
+_NETWORK: Final = IPv4Network("10.96.0.0/12")
+_FIRST: Final = int(_NETWORK.network_address) + 1
+_LAST: Final = int(_NETWORK.broadcast_address) - 1
+
+
+class ServiceAddresses:
+    """Watches the services of a store, so that the next free address is found without reading all of them."""
+
+    def __init__(self, store: DocumentStore) -> None:
+        self._store = store
+        self._cursor = -1
+        """Position in the history of services up to which it has been read."""
+        self._of_service: dict[str, int] = {}
+        self._taken: Counter[int] = Counter()
+        self._lowest = _FIRST
+        """All addresses below are taken."""
+
+    def first_free(self) -> str:
+        """The first free address. It stays free until a service with it is stored.
+
+        Raises:
+            UnavailableError: all are taken.
+        """
+        self._read_history()
+        while self._taken[self._lowest]:
+            self._lowest += 1
+        if self._lowest > _LAST:
+            message = "failed to allocate a serviceIP: range is full"
+            raise UnavailableError(message, 500, reason="InternalError")
+        return str(IPv4Address(self._lowest))
+
+    def _read_history(self) -> None:
+        table = self._store.table(kinds.SERVICES)
+        entries = table.history.read(self._cursor) if self._cursor >= 0 else None
+        if entries is None:
+            self._of_service.clear()
+            self._taken.clear()
+            self._lowest = _FIRST
+            for document in table:
+                self._take(document)
+            self._cursor = table.history.position_after(self._store.version)
+            return
+        for entry in entries:
+            self._release(entry.document.key)
+            if table.documents.get(entry.document.key) is not None:
+                self._take(table.documents[entry.document.key])
+        self._cursor += len(entries)
+
+    def _take(self, document: Document) -> None:
+        address = _number(document.parse().get("spec", {}).get("clusterIP"))
+        if address is not None:
+            self._of_service[document.key] = address
+            self._taken[address] += 1
+
+    def _release(self, key: str) -> None:
+        address = self._of_service.pop(key, None)
+        if address is not None:
+            self._taken[address] -= 1
+            if not self._taken[address]:
+                del self._taken[address]
+                self._lowest = min(self._lowest, address)
+
+
+def _number(text: str | None) -> int | None:
+    """An address of the network as a number; None for any other, and for none ("None")."""
+    try:
+        address = IPv4Address(text or "")
+    except ValueError:
+        return None
+    return int(address) if address in _NETWORK else None

@@ -6,12 +6,11 @@ completed and checked by their schema (`validation/custom.py`); rules in CEL are
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from bayplan.api.meta import Content
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, SCALE, STATUS, Catalog, Resource
-
-Content = dict[str, Any]
 
 _OPEN_SCHEMA: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 

@@ -9,7 +9,7 @@ is missing. What is served must be what was written, so everything is checked wh
 - `bayplan.committed`, a file of one line with the last resourceVersion that was acknowledged. It is written
   after each commit: a database that is behind it has lost writes, as one whose write-ahead log is missing.
 
-What fails is rejected (`DamagedError`), and `salvage.py` recovers the intact part. Formats of earlier
+What fails is rejected (`DamagedError`), and `sqlite.salvage` recovers the intact part. Formats of earlier
 versions are taken over: `PRAGMA user_version` is the number of the format.
 """
 

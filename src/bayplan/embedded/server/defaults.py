@@ -1,13 +1,14 @@
-"""Defaults that the API server sets, by kind. In place, on plain values."""
+"""Defaults that the API server sets, by kind, in place on plain values; for pods see `pod_defaults.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from bayplan.api.admission import PREEMPT_LOWER_PRIORITY
 from bayplan.api.defaults import NAMESPACE_NAME_LABEL
-from bayplan.embedded.server import kinds, stored_defaults
+from bayplan.api.meta import Content
+from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.pod_defaults import default_pod, default_template
 from bayplan.embedded.server.validation.custom import fill_in
@@ -15,7 +16,7 @@ from bayplan.embedded.server.validation.custom import fill_in
 _MAX_INT32: Final = 2**31 - 1
 
 
-def apply_defaults(resource: Resource, content: dict[str, Any]) -> None:
+def apply_defaults(resource: Resource, content: Content) -> None:
     """Sets defaults. It is idempotent."""
     fill = _DEFAULTS.get(resource)
     if fill is not None:
@@ -25,7 +26,7 @@ def apply_defaults(resource: Resource, content: dict[str, Any]) -> None:
     _fill(content, resource.defaults)
 
 
-def _fill(content: dict[str, Any], defaults: Mapping[str, Any]) -> None:
+def _fill(content: Content, defaults: Mapping[str, Any]) -> None:
     """Sets the defaults of a tree in parent objects that exist."""
     for name, value in defaults.items():
         if not isinstance(value, Mapping):
@@ -36,24 +37,24 @@ def _fill(content: dict[str, Any], defaults: Mapping[str, Any]) -> None:
             _fill(within, value)
 
 
-def _namespace(content: dict[str, Any]) -> None:
+def _namespace(content: Content) -> None:
     meta = content["metadata"]
     if meta.get("name"):
         meta.setdefault("labels", {})[NAMESPACE_NAME_LABEL] = meta["name"]
 
 
-def _node(content: dict[str, Any]) -> None:
+def _node(content: Content) -> None:
     content.setdefault("spec", {})
     status = content.setdefault("status", {})
     if "capacity" in status and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
 
 
-def _event(content: dict[str, Any]) -> None:
+def _event(content: Content) -> None:
     content.setdefault("source", {})
 
 
-def _secret(content: dict[str, Any]) -> None:
+def _secret(content: Content) -> None:
     content.setdefault("type", "Opaque")
     if plain := content.pop("stringData", None):
         from base64 import b64encode
@@ -63,7 +64,7 @@ def _secret(content: dict[str, Any]) -> None:
             data[name] = b64encode(text.encode()).decode()
 
 
-def _service(content: dict[str, Any]) -> None:
+def _service(content: Content) -> None:
     spec = content.setdefault("spec", {})
     spec.setdefault("type", "ClusterIP")
     spec.setdefault("sessionAffinity", "None")
@@ -74,7 +75,7 @@ def _service(content: dict[str, Any]) -> None:
         port.setdefault("targetPort", port.get("port"))
 
 
-def _persistent_volume(content: dict[str, Any]) -> None:
+def _persistent_volume(content: Content) -> None:
     spec = content.setdefault("spec", {})
     spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
     if (path := spec.get("hostPath")) is not None:
@@ -82,7 +83,7 @@ def _persistent_volume(content: dict[str, Any]) -> None:
     spec.setdefault("volumeMode", "Filesystem")
 
 
-def _claim(content: dict[str, Any]) -> None:
+def _claim(content: Content) -> None:
     spec = content.setdefault("spec", {})
     spec.setdefault("volumeMode", "Filesystem")
     resources = spec.setdefault("resources", {})
@@ -90,7 +91,7 @@ def _claim(content: dict[str, Any]) -> None:
         resources.setdefault("requests", {}).setdefault(name, limit)
 
 
-def _replication_controller(content: dict[str, Any]) -> None:
+def _replication_controller(content: Content) -> None:
     default_template(content)
     spec = content["spec"]
     labels = spec["template"]["metadata"].get("labels")
@@ -101,12 +102,12 @@ def _replication_controller(content: dict[str, Any]) -> None:
     spec.setdefault("replicas", 1)
 
 
-def _replica_set(content: dict[str, Any]) -> None:
+def _replica_set(content: Content) -> None:
     default_template(content)
     content["spec"].setdefault("replicas", 1)
 
 
-def _deployment(content: dict[str, Any]) -> None:
+def _deployment(content: Content) -> None:
     default_template(content)
     spec = content["spec"]
     spec.setdefault("replicas", 1)
@@ -120,7 +121,7 @@ def _deployment(content: dict[str, Any]) -> None:
     spec.setdefault("progressDeadlineSeconds", 600)
 
 
-def _stateful_set(content: dict[str, Any]) -> None:
+def _stateful_set(content: Content) -> None:
     default_template(content)
     spec = content["spec"]
     spec.setdefault("podManagementPolicy", "OrderedReady")
@@ -138,7 +139,7 @@ def _stateful_set(content: dict[str, Any]) -> None:
         claim.setdefault("status", {"phase": "Pending"})
 
 
-def _daemon_set(content: dict[str, Any]) -> None:
+def _daemon_set(content: Content) -> None:
     default_template(content)
     spec = content["spec"]
     strategy = spec.setdefault("updateStrategy", {})
@@ -150,7 +151,7 @@ def _daemon_set(content: dict[str, Any]) -> None:
     spec.setdefault("revisionHistoryLimit", 10)
 
 
-def _job(content: dict[str, Any]) -> None:
+def _job(content: Content) -> None:
     default_template(content)
     spec = content["spec"]
     if spec.get("completions") is None and spec.get("parallelism") is None:
@@ -168,16 +169,16 @@ def _job(content: dict[str, Any]) -> None:
     )
 
 
-def _priority_class(content: dict[str, Any]) -> None:
+def _priority_class(content: Content) -> None:
     content.setdefault("preemptionPolicy", PREEMPT_LOWER_PRIORITY)
 
 
-def _storage_class(content: dict[str, Any]) -> None:
+def _storage_class(content: Content) -> None:
     content.setdefault("reclaimPolicy", "Delete")
     content.setdefault("volumeBindingMode", "Immediate")
 
 
-def _csi_driver(content: dict[str, Any]) -> None:
+def _csi_driver(content: Content) -> None:
     spec = content.setdefault("spec", {})
     spec.setdefault("attachRequired", True)
     spec.setdefault("podInfoOnMount", False)
@@ -188,7 +189,7 @@ def _csi_driver(content: dict[str, Any]) -> None:
     spec.setdefault("seLinuxMount", False)
 
 
-def _definition(content: dict[str, Any]) -> None:
+def _definition(content: Content) -> None:
     spec = content.setdefault("spec", {})
     names = spec.setdefault("names", {})
     kind = names.get("kind", "")
@@ -197,7 +198,7 @@ def _definition(content: dict[str, Any]) -> None:
     spec.setdefault("conversion", {"strategy": "None"})
 
 
-def _claim_of_devices(content: dict[str, Any]) -> None:
+def _claim_of_devices(content: Content) -> None:
     devices = content.setdefault("spec", {}).setdefault("devices", {})
     for name in ("requests", "constraints", "config"):
         if devices.get(name) == []:
@@ -208,7 +209,7 @@ def _claim_of_devices(content: dict[str, Any]) -> None:
                 _device_request(exact)
 
 
-def _device_request(exact: dict[str, Any]) -> None:
+def _device_request(exact: Content) -> None:
     if not exact.get("allocationMode"):
         exact["allocationMode"] = "ExactCount"
     if exact["allocationMode"] == "ExactCount" and not exact.get("count"):
@@ -218,7 +219,7 @@ def _device_request(exact: dict[str, Any]) -> None:
             toleration["operator"] = "Equal"
 
 
-def default_taint_times(content: dict[str, Any], now: str) -> None:
+def default_taint_times(content: Content, now: str) -> None:
     """Sets timeAdded of device taints without one to now."""
     if (taint := (content.get("spec") or {}).get("taint")) is not None:
         taint.setdefault("timeAdded", now)
@@ -227,21 +228,21 @@ def default_taint_times(content: dict[str, Any], now: str) -> None:
             taint.setdefault("timeAdded", now)
 
 
-def _claim_template(content: dict[str, Any]) -> None:
+def _claim_template(content: Content) -> None:
     spec = content.setdefault("spec", {})
     spec.setdefault("metadata", {})
     _claim_of_devices(spec)
 
 
-def _device_class(content: dict[str, Any]) -> None:
+def _device_class(content: Content) -> None:
     content.setdefault("spec", {})
 
 
-def _taint_rule(content: dict[str, Any]) -> None:
+def _taint_rule(content: Content) -> None:
     content.setdefault("spec", {}).setdefault("taint", {})
 
 
-def _device_slice(content: dict[str, Any]) -> None:
+def _device_slice(content: Content) -> None:
     spec = content.setdefault("spec", {})
     if spec.get("devices") == [] and "sharedCounters" not in spec:
         del spec["devices"]
@@ -250,8 +251,181 @@ def _device_slice(content: dict[str, Any]) -> None:
             capacity.setdefault("value", "0")
 
 
-_DEFAULTS: Final[dict[Resource, Callable[[dict[str, Any]], None]]] = {
-    **stored_defaults.DEFAULTS,
+_RBAC: Final = "rbac.authorization.k8s.io"
+_SELECTORS: Final = ("namespaceSelector", "objectSelector")
+_SCALE_UP: Final = {
+    "stabilizationWindowSeconds": 0,
+    "selectPolicy": "Max",
+    "policies": [
+        {"type": "Pods", "value": 4, "periodSeconds": 15},
+        {"type": "Percent", "value": 100, "periodSeconds": 15},
+    ],
+}
+_SCALE_DOWN: Final = {
+    "selectPolicy": "Max",
+    "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}],
+}
+_CPU_UTILIZATION: Final = 80
+
+
+def cpu_metric(percentage: int = _CPU_UTILIZATION) -> Content:
+    """The defaults of an autoscaler."""
+    target = {"type": "Utilization", "averageUtilization": percentage}
+    return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+
+
+def _limit_range(content: Content) -> None:
+    for item in (content.setdefault("spec", {})).get("limits") or ():
+        if item.get("type") != "Container":
+            continue
+        limits = {**(item.get("max") or {}), **(item.get("default") or {})}
+        requests = {**(item.get("min") or {}), **limits, **(item.get("defaultRequest") or {})}
+        if limits:
+            item["default"] = limits
+        if requests:
+            item["defaultRequest"] = requests
+
+
+def _autoscaler(content: Content) -> None:
+    spec = content.setdefault("spec", {})
+    spec.setdefault("minReplicas", 1)
+    if not spec.get("metrics"):
+        spec["metrics"] = [cpu_metric()]
+    if (behavior := spec.get("behavior")) is not None:
+        for name, rules in (("scaleUp", _SCALE_UP), ("scaleDown", _SCALE_DOWN)):
+            behavior[name] = {**rules, **(behavior.get(name) or {})}
+
+
+def _binding(content: Content) -> None:
+    content.setdefault("roleRef", {}).setdefault("apiGroup", _RBAC)
+    for subject in content.get("subjects") or ():
+        if subject.get("kind") in ("User", "Group"):
+            subject.setdefault("apiGroup", _RBAC)
+
+
+def _cron_job(content: Content) -> None:
+    spec = content.setdefault("spec", {})
+    spec.setdefault("concurrencyPolicy", "Allow")
+    spec.setdefault("suspend", False)
+    spec.setdefault("successfulJobsHistoryLimit", 3)
+    spec.setdefault("failedJobsHistoryLimit", 1)
+    job = spec.setdefault("jobTemplate", {})
+    job.setdefault("metadata", {})
+    default_template(job)
+
+
+def _pod_template(content: Content) -> None:
+    # `default_template` expects the template in `spec`, as workloads have it.
+    workload = {"spec": {"template": content.get("template") or {}}}
+    default_template(workload)
+    content["template"] = workload["spec"]["template"]
+
+
+def _ingress_class(content: Content) -> None:
+    if parameters := content.setdefault("spec", {}).get("parameters"):
+        parameters.setdefault("scope", "Cluster")
+
+
+def _network_policy(content: Content) -> None:
+    spec = content.setdefault("spec", {})
+    if not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+    for rule in (*(spec.get("ingress") or ()), *(spec.get("egress") or ())):
+        _default_protocols(rule.get("ports") or ())
+
+
+def _endpoints(content: Content) -> None:
+    for subset in content.get("subsets") or ():
+        _default_protocols(subset.get("ports") or ())
+
+
+def _endpoint_slice(content: Content) -> None:
+    for endpoint in content.get("endpoints") or ():
+        endpoint.setdefault("conditions", {})
+    for port in content.get("ports") or ():
+        port.setdefault("name", "")
+    _default_protocols(content.get("ports") or ())
+
+
+def _default_protocols(ports: Iterable[Content]) -> None:
+    for port in ports:
+        port.setdefault("protocol", "TCP")
+
+
+def _webhooks(**more: str) -> Callable[[Content], None]:
+    def fill(content: Content) -> None:
+        for webhook in content.get("webhooks") or ():
+            defaults = {"failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": 10, **more}
+            for name, default in {**defaults, **{name: {} for name in _SELECTORS}}.items():
+                webhook.setdefault(name, default)
+            for rule in webhook.get("rules") or ():
+                rule.setdefault("scope", "*")
+            if service := (webhook.get("clientConfig") or {}).get("service"):
+                service.setdefault("port", 443)
+
+    return fill
+
+
+def _policy(content: Content) -> None:
+    spec = content.setdefault("spec", {})
+    spec.setdefault("failurePolicy", "Fail")
+    _match_resources(spec.get("matchConstraints"))
+
+
+def _policy_binding(content: Content) -> None:
+    _match_resources(content.setdefault("spec", {}).get("matchResources"))
+
+
+def _match_resources(match: Content | None) -> None:
+    if match is None:
+        return
+    match.setdefault("matchPolicy", "Equivalent")
+    for name in _SELECTORS:
+        match.setdefault(name, {})
+    for rule in (*(match.get("resourceRules") or ()), *(match.get("excludeResourceRules") or ())):
+        rule.setdefault("scope", "*")
+
+
+def _priority_level(content: Content) -> None:
+    spec = content.setdefault("spec", {})
+    limited = spec.get("limited") or spec.get("exempt")
+    if limited is not None:
+        limited.setdefault("lendablePercent", 0)
+        if "limited" in spec:
+            limited.setdefault("nominalConcurrencyShares", 30)
+
+
+def _api_service(content: Content) -> None:
+    if service := content.setdefault("spec", {}).get("service"):
+        service.setdefault("port", 443)
+
+
+_STORED_ONLY: Final[dict[str, Callable[[Content], None]]] = {
+    "APIService": _api_service,
+    "ClusterRoleBinding": _binding,
+    "CronJob": _cron_job,
+    "EndpointSlice": _endpoint_slice,
+    "Endpoints": _endpoints,
+    "HorizontalPodAutoscaler": _autoscaler,
+    "IngressClass": _ingress_class,
+    "MutatingAdmissionPolicy": _policy,
+    "MutatingAdmissionPolicyBinding": _policy_binding,
+    "MutatingWebhookConfiguration": _webhooks(reinvocationPolicy="Never"),
+    "NetworkPolicy": _network_policy,
+    "PodTemplate": _pod_template,
+    "PriorityLevelConfiguration": _priority_level,
+    "RoleBinding": _binding,
+    "ValidatingAdmissionPolicy": _policy,
+    "ValidatingAdmissionPolicyBinding": _policy_binding,
+    "ValidatingWebhookConfiguration": _webhooks(),
+}
+
+_DEFAULTS: Final[dict[Resource, Callable[[Content], None]]] = {
+    **{
+        resource: _STORED_ONLY[resource.kind]
+        for resource in kinds.STORED_ONLY
+        if resource.kind in _STORED_ONLY
+    },
     kinds.CSI_DRIVERS: _csi_driver,
     kinds.CUSTOM_RESOURCE_DEFINITIONS: _definition,
     kinds.DAEMON_SETS: _daemon_set,
@@ -260,6 +434,7 @@ _DEFAULTS: Final[dict[Resource, Callable[[dict[str, Any]], None]]] = {
     kinds.DEVICE_TAINT_RULES: _taint_rule,
     kinds.EVENTS: _event,
     kinds.JOBS: _job,
+    kinds.LIMIT_RANGES: _limit_range,
     kinds.NAMESPACES: _namespace,
     kinds.NODES: _node,
     kinds.PERSISTENT_VOLUMES: _persistent_volume,

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from bayplan.api.defaults import DEFAULT_GRACE_PERIOD_SECONDS
+from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds, statuses
-from bayplan.embedded.server.documents import Content
 from bayplan.embedded.server.kinds import Resource
 
 FOREGROUND: Final = "Foreground"

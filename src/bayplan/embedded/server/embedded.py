@@ -11,24 +11,26 @@ scheduler, `EmbeddedCluster(server.api)`.
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from aiohttp import web
 
 from bayplan.api.releases import DEFAULT_RELEASE, Release
-from bayplan.embedded.server import kinds, kubeconfig, kubernetes_service
+from bayplan.embedded.server import kinds, kubeconfig
 from bayplan.embedded.server.documents import HISTORY, MAX_STORE_BYTES, Document, DocumentStore
-from bayplan.embedded.server.files import token_in
 from bayplan.embedded.server.http.application import DEFAULT_LIMITS, Application
-from bayplan.embedded.server.kinds import Catalog, Resource
+from bayplan.embedded.server.kinds import ENDPOINT_SLICES, ENDPOINTS, SERVICES, Catalog, Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.sqlite import SQLiteJournal
 from bayplan.embedded.server.tls import Certificates, certificates_in
+from bayplan.errors import ConfigError
+from bayplan.files import read_private, warn_if_exposed, write_private
 from bayplan.net.listening import Limits, Listener
 from bayplan.net.ports import bind
 
@@ -138,7 +140,7 @@ class EmbeddedServer:
             listener = Listener(server, self._limits, self.certificates.context())
             stack.push_async_callback(listener.close)
             self.port = listener.start(await bind(self._host, self.port))
-            kubernetes_service.publish(self.api, self._host, self.port)
+            publish_service(self.api, self._host, self.port)
             self._exit = stack.pop_all()
         return self
 
@@ -161,3 +163,57 @@ class EmbeddedServer:
             InputError: the file is there and is not a kubeconfig.
         """
         return kubeconfig.add(path, self.endpoint)
+
+
+def token_in(directory: Path) -> str:
+    """The token of a data directory; created if the file is missing or empty.
+
+    Raises:
+        ConfigError: the file has something that cannot be a token.
+    """
+    path = directory / "token"
+    try:
+        token = read_private(path).decode("ascii").strip()
+    except FileNotFoundError:
+        token = ""
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: a token has no characters but letters, digits and signs") from None
+    if not token:
+        token = secrets.token_urlsafe(32)
+        write_private(path, f"{token}\n".encode())
+    if not token.isprintable() or " " in token:
+        raise ConfigError(f"{path}: a token has no characters but letters, digits and signs")
+    warn_if_exposed(path, "token")
+    return token
+
+
+NAME: Final = "kubernetes"
+NAMESPACE: Final = "default"
+_LABELS: Final = {"component": "apiserver", "provider": "kubernetes"}
+
+
+def publish_service(api: ObjectAPI, host: str, port: int) -> None:
+    """Creates the service, and writes the current endpoint: after a restart it may be different."""
+    service = {
+        "metadata": {"name": NAME, "labels": _LABELS},
+        "spec": {"ports": [{"name": "https", "port": 443, "targetPort": port}]},
+    }
+    addresses = {
+        "metadata": {"name": NAME, "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": host}], "ports": [{"name": "https", "port": port}]}],
+    }
+    slice_ = {
+        "metadata": {"name": NAME, "labels": {"kubernetes.io/service-name": NAME}},
+        "addressType": "IPv4",
+        "ports": [{"name": "https", "port": port}],
+        "endpoints": [{"addresses": [host], "conditions": {"ready": True}}],
+    }
+    for resource, content in ((SERVICES, service), (ENDPOINTS, addresses), (ENDPOINT_SLICES, slice_)):
+        _write(api, resource, content)
+
+
+def _write(api: ObjectAPI, resource: Resource, content: dict[str, Any]) -> None:
+    if api.store.find(resource, resource.key(NAME, NAMESPACE)) is None:
+        api.create(resource, content, NAMESPACE)
+    else:
+        api.patch(resource, NAME, NAMESPACE, content)

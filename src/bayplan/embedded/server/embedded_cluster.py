@@ -16,15 +16,15 @@ from bayplan.api.cluster_api import Change, ClusterAPI, EventSink, ObjectT, PodS
 from bayplan.api.event import Event
 from bayplan.api.kinds import KINDS
 from bayplan.api.merge_patch import difference
-from bayplan.api.meta import Object
+from bayplan.api.meta import Content, Object
 from bayplan.api.pod import Pod
 from bayplan.api.reading import Unreadable, read_object, readable
 from bayplan.api.resource_claims import ResourceClaim
-from bayplan.embedded.server import pods, statuses
-from bayplan.embedded.server.documents import Content, Document, Entry
+from bayplan.embedded.server import statuses, subresources
+from bayplan.embedded.server.documents import Document, Entry
 from bayplan.embedded.server.kinds import NEW_EVENTS, PODS, Resource
 from bayplan.embedded.server.objects import ObjectAPI
-from bayplan.embedded.server.patching.strategic import strategic_merge_patch
+from bayplan.embedded.server.patching.patches import strategic_merge_patch
 from bayplan.embedded.server.schema.types import type_of
 from bayplan.embedded.server.views import from_storage
 from bayplan.errors import APIError
@@ -71,12 +71,12 @@ class EmbeddedCluster(ClusterAPI):
     async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         meta = pod.metadata
         added = dict(annotations) if annotations else None
-        pods.bind(self.api, meta.name, meta.namespace, node_name, uid=meta.uid, annotations=added)
+        subresources.bind(self.api, meta.name, meta.namespace, node_name, uid=meta.uid, annotations=added)
 
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
         condition = None if patch.condition is None else msgspec.to_builtins(patch.condition)
         claim = patch.extended_resource_claim
-        pods.set_scheduling(
+        subresources.set_scheduling(
             self.api,
             pod.name,
             pod.namespace,

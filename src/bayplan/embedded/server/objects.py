@@ -25,22 +25,23 @@ from functools import partial
 from typing import Any, Final
 
 from bayplan.api.go_values import is_version
+from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds, statuses
 from bayplan.embedded.server.admission import Admission
 from bayplan.embedded.server.custom_resources import CustomResources
 from bayplan.embedded.server.defaults import apply_defaults, default_taint_times
 from bayplan.embedded.server.deletion import DeleteOptions, can_be_deleted, mark
-from bayplan.embedded.server.documents import Content, Document, DocumentStore, decode, encode
+from bayplan.embedded.server.documents import Document, DocumentStore, decode, encode
 from bayplan.embedded.server.kinds import Catalog, Resource
 from bayplan.embedded.server.patching.ownership import track_update
-from bayplan.embedded.server.patching.plain import Patch, merge_patch
+from bayplan.embedded.server.patching.patches import Patch, merge_patch
 from bayplan.embedded.server.preparation import prepare_new, restart_taint_time
 from bayplan.embedded.server.quotas import Charge, QuotaExceededError, charges
 from bayplan.embedded.server.schema.types import type_of
 from bayplan.embedded.server.sizes import MAX_UNCOUNTED_BYTES, check_rules, check_values
 from bayplan.embedded.server.statuses import FieldProblem
 from bayplan.embedded.server.steps import ATTEMPTS, Steps, at_once
-from bayplan.embedded.server.validation import new_problems, update_problems
+from bayplan.embedded.server.validation import differ_in_spec, new_problems, update_problems
 from bayplan.embedded.server.validation.device_claims import prepare_claim_status
 from bayplan.embedded.server.views import from_storage, to_storage
 
@@ -364,7 +365,7 @@ class ObjectAPI:
             yield partial(track_update, content, old, type_of(stored), manager, self.now(), subresource)
         if not self._is_current(stored, document):
             return None
-        if "generation" in meta and _differ_in_spec(content, old):
+        if "generation" in meta and differ_in_spec(content, old):
             meta["generation"] += 1
         if content == old:
             return old
@@ -420,7 +421,7 @@ class ObjectAPI:
     def write(
         self, resource: Resource, document: Document, content: Content, *, dry_run: bool = False
     ) -> Content:
-        """Stores a new version of an object without checks, for the actions in `pods.py`."""
+        """Stores a new version of an object without checks, for the actions in `subresources.py`."""
         return self._put(resource, document.key, content, dry_run)
 
     def _put(self, stored: Resource, key: str, content: Content, dry_run: bool) -> Content:
@@ -474,9 +475,3 @@ def _copy_field(field: str, source: Content, target: Content) -> None:
         target[field] = source[field]
     else:
         target.pop(field, None)
-
-
-def _differ_in_spec(content: Content, old: Content) -> bool:
-    """Whether anything but metadata and status differs."""
-    fields = {*content, *old} - {"metadata", "status"}
-    return any(content.get(field) != old.get(field) for field in fields)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from bayplan.api.meta import Content
 from bayplan.api.quantity import parse_quantity
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
-
-Content = dict[str, Any]
 
 _GATED: Final = {
     "type": "PodScheduled",

@@ -1,18 +1,24 @@
-"""ResourceQuotas: the total usage of a namespace, and whether another object is allowed.
+"""What the pods and claims of a namespace may use: LimitRanges for each, ResourceQuotas for all together.
 
-It has two users: admission charges a new object to the quotas that apply to it, and rejects what exceeds one;
-the quota controller counts again when something is deleted or has ended. Quantities are nano units here, and
-text in the status of a quota. Messages are those of Kubernetes' ResourceQuota admission.
+The defaults of a LimitRange are set when a pod is created, before it is checked; its bounds are checked
+afterwards, for pods, their containers and claims. Messages are those of Kubernetes' LimitRanger.
 
-Counted are the resources of pods, storage of claims, ports of services, and objects of every kind
+Quotas have two users: admission charges a new object to the quotas that apply to it, and rejects what exceeds
+one; the quota controller counts again when something is deleted or has ended. Quantities are nano units here,
+and text in the status of a quota. Messages are those of Kubernetes' ResourceQuota admission. Counted are the
+resources of pods, storage of claims, ports of services, and objects of every kind
 (`count/deployments.apps`), and devices by class. Scopes are those of pods.
+
+`pod_amounts` is the same sum as `bayplan.api.requests`, which reads typed records and counts only what
+scheduling uses: limit ranges and quotas count every resource, and limits as well as requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
+from bayplan.api.meta import Content
 from bayplan.api.quantity import (
     HUGEPAGES_PREFIX,
     NANO,
@@ -23,12 +29,155 @@ from bayplan.api.quantity import (
 )
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.documents import Document
-from bayplan.embedded.server.kinds import Catalog, Resource
+from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, Catalog, Resource
 from bayplan.embedded.server.pod_defaults import affinity_terms
-from bayplan.embedded.server.pod_resources import Amounts, amounts, pod_amounts
 from bayplan.embedded.server.preparation import quality_of_service
+from bayplan.embedded.server.statuses import aggregated
 
-Content = dict[str, Any]
+Amounts = dict[str, int]
+"""Nano units by resource."""
+
+_POD_LEVEL: Final = ("cpu", "memory", "hugepages-")
+"""Resources that can be requested for the pod as a whole."""
+
+
+def amounts(quantities: Any) -> Amounts:
+    """A ResourceList as numbers."""
+    return {name: parse_quantity(quantity) for name, quantity in (quantities or {}).items()}
+
+
+def pod_amounts(spec: dict[str, Any], which: str, *, with_overhead: bool) -> Amounts:
+    """The pod's `requests` or `limits`: its containers and sidecars, or its init containers, if more."""
+    total: Amounts = {}
+    for container in spec.get("containers") or ():
+        _add(total, amounts((container.get("resources") or {}).get(which)))
+    sidecars: Amounts = {}
+    starting: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        wanted = amounts((container.get("resources") or {}).get(which))
+        if container.get("restartPolicy") == "Always":
+            _add(total, wanted)
+            _add(sidecars, wanted)
+            _raise(starting, sidecars)
+        else:
+            _add(wanted, sidecars)
+            _raise(starting, wanted)
+    _raise(total, starting)
+    for name, amount in amounts((spec.get("resources") or {}).get(which)).items():
+        if name.startswith(_POD_LEVEL):
+            total[name] = amount
+    if with_overhead:
+        # Overhead does not add a limit where there is none.
+        overhead = amounts(spec.get("overhead"))
+        _add(total, {name: one for name, one in overhead.items() if which == "requests" or total.get(name)})
+    return total
+
+
+def _add(total: Amounts, more: Amounts) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise(total: Amounts, least: Amounts) -> None:
+    for name, amount in least.items():
+        total[name] = max(total.get(name, 0), amount)
+
+
+ANNOTATION: Final = "kubernetes.io/limit-ranger"
+_CONTAINER, _POD, _CLAIM = "Container", "Pod", "PersistentVolumeClaim"
+_CONTAINERS: Final = (("containers", "container"), ("initContainers", "init container"))
+
+
+def give_defaults(limit_range: Content, pod: Content) -> None:
+    """Sets default requests and limits, and lists them in an annotation."""
+    requests: Content = {}
+    limits: Content = {}
+    for item in _items(limit_range, _CONTAINER):
+        requests.update(item.get("defaultRequest") or {})
+        limits.update(item.get("default") or {})
+    notes = []
+    for field, called in _CONTAINERS:
+        for container in pod["spec"].get(field) or ():
+            resources = container.setdefault("resources", {})
+            for which, defaults in (("requests", requests), ("limits", limits)):
+                missing = sorted(defaults.keys() - (resources.get(which) or {}).keys())
+                if missing:
+                    given = resources.setdefault(which, {})
+                    given.update({name: defaults[name] for name in missing})
+                    notes.append(
+                        f"{', '.join(missing)} {which[:-1]} for {called} {container.get('name', '')}"
+                    )
+    if notes:
+        note = f"LimitRanger plugin set: {'; '.join(notes)}"
+        pod["metadata"].setdefault("annotations", {})[ANNOTATION] = note
+
+
+def limit_problem(limit_range: Content, resource: Resource, content: Content) -> str:
+    """Why an object is not allowed; empty if it is."""
+    problems: dict[str, None] = {}
+    if resource == PODS:
+        problems = dict.fromkeys(_pod_problems(limit_range, content["spec"]))
+    elif resource == PERSISTENT_VOLUME_CLAIMS:
+        problems = dict.fromkeys(_claim_problems(limit_range, content.get("spec") or {}))
+    return aggregated(list(problems))
+
+
+def _items(limit_range: Content, kind: str) -> Iterator[Content]:
+    return (item for item in (limit_range.get("spec") or {}).get("limits") or () if item.get("type") == kind)
+
+
+def _pod_problems(limit_range: Content, spec: Content) -> Iterator[str]:
+    for item in _items(limit_range, _CONTAINER):
+        for field, _ in _CONTAINERS:
+            for container in spec.get(field) or ():
+                resources = container.get("resources") or {}
+                yield from _bounds(item, amounts(resources.get("requests")), amounts(resources.get("limits")))
+    for item in _items(limit_range, _POD):
+        requests = pod_amounts(spec, "requests", with_overhead=False)
+        yield from _bounds(item, requests, pod_amounts(spec, "limits", with_overhead=False))
+
+
+def _bounds(item: Content, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    """Violations of an item's bounds. Quantities in messages are canonical, as in the API."""
+    kind = item["type"]
+    for name, minimum in sorted((item.get("min") or {}).items()):
+        rule = f"minimum {name} usage per {kind} is {minimum}"
+        if name not in requests:
+            yield f"{rule}.  No request is specified"
+        elif requests[name] < parse_quantity(minimum):
+            yield f"{rule}, but request is {_text(requests[name], minimum)}"
+        elif name in limits and limits[name] < parse_quantity(minimum):
+            yield f"{rule}, but limit is {_text(limits[name], minimum)}"
+    for name, maximum in sorted((item.get("max") or {}).items()):
+        rule = f"maximum {name} usage per {kind} is {maximum}"
+        if name not in limits:
+            yield f"{rule}.  No limit is specified"
+        elif limits[name] > parse_quantity(maximum):
+            yield f"{rule}, but limit is {_text(limits[name], maximum)}"
+        elif name in requests and requests[name] > parse_quantity(maximum):
+            yield f"{rule}, but request is {_text(requests[name], maximum)}"
+    for name, ratio in sorted((item.get("maxLimitRequestRatio") or {}).items()):
+        rule = f"{name} max limit to request ratio per {kind} is {ratio}"
+        if not requests.get(name):
+            yield f"{rule}, but no request is specified or request is 0"
+        elif not limits.get(name):
+            yield f"{rule}, but no limit is specified or limit is 0"
+        elif limits[name] * NANO > parse_quantity(ratio) * requests[name]:
+            yield f"{rule}, but provided ratio is {limits[name] / requests[name]:f}"
+
+
+def _claim_problems(limit_range: Content, spec: Content) -> Iterator[str]:
+    """Claims have requests only."""
+    requests = amounts((spec.get("resources") or {}).get("requests"))
+    for item in _items(limit_range, _CLAIM):
+        yield from _bounds({**item, "max": {}, "maxLimitRequestRatio": {}}, requests, {})
+        for name, maximum in sorted((item.get("max") or {}).items()):
+            rule = f"maximum {name} usage per {_CLAIM} is {maximum}"
+            if name not in requests:
+                yield f"{rule}.  No request is specified"
+            elif requests[name] > parse_quantity(maximum):
+                yield f"{rule}, but request is {_text(requests[name], maximum)}"
+
 
 _ONE: Final = NANO
 _REQUESTS: Final = "requests."

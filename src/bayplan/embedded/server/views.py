@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from bayplan.embedded.server.defaults import cpu_metric
 from bayplan.embedded.server.kinds import NEW_EVENTS, OLD_AUTOSCALERS, Resource
-from bayplan.embedded.server.stored_defaults import cpu_metric
 
 _CORE_NAMES: Final = {
     "deprecatedCount": "count",

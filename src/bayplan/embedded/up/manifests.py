@@ -27,7 +27,7 @@ from bayplan.answers.sources.snapshot import is_snapshot_file
 from bayplan.api.documents import Document, parse_documents, read_documents
 from bayplan.api.input_files import read_stream
 from bayplan.api.kinds import KINDS
-from bayplan.api.meta import Object
+from bayplan.api.meta import Content, Object
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.api.selectors import compile_selector
@@ -161,8 +161,6 @@ def _line(document: Document, error: APIError) -> int | None:
 
 
 _SETS: Final = (ReplicaSet, ReplicationController, StatefulSet)
-
-Content = dict[str, Any]
 
 
 class Snapshot:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bayplan.api.releases import V1_36, V1_37, Release
-from bayplan.embedded.server.http import discovery, openapi
+from bayplan.embedded.server.http import discovery
 from bayplan.embedded.server.kinds import Catalog
 
 from .serving import Caller, Reply, serve
@@ -86,9 +86,9 @@ def test_what_there_is(path: str, status: int) -> None:
 def test_older_schemas_are_an_empty_document() -> None:
     """kubectl requests them for a kind it has not found, in protobuf, and then reports it as unknown."""
     assert get("/openapi/v2").body["swagger"] == "2.0"
-    reply = get("/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
+    reply = get("/openapi/v2", "application/com.github.proto-discovery.spec.v2@v1.0+protobuf")
     assert reply.body == "\n\x032.0"
-    assert reply.headers["Content-Type"] == openapi.V2_PROTOBUF
+    assert reply.headers["Content-Type"] == discovery.V2_PROTOBUF
 
 
 def references(schema: Any) -> set[str]:
@@ -98,10 +98,10 @@ def references(schema: Any) -> set[str]:
     return set().union(*map(references, schema)) if isinstance(schema, list) else set()
 
 
-@pytest.mark.parametrize("root", openapi.Documents(Catalog()).index()["paths"])
+@pytest.mark.parametrize("root", discovery.OpenAPIDocuments(Catalog()).index()["paths"])
 def test_schemas_are_complete(root: str) -> None:
     """Everything that is referred to is there, and all kinds can be found by their names."""
-    document = openapi.document(Catalog(), root)
+    document = discovery.document(Catalog(), root)
     assert document is not None
     schemas = document["components"]["schemas"]
     assert references(document) <= schemas.keys()
@@ -113,7 +113,7 @@ def test_schemas_are_complete(root: str) -> None:
 
 def test_the_schema_shows_that_the_server_checks_fields() -> None:
     """kubectl looks for this before it sends fieldValidation."""
-    document = openapi.document(Catalog(), "api/v1")
+    document = discovery.document(Catalog(), "api/v1")
     assert document is not None
     patch = document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"]
     assert "fieldValidation" in [parameter["name"] for parameter in patch["parameters"]]

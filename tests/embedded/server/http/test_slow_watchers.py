@@ -16,7 +16,7 @@ from aiohttp import web
 
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.http.application import Application
-from bayplan.embedded.server.http.watching import Watcher
+from bayplan.embedded.server.http.reading import Watcher
 from bayplan.embedded.server.kinds import CONFIG_MAPS
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.tables.printer import Printer

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from bayplan.embedded.server.http import answers, turns
+from bayplan.embedded.server import steps
+from bayplan.embedded.server.http import answers
 from bayplan.embedded.server.http.answers import pieces
-from bayplan.embedded.server.http.turns import in_steps, in_thread_if, paced
+from bayplan.embedded.server.steps import in_steps, in_thread_if, paced
 from tests.embedded.server.http.serving import (
     CONFIG_MAPS,
     JSON_PATCH,
@@ -27,7 +28,7 @@ from tests.embedded.server.http.serving import (
 
 def test_work_on_many_objects_is_cut_into_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """With steps of no time at all, others are served after every few objects."""
-    monkeypatch.setattr(turns, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(steps, "STEP_SECONDS", 0.0)
 
     async def main() -> tuple[list[int], int]:
         turns_of_others = 0
@@ -53,7 +54,7 @@ def test_long_answers_are_written_many_pieces_at_a_time(
     step_seconds: float, least: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others run in between, but not after each piece: in a busy process that would take very long."""
-    monkeypatch.setattr(turns, "STEP_SECONDS", step_seconds)
+    monkeypatch.setattr(steps, "STEP_SECONDS", step_seconds)
 
     async def main() -> tuple[int, int]:
         turns_of_others = 0
@@ -242,7 +243,7 @@ def test_pointers_of_patches_have_no_endless_names() -> None:
 @pytest.mark.parametrize("accept", ["application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"])
 @pytest.mark.parametrize("selector", ["", "labelSelector=even%3Dtrue"])
 def test_lists_that_are_made_in_steps(accept: str, selector: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "STEP_SECONDS", 0.0)
+    monkeypatch.setattr(steps, "STEP_SECONDS", 0.0)
 
     async def scenario(call: Caller) -> Reply:
         for number in range(50):

@@ -1,6 +1,6 @@
 """Writes responses: JSON or YAML, indented for curl and browsers.
 
-Large ones are produced in steps or in a thread, so that other requests do not wait (`turns.py`).
+Large ones are produced in steps or in a thread, so that other requests do not wait (`server/steps.py`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import yaml
 from aiohttp import web
 
 from bayplan.embedded.server.http.requests import JSON, YAML, Form, flag
-from bayplan.embedded.server.http.turns import MAX_YAML_BYTES, in_thread_if, paced
 from bayplan.embedded.server.statuses import StatusError
+from bayplan.embedded.server.steps import MAX_YAML_BYTES, in_thread_if, paced
 from bayplan.errors import APIError
 
 _HUMAN_CLIENTS: Final = ("curl", "Wget", "Mozilla/5.0")

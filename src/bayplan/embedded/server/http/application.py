@@ -15,10 +15,9 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from bayplan.embedded.server import scale
-from bayplan.embedded.server.http import discovery, openapi
+from bayplan.embedded.server.http import discovery
 from bayplan.embedded.server.http.answers import answer, answer_as, error_response
-from bayplan.embedded.server.http.reading import Reader
+from bayplan.embedded.server.http.reading import Reader, Watcher
 from bayplan.embedded.server.http.requests import (
     MAX_BODY_BYTES,
     Form,
@@ -29,9 +28,8 @@ from bayplan.embedded.server.http.requests import (
     read_body,
     wanted_form,
 )
-from bayplan.embedded.server.http.reviews import review
-from bayplan.embedded.server.http.watching import Watcher
 from bayplan.embedded.server.http.writing import Writer
+from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.statuses import (
     StatusError,
@@ -40,6 +38,7 @@ from bayplan.embedded.server.statuses import (
     no_such_path,
     not_simulated,
 )
+from bayplan.embedded.server.subresources import get_scale
 from bayplan.embedded.server.tables.printer import Printer
 from bayplan.errors import APIError
 from bayplan.net.listening import BoundedServer, Limits
@@ -68,7 +67,7 @@ class Application:
         self._reader = Reader(api, self._printer)
         self._watcher = watcher or Watcher(api, self._printer)
         self._writer = Writer(api)
-        self._openapi = openapi.Documents(api.catalog)
+        self._openapi = discovery.OpenAPIDocuments(api.catalog)
         self.queue_position: QueuePosition | None = None
         """GET /queue: a pod's position in the queue of the scheduler in this process, if one runs."""
 
@@ -159,8 +158,8 @@ class Application:
 
     def _describe_v2(self, request: web.BaseRequest) -> web.StreamResponse:
         if "protobuf" in request.headers.get("Accept", ""):
-            return web.Response(body=openapi.EMPTY_V2_PROTOBUF, content_type=openapi.V2_PROTOBUF)
-        return answer(request, openapi.empty_v2(self._api.catalog.release))
+            return web.Response(body=discovery.EMPTY_V2_PROTOBUF, content_type=discovery.V2_PROTOBUF)
+        return answer(request, discovery.empty_v2(self._api.catalog.release))
 
     async def _discover(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
         catalog = self._api.catalog
@@ -232,7 +231,7 @@ class Application:
             return await self._reader.list(request, target, form)
         if verb == "get":
             if target.subresource_name == "scale":
-                found = scale.get(self._api, target.resource, target.name, target.namespace)
+                found = get_scale(self._api, target.resource, target.name, target.namespace)
                 return await answer_as(request, form, found)
             return await self._reader.get(request, target, form)
         if verb == "create":
@@ -246,3 +245,40 @@ class Application:
         if verb == "delete":
             return await self._writer.delete(request, target, form)
         return await self._writer.delete_all(request, target, form)
+
+
+USER: Final = "kubernetes-admin"
+MASTERS: Final = "system:masters"
+GROUPS: Final = (MASTERS, "system:authenticated")
+
+
+def review(resource: Resource, content: dict[str, Any], tokens: frozenset[str]) -> dict[str, Any]:
+    """The review with its status."""
+    user = {"username": USER, "groups": list(GROUPS)}
+    status: dict[str, Any]
+    if resource.kind == "SelfSubjectReview":
+        status = {"userInfo": user}
+    elif resource.kind == "TokenReview":
+        token = (content.get("spec") or {}).get("token")
+        known = isinstance(token, str) and token in tokens
+        status = {"authenticated": True, "user": user} if known else {"user": {}}
+    elif resource.kind == "SelfSubjectRulesReview":
+        everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+        status = {
+            "resourceRules": [everything],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": False,
+        }
+    elif resource.kind == "SelfSubjectAccessReview":
+        status = {"allowed": True}
+    else:
+        # Reviews about other users: for example of a scheduler's own server, about clients that want its
+        # metrics.
+        status = {"allowed": MASTERS in ((content.get("spec") or {}).get("groups") or ())}
+    return {
+        "metadata": {},
+        **content,
+        "kind": resource.kind,
+        "apiVersion": resource.api_version,
+        "status": status,
+    }

@@ -1,11 +1,20 @@
-"""Discovery: lists of groups and resources, and the aggregated form that kubectl prefers."""
+"""Discovery and OpenAPI v3: the groups and resources that are served, and their fields.
+
+Discovery has lists, and the aggregated form that kubectl prefers. kubectl reads OpenAPI before `apply` and
+`create` (does the server know fieldValidation?), for strategic merge patches, and for `explain`. Descriptions
+are our own, and there are few: `schema/descriptions.txt`.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final
+
+import msgspec
 
 from bayplan.api.releases import Release
 from bayplan.embedded.server.kinds import Catalog, Resource, Subresource
+from bayplan.embedded.server.schema.types import Field, Type, all_types, description, type_name
 
 EMBEDDED_SUFFIX: Final = "+bayplan"
 """Suffix of the version, by which clients recognize this server."""
@@ -176,3 +185,185 @@ def _aggregated_entry(resource: Resource) -> dict[str, Any]:
             for sub in resource.subresources
         ]
     return entry
+
+
+V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+EMPTY_V2_PROTOBUF: Final = b"\x0a\x032.0"
+"""The first field, which is the version, and nothing else."""
+
+_SCALARS: Final[dict[str, dict[str, Any]]] = {
+    "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    "boolean": {"type": "boolean"},
+    "bytes": {"type": "string", "format": "byte"},
+    "int-or-string": {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"},
+    "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"},
+    "microtime": {"type": "string", "format": "date-time"},
+    "number": {"type": "number", "format": "double"},
+    "quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
+    "string": {"type": "string"},
+    "time": {"type": "string", "format": "date-time"},
+}
+_WRITE_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation", "pretty")
+_VERBS: Final = (("get", "get"), ("put", "put"), ("patch", "patch"), ("delete", "delete"))
+_REF: Final = "#/components/schemas/"
+
+
+def empty_v2(release: Release) -> dict[str, Any]:
+    """An empty document of OpenAPI v2, which is sufficient for clients that request it."""
+    return {"swagger": "2.0", "info": _info(release), "paths": {}}
+
+
+def _info(release: Release) -> dict[str, str]:
+    return {"title": "Kubernetes", "version": f"v{release.patch_version}"}
+
+
+class OpenAPIDocuments:
+    """The documents of a catalog, created on request and cached until the catalog changes."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._revision = -1
+        self._kept: dict[str, bytes] = {}
+
+    def find(self, root: str) -> bytes | None:
+        """The document of a group and version, `api/v1`; None if nothing is served there."""
+        if self._revision != self._catalog.revision:
+            self._revision = self._catalog.revision
+            self._kept = {}
+        made = self._kept.get(root)
+        if made is None:
+            content = document(self._catalog, root)
+            if content is None:
+                return None
+            made = self._kept[root] = msgspec.json.encode(content)
+        return made
+
+    def index(self) -> dict[str, Any]:
+        """The path of the document of each group and version."""
+        paths = {}
+        for root in _roots(self._catalog):
+            digest = hashlib.sha256(self.find(root) or b"").hexdigest().upper()
+            paths[root] = {"serverRelativeURL": f"/openapi/v3/{root}?hash={digest[:32]}"}
+        return {"paths": paths}
+
+
+def _roots(catalog: Catalog) -> list[str]:
+    return list(dict.fromkeys(resource.root.removeprefix("/") for resource in served(catalog)))
+
+
+def document(catalog: Catalog, root: str) -> dict[str, Any] | None:
+    """The document of a group and version, `api/v1`; None if nothing is served there."""
+    resources = [resource for resource in served(catalog) if resource.root == f"/{root}"]
+    if not resources:
+        return None
+    schemas: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
+    structs = {each.name: each for each in all_types(catalog.release.version)}
+    for resource in resources:
+        paths.update(_paths(resource))
+        name = _schema_name(resource)
+        if resource.schema is not None:
+            schemas[name] = _custom_schema(resource, structs, schemas)
+        elif (found := structs.get(type_name(resource))) is not None:
+            _add(schemas, found, structs, name)
+        if name in schemas:
+            gvk = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+            schemas[name]["x-kubernetes-group-version-kind"] = [gvk]
+    return {
+        "openapi": "3.0.0",
+        "info": _info(catalog.release),
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def _schema_name(resource: Resource) -> str:
+    reverse = ".".join(reversed(resource.group.split("."))) if resource.schema is not None else ""
+    prefix = reverse or f"io.k8s.api.{(resource.group.partition('.')[0] or 'core')}"
+    return f"{prefix}.{resource.version}.{resource.kind}"
+
+
+def _paths(resource: Resource) -> dict[str, Any]:
+    gvk = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    where = "/namespaces/{namespace}" if resource.namespaced else ""
+    collection = f"{resource.root}{where}/{resource.plural}"
+    write = [
+        {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+        for name in _WRITE_PARAMETERS
+    ]
+
+    def operation(action: str) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": gvk,
+            "responses": {"200": {"description": "OK"}},
+        }
+        if action not in ("get", "list"):
+            made["parameters"] = write
+        return made
+
+    paths = {collection: {"get": operation("list"), "post": operation("post")}}
+    if "get" in resource.verbs:
+        paths[f"{collection}/{{name}}"] = {method: operation(action) for method, action in _VERBS}
+    return paths
+
+
+def _add(schemas: dict[str, Any], of: Type, structs: dict[str, Type], name: str) -> None:
+    """Adds the schema of a struct, and of all that it refers to."""
+    if name in schemas:
+        return
+    schema: dict[str, Any] = {"type": "object"}
+    schemas[name] = schema
+    if text := description(of.name):
+        schema["description"] = text
+    fields = of.fields or {}
+    if required := [key for key, field in fields.items() if field.required]:
+        schema["required"] = required
+    schema["properties"] = {
+        key: _property(field, schemas, structs, description(of.name, key)) for key, field in fields.items()
+    }
+    if of.atomic:
+        schema["x-kubernetes-map-type"] = "atomic"
+
+
+def _property(field: Field, schemas: dict[str, Any], structs: dict[str, Type], text: str) -> dict[str, Any]:
+    schema = _schema(field.type, schemas, structs)
+    if text:
+        schema["description"] = text
+    if field.type.name == "list":
+        kind = "map" if field.keys else "set" if field.is_set else "atomic"
+        schema["x-kubernetes-list-type"] = kind
+        if field.keys:
+            schema["x-kubernetes-list-map-keys"] = list(field.keys)
+        if field.merge_key:
+            schema["x-kubernetes-patch-merge-key"] = field.merge_key
+    strategies = [name for name, has in (("merge", field.merges), ("retainKeys", field.retains_keys)) if has]
+    if strategies:
+        schema["x-kubernetes-patch-strategy"] = ",".join(strategies)
+    return schema
+
+
+def _schema(of: Type, schemas: dict[str, Any], structs: dict[str, Type]) -> dict[str, Any]:
+    if of.name == "list":
+        assert of.items is not None
+        return {"type": "array", "items": _schema(of.items, schemas, structs)}
+    if of.name == "map":
+        assert of.items is not None
+        return {"type": "object", "additionalProperties": _schema(of.items, schemas, structs)}
+    if of.fields is not None:
+        name = f"io.k8s.api.{of.name}"
+        _add(schemas, of, structs, name)
+        return {"allOf": [{"$ref": f"{_REF}{name}"}], "default": {}}
+    schema = dict(_SCALARS[of.name])
+    if of.choices:
+        schema["enum"] = list(of.choices)
+    return schema
+
+
+def _custom_schema(resource: Resource, structs: dict[str, Type], schemas: dict[str, Any]) -> dict[str, Any]:
+    assert resource.schema is not None
+    properties = dict(resource.schema.get("properties") or {})
+    properties["apiVersion"] = properties["kind"] = {"type": "string"}
+    properties["metadata"] = _schema(structs["ObjectMeta"], schemas, structs)
+    return {**resource.schema, "type": "object", "properties": properties}

@@ -7,26 +7,29 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
-from bayplan.embedded.server import kinds, pods, scale, statuses
+from bayplan.api.meta import Content
+from bayplan.embedded.server import kinds, statuses, subresources
 from bayplan.embedded.server.documents import Document, encode
 from bayplan.embedded.server.http.answers import answer, answer_as, answer_list
-from bayplan.embedded.server.http.bodies import (
+from bayplan.embedded.server.http.reading import select, selection_of
+from bayplan.embedded.server.http.requests import (
+    Form,
+    Target,
     checked_patch,
+    flag,
+    is_dry_run,
     options_from,
+    read_body,
     read_configuration,
     read_delete_options,
     read_object,
     read_patch,
     warning_headers,
 )
-from bayplan.embedded.server.http.reading import select, selection_of
-from bayplan.embedded.server.http.requests import Form, Target, flag, is_dry_run, read_body
-from bayplan.embedded.server.http.turns import MAX_BYTES, in_steps, in_threads
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.patching.apply import applying_patch
-from bayplan.embedded.server.patching.plain import Content
 from bayplan.embedded.server.statuses import AbsentError, StatusError, bad_request
-from bayplan.embedded.server.steps import Steps, at_once
+from bayplan.embedded.server.steps import MAX_BYTES, Steps, at_once, in_steps, in_threads
 from bayplan.embedded.server.validation.device_slices import driver_warnings
 
 R = TypeVar("R")
@@ -83,7 +86,7 @@ class Writer:
         dry_run = is_dry_run(request, "UpdateOptions")
         resource = target.resource
         if target.subresource_name == "scale":
-            updated = scale.update(
+            updated = subresources.update_scale(
                 self._api, resource, content, target.namespace, dry_run=dry_run, manager=_manager(request)
             )
         elif self._is_to_be_created(target, content):
@@ -150,9 +153,9 @@ class Writer:
             return await self._apply(request, target, form, body, dry_run)
         change = await read_patch(target, content_type, body)
         if target.subresource_name == "scale":
-            current = scale.get(self._api, resource, target.name, target.namespace)
+            current = subresources.get_scale(self._api, resource, target.name, target.namespace)
             wanted = change(current)
-            updated = scale.update(
+            updated = subresources.update_scale(
                 self._api, resource, wanted, target.namespace, dry_run=dry_run, manager=_manager(request)
             )
             return await answer_as(request, form, updated)
@@ -224,7 +227,7 @@ class Writer:
         if problems:
             # kube-apiserver has no status for these errors, so they are sent with 500 and without a reason.
             raise StatusError(statuses.aggregated([str(problem) for problem in problems]), 500)
-        pods.bind(
+        subresources.bind(
             self._api,
             target.name,
             target.namespace,
@@ -238,7 +241,7 @@ class Writer:
 
     def _evict(self, request: web.BaseRequest, target: Target, content: Content) -> web.Response:
         options = options_from(content.get("deleteOptions") or {}, is_dry_run(request, "CreateOptions"))
-        pods.evict(self._api, target.name, target.namespace, options)
+        subresources.evict(self._api, target.name, target.namespace, options)
         return answer(request, _DONE, 201)
 
     async def _apply(

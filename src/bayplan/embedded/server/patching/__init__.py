@@ -1,1 +1,1 @@
-"""The four kinds of patches: JSON and merge (`plain.py`), strategic merge, and server-side apply."""
+"""The four kinds of patches: JSON, merge and strategic merge (`patches.py`), and server-side apply."""

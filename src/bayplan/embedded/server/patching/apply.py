@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from bayplan.api.meta import Content
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.documents import copied
 from bayplan.embedded.server.kinds import Resource
-from bayplan.embedded.server.patching.identity import identity
 from bayplan.embedded.server.patching.ownership import (
     APPLY,
     UPDATE,
@@ -21,6 +21,7 @@ from bayplan.embedded.server.patching.ownership import (
     Paths,
     entry_paths,
     field_of,
+    identity,
     key_step,
     make_entry,
     managers_of,
@@ -35,8 +36,6 @@ from bayplan.errors import NotFoundError
 
 if TYPE_CHECKING:
     from bayplan.embedded.server.objects import ObjectAPI
-
-Content = dict[str, Any]
 
 _BEFORE: Final = "before-first-apply"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

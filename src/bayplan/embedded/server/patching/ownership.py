@@ -10,12 +10,14 @@ Fields are tracked from the first server-side apply on: an object that was never
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, Final
 
+import msgspec
+
+from bayplan.api.meta import Content
 from bayplan.embedded.server.schema.types import ANYTHING, Field, Type
 
-Content = dict[str, Any]
 Path = tuple[str, ...]
 Paths = frozenset[Path]
 
@@ -274,3 +276,11 @@ def track_update(content: Content, old: Content, of: Type, manager: str, now: st
     if mine:
         kept.append(make_entry(manager, UPDATE, content["apiVersion"], now, frozenset(mine), subresource))
     content["metadata"]["managedFields"] = kept
+
+
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def identity(value: Any) -> Hashable:
+    """Equal for values that are the same JSON, and usable as a key. In Python, 1 and true are equal, too."""
+    return value if isinstance(value, str) else _encode_sorted(value)

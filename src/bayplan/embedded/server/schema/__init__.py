@@ -1,1 +1,1 @@
-"""The fields of objects: `types.py` reads `fields.txt`, `custom.py` the schemas of custom resources."""
+"""The fields of objects: `types.py` has them, and `protobuf.py` decodes them."""

@@ -1,11 +1,14 @@
-"""The fields of built-in kinds, from `fields.txt`: names, types, and how lists are merged.
+"""The fields of kinds: names, types, and how lists are merged.
 
-`fields.txt` has the types of the first release of Kubernetes that is supported, `fields-1.37.txt` those that
-differ from them in that release.
+Those of built-in kinds are in `fields.txt`, for the first release of Kubernetes that is supported, and in
+`fields-1.37.txt` where they differ in that release. Those of custom resources are in the schemas of their
+CustomResourceDefinitions.
 
-There are five users: decoding (`clean`: unknown fields, wrong types, canonical quantities),
-protobuf, strategic merge patches, server-side apply, and OpenAPI. Types of custom resources come from their
-schemas (`custom.py`).
+There are five users: decoding (`clean`: unknown fields, wrong types, canonical quantities), protobuf,
+strategic merge patches, server-side apply, and OpenAPI. `go_struct` is for messages that quote a whole
+object, as Go prints the API server's internal structs: fields in the order of their protobuf numbers, with
+the names of the Go fields; an absent field is null if it is a pointer, a list or a map, and the type's zero
+otherwise.
 """
 
 from __future__ import annotations
@@ -166,8 +169,6 @@ def type_of(resource: Resource, kind: str = "") -> Type:
     if kind:
         return named_type(kind)
     if resource.schema is not None:
-        from bayplan.embedded.server.schema.custom import custom_type
-
         return custom_type(resource)
     return named_type(type_name(resource), resource.release or NEWEST)
 
@@ -369,3 +370,101 @@ def _go_type(of: Type) -> str:
     if of.fields is not None:
         return f"v1.{of.name.rpartition('.')[2]}"
     return _GO_TYPES.get(of.name, of.name)
+
+
+def custom_type(resource: Resource) -> Type:
+    """The type of a custom resource's objects."""
+    assert resource.schema is not None
+    made = type_from(resource.schema, resource.kind)
+    if made.fields is None:
+        made = Type(resource.kind, fields={}, open=True)
+    assert made.fields is not None
+    made.fields.update(
+        apiVersion=Field(named_type("string")),
+        kind=Field(named_type("string")),
+        metadata=Field(named_type("ObjectMeta")),
+    )
+    return made
+
+
+def type_from(schema: Mapping[str, Any], name: str) -> Type:
+    """The type that a structural schema describes; `name` is for messages."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return named_type("int-or-string")
+    kind = schema.get("type")
+    if kind == "object":
+        keeps_unknown = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+        if "properties" in schema or keeps_unknown:
+            fields = {key: _custom_field(part, key) for key, part in (schema.get("properties") or {}).items()}
+            return Type(name, fields=fields, open=keeps_unknown, atomic=_is_atomic_map(schema))
+        extra = schema.get("additionalProperties")
+        if isinstance(extra, dict):
+            return Type("map", items=type_from(extra, name))
+        return Type("map", items=ANYTHING) if extra else Type(name, fields={})
+    if kind == "array":
+        return Type("list", items=type_from(schema.get("items") or {}, name))
+    if kind == "integer":
+        return named_type("int32" if schema.get("format") == "int32" else "int64")
+    if kind in ("string", "boolean", "number"):
+        return named_type(kind)
+    return ANYTHING
+
+
+def _custom_field(schema: Mapping[str, Any], name: str) -> Field:
+    kind = schema.get("x-kubernetes-list-type")
+    return Field(
+        type_from(schema, name),
+        keys=tuple(schema.get("x-kubernetes-list-map-keys") or ()) if kind == "map" else (),
+        is_set=kind == "set",
+        atomic=_is_atomic_map(schema),
+    )
+
+
+def _is_atomic_map(schema: Mapping[str, Any]) -> bool:
+    return schema.get("x-kubernetes-map-type") == "atomic"
+
+
+_NAMES: Final = {
+    "cel": "CEL",
+    "uid": "UID",
+    "apiGroup": "APIGroup",
+    "int": "IntValue",
+    "bool": "BoolValue",
+    "string": "StringValue",
+    "version": "VersionValue",
+    "ints": "IntValues",
+    "bools": "BoolValues",
+    "strings": "StringValues",
+    "versions": "VersionValues",
+}
+_ZEROS: Final[dict[str, Any]] = {"boolean": False, "int32": 0, "int64": 0, "number": 0, "quantity": "0"}
+
+
+def go_struct(content: Any, of: Type) -> Any:
+    """A value of a type as Go marshals the internal struct."""
+    if of.items is not None:
+        if content is None:
+            return None
+        if of.name == "list":
+            return [go_struct(part, of.items) for part in content]
+        return {key: go_struct(part, of.items) for key, part in sorted(content.items())}
+    if of.fields is None:
+        return _ZEROS.get(of.name, "") if content is None else content
+    shown: dict[str, Any] = {}
+    for name in fields_in_order(of):
+        field, part = of.fields[name], (content or {}).get(name)
+        if field.type.name == "ObjectMeta":
+            shown.update(part or {})  # embedded: its fields keep the names that they have in JSON
+        else:
+            shown[_NAMES.get(name) or name[0].upper() + name[1:]] = _go_field(part, field)
+    return shown
+
+
+def fields_in_order(of: Type) -> list[str]:
+    """The fields of a struct in the order of the Go type."""
+    fields = of.fields or {}
+    return sorted(fields, key=lambda name: fields[name].number)
+
+
+def _go_field(part: Any, field: Field) -> Any:
+    return None if part is None and field.optional else go_struct(part, field.type)

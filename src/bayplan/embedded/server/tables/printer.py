@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from bayplan.embedded.server.documents import Content, Document
+from bayplan.api.meta import Content
+from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import Resource
-from bayplan.embedded.server.tables import other_rows, pod_rows, storage_rows, workload_rows
-from bayplan.embedded.server.tables.durations import age
-from bayplan.embedded.server.tables.json_paths import at_path
-from bayplan.embedded.server.tables.rows import Row, Rows, age_of, columns, name_of
+from bayplan.embedded.server.tables import other_rows, pod_rows
+from bayplan.embedded.server.tables.rows import Row, Rows, age, age_of, at_path, columns, name_of
 from bayplan.embedded.server.views import from_storage
 
 _NAME_AND_AGE: Final = Rows(
@@ -23,8 +22,8 @@ _NAME_AND_AGE: Final = Rows(
 _ROWS: Final[Mapping[Resource, Rows]] = {
     **other_rows.ROWS,
     **pod_rows.ROWS,
-    **storage_rows.ROWS,
-    **workload_rows.ROWS,
+    **other_rows.STORAGE_ROWS,
+    **pod_rows.WORKLOAD_ROWS,
 }
 
 

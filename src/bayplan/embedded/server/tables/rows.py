@@ -1,18 +1,21 @@
-"""The columns of a kind's table, and helpers for common cells."""
+"""The columns of a kind's table, and helpers for common cells: ages, and the paths of printer columns.
+
+A path is `.spec.minMember`, or `.status.conditions[?(@.type=="Ready")].status`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from bayplan.api.meta import LabelSelector
+from bayplan.api.meta import Content, LabelSelector
 from bayplan.api.selectors import compile_selector
-from bayplan.embedded.server.tables.durations import age
+from bayplan.api.times import seconds_of
 from bayplan.errors import SelectorError
 
-Content = dict[str, Any]
 Row = list[Any]
 
 NONE: Final = "<none>"
@@ -89,3 +92,80 @@ def access_modes(modes: Any) -> str:
         "ReadWriteOncePod": "RWOP",
     }
     return ",".join(short[mode] for mode in short if mode in (modes or ()))
+
+
+_MINUTE: Final = 60
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+_YEAR: Final = 365 * _DAY
+
+
+def age(moment: Any, now: float) -> str:
+    """How long ago a moment was."""
+    since = seconds_of(moment)
+    return UNKNOWN if since is None else human_duration(now - since)
+
+
+def human_duration(seconds: float) -> str:
+    """`90s`, `5m30s`, `3h`, `2d4h`: at most two units, rounded as kubectl does."""
+    whole = int(seconds)
+    if whole < -1:
+        return "<invalid>"
+    if whole < 0:
+        return "0s"
+    if whole < 2 * _MINUTE:
+        return f"{whole}s"
+    if whole < 10 * _MINUTE:
+        return _two(whole, _MINUTE, "m", 1, "s")
+    if whole < 3 * _HOUR:
+        return f"{whole // _MINUTE}m"
+    if whole < 8 * _HOUR:
+        return _two(whole, _HOUR, "h", _MINUTE, "m")
+    if whole < 2 * _DAY:
+        return f"{whole // _HOUR}h"
+    if whole < 8 * _DAY:
+        return _two(whole, _DAY, "d", _HOUR, "h")
+    if whole < 2 * _YEAR:
+        return f"{whole // _DAY}d"
+    if whole < 8 * _YEAR:
+        return _two(whole, _YEAR, "y", _DAY, "d")
+    return f"{whole // _YEAR}y"
+
+
+def _two(whole: int, unit: int, name: str, smaller: int, smaller_name: str) -> str:
+    rest = whole % unit // smaller
+    return f"{whole // unit}{name}{rest}{smaller_name}" if rest else f"{whole // unit}{name}"
+
+
+_STEP: Final = re.compile(
+    r"""\.?(?:
+        \[\?\(@\.(?P<key>[\w.]+)\s*==\s*["'](?P<wanted>[^"']*)["']\)\]
+      | \[(?P<index>-?\d+|\*)\]
+      | \[["'](?P<quoted>[^"']+)["']\]
+      | (?P<name>(?:[\w/-]|\\.)+)
+    )""",
+    re.VERBOSE,
+)
+
+
+def at_path(content: Any, path: str) -> Any:
+    """The value at a path; the first of several, None if there is none."""
+    found = [content]
+    for step in _STEP.finditer(path):
+        found = [inner for each in found for inner in _inside(each, step)]
+    return found[0] if found else None
+
+
+def _inside(content: Any, step: re.Match[str]) -> list[Any]:
+    name = step["name"] or step["quoted"]
+    if name is not None:
+        name = name.replace("\\.", ".")
+        return [content[name]] if isinstance(content, dict) and content.get(name) is not None else []
+    if not isinstance(content, list):
+        return []
+    if step["index"] is not None:
+        if step["index"] == "*":
+            return content
+        index = int(step["index"])
+        return [content[index]] if -len(content) <= index < len(content) else []
+    return [each for each in content if str(at_path(each, step["key"])) == step["wanted"]]

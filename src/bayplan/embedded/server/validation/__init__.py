@@ -8,18 +8,21 @@ and common mistakes; some objects are accepted that a real server would reject, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.statuses import FieldProblem
-from bayplan.embedded.server.validation import device_claims, device_slices, pod_claims, taint_rules
+from bayplan.embedded.server.validation import device_claims, device_slices
 from bayplan.embedded.server.validation import others as rules
 from bayplan.embedded.server.validation.custom import custom_problems
-from bayplan.embedded.server.validation.metadata import metadata_problems, metadata_update_problems
-from bayplan.embedded.server.validation.pods import pod_problems, pod_update_problems
-
-Content = dict[str, Any]
+from bayplan.embedded.server.validation.pods import (
+    pod_claim_status_problems,
+    pod_problems,
+    pod_update_problems,
+)
+from bayplan.embedded.server.validation.values import metadata_problems, metadata_update_problems
 
 _RULES: Final[dict[Resource, Callable[[Content], list[FieldProblem]]]] = {
     kinds.CONFIG_MAPS: rules.config_map_problems,
@@ -27,7 +30,7 @@ _RULES: Final[dict[Resource, Callable[[Content], list[FieldProblem]]]] = {
     kinds.DAEMON_SETS: rules.workload_problems,
     kinds.DEPLOYMENTS: rules.workload_problems,
     kinds.DEVICE_CLASSES: device_claims.device_class_problems,
-    kinds.DEVICE_TAINT_RULES: taint_rules.taint_rule_problems,
+    kinds.DEVICE_TAINT_RULES: rules.taint_rule_problems,
     kinds.JOBS: rules.job_problems,
     kinds.LEASES: rules.lease_problems,
     kinds.NODES: rules.node_problems,
@@ -61,8 +64,8 @@ _WHOLE_UPDATE_RULES: Final[dict[Resource, Callable[[Content, Content], list[Fiel
 }
 """Kinds for which these rules replace those for new objects in updates."""
 _STATUS_RULES: Final[dict[Resource, Callable[[Content, Content], list[FieldProblem]]]] = {
-    kinds.DEVICE_TAINT_RULES: taint_rules.taint_rule_status_problems,
-    kinds.PODS: pod_claims.pod_claim_status_problems,
+    kinds.DEVICE_TAINT_RULES: rules.taint_rule_status_problems,
+    kinds.PODS: pod_claim_status_problems,
     kinds.RESOURCE_CLAIMS: device_claims.device_claim_status_problems,
 }
 
@@ -81,7 +84,7 @@ def update_problems(
         problems += metadata_problems(resource, content)
     if subresource == "status" and resource in _STATUS_RULES:
         return problems + _STATUS_RULES[resource](content, old)
-    if subresource or _same_rules_apply(content, old):
+    if subresource or not differ_in_spec(content, old):
         return problems
     if (whole_rule := _WHOLE_UPDATE_RULES.get(resource)) is not None:
         return problems + whole_rule(content, old)
@@ -98,7 +101,7 @@ def _rule_problems(resource: Resource, content: Content) -> list[FieldProblem]:
     return rule(content) if rule is not None else []
 
 
-def _same_rules_apply(content: Content, old: Content) -> bool:
-    """Whether nothing but metadata and status differs."""
+def differ_in_spec(content: Content, old: Content) -> bool:
+    """Whether anything but metadata and status differs."""
     fields = {*content, *old} - {"metadata", "status"}
-    return all(content.get(field) == old.get(field) for field in fields)
+    return any(content.get(field) != old.get(field) for field in fields)

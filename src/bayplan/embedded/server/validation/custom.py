@@ -10,13 +10,13 @@ from itertools import islice
 from operator import ge, le
 from typing import Any, Final
 
+from bayplan.api.meta import Content
 from bayplan.api.patterns import PatternError, compile_pattern
 from bayplan.embedded.server.documents import copied
-from bayplan.embedded.server.patching.identity import identity
+from bayplan.embedded.server.patching.ownership import identity
 from bayplan.embedded.server.sizes import MAX_CUSTOM_VALUES, count_values
 from bayplan.embedded.server.statuses import FieldProblem, invalid_field, required, too_large, unsupported
 
-Content = dict[str, Any]
 Schema = Mapping[str, Any]
 
 _NAMES: Final = {

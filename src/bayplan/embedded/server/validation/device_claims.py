@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from ipaddress import ip_interface
-from typing import Any, Final
+from typing import Final
 
+from bayplan.api.meta import Content
 from bayplan.api.quantity import canonical_quantity, is_extended_resource
-from bayplan.embedded.server.schema.go_structs import fields_in_order, go_struct
-from bayplan.embedded.server.schema.types import named_type
+from bayplan.embedded.server.schema.types import fields_in_order, go_struct, named_type
 from bayplan.embedded.server.statuses import (
     FieldProblem,
     forbidden_field,
@@ -34,14 +34,12 @@ from bayplan.embedded.server.validation.devices import (
     set_problems,
     toleration_problems,
 )
-from bayplan.embedded.server.validation.metadata import (
+from bayplan.embedded.server.validation.values import (
+    IMMUTABLE,
     annotation_problems,
     condition_problems,
     label_problems,
 )
-from bayplan.embedded.server.validation.values import IMMUTABLE
-
-Content = dict[str, Any]
 
 _MAX_SUBREQUESTS: Final = 8
 _MAX_CONSTRAINTS: Final = 32

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bayplan.api.meta import Content
 from bayplan.api.names import dns_subdomain_problems
 from bayplan.api.quantity import NANO, canonical_quantity, parse_quantity
 from bayplan.cel import EvaluationError
 from bayplan.cel.semver import semver
-from bayplan.embedded.server.schema.go_structs import go_struct
-from bayplan.embedded.server.schema.types import named_type
+from bayplan.embedded.server.schema.types import go_struct, named_type
 from bayplan.embedded.server.statuses import FieldProblem, forbidden_field, invalid_field, required, too_long
 from bayplan.embedded.server.validation.devices import (
     Check,
@@ -26,8 +26,6 @@ from bayplan.embedded.server.validation.devices import (
     taint_problems,
 )
 from bayplan.embedded.server.validation.values import IMMUTABLE
-
-Content = dict[str, Any]
 
 MAX_DEVICES: Final = 128
 MAX_SPECIAL_DEVICES: Final = 64

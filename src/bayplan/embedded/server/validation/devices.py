@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bayplan.api.meta import Content
 from bayplan.api.names import (
     dns_label_problems,
     dns_subdomain_problems,
@@ -28,7 +29,6 @@ from bayplan.embedded.server.statuses import (
 )
 from bayplan.embedded.server.validation.values import node_term_problems
 
-Content = dict[str, Any]
 Check = Callable[[Any, str], list[FieldProblem]]
 
 MAX_REQUESTS: Final = 32

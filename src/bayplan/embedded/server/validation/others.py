@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.api.meta import LabelSelector
+from bayplan.api.meta import Content, LabelSelector
 from bayplan.api.names import label_key_problems, label_value_problems
 from bayplan.api.selectors import compile_selector
 from bayplan.embedded.server.schema.types import named_type
@@ -16,22 +16,27 @@ from bayplan.embedded.server.statuses import (
     forbidden_field,
     invalid_field,
     required,
+    too_many,
     unsupported,
 )
 from bayplan.embedded.server.validation.custom import schema_problems
-from bayplan.embedded.server.validation.metadata import label_problems
+from bayplan.embedded.server.validation.devices import (
+    driver_problems,
+    name_problems,
+    pool_problems,
+    taint_problems,
+)
 from bayplan.embedded.server.validation.pods import pod_spec_problems
 from bayplan.embedded.server.validation.values import (
     EFFECTS,
     IMMUTABLE,
     choice_problems,
+    label_problems,
     not_negative,
     quantity_problems,
     selector_problems,
 )
 from bayplan.errors import SelectorError
-
-Content = dict[str, Any]
 
 _HIGHEST_PRIORITY: Final = 1_000_000_000
 _SYSTEM: Final = "system-"
@@ -309,3 +314,23 @@ def definition_problems(item: Content) -> list[FieldProblem]:
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         problems += schema_problems(schema, at) if schema else [required(at)]
     return problems
+
+
+MAX_CONDITIONS: Final = 8
+
+
+def taint_rule_problems(item: Content) -> list[FieldProblem]:
+    spec = item.get("spec") or {}
+    selector = spec.get("deviceSelector") or {}
+    problems: list[FieldProblem] = []
+    for name, check in (("driver", driver_problems), ("pool", pool_problems), ("device", name_problems)):
+        if (value := selector.get(name)) is not None:
+            problems += check(value, f"spec.deviceSelector.{name}")
+    return problems + taint_problems(spec.get("taint") or {}, "spec.taint")
+
+
+def taint_rule_status_problems(item: Content, old: Content) -> list[FieldProblem]:
+    conditions = (item.get("status") or {}).get("conditions") or []
+    if len(conditions) <= MAX_CONDITIONS:
+        return []
+    return [too_many("status.conditions", len(conditions), MAX_CONDITIONS)]
