@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan import clock as module
+from bayplan.api.meta import ObjectMeta
 from bayplan.api.workloads import Service
 from bayplan.clock import Changes, Freshness
+
+LOGS = {*vars(Changes()), "changes", "changed", "rows"}
+"""What logs are called."""
 
 
 def follower(changes: Changes) -> Freshness:
@@ -59,10 +66,55 @@ def test_a_topic_of_the_whole_cluster_makes_everything_stale() -> None:
     assert freshness.stale_rows() is None
 
 
-def test_a_value_that_is_invalidated_is_computed_from_scratch() -> None:
-    freshness = follower(Changes())
-    freshness.invalidate()
-    assert freshness.stale_rows() is None
+def test_a_value_whose_update_failed_is_still_stale() -> None:
+    changes = Changes()
+    freshness = follower(changes)
+    changes.usage.record(3)
+    with pytest.raises(ZeroDivisionError), freshness as stale:
+        raise ZeroDivisionError
+    assert stale == [3]
+    with freshness as stale:
+        assert stale == [3]
+    assert freshness.is_current
+
+
+def test_objects_are_recorded_until_the_value_is_current() -> None:
+    changes, service = Changes(), Service(metadata=ObjectMeta(name="s"))
+    log = changes.kind(Service)
+    log.record((None, service))
+    freshness = changes.freshness(objects=(log,))
+    assert freshness.recorded(log) is None
+    with freshness:
+        pass
+    assert freshness.recorded(log) == ()
+    log.record((service, None))
+    assert not freshness.is_current
+    assert freshness.stale_rows() == ()
+    assert freshness.recorded(log) == [(service, None)]
+
+
+def test_only_the_clock_compares_times() -> None:
+    """Everything else has a `Freshness`, so that one place decides what is stale."""
+    source = Path(module.__file__)
+    found = [
+        f"{path.relative_to(source.parent)}:{node.lineno}: {node.attr}"
+        for path in sorted(source.parent.rglob("*.py"))
+        if path != source
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and _is_time(node)
+    ]
+    assert found == []
+
+
+def _is_time(node: ast.Attribute) -> bool:
+    """Whether an expression reads a time: of a topic, of a log, of a value, or of the clock itself."""
+    of = node.value.attr if isinstance(node.value, ast.Attribute) else ""
+    return (
+        node.attr in ("changed_at", "topics_changed_at")
+        or (node.attr == "since" and of in LOGS)
+        or (node.attr == "now" and of == "clock")
+        or (node.attr == "_time" and of.endswith("freshness"))
+    )
 
 
 def test_beyond_the_history_everything_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,21 +5,23 @@ lists the topics. Most are about the whole cluster (`Topic`); a `Log` also remem
 row of the node table, or the object.
 
 A value that is derived from the cluster has a `Freshness`: the topics it depends on and the time when it was
-last brought up to date. Before a value is used, its owner asks for what is stale:
+last brought up to date. Its owner brings it up to date in a `with` statement, which tells what is stale:
 
     nothing it depends on is newer            → nothing to do
     a log it depends on is newer              → those rows
     another topic is newer, or the log was    → everything
     trimmed beyond that time
 
-and calls `mark_current` once the value is up to date, so that after an exception in between it is still
-stale. A derived value that others are derived from has a topic of its own, on the same clock.
+and marks the value as current at the end, but not after an exception. Objects that changed are asked for with
+`recorded`. A derived value that others are derived from has a topic of its own, on the same clock. No other
+module compares times (`tests/test_clock.py`). Indexes built this way are in `state/derived.py`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Final, Generic, TypeVar
 
 from bayplan.api.meta import Object
@@ -92,6 +94,10 @@ class Log(Topic, Generic[T]):
             self._complete_since = self._times[drop - 1]
             del self._items[:drop], self._times[:drop]
 
+    def history(self) -> Sequence[T] | None:
+        """All changes since the beginning, oldest first; None if the log does not reach back that far."""
+        return self.since(0)
+
     def since(self, time: int) -> Sequence[T] | None:
         """What changed after this time, oldest first; None if the log does not reach back that far."""
         if time < self._complete_since:
@@ -104,22 +110,35 @@ class Log(Topic, Generic[T]):
 
 
 class Freshness:
-    """When a derived value was last brought up to date, and which topics it depends on."""
+    """When a derived value was last brought up to date, and what it depends on.
 
-    __slots__ = ("_all_logs", "_clock", "_logs", "_topics", "_whole_logs", "time")
+    Everything is stale after a change of the `topics`; the recorded rows are stale after a change of the
+    `rows`; what a change of the `objects` means is up to the owner, who asks for them (`recorded`).
 
-    def __init__(self, clock: Clock, topics: Sequence[Topic] = (), logs: Sequence[Log[int]] = ()) -> None:
+        with freshness as stale:    # none, some rows, or everything (None)
+            ...                     # if this raises an exception, the value remains stale
+    """
+
+    __slots__ = ("_all_logs", "_clock", "_rows", "_time", "_topics", "_whole_logs")
+
+    def __init__(
+        self,
+        clock: Clock,
+        topics: Sequence[Topic] = (),
+        rows: Sequence[Log[int]] = (),
+        objects: Sequence[Topic] = (),
+    ) -> None:
         self._clock = clock
         self._topics = tuple(topic for topic in topics if not isinstance(topic, Log))
         self._whole_logs = tuple(topic for topic in topics if isinstance(topic, Log))
         """Logs after whose changes everything is stale."""
-        self._logs = tuple(logs)
-        self._all_logs = (*self._whole_logs, *self._logs)
-        self.time = NEVER
+        self._rows = tuple(rows)
+        self._all_logs = (*self._whole_logs, *self._rows, *objects)
+        self._time = NEVER
 
     def stale_rows(self) -> Sequence[int] | None:
         """The rows to compute again: none, some, or everything (None)."""
-        time = self.time
+        time = self._time
         if time == self._clock.now:
             return ()
         if time == NEVER:
@@ -132,7 +151,7 @@ class Freshness:
             if log.changed_at > time:
                 return None
         rows: Sequence[int] = ()
-        for log in self._logs:
+        for log in self._rows:
             if log.changed_at > time:
                 found = log.since(time)
                 if found is None:
@@ -140,10 +159,17 @@ class Freshness:
                 rows = [*rows, *found] if rows else found
         return rows
 
+    def recorded(self, log: Log[T]) -> Sequence[T] | None:
+        """What one log has recorded since the value was up to date, oldest first.
+
+        None: read everything, because the value was never up to date or the log does not reach back that far.
+        """
+        return () if log.changed_at <= self._time else log.since(self._time)
+
     @property
     def is_current(self) -> bool:
         """Whether nothing that the value depends on has changed."""
-        time = self.time
+        time = self._time
         if time == self._clock.now:
             return True
         if self._clock.topics_changed_at > time:
@@ -158,15 +184,25 @@ class Freshness:
     @property
     def is_now(self) -> bool:
         """Whether nothing at all has changed since."""
-        return self.time == self._clock.now
+        return self._time == self._clock.now
+
+    def is_as_old_as(self, other: Freshness) -> bool:
+        """Whether both values were brought up to date at the same time: then topics that both depend on made
+        the same rows of both stale."""
+        return self._time == other._time
 
     def mark_current(self) -> None:
-        """The value is up to date."""
-        self.time = self._clock.now
+        """The value is up to date. Call it when the work is done, or use `with`."""
+        self._time = self._clock.now
 
-    def invalidate(self) -> None:
-        """The value has to be computed from scratch."""
-        self.time = NEVER
+    def __enter__(self) -> Sequence[int] | None:
+        return self.stale_rows()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._time = self._clock.now
 
 
 class Changes:
@@ -211,9 +247,15 @@ class Changes:
     def kinds(self, kinds: Sequence[type[Object]]) -> list[Topic]:
         return [self.kind(kind) for kind in kinds]
 
-    def freshness(self, topics: Sequence[Topic] = (), logs: Sequence[Log[int]] = ()) -> Freshness:
+    def times(self) -> list[int]:
+        """When each topic changed last: equal as long as none of them changes."""
+        return [topic.changed_at for topic in vars(self).values() if isinstance(topic, Topic)]
+
+    def freshness(
+        self, topics: Sequence[Topic] = (), rows: Sequence[Log[int]] = (), objects: Sequence[Topic] = ()
+    ) -> Freshness:
         """The freshness of a value that depends on these topics and is not computed yet."""
-        return Freshness(self.clock, topics, logs)
+        return Freshness(self.clock, topics, rows, objects)
 
 
 ObjectLog = Log[tuple[Object | None, Object | None]]

@@ -13,6 +13,7 @@ from bayplan.api.devices import ResourceSlice
 from bayplan.api.node import Node
 from bayplan.api.quantity import parse_quantity
 from bayplan.api.resource_claims import AllocationResult, ResourceClaim
+from bayplan.clock import Freshness
 from bayplan.dra.allocator import AllocationCache, Allocator, NoFit
 from bayplan.dra.pools import DeviceKey
 from bayplan.dra.search import Search
@@ -94,11 +95,12 @@ def test_a_state_that_was_changed_step_by_step_allocates_like_a_new_one(seed: in
     world = World(seed)
     claims = [[random_claim(world.rng, "c")] for _ in range(4)]
     known: dict[tuple[str, int], Answer] = {}
-    version = world.state.version
+    changes = world.state.changes
+    freshness = Freshness(changes.nodes.clock, (changes.everywhere,))
     for _ in range(40):
         world.step()
-        changed = world.state.changed_nodes(version)
-        version = world.state.version
+        with freshness as stale:
+            changed = None if stale is None else freshness.recorded(changes.nodes)
         fresh = world.fresh()
         for node in NODES:
             for i, wanted in enumerate(claims):

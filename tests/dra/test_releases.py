@@ -37,6 +37,7 @@ from bayplan.api.resource_claims import (
     DeviceConstraint,
     ResourceClaim,
 )
+from bayplan.clock import Freshness
 from bayplan.dra.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoFit
 from bayplan.dra.state import DeviceState
 from bayplan.errors import AllocationError
@@ -391,10 +392,11 @@ def test_rules_are_added_updated_and_deleted() -> None:
         return not isinstance(allocator.allocate(NODE, [claim]), NoFit)
 
     assert fits()
-    version = state.version
+    freshness = Freshness(state.changes.nodes.clock)
+    freshness.mark_current()
     state.put_taint_rule(first := rule("r", DeviceTaintSelector(pool="n")))
     assert not fits()
-    assert state.changed_nodes(version) == {"n"}
+    assert freshness.recorded(state.changes.nodes) == ["n"]
     # A slice that is published again is still tainted.
     state.put_slice(on_node(make_device("a"), generation=2))
     assert not fits()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from bayplan.api.pod import Affinity, ContainerPort
 from bayplan.plugin import Cluster, Pod, PodQuery, PodSelector, compile_selector
 from bayplan.state import pod_counts, pod_info, terms
+from bayplan.state.order import NodeTree
 from bayplan.state.terms import TermKind
 from bayplan.testing.builders import (
     make_namespace,
@@ -439,3 +440,18 @@ def test_reused_ids_do_not_mix_up_pods(monkeypatch: pytest.MonkeyPatch, seed: in
             times = cluster.term_sets.multiplicity(term.carried)
             assert sum(times[cluster.pods.terms.cell[slot]] for slot in there) == len(nodes)
     assert len(cluster.label_sets) < 30, "hardly any id was given out again"
+
+
+def test_after_an_exception_the_order_of_nodes_is_still_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = cluster_of("a")
+    assert cluster.order.tolist() == [0]
+    cluster.set_node(make_node("b"))
+
+    def fail(_: NodeTree) -> NoReturn:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NodeTree, "names", fail)
+        with pytest.raises(ZeroDivisionError):
+            _ = cluster.order
+    assert cluster.order.tolist() == [0, 1]

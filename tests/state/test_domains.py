@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -170,4 +172,23 @@ def test_only_rows_where_the_count_changed_are_evaluated() -> None:
     cluster.add_pod(web(1), "n1")
     assert list(count.changed.since(before) or ()) == [cluster.nodes.row_of["n1"]]
     assert sums.refresh() is None
+    assert named(cluster, sums) == added_up(cluster)
+
+
+@pytest.mark.parametrize("pods", [1, 400], ids=["some rows", "everything"])
+def test_after_an_exception_the_sums_are_still_stale(pods: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = cluster_of()
+    sums = sums_of(cluster)
+    for number in range(pods):
+        cluster.add_pod(web(number), f"n{number % 10}")
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DomainSums, "_flip", fail)
+        patched.setattr(np, "bincount", fail)
+        with pytest.raises(ZeroDivisionError):
+            sums.refresh()
+    sums.refresh()
     assert named(cluster, sums) == added_up(cluster)

@@ -205,6 +205,21 @@ class TestDecisions:
         assert decision.post_filter.eviction.node_name == "b"
 
 
+def test_after_an_exception_the_row_is_still_stale() -> None:
+    """And what Reserve decided about its other pods is not forgotten."""
+    cluster = Cluster()
+    cluster.set_node(gpu_node("a", 2))
+    reserved, valid = gpu_pod("reserved", 300), gpu_pod("other", 200)
+    cluster.add_pod(reserved, "a")
+    Gpus.of(cluster).reserve(reserved, [0, 300])
+    cluster.add_pod(make_pod("other", cpu="10m", annotations={REQUESTED: "half"}), "a")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="half"):
+            Gpus.of(cluster)
+    cluster.update_pod(valid)
+    assert free(cluster) == [[1000, 500]]
+
+
 def test_all_ways_agree() -> None:
     """Arrays, one node at a time and without a cache, while pods are added, deleted and preempt."""
     rng = random.Random(3)

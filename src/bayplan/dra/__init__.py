@@ -9,11 +9,11 @@
 
 `DeviceState` is an inventory and the allocated state, kept up to date with small calls and a log of changes:
 
-    state = DeviceState(features)
+    state = DeviceState(features, clock)
     state.put_slice(resource_slice)                       # came or changed; remove_slice(name)
     state.put_taint_rule(rule)                            # came or changed; remove_taint_rule(rule)
     state.put_claim(claim.uid, claim.key, allocation)     # or about to have it; remove_claim(uid)
-    state.changed_nodes(version)                          # names, or None for all; state.version is now
+    state.changes.nodes, state.changes.everywhere         # on the clock: where devices changed
 
 An `Allocator` is created for one scheduling attempt, for all its nodes; the state must not change meanwhile:
 
@@ -21,9 +21,9 @@ An `Allocator` is created for one scheduling attempt, for all its nodes; the sta
     found = allocator.allocate(node, claims)              # claims without allocation, in order
 
 A result depends on the claims' specs, not on their names (errors name them), on their classes, and on what
-the node sees. So it may be used for another pod with claims of equal specs as long as `changed_nodes` does
-not name the node, and the node's labels and the classes are the same. After such a use `put_claim` marks the
-node as changed, so that no share id is used twice. An `AllocationCache`, the third argument, keeps what
+the node sees. So it may be used for another pod with claims of equal specs as long as the
+devices of the node, its labels and the classes are the same. After such a use `put_claim` records a change of
+the node, so that no share id is used twice. An `AllocationCache`, the third argument, keeps what
 searches for claims of equal specs have in common, and finds results by the devices that are taken.
 
 `explain(state.inventory, state.allocated, classes.get, node, claims)` returns for every request why devices

@@ -9,6 +9,7 @@ from bayplan.api.quantity import parse_quantity
 from bayplan.api.release import DeviceFeatures
 from bayplan.api.releases import DEFAULT_DEVICE_FEATURES
 from bayplan.api.resource_claims import AllocationResult, DeviceRequestAllocationResult
+from bayplan.clock import Clock, Topic
 from bayplan.dra.pools import DeviceKey, PoolKey
 
 _NOTHING: Final[Mapping[str, int]] = {}
@@ -23,26 +24,27 @@ class AllocatedState:
     __slots__ = (
         "_changed",
         "_claims",
+        "_clock",
         "_consumers",
         "_features",
-        "_versions",
+        "_pools",
         "shared",
         "taken",
         "used_capacity",
-        "version",
     )
 
     def __init__(
         self,
         features: DeviceFeatures = DEFAULT_DEVICE_FEATURES,
+        clock: Clock | None = None,
         changed: Callable[[PoolKey], None] | None = None,
     ) -> None:
         self._features = features
+        self._clock = Clock() if clock is None else clock
         self._changed = changed
         self._claims: dict[str, tuple[str, AllocationResult]] = {}
         self._consumers: dict[DeviceKey, int] = {}
-        self._versions: dict[PoolKey, int] = {}
-        self.version = 0
+        self._pools: dict[PoolKey, Topic] = {}
         self.taken: dict[DeviceKey, dict[str, int]] = {}
         """Devices that are allocated as a whole, with the uids of their claims."""
         self.shared: dict[DeviceKey, dict[str, int]] = {}
@@ -94,8 +96,12 @@ class AllocatedState:
         """The capacity of a device that is used, by name."""
         return self.used_capacity.get(key, _NOTHING)
 
-    def pool_version(self, key: PoolKey) -> int:
-        return self._versions.get(key, 0)
+    def pool(self, key: PoolKey) -> Topic:
+        """Changes whenever the use of devices of the pool does."""
+        found = self._pools.get(key)
+        if found is None:
+            found = self._pools[key] = Topic(self._clock)
+        return found
 
     def _count(self, uid: str, allocation: AllocationResult, by: int) -> None:
         pools: set[PoolKey] = set()
@@ -111,8 +117,8 @@ class AllocatedState:
             if result.consumed_capacity is not None:
                 self._consume(key, result, by)
         for pool in pools:
-            self.version += 1
-            self._versions[pool] = self.version
+            if pool in self._pools:
+                self._pools[pool].change()
             if self._changed is not None:
                 self._changed(pool)
 

@@ -16,6 +16,7 @@ from bayplan.api.node_selectors import CompiledTerm, compile_terms_strict, terms
 from bayplan.api.quantity import parse_quantity
 from bayplan.api.releases import DeviceRules
 from bayplan.api.tolerations import NO_EXECUTE, NO_SCHEDULE
+from bayplan.clock import Freshness, Topic
 from bayplan.dra.content import DeviceContent, device_content
 from bayplan.errors import AllocationError, SelectorError
 
@@ -153,7 +154,7 @@ class Slice:
 class InUse(Protocol):
     """Which devices are allocated, as far as counters are concerned."""
 
-    def pool_version(self, key: PoolKey) -> int:
+    def pool(self, key: PoolKey) -> Topic:
         """Changes whenever the use of devices of the pool does."""
 
     def is_in_use(self, key: DeviceKey) -> bool:
@@ -166,7 +167,16 @@ class InUse(Protocol):
 class Pool:
     """A pool as a node sees it."""
 
-    __slots__ = ("_available", "consumers", "counters", "devices", "is_incomplete", "key", "problem")
+    __slots__ = (
+        "_available",
+        "_freshness",
+        "consumers",
+        "counters",
+        "devices",
+        "is_incomplete",
+        "key",
+        "problem",
+    )
 
     def __init__(
         self,
@@ -187,7 +197,8 @@ class Pool:
         self.counters: Mapping[CounterKey, int] = {} if counters is None else counters
         self.consumers = consumers
         """The devices of the whole pool that consume counters."""
-        self._available: tuple[int, dict[CounterKey, int]] | None = None
+        self._available: dict[CounterKey, int] = {}
+        self._freshness: Freshness | None = None
 
     @property
     def is_usable(self) -> bool:
@@ -204,16 +215,19 @@ class Pool:
 
     def available_counters(self, in_use: InUse) -> Mapping[CounterKey, int]:
         """The remaining counters; negative if more was allocated than there is."""
-        version = in_use.pool_version(self.key)
-        if self._available is None or self._available[0] != version:
-            left = dict(self.counters)
-            for one in self.consumers:
-                if in_use.is_in_use(one.key):
-                    for counter, amount in one.counters:
-                        if counter in left:
-                            left[counter] -= amount
-            self._available = version, left
-        return self._available[1]
+        if self._freshness is None:
+            changed = in_use.pool(self.key)
+            self._freshness = Freshness(changed.clock, (changed,))
+        if not self._freshness.is_current:
+            with self._freshness:
+                left = dict(self.counters)
+                for one in self.consumers:
+                    if in_use.is_in_use(one.key):
+                        for counter, amount in one.counters:
+                            if counter in left:
+                                left[counter] -= amount
+                self._available = left
+        return self._available
 
 
 def assemble(

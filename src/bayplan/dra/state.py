@@ -11,7 +11,7 @@ counters is computed once for all nodes that have no devices in them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -21,8 +21,8 @@ from bayplan.api.node import Node
 from bayplan.api.release import DeviceFeatures
 from bayplan.api.releases import DEFAULT_DEVICE_FEATURES
 from bayplan.api.resource_claims import AllocationResult
+from bayplan.clock import Clock, Log, Topic
 from bayplan.dra.allocated import AllocatedState
-from bayplan.dra.changes import NodeChanges
 from bayplan.dra.pools import NodePools, Pool, PoolKey, Slice, SliceDevice, assemble
 from bayplan.errors import AllocationError
 
@@ -82,6 +82,25 @@ def has_equal_taints(one: ResourceSlice, other: ResourceSlice) -> bool:
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
+class NodeChanges:
+    """Where devices, or their use, changed: on some nodes, or on any of them."""
+
+    __slots__ = ("everywhere", "nodes")
+
+    def __init__(self, clock: Clock) -> None:
+        self.nodes: Log[str] = Log(clock)
+        """Names of nodes."""
+        self.everywhere = Topic(clock)
+
+    def record(self, nodes: Collection[str] | None) -> None:
+        """Records that the devices of these nodes changed; None: of all nodes."""
+        if nodes is None:
+            self.everywhere.change()
+            return
+        for name in nodes:
+            self.nodes.record(name)
+
+
 class Inventory:
     """The published devices. `put` and `remove` are called for changes of ResourceSlices."""
 
@@ -89,7 +108,7 @@ class Inventory:
         self, features: DeviceFeatures = DEFAULT_DEVICE_FEATURES, changes: NodeChanges | None = None
     ) -> None:
         self.features = features
-        self.changes = NodeChanges() if changes is None else changes
+        self.changes = NodeChanges(Clock()) if changes is None else changes
         self._slices: dict[str, Slice] = {}
         self._local: dict[str, dict[str, Slice]] = {}
         """Slices that name their node, by node and name."""
@@ -249,27 +268,22 @@ class DeviceState:
     """An inventory and the allocated state, with one log of changes.
 
     A search result depends on the node, the specs of the claims, the device classes, and the devices that the
-    node sees. `version` increases when slices or allocations change; `changed_nodes` names the nodes that see
-    something else since. Callers compare labels of nodes and classes themselves.
+    node sees. `changes` records where these devices or their use changed. Callers depend on nodes and classes
+    themselves.
     """
 
     __slots__ = ("_slices", "_taint_rules", "allocated", "changes", "inventory")
 
-    def __init__(self, features: DeviceFeatures = DEFAULT_DEVICE_FEATURES) -> None:
-        self.changes = NodeChanges()
+    def __init__(
+        self, features: DeviceFeatures = DEFAULT_DEVICE_FEATURES, clock: Clock | None = None
+    ) -> None:
+        clock = Clock() if clock is None else clock
+        self.changes = NodeChanges(clock)
         self.inventory = Inventory(features, self.changes)
-        self.allocated = AllocatedState(features, self._pool_changed)
+        self.allocated = AllocatedState(features, clock, self._pool_changed)
         self._slices: dict[str, ResourceSlice] = {}
         """As their drivers published them; the inventory has them with the taints of rules."""
         self._taint_rules = TaintRules(features)
-
-    @property
-    def version(self) -> int:
-        return self.changes.version
-
-    def changed_nodes(self, since: int) -> set[str] | None:
-        """The nodes whose devices, or their use, changed after this version; None if all may have."""
-        return self.changes.since(since)
 
     def put_slice(self, item: ResourceSlice) -> None:
         self._slices[item.name] = item

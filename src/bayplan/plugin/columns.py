@@ -1,5 +1,11 @@
 """Columns, ids and indexes over nodes, for rules over whole columns."""
 
+from bayplan.clock import (
+    Clock,
+    Freshness,
+    Log,
+    Topic,
+)
 from bayplan.state.derived import (
     Derived,
     ObjectReader,
@@ -22,13 +28,17 @@ from bayplan.state.view import (
 
 __all__ = [
     "Amounts",
+    "Clock",
     "Derived",
+    "Freshness",
     "IdColumn",
     "Interner",
     "LabelValues",
+    "Log",
     "Lookup",
     "NodeAmounts",
     "ObjectReader",
+    "Topic",
     "changed_rows",
     "derived",
     "distinct_ids",

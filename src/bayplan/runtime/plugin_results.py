@@ -223,10 +223,10 @@ class PluginColumn:
             self._compute_rows(rows if len(rows) == 1 else set(rows))
         self._freshness.mark_current()
 
-    def update_rows(self, since: int, rows: Collection[int]) -> None:
-        """Like `update`, if nothing but these rows has changed since then."""
+    def update_rows(self, of: Freshness, rows: Collection[int]) -> None:
+        """Like `update`, where these are the stale rows of a value that depends on the same topics."""
         freshness = self._freshness
-        if freshness.time != since:
+        if not freshness.is_as_old_as(of):
             self.update()
             return
         self._compute_rows(rows)

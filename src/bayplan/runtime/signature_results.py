@@ -88,9 +88,9 @@ class UsageResults:
             self.recombined.change()
             rows = range(len(self.total))
         elif rows:
-            rows, since = rows if len(rows) == 1 else set(rows), self._freshness.time
+            rows = rows if len(rows) == 1 else set(rows)
             for column in self._columns:
-                column.update_rows(since, rows)
+                column.update_rows(self._freshness, rows)
             if len(rows) <= FEW_ROWS:
                 self._combine_few(rows)
             else:

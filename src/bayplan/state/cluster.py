@@ -144,11 +144,11 @@ class Cluster:
     def order(self) -> IdColumn:
         """The rows of all nodes in the order in which they are evaluated."""
         if not self._order_freshness.is_current:
-            self._order_freshness.mark_current()
-            if len(self._listed) != len(self._tree) or set(self._listed) != set(self._tree.names()):
-                self._listed = list(self._tree.names())
-            row_of = self.nodes.row_of
-            self._order = np.array([row_of[name] for name in self._listed], dtype=np.intp)
+            with self._order_freshness:
+                if len(self._listed) != len(self._tree) or set(self._listed) != set(self._tree.names()):
+                    self._listed = list(self._tree.names())
+                row_of = self.nodes.row_of
+                self._order = np.array([row_of[name] for name in self._listed], dtype=np.intp)
         return self._order
 
     # Pods

@@ -33,8 +33,9 @@ class CSINodes:
 
     def __init__(self, cluster: Cluster) -> None:
         self._nodes = cluster.nodes
-        self._freshness = cluster.changes.freshness(logs=(cluster.changes.nodes,))
-        self._objects: ObjectReader[CSINode] = ObjectReader()
+        changes = cluster.changes
+        self._freshness = changes.freshness(rows=(changes.nodes,), objects=(changes.kind(CSINode),))
+        self._objects: ObjectReader[CSINode] = ObjectReader(self._freshness)
         self._limits: dict[str, Column] = {}
         self._installed: dict[str, Column] = {}
         self.plugin_sets: Interner[frozenset[str]] = Interner()
@@ -56,12 +57,15 @@ class CSINodes:
         return {driver: limit for driver, limit in limits if limit != NO_LIMIT}
 
     def update(self, cluster: Cluster) -> None:
+        if self._freshness.is_current:
+            return
         nodes, csi_nodes = cluster.nodes, cluster.objects.of(CSINode)
-        rows = set(changed_rows(self._freshness, cluster))
-        for changed in self._objects.changed(csi_nodes):
-            rows.update(nodes.row_of[item.name] for item in changed if item.name in nodes.row_of)
-        for row in rows:
-            self._write(row, csi_nodes.get(nodes.name[row]))
+        with self._freshness as stale:
+            rows = changed_rows(stale, cluster)
+            for changed in self._objects.changed(csi_nodes):
+                rows.update(nodes.row_of[item.name] for item in changed if item.name in nodes.row_of)
+            for row in rows:
+                self._write(row, csi_nodes.get(nodes.name[row]))
 
     def _write(self, row: int, csi_node: CSINode | None) -> None:
         for column in self._limits.values():

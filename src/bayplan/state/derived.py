@@ -7,11 +7,12 @@ All users of one cluster share it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any, Generic, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from bayplan.clock import NEVER, Freshness
+from bayplan.api.meta import Object
+from bayplan.clock import Freshness
 from bayplan.state.cluster import Cluster
 from bayplan.state.objects import Lister, ObjectT
 
@@ -26,7 +27,7 @@ class Derived(Protocol):
     def __init__(self, cluster: Cluster) -> None: ...
 
     def update(self, cluster: Cluster) -> None:
-        """Processes what has changed since the last call."""
+        """Processes what has changed since the last call that succeeded (`with freshness as stale`)."""
 
 
 DerivedT = TypeVar("DerivedT", bound=Derived)
@@ -46,48 +47,50 @@ def derived(cluster: Cluster, kind: type[DerivedT]) -> DerivedT:
     return index
 
 
-def changed_rows(freshness: Freshness, cluster: Cluster) -> Iterable[int]:
-    """The rows to bring up to date, each once; the index counts as up to date from now on."""
-    rows = freshness.stale_rows()
-    freshness.mark_current()
-    return range(cluster.nodes.high) if rows is None else set(rows)
+def changed_rows(stale: Sequence[int] | None, cluster: Cluster) -> set[int]:
+    """The rows to bring up to date, each once (`Freshness.stale_rows`)."""
+    return set(range(cluster.nodes.high) if stale is None else stale)
 
 
 class ObjectReader(Generic[ObjectT]):
-    """Which objects of one kind changed since the last call."""
+    """Which objects of one kind changed since an index was up to date.
 
-    __slots__ = ("_known", "_time")
+    If the update of the index fails, the next one gets the same objects again.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_freshness", "_known", "_removed")
+
+    def __init__(self, freshness: Freshness) -> None:
+        self._freshness = freshness
+        """That of the index."""
         self._known: dict[tuple[str, str], ObjectT] = {}
-        self._time = NEVER
+        self._removed: list[ObjectT] = []
+        """What the last call returned: the index may still have it."""
 
     def changed(self, lister: Lister[ObjectT]) -> tuple[list[ObjectT], list[ObjectT]]:
-        """The objects that were removed since the last call and those that were added; a changed one is in
-        both."""
-        changes = lister.changes
-        if changes.changed_at <= self._time:
-            return [], []
-        recorded = changes.since(self._time)
-        self._time = changes.clock.now
+        """The objects that were removed since then and those that were added; a changed one is in both."""
+        recorded = self._freshness.recorded(lister.changes)
         if recorded is None:
-            keys = dict.fromkeys([*self._known, *((item.namespace, item.name) for item in lister)])
+            removed, added = [*self._removed, *self._known.values()], list(lister)
+            self._known = {(item.namespace, item.name): item for item in added}
         else:
-            keys = {}
+            first: dict[tuple[str, str], Object | None] = {}
             for before, now in recorded:
-                item = before if now is None else now
+                item = now if before is None else before
                 assert item is not None
-                keys[item.metadata.namespace, item.metadata.name] = None
-        removed, added = [], []
-        for namespace, name in keys:
-            before, now = self._known.get((namespace, name)), lister.get(name, namespace)
-            if before is now:
-                continue
-            if before is not None:
-                removed.append(self._known.pop((namespace, name)))
-            if now is not None:
-                added.append(now)
-                self._known[namespace, name] = now
+                first.setdefault((item.metadata.namespace, item.metadata.name), before)
+            removed, added = [], []
+            for key, before in first.items():
+                now = lister.get(key[1], key[0])
+                if before is now:
+                    continue
+                if before is not None:
+                    removed.append(cast(ObjectT, before))
+                    self._known.pop(key, None)
+                if now is not None:
+                    added.append(now)
+                    self._known[key] = now
+        self._removed = removed
         return removed, added
 
 

@@ -14,7 +14,7 @@ from bayplan.api.devices import DeviceClass, DeviceTaintRule, ResourceSlice
 from bayplan.api.meta import Object
 from bayplan.api.release import device_features
 from bayplan.api.resource_claims import AllocationResult, ResourceClaim
-from bayplan.clock import NEVER, Log, Topic
+from bayplan.clock import Log
 from bayplan.dra.state import DeviceState
 from bayplan.state.claims_in_flight import ClaimInFlight
 from bayplan.state.cluster import Cluster
@@ -32,52 +32,50 @@ DEVICE_KINDS: Final[tuple[type[Object], ...]] = (
 
 
 class ClusterDevices:
-    """Inventory and allocated devices (`snapshot.derived`)."""
+    """Inventory and allocated devices (an index for `derived`)."""
 
     def __init__(self, cluster: Cluster) -> None:
-        clock = cluster.changes.clock
-        self.rows: Log[int] = Log(clock)
-        """Rows of nodes whose own devices changed."""
-        self.everywhere = Topic(clock)
-        """Devices that all nodes may use have changed."""
-        self._freshness = cluster.changes.freshness(cluster.changes.kinds(DEVICE_KINDS))
-        self._state = DeviceState(device_features(cluster.release))
+        changes = cluster.changes
+        self._freshness = changes.freshness(objects=changes.kinds(DEVICE_KINDS))
+        self._state = DeviceState(device_features(cluster.release), changes.clock)
         self.inventory = self._state.inventory
         self.allocated = self._state.allocated
-        self._slices: ObjectReader[ResourceSlice] = ObjectReader()
-        self._taint_rules: ObjectReader[DeviceTaintRule] = ObjectReader()
-        self._time = NEVER
-        """When claims were read last."""
+        self.rows: Log[int] = Log(changes.clock)
+        """Rows of nodes whose own devices changed."""
+        self.everywhere = self._state.changes.everywhere
+        """Devices that all nodes may use have changed."""
+        self._rows_freshness = changes.freshness(objects=(self._state.changes.nodes,))
+        self._slices: ObjectReader[ResourceSlice] = ObjectReader(self._freshness)
+        self._taint_rules: ObjectReader[DeviceTaintRule] = ObjectReader(self._freshness)
         self._allocations: dict[str, tuple[str, AllocationResult]] = {}
         """The allocated claims by uid."""
 
     def update(self, cluster: Cluster) -> None:
         if self._freshness.is_current:
             return
-        before, objects = self._state.version, cluster.objects
-        # A changed rule is in both lists, with the devices that it selected before and selects now.
-        old_rules, new_rules = self._taint_rules.changed(objects.of(DeviceTaintRule))
-        for rule in old_rules:
-            self._state.remove_taint_rule(rule)
-        for rule in new_rules:
-            self._state.put_taint_rule(rule)
-        removed, added = self._slices.changed(objects.of(ResourceSlice))
-        replaced = {item.name for item in added}
-        for item in removed:
-            if item.name not in replaced:
-                self._state.remove_slice(item.name)
-        for item in added:
-            self._state.put_slice(item)
-        self._read_claims(cluster)
-        if self._state.version != before:
-            self._record(cluster, self._state.changed_nodes(before))
-        self._freshness.mark_current()
+        objects = cluster.objects
+        with self._freshness:
+            # A changed rule is in both lists, with the devices that it selected before and selects now.
+            old_rules, new_rules = self._taint_rules.changed(objects.of(DeviceTaintRule))
+            for rule in old_rules:
+                self._state.remove_taint_rule(rule)
+            for rule in new_rules:
+                self._state.put_taint_rule(rule)
+            removed, added = self._slices.changed(objects.of(ResourceSlice))
+            replaced = {item.name for item in added}
+            for item in removed:
+                if item.name not in replaced:
+                    self._state.remove_slice(item.name)
+            for item in added:
+                self._state.put_slice(item)
+            self._read_claims(cluster)
+            self._record_rows(cluster)
 
     def _read_claims(self, cluster: Cluster) -> None:
         """Brings allocated devices up to date. Most changes of a claim are about something else."""
         claims, in_flight = cluster.objects.of(ResourceClaim), cluster.objects.of(ClaimInFlight)
-        changed, started_or_ended = claims.changes.since(self._time), in_flight.changes.since(self._time)
-        self._time = claims.changes.clock.now
+        changed = self._freshness.recorded(claims.changes)
+        started_or_ended = self._freshness.recorded(in_flight.changes)
         if changed is None or started_or_ended is None:
             self._read_all_claims(claims, in_flight)
             return
@@ -122,12 +120,16 @@ class ClusterDevices:
             else:
                 self._state.remove_claim(uid)
 
-    def _record(self, cluster: Cluster, names: Iterable[str] | None) -> None:
-        if names is None:
-            self.everywhere.change()
+    def _record_rows(self, cluster: Cluster) -> None:
+        """Records the rows of the nodes whose devices changed."""
+        if self._rows_freshness.is_current:
             return
-        row_of = cluster.nodes.row_of
-        for name in names:
-            row = row_of.get(name)
-            if row is not None:
-                self.rows.record(row)
+        with self._rows_freshness:
+            names = self._rows_freshness.recorded(self._state.changes.nodes)
+            if names is None:
+                self.everywhere.change()
+                return
+            for name in dict.fromkeys(names):
+                row = cluster.nodes.row_of.get(name)
+                if row is not None:
+                    self.rows.record(row)

@@ -63,18 +63,19 @@ class DiskUses:
     __slots__ = ("_exclusive_users", "_freshness", "_on_row", "_users")
 
     def __init__(self, cluster: Cluster) -> None:
-        self._freshness = cluster.changes.freshness(logs=(cluster.changes.usage,))
+        self._freshness = cluster.changes.freshness(rows=(cluster.changes.usage,))
         self._users: dict[DiskKey, set[int]] = {}
         self._exclusive_users: dict[DiskKey, set[int]] = {}
         self._on_row: dict[int, frozenset[Disk]] = {}
 
     def update(self, cluster: Cluster) -> None:
-        for row in changed_rows(self._freshness, cluster):
-            disks = frozenset(_disks_on(cluster, row))
-            before = self._on_row.get(row, frozenset())
-            if disks != before:
-                self._forget(row, before)
-                self._remember(row, disks)
+        with self._freshness as stale:
+            for row in changed_rows(stale, cluster):
+                disks = frozenset(_disks_on(cluster, row))
+                before = self._on_row.get(row, frozenset())
+                if disks != before:
+                    self._forget(row, before)
+                    self._remember(row, disks)
 
     def rows_clashing(self, disks: Iterable[Disk]) -> set[int]:
         """Rows where one of the disks is in use in a way that excludes it."""

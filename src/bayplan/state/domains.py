@@ -82,23 +82,23 @@ class DomainSums:
         if changed is None or len(changed) * REBUILD_SHARE > len(self._seen) + 256:
             self._rebuild()
             return None
-        self._freshness.mark_current()
         flipped: list[int] | None = []
         count, seen, domain = self._counts.cell, self._seen_cell, self._label.column.cell
         for row in changed:
             now, before = count[row], seen[row]
             if now == before:
                 continue
-            seen[row] = now
-            if self._eligible is not None and not self._eligible[row]:
-                continue
             here = domain[row]
-            if here != ABSENT and self._nodes.exists.cell[row]:
-                difference, before = now - before, self._sum_cell[here]
-                self._sum_cell[here] = after = before + difference
-                self.total += difference
-                if (before > 0) != (after > 0):
+            counted = self._eligible is None or self._eligible[row]
+            if counted and here != ABSENT and self._nodes.exists.cell[row]:
+                difference, sum_before = now - before, self._sum_cell[here]
+                sum_now = sum_before + difference
+                if (sum_before > 0) != (sum_now > 0):
                     flipped = self._flip(here, row, flipped)
+                self._sum_cell[here] = sum_now
+                self.total += difference
+            seen[row] = now
+        self._freshness.mark_current()
         return flipped
 
     def _flip(self, domain: int, row: int, flipped: list[int] | None) -> list[int] | None:
@@ -124,7 +124,6 @@ class DomainSums:
         return occupied
 
     def _rebuild(self) -> None:
-        self._freshness.mark_current()
         self._occupied = None
         self._seen = self._counts.read.copy()
         self._seen_cell = cells(self._seen)
@@ -139,3 +138,4 @@ class DomainSums:
         self.sums = np.bincount(domains, weights=self._seen.take(rows), minlength=size).astype(np.int64)
         self._sum_cell = cells(self.sums)
         self.total = int(self.sums.sum())
+        self._freshness.mark_current()

@@ -16,7 +16,6 @@ from bayplan.api.meta import OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import is_extended_resource
 from bayplan.api.resource_claims import EXTENDED_RESOURCE_CLAIM_ANNOTATION, ResourceClaim
-from bayplan.clock import Topic
 from bayplan.state.cluster import Cluster
 from bayplan.state.derived import Groups, ObjectReader
 
@@ -30,14 +29,12 @@ def is_device_resource(name: str) -> bool:
 
 
 class ExtendedResources:
-    """The classes by resource name (`snapshot.derived`)."""
+    """The classes by resource name (an index for `derived`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._classes: dict[str, DeviceClass] = {}
-        self._time = 0
+        self._freshness = cluster.changes.freshness(objects=cluster.changes.kinds((DeviceClass,)))
         self._is_on = "DRAExtendedResource" in cluster.release.gates
-        self.changed = Topic(cluster.changes.clock)
-        """The map has changed."""
 
     def __len__(self) -> int:
         return len(self._classes)
@@ -47,25 +44,21 @@ class ExtendedResources:
         return self._classes.get(resource)
 
     def update(self, cluster: Cluster) -> None:
-        if not self._is_on:
+        if not self._is_on or self._freshness.is_current:
             return
         lister = cluster.objects.of(DeviceClass)
-        changes = lister.changes
-        if changes.changed_at <= self._time:
-            return
-        recorded = changes.since(self._time)
-        self._time = changes.clock.now
-        if recorded is None:
-            self._classes.clear()
-            recorded = [(None, item) for item in lister]
-        for before, after in recorded:
-            assert before is None or isinstance(before, DeviceClass)
-            assert after is None or isinstance(after, DeviceClass)
-            if after is not None:
-                self._put(before, after)
-            elif before is not None:
-                self._drop(before)
-        self.changed.change()
+        with self._freshness:
+            recorded = self._freshness.recorded(lister.changes)
+            if recorded is None:
+                self._classes.clear()
+                recorded = lister.changes.history() or [(None, item) for item in lister]
+            for before, after in recorded:
+                assert before is None or isinstance(before, DeviceClass)
+                assert after is None or isinstance(after, DeviceClass)
+                if after is not None:
+                    self._put(before, after)
+                elif before is not None:
+                    self._drop(before)
 
     def _put(self, before: DeviceClass | None, after: DeviceClass) -> None:
         resource = after.spec.extended_resource_name
@@ -86,11 +79,12 @@ class ExtendedResources:
 
 
 class ExtendedResourceClaims:
-    """Claims that the scheduler created for extended resources, by the pod's uid (`snapshot.derived`)."""
+    """Claims that the scheduler created for extended resources, by the pod's uid (an index for `derived`)."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._claims: Groups[str, ResourceClaim] = Groups()
-        self._objects: ObjectReader[ResourceClaim] = ObjectReader()
+        self._freshness = cluster.changes.freshness(objects=cluster.changes.kinds((ResourceClaim,)))
+        self._objects: ObjectReader[ResourceClaim] = ObjectReader(self._freshness)
 
     def of(self, pod: Pod) -> ResourceClaim | None:
         """The claim of a pod; None if it has none."""
@@ -101,13 +95,16 @@ class ExtendedResourceClaims:
         return None
 
     def update(self, cluster: Cluster) -> None:
-        removed, added = self._objects.changed(cluster.objects.of(ResourceClaim))
-        for claim in removed:
-            if (owner := _owner(claim)) is not None:
-                self._claims.discard(owner.uid, claim.key)
-        for claim in added:
-            if (owner := _owner(claim)) is not None:
-                self._claims.put(owner.uid, claim.key, claim)
+        if self._freshness.is_current:
+            return
+        with self._freshness:
+            removed, added = self._objects.changed(cluster.objects.of(ResourceClaim))
+            for claim in removed:
+                if (owner := _owner(claim)) is not None:
+                    self._claims.discard(owner.uid, claim.key)
+            for claim in added:
+                if (owner := _owner(claim)) is not None:
+                    self._claims.put(owner.uid, claim.key, claim)
 
 
 def _owner(claim: ResourceClaim) -> OwnerReference | None:

@@ -21,23 +21,24 @@ class NamespaceUsage:
     """An index for `derived`."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._freshness = cluster.changes.freshness((), (cluster.changes.usage,))
+        self._freshness = cluster.changes.freshness(rows=(cluster.changes.usage,))
         self._rows: dict[int, _Sums] = {}
         self._total: _Sums = {}
 
     def update(self, cluster: Cluster) -> None:
-        for row in changed_rows(self._freshness, cluster):
-            self._add(self._rows.pop(row, {}), -1)
-            sums: _Sums = {}
-            for slot in cluster.row_pods[row] if row < len(cluster.row_pods) else ():
-                pod = cluster.pods.pod[slot]
-                assert pod is not None
-                here = sums.setdefault(pod.namespace, {})
-                for resource, amount in cluster.pods.info_of(slot).requests.items():
-                    here[resource] = here.get(resource, 0) + amount
-            if sums:
-                self._rows[row] = sums
-                self._add(sums, 1)
+        with self._freshness as stale:
+            for row in changed_rows(stale, cluster):
+                self._add(self._rows.pop(row, {}), -1)
+                sums: _Sums = {}
+                for slot in cluster.row_pods[row] if row < len(cluster.row_pods) else ():
+                    pod = cluster.pods.pod[slot]
+                    assert pod is not None
+                    here = sums.setdefault(pod.namespace, {})
+                    for resource, amount in cluster.pods.info_of(slot).requests.items():
+                        here[resource] = here.get(resource, 0) + amount
+                if sums:
+                    self._rows[row] = sums
+                    self._add(sums, 1)
 
     def _add(self, sums: _Sums, sign: int) -> None:
         for namespace, amounts in sums.items():

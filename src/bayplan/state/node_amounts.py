@@ -137,15 +137,15 @@ class NodeAmounts(Generic[RequestT]):
 
     def update(self, cluster: Cluster) -> None:
         """Processes what has changed since the last call (`derived` calls it)."""
-        rows = changed_rows(self._freshness, cluster)
-        high = cluster.nodes.high
-        if high > len(self._free):
-            self._grow(max(high, 2 * len(self._free)))
-        slots = len(cluster.pods.pod)
-        if slots > len(self._by_slot):
-            self._by_slot = _resized(self._by_slot, max(slots, 2 * len(self._by_slot)), self._width)
-        for row in rows:
-            self._read(cluster, row)
+        with self._freshness as stale:
+            high = cluster.nodes.high
+            if high > len(self._free):
+                self._grow(max(high, 2 * len(self._free)))
+            slots = len(cluster.pods.pod)
+            if slots > len(self._by_slot):
+                self._by_slot = _resized(self._by_slot, max(slots, 2 * len(self._by_slot)), self._width)
+            for row in changed_rows(stale, cluster):
+                self._read(cluster, row)
 
     def _read(self, cluster: Cluster, row: int) -> None:
         """Reads the node and the pods of one row."""
@@ -153,7 +153,7 @@ class NodeAmounts(Generic[RequestT]):
         amounts = () if node is None else self.capacity(node)
         self._widen(len(amounts))
         self._capacity[row] = self._line(amounts)
-        before, now, new = self._taken.pop(row, {}), {}, []
+        before, now, new = self._taken.get(row, {}), {}, []
         free = self._capacity[row].copy()
         for slot in cluster.row_pods[row]:
             pod = cluster.pods.pod[slot]
@@ -180,6 +180,8 @@ class NodeAmounts(Generic[RequestT]):
             free -= line
         if now:
             self._taken[row] = now
+        else:
+            self._taken.pop(row, None)
         self._free[row] = free
 
     def _changed(self, row: int) -> None:

@@ -191,8 +191,9 @@ class CarriedTerms:
         self._topic = changes.terms
         self._carriers: dict[CarriedTerm, TermCarriers] = {}
         self._index: SelectorIndex[CarriedTerm] = SelectorIndex()
-        self._matching: dict[LabelSet, tuple[int, Mapping[str, str], MatchingTerms]] = {}
-        self._of_terms: dict[TermSet, tuple[int, list[TermCarriers]]] = {}
+        self._matching: dict[LabelSet, tuple[Mapping[str, str], MatchingTerms]] = {}
+        """For each set of labels that was asked for: the labels of its namespace, and the terms."""
+        self._of_terms: dict[TermSet, list[TermCarriers]] = {}
 
     def __len__(self) -> int:
         return len(self._carriers)
@@ -208,8 +209,8 @@ class CarriedTerms:
 
     def _resolve(self, terms: TermSet) -> list[TermCarriers]:
         known = self._of_terms.get(terms)
-        if known is not None and known[0] >= self._topic.changed_at:
-            return known[1]
+        if known is not None:
+            return known
         if len(self._of_terms) >= MAX_MATCHED:
             self._of_terms.clear()
         found = []
@@ -219,25 +220,29 @@ class CarriedTerms:
                 carriers = TermCarriers(carried, self._nodes.column(np.int64), self._topic.clock)
                 self._carriers[carried] = carriers
                 self._index.add(carried.term.selector, carried)
-                self._topic.change()
+                self._terms_changed()
             found.append(carriers)
-        self._of_terms[terms] = (self._topic.clock.now, found)
+        self._of_terms[terms] = found
         return found
 
     def _drop(self, carriers: TermCarriers) -> None:
         del self._carriers[carriers.carried]
         self._index.discard(carriers.carried.term.selector, carriers.carried)
         self._nodes.drop_column(carriers.column)
-        self._topic.change()
         self._of_terms.clear()
+        self._terms_changed()
+
+    def _terms_changed(self) -> None:
+        self._matching.clear()
+        self._topic.change()
 
     def matching(self, label_set: LabelSet, namespace_labels: Mapping[str, str]) -> MatchingTerms:
         """The terms, by kind, that select a pod with these labels."""
         if not self._carriers:
             return NO_TERMS
         known = self._matching.get(label_set)
-        if known is not None and known[0] >= self._topic.changed_at and known[1] == namespace_labels:
-            return known[2]
+        if known is not None and known[0] == namespace_labels:
+            return known[1]
         if len(self._matching) >= MAX_MATCHED + 2 * len(self._carriers):
             self._matching.clear()
         found: dict[TermKind, list[TermCarriers]] = {kind: [] for kind in TermKind}
@@ -245,5 +250,5 @@ class CarriedTerms:
             if carried.term.matches(label_set.namespace, label_set.labels, namespace_labels):
                 found[carried.kind].append(self._carriers[carried])
         matching = {kind: tuple(carriers) for kind, carriers in found.items()}
-        self._matching[label_set] = (self._topic.clock.now, namespace_labels, matching)
+        self._matching[label_set] = (namespace_labels, matching)
         return matching

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bayplan.api.host_ports import HostPort
 from bayplan.api.node import Taint
 from bayplan.api.pod import Pod
-from bayplan.clock import NEVER
+from bayplan.clock import Freshness
 from bayplan.state.cluster import Cluster
 from bayplan.state.interning import ABSENT, IdColumn, Lookup, distinct_ids
 from bayplan.state.label_sets import PodQuery
@@ -78,7 +78,7 @@ class LabelValues:
 class NodeColumns:
     """Columns over some rows (None: all rows in use, including those without a node)."""
 
-    __slots__ = ("_domains", "_gathered", "_gathered_at", "_labels", "_memo", "_rows", "cluster")
+    __slots__ = ("_domains", "_freshness", "_gathered", "_labels", "_memo", "_rows", "cluster")
 
     def __init__(self, cluster: Cluster, rows: IdColumn | None = None) -> None:
         self.cluster = cluster
@@ -87,7 +87,8 @@ class NodeColumns:
         self._gathered: dict[tuple[str, str, bytes], NDArray[Any]] = {}
         self._domains: dict[str, IdColumn] = {}
         self._memo: dict[Hashable, Any] = {}
-        self._gathered_at = NEVER
+        self._freshness: Freshness | None = None
+        """Of what depends on labels; created on first use."""
 
     def __len__(self) -> int:
         return self.cluster.nodes.high if self._rows is None else len(self._rows)
@@ -187,12 +188,15 @@ class NodeColumns:
 
     def _drop_outdated(self) -> None:
         """Drops what depends on labels, if the topology has changed."""
-        changes = self.cluster.changes
-        if changes.topology.changed_at > self._gathered_at:
+        freshness = self._freshness
+        if freshness is None:
+            changes = self.cluster.changes
+            freshness = self._freshness = changes.freshness((changes.topology,))
+        if not freshness.is_current:
             self._gathered.clear()
             self._domains.clear()
             self._memo.clear()
-        self._gathered_at = changes.clock.now
+            freshness.mark_current()
 
     def taints(self, lookup: Lookup[tuple[Taint, ...]]) -> IntColumn:
         """`lookup` (made by `taint_lookup`) of each node's list of taints."""

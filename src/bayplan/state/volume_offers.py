@@ -64,8 +64,10 @@ class VolumeOffers:
     """Assumed volumes: free ones by class, all others by the claim they name."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._volumes: ObjectReader[PersistentVolume] = ObjectReader()
-        self._assumed: ObjectReader[AssumedVolume] = ObjectReader()
+        kinds = cluster.changes.kinds((PersistentVolume, AssumedVolume))
+        self._freshness = cluster.changes.freshness(objects=kinds)
+        self._volumes: ObjectReader[PersistentVolume] = ObjectReader(self._freshness)
+        self._assumed: ObjectReader[AssumedVolume] = ObjectReader(self._freshness)
         self._known: dict[str, PersistentVolume] = {}
         self._free: Groups[str, Offer] = Groups()
         self._reserved: Groups[tuple[str, str], Offer] = Groups()
@@ -80,22 +82,25 @@ class VolumeOffers:
         return self._reserved.of((namespace, name))
 
     def update(self, cluster: Cluster) -> None:
+        if self._freshness.is_current:
+            return
         objects = cluster.objects
-        names = {
-            item.name
-            for changed in (
-                *self._volumes.changed(objects.of(PersistentVolume)),
-                *self._assumed.changed(objects.of(AssumedVolume)),
-            )
-            for item in changed
-        }
-        for name in names:
-            before, now = self._known.pop(name, None), expected_volume(objects, name)
-            if before is not None:
-                self._remove(before)
-            if now is not None:
-                self._known[name] = now
-                self._add(now)
+        with self._freshness:
+            names = {
+                item.name
+                for changed in (
+                    *self._volumes.changed(objects.of(PersistentVolume)),
+                    *self._assumed.changed(objects.of(AssumedVolume)),
+                )
+                for item in changed
+            }
+            for name in names:
+                before, now = self._known.pop(name, None), expected_volume(objects, name)
+                if before is not None:
+                    self._remove(before)
+                if now is not None:
+                    self._known[name] = now
+                    self._add(now)
 
     def _add(self, volume: PersistentVolume) -> None:
         affinity, reference = volume.spec.node_affinity, volume.spec.claim_ref
@@ -132,7 +137,9 @@ class StorageRoom:
     """The capacities that CSI drivers report, by storage class; without those that no node can use."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._capacities: ObjectReader[CSIStorageCapacity] = ObjectReader()
+        kinds = cluster.changes.kinds((CSIStorageCapacity,))
+        self._freshness = cluster.changes.freshness(objects=kinds)
+        self._capacities: ObjectReader[CSIStorageCapacity] = ObjectReader(self._freshness)
         self._by_class: Groups[str, Room] = Groups()
 
     def rows_with_room(self, nodes: NodeColumns, class_name: str, size_bytes: int) -> BoolColumn:
@@ -167,13 +174,16 @@ class StorageRoom:
         return result
 
     def update(self, cluster: Cluster) -> None:
-        removed, added = self._capacities.changed(cluster.objects.of(CSIStorageCapacity))
-        for capacity in removed:
-            self._by_class.discard(capacity.storage_class_name, capacity.key)
-        for capacity in added:
-            room = _room(capacity)
-            if room is not None:
-                self._by_class.put(capacity.storage_class_name, capacity.key, room)
+        if self._freshness.is_current:
+            return
+        with self._freshness:
+            removed, added = self._capacities.changed(cluster.objects.of(CSIStorageCapacity))
+            for capacity in removed:
+                self._by_class.discard(capacity.storage_class_name, capacity.key)
+            for capacity in added:
+                room = _room(capacity)
+                if room is not None:
+                    self._by_class.put(capacity.storage_class_name, capacity.key, room)
 
 
 def volume_limit(capacity: CSIStorageCapacity) -> int | None:

@@ -46,14 +46,15 @@ class VolumeUses:
     def __init__(self, cluster: Cluster) -> None:
         self._nodes = cluster.nodes
         changes = cluster.changes
-        self._freshness = changes.freshness(logs=(changes.usage, changes.nodes))
+        kinds = changes.kinds((PersistentVolumeClaim, PersistentVolume, StorageClass, VolumeAttachment))
+        self._freshness = changes.freshness(rows=(changes.usage, changes.nodes), objects=kinds)
         self._on_row: dict[int, NodeVolumes] = {}
         self._counts: dict[str, Column] = {}
         self._rows: dict[VolumeId, set[int]] = {}
-        self._claims: ObjectReader[PersistentVolumeClaim] = ObjectReader()
-        self._volumes: ObjectReader[PersistentVolume] = ObjectReader()
-        self._classes: ObjectReader[StorageClass] = ObjectReader()
-        self._attachments: ObjectReader[VolumeAttachment] = ObjectReader()
+        self._claims: ObjectReader[PersistentVolumeClaim] = ObjectReader(self._freshness)
+        self._volumes: ObjectReader[PersistentVolume] = ObjectReader(self._freshness)
+        self._classes: ObjectReader[StorageClass] = ObjectReader(self._freshness)
+        self._attachments: ObjectReader[VolumeAttachment] = ObjectReader(self._freshness)
         self._claim_rows: dict[ClaimKey, set[int]] = {}
         self._claims_on: Groups[str, ClaimKey] = Groups()
         self._attached_to: Groups[str, VolumeAttachment] = Groups()
@@ -71,15 +72,17 @@ class VolumeUses:
 
     def update(self, cluster: Cluster) -> None:
         nodes, objects = cluster.nodes, cluster.objects
-        rows = set(changed_rows(self._freshness, cluster))
-        volumes = {v.name for changed in self._volumes.changed(objects.of(PersistentVolume)) for v in changed}
-        for key in self._changed_claims(objects, volumes):
-            rows.update(self._claim_rows.get(key, ()))
-        for node_name in self._changed_attachments(objects, volumes):
-            if node_name in nodes.row_of:
-                rows.add(nodes.row_of[node_name])
-        for row in rows:
-            self._write(row, self.on_node(cluster, cluster.row_pods[row], nodes.name[row]))
+        with self._freshness as stale:
+            rows = changed_rows(stale, cluster)
+            changed_volumes = self._volumes.changed(objects.of(PersistentVolume))
+            volumes = {volume.name for changed in changed_volumes for volume in changed}
+            for key in self._changed_claims(objects, volumes):
+                rows.update(self._claim_rows.get(key, ()))
+            for node_name in self._changed_attachments(objects, volumes):
+                if node_name in nodes.row_of:
+                    rows.add(nodes.row_of[node_name])
+            for row in rows:
+                self._write(row, self.on_node(cluster, cluster.row_pods[row], nodes.name[row]))
 
     def on_node(self, cluster: Cluster, slots: Iterable[int], node_name: str) -> NodeVolumes:
         """The volumes of a node with these hypothetical pods."""

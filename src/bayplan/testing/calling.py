@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 
 from bayplan.api.pod import Pod
-from bayplan.clock import Topic
 from bayplan.framework.node_statuses import Reasons
 from bayplan.framework.plugin_api import NodeNames, Plugin, PreEnqueuePlugin
 from bayplan.framework.state import CycleState, SignatureMemory
@@ -148,7 +147,7 @@ def fingerprint(cluster: Cluster) -> Any:
         {row: set(ports) for row, ports in cluster.used_ports.items()},
         dict(cluster.claim_uses),
         {row: list(slots) for row, slots in cluster.nominated.items()},
-        [topic.changed_at for topic in vars(cluster.changes).values() if isinstance(topic, Topic)],
+        cluster.changes.times(),
         len(cluster.terms),
     )
 

@@ -191,7 +191,8 @@ def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
     for pod in samples.pods:
         before = PreparedPlugin(plugin, pod, cluster)
         changes = cluster.changes
-        rules = max(changes.objects.changed_at, changes.terms.changed_at)
+        rules = changes.freshness((changes.objects, changes.terms))
+        rules.mark_current()
         if before.pre_filter is not SKIP_FOR_SIGNATURE:
             continue
         for number, other in enumerate(samples.pods):
@@ -199,8 +200,7 @@ def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
             cluster.add_pod(_copy(other, uid), _node_name(cluster, 0))
             after = PreparedPlugin(plugin, pod, cluster).pre_filter
             require(
-                after is SKIP_FOR_SIGNATURE
-                or rules != max(changes.objects.changed_at, changes.terms.changed_at),
+                after is SKIP_FOR_SIGNATURE or not rules.is_current,
                 plugin,
                 pod,
                 f"PreFilter gave SKIP_FOR_SIGNATURE, and {after} when pod {other.key} had come",

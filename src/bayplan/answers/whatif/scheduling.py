@@ -55,7 +55,9 @@ class Scheduling:
         self._seed = seed
         self._listed = listed
         self._warnings = tuple(warnings)
-        self._missing: tuple[int, MissingObjects] | None = None
+        self._missing: MissingObjects | None = None
+        changes = self.state.columns.changes
+        self._missing_freshness = changes.freshness((changes.objects, changes.kind(ResourceClaim)))
 
     def schedule(self, pods: Sequence[Pod]) -> Placements:
         """Schedules these pending pods. The result is in their order; pods that are evicted come last."""
@@ -104,17 +106,16 @@ class Scheduling:
         return self._missing_objects().of_kind(kind, effect)
 
     def _missing_objects(self) -> MissingObjects:
-        changes = self.state.columns.changes
-        objects = max(changes.objects.changed_at, changes.kind(ResourceClaim).changed_at)
-        if self._missing is None or self._missing[0] != objects:
+        if self._missing is None or not self._missing_freshness.is_current:
             known: list[Object] = [
                 item
                 for kind in self.state.store.kinds()
                 if kind not in (Pod, Node)
                 for item in self.state.store.all(kind)
             ]
-            self._missing = objects, MissingObjects(known, self._listed)
-        return self._missing[1]
+            self._missing = MissingObjects(known, self._listed)
+            self._missing_freshness.mark_current()
+        return self._missing
 
     def _in_queue_order(
         self, core: SchedulingCore, pods: Sequence[Pod], found: dict[str, Placement]

@@ -196,25 +196,29 @@ class Topologies:
     """An index for `derived`: the parsed topologies by row."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._freshness = cluster.changes.freshness(logs=(cluster.changes.nodes,))
-        self._objects: ObjectReader[NodeResourceTopology] = ObjectReader()
+        changes = cluster.changes
+        self._freshness = changes.freshness(
+            rows=(changes.nodes,), objects=(changes.kind(NodeResourceTopology),)
+        )
+        self._objects: ObjectReader[NodeResourceTopology] = ObjectReader(self._freshness)
         self.by_row: dict[int, Topology] = {}
         self.decides = cluster.nodes.column(np.bool_, False)
         """Whether the kubelet of the row rejects pods that it cannot align."""
 
     def update(self, cluster: Cluster) -> None:
         row_of, topologies = cluster.nodes.row_of, cluster.objects.of(NodeResourceTopology)
-        rows = set(changed_rows(self._freshness, cluster))
-        for changed in self._objects.changed(topologies):
-            rows.update(row_of[item.name] for item in changed if item.name in row_of)
-        for row in rows:
-            found = topologies.get(cluster.nodes.name[row])
-            parsed = None if found is None else parse(found)
-            self.decides.cell[row] = parsed is not None and parsed.decides
-            if parsed is None:
-                self.by_row.pop(row, None)
-            else:
-                self.by_row[row] = parsed
+        with self._freshness as stale:
+            rows = changed_rows(stale, cluster)
+            for changed in self._objects.changed(topologies):
+                rows.update(row_of[item.name] for item in changed if item.name in row_of)
+            for row in rows:
+                found = topologies.get(cluster.nodes.name[row])
+                parsed = None if found is None else parse(found)
+                self.decides.cell[row] = parsed is not None and parsed.decides
+                if parsed is None:
+                    self.by_row.pop(row, None)
+                else:
+                    self.by_row[row] = parsed
 
 
 def _deciding(nodes: NodeColumns) -> Iterator[tuple[int, Node, Topology]]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.plugin import BoolColumn, Cluster, NodeColumns
-from bayplan.plugin.columns import changed_rows
+from bayplan.plugin.columns import Freshness, changed_rows
 from bayplan.plugins.library.load_aware.history import (
     MAX_AGE_SECONDS,
     NEVER,
@@ -47,7 +47,6 @@ class LoadColumns:
         self._capacity_of = capacity
         self._resources = tuple(resources)
         self._cluster: ref[Cluster] | None = None
-        self._version = -1
         self._next_expiry = np.inf
         self._loads: dict[str, Load] = {}
         self.rows_computed = 0
@@ -58,18 +57,20 @@ class LoadColumns:
         if self._cluster is None or self._cluster() is not cluster:
             self._start(cluster)
         self._grow(cluster.nodes.high)
-        moved = (cluster.nodes.row_of.get(name) for name in self._history.take_moved())
-        changed = {*changed_rows(self._freshness, cluster), *(row for row in moved if row is not None)}
-        for row in changed:
-            self._read_node(cluster, row, now)
-        if self._version != self._history.version:
-            self._version = self._history.version
-            self._compute(np.arange(len(self.measured_at)), now)
-            return
-        if now > self._next_expiry:
-            changed.update(np.flatnonzero(self._expires < now).tolist())
-        if changed:
-            self._compute(np.array(sorted(changed), dtype=np.intp), now)
+        with self._freshness as stale, self._measured as stale_measurements:
+            moved = self._measured.recorded(self._history.moved)
+            changed = changed_rows(None if moved is None else stale, cluster)
+            rows = (cluster.nodes.row_of.get(name) for name in moved or ())
+            changed.update(row for row in rows if row is not None)
+            for row in changed:
+                self._read_node(cluster, row, now)
+            if stale_measurements is None:
+                self._compute(np.arange(len(self.measured_at)), now)
+                return
+            if now > self._next_expiry:
+                changed.update(np.flatnonzero(self._expires < now).tolist())
+            if changed:
+                self._compute(np.array(sorted(changed), dtype=np.intp), now)
 
     def known(self, nodes: NodeColumns, now: float) -> BoolColumn:
         """Which of these rows have a recent measurement."""
@@ -85,8 +86,8 @@ class LoadColumns:
 
     def _start(self, cluster: Cluster) -> None:
         self._cluster = ref(cluster)
-        self._freshness = cluster.changes.freshness((), (cluster.changes.nodes,))
-        self._version = -1
+        self._freshness = cluster.changes.freshness(rows=(cluster.changes.nodes,))
+        self._measured = Freshness(self._history.clock, (self._history.measured,))
         self._next_expiry = np.inf
         self._place: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._expires: FloatArray = np.zeros(0)

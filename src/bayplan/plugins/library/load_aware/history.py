@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.plugin import CPU, MEMORY
+from bayplan.plugin.columns import Clock, Log, Topic
 
 MAX_AGE_SECONDS: Final = 300.0
 """A node whose last measurement is older has no load."""
@@ -52,18 +53,20 @@ class UsageHistory:
         self.place_of: dict[str, int] = {}
         """The column of each node."""
         self._free: list[int] = []
-        self._moved: set[str] = set()
-        self.version = 0
-        """Increases with each measurement."""
+        self.clock = Clock()
+        """Measurements do not belong to a cluster, so they have a clock of their own."""
+        self.measured = Topic(self.clock)
+        self.moved: Log[str] = Log(self.clock)
+        """The nodes that got or lost their column."""
 
     def add(self, found: Mapping[str, Sample]) -> None:
         """New measurements; nodes without any are forgotten."""
         measured = dict(islice(found.items(), MAX_NODES))
         for name in self.place_of.keys() - measured.keys():
-            self._moved.add(name)
+            self.moved.record(name)
             self._forget(self.place_of.pop(name))
         for name in measured.keys() - self.place_of.keys():
-            self._moved.add(name)
+            self.moved.record(name)
             self.place_of[name] = self._new_place()
         places = np.array([self.place_of[name] for name in measured], dtype=np.intp)
         times = np.array([sample.time for sample in measured.values()], dtype=np.float64)
@@ -75,12 +78,7 @@ class UsageHistory:
             _append(amounts, places, np.array(values, dtype=np.float64)[newer])
         are_shares = [sample.are_shares for sample in measured.values()]
         _append(self.are_shares, places, np.array(are_shares, dtype=np.bool_)[newer])
-        self.version += 1
-
-    def take_moved(self) -> set[str]:
-        """The nodes that got or lost their column since the last call."""
-        moved, self._moved = self._moved, set()
-        return moved
+        self.measured.change()
 
     def _new_place(self) -> int:
         if self._free:
