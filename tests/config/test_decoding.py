@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from bayplan.config.decoding import Decoder, Float32, shortest_float32
-from bayplan.config.document import parse_document
 from bayplan.errors import DecodeError
 from bayplan.framework.plugin_args.base import Int32
 from bayplan.framework.plugin_args.duration import Duration
+
+from .yaml_config import parse_document
 
 
 class Inner(msgspec.Struct, frozen=True, rename="camel"):

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bayplan.config.document import parse_document
 from bayplan.errors import DecodeError
+
+from .yaml_config import parse_document
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bayplan.config import PluginEntry, ProfilePlan, build_profiles, builtin_catalog, default_config
-from bayplan.config.expansion import weights
+from bayplan.config.build import weights
 from bayplan.config.model import PluginRef, Plugins, PluginSet
 from bayplan.errors import ConfigError
 from bayplan.framework.points import Point

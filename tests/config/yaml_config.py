@@ -7,8 +7,15 @@ from typing import Any
 
 import yaml
 
+from bayplan.api.yaml_reader import Value
 from bayplan.config import KubeSchedulerConfiguration, PluginCatalog, parse_config
+from bayplan.config.decoding import parse_documents
 from bayplan.config.model import API_VERSION, KIND
+
+
+def parse_document(text: str, source: str) -> Value:
+    """The first document of a text."""
+    return next(parse_documents(text, source), Value(None, 1))
 
 
 def config_text(**fields: Any) -> str:

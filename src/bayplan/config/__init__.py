@@ -2,26 +2,36 @@
 
 The way of a file through this package:
 
-    document.py      text → values that know their lines
-    decoding.py      values → typed records
-    own_settings.py  bayplan's own settings, a document beside kube-scheduler's
-    defaults.py      what the file leaves out
-    validation.py    do the values make sense
-    library.py       plugins that come with bayplan and are off by default
-    catalog.py       which plugins a configuration may name
-    expansion.py     which plugins run where
-    build.py         what each profile runs: `ProfilePlan`
-    output.py        and back to a file, complete
+    decoding.py    text → values that know their lines → typed records
+    defaults.py    fills in what the file leaves out
+    model.py       the complete configuration
+    features.py    feature gates
+    validation.py  checks values
+    catalog.py     which plugins a configuration may name
+    build.py       which plugins each profile runs where: `ProfilePlan`
+    output.py      and back to a file, complete
 
 `load.py` is the first half, `build.py` the second. Consumers need only what is exported here.
 """
 
 from bayplan.config.build import ProfilePlan, build_profiles
-from bayplan.config.catalog import PluginCatalog, PluginEntry, TableCatalog, builtin_catalog, default_catalog
-from bayplan.config.extenders import apply_extenders
+from bayplan.config.catalog import (
+    LIBRARY,
+    LibraryPlugin,
+    PluginCatalog,
+    PluginEntry,
+    TableCatalog,
+    builtin_catalog,
+    default_catalog,
+)
 from bayplan.config.features import parse_feature_gates
-from bayplan.config.library import LIBRARY, LibraryPlugin
-from bayplan.config.load import default_config, load_config, load_own_settings, parse_config
+from bayplan.config.load import (
+    OwnFlags,
+    default_config,
+    load_config,
+    load_own_settings,
+    parse_config,
+)
 from bayplan.config.model import (
     BayplanConfiguration,
     Extender,
@@ -29,9 +39,8 @@ from bayplan.config.model import (
     LeaderElection,
     Profile,
 )
-from bayplan.config.output import completed, to_yaml
-from bayplan.config.own_settings import OwnFlags, own_wire
-from bayplan.config.validation import validate
+from bayplan.config.output import completed, own_wire, to_yaml
+from bayplan.config.validation import apply_extenders, validate
 
 __all__ = [
     "LIBRARY",

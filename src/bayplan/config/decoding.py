@@ -1,31 +1,82 @@
-"""Decodes typed records from a document: any msgspec struct or dataclass, with every problem and its line.
+"""Reads documents into typed records: any msgspec struct or dataclass, with every problem and its line.
 
+`parse_documents` makes a tree in which every value has its line: a key may occur only once in a mapping,
+merged keys included, and a text that begins with `{` is parsed as JSON. `Decoder` makes records of it.
 msgspec itself stops at the first problem and has no line numbers, so records are decoded here, field by
 field; msgspec decodes only leaves (enums, dates, limits of numbers). Field names are case-sensitive and
 unknown ones are rejected. `null` means "not given", as it does for Kubernetes: the default applies, and a
 null in a list is an empty element.
 
-It also decodes plugin arguments of users, so nothing in this file depends on the configuration.
+It also decodes plugin arguments of users, so nothing in this file depends on the configuration. Objects of
+the cluster are decoded by `bayplan.api.decode`, which ignores unknown fields.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
+import re
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from bayplan.config.document import Value
+from bayplan.api.nesting import TOO_DEEP
+from bayplan.api.yaml_reader import MAX_VALUES, LocatedReader, Value, yaml_errors
 from bayplan.errors import DecodeError
 from bayplan.framework.plugin_args.duration import Duration
 from bayplan.framework.plugin_args.field_errors import at, shown
+
+_SURROGATES: Final = re.compile(
+    r"((?<!\\)(?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
+)
+
+
+def parse_documents(text: str, source: str) -> Iterator[Value]:
+    """All documents, each parsed on demand: the text after the last one may be anything.
+
+    Raises:
+        DecodeError: the text is neither YAML nor JSON, or a key occurs twice in one mapping.
+    """
+    is_json = text.lstrip().startswith("{")
+    with yaml_errors(text, source):
+        if is_json:
+            text = _checked_json(text)
+        reader = LocatedReader(text, max_values=MAX_VALUES, keep_floats=is_json)
+        for document in reader.documents():
+            yield document.value
+
+
+def _checked_json(text: str) -> str:
+    """The text, known to be JSON, without what YAML does not know.
+
+    That is tabs between values, and characters beyond 16 bits written as two escapes.
+    """
+    try:
+        json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise DecodeError(f"this is not JSON: {error.msg}", line=error.lineno) from None
+    except RecursionError:
+        raise DecodeError(TOO_DEEP) from None
+    except ValueError as error:
+        raise DecodeError(f"this is not JSON: {error}") from None
+    return _SURROGATES.sub(_long_escape, text.replace("\t", " "))
+
+
+def _long_escape(pair: re.Match[str]) -> str:
+    before, high, low = pair.groups()
+    return f"{before}\\U{0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00:08x}"
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a number")
+
 
 T = TypeVar("T")
 

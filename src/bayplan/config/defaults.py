@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from bayplan.api.releases import Release
+from bayplan.api.yaml_reader import Value
 from bayplan.config.catalog import PluginCatalog
-from bayplan.config.document import Value
 from bayplan.config.model import (
     ALL,
     ClientConnection,

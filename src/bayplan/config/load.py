@@ -2,12 +2,18 @@
 
 Invalid YAML, unknown fields and wrong types are a `DecodeError` with file, line and field. Values are not
 validated here: flags may still change the configuration before `build_profiles` does that.
+
+bayplan's own settings are a document of their own, `kind: BayplanConfiguration`, because kube-scheduler's
+configuration has no place for them. It follows the KubeSchedulerConfiguration in the same file (kube-
+scheduler reads only the first document, so the file works for both), or is in a file of its own. Flags have
+precedence over both (`OwnFlags`).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +22,9 @@ from msgspec.structs import replace
 from bayplan.api.input_files import read_file, read_stream
 from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.api.releases import DEFAULT_RELEASE, Release
+from bayplan.api.yaml_reader import Value
 from bayplan.config.catalog import PluginCatalog, default_catalog
-from bayplan.config.decoding import Decoder
+from bayplan.config.decoding import Decoder, parse_documents
 from bayplan.config.defaults import (
     FileConfiguration,
     FilePluginConfig,
@@ -25,7 +32,6 @@ from bayplan.config.defaults import (
     complete,
     default_arguments,
 )
-from bayplan.config.document import Value, parse_documents
 from bayplan.config.model import (
     API_VERSION,
     BAYPLAN_KIND,
@@ -34,15 +40,17 @@ from bayplan.config.model import (
     KubeSchedulerConfiguration,
     PluginConfig,
 )
-from bayplan.config.own_settings import decode_own, is_own
-from bayplan.errors import DecodeError, InputError
+from bayplan.errors import ConfigError, DecodeError, InputError
 from bayplan.framework.plugin_args.args import BUILTIN_ARGS
 from bayplan.framework.plugin_args.base import Gates, PluginArgs
+from bayplan.framework.plugin_args.duration import Duration
 from bayplan.framework.plugin_args.field_errors import at
 from bayplan.framework.points import Point
+from bayplan.framework.tie_break import TieBreak
 
-STDIN: Final = "-"
 _TYPE_KEYS: Final = ("apiVersion", "kind")
+_TYPES: Final = (OWN_API_VERSION, BAYPLAN_KIND)
+STDIN: Final = "-"
 
 
 def load_config(
@@ -216,3 +224,63 @@ def _check_args_kind(value: Value, path: str, kind: str, decoder: Decoder) -> No
             decoder.report(
                 given, at(path, key), f"{given.plain()!r} is not known here; it should be {expected}"
             )
+
+
+# bayplan's own settings
+
+
+def is_own(document: Value) -> bool:
+    """Whether the document is meant to be a BayplanConfiguration: either key is enough, to find typing
+    errors in the other."""
+    if not isinstance(document.content, dict):
+        return False
+    keys = zip(_TYPE_KEYS, _TYPES, strict=True)
+    return any(key in document.content and document.content[key].content == word for key, word in keys)
+
+
+def decode_own(documents: list[Value], source: str) -> BayplanConfiguration:
+    """The settings of these documents, of which there may be at most one; the defaults if there is none.
+
+    Raises:
+        DecodeError: there are two, or one is invalid.
+    """
+    if not documents:
+        return BayplanConfiguration()
+    if len(documents) > 1:
+        raise DecodeError(f"a second {BAYPLAN_KIND}; there may be one", source=source, line=documents[1].line)
+    (document,) = documents
+    assert isinstance(document.content, dict)
+    for key, expected in zip(_TYPE_KEYS, _TYPES, strict=True):
+        given = document.content.get(key)
+        if given is None or given.content != expected:
+            line = document.line if given is None else given.line
+            raise DecodeError(f"should be {expected}", source=source, line=line, field=key)
+    decoder = Decoder()
+    settings = decoder.decode(document, BayplanConfiguration, ignore=_TYPE_KEYS)
+    decoder.raise_problems(source)
+    assert settings is not None
+    return settings
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFlags:
+    """What the command line says about bayplan's own settings; None: nothing."""
+
+    file: BayplanConfiguration | None = None
+    """`--bayplan-config`: replaces the document in the file of `--config`."""
+    tie_break: TieBreak | None = None
+    slow_cycle_threshold: Duration | None = None
+
+    def apply(self, config: KubeSchedulerConfiguration) -> KubeSchedulerConfiguration:
+        """The configuration with these flags.
+
+        Raises:
+            ConfigError: a value is not allowed.
+        """
+        given = {"tie_break": self.tie_break, "slow_cycle_threshold": self.slow_cycle_threshold}
+        settings = config.bayplan if self.file is None else self.file
+        try:
+            settings = replace(settings, **{key: value for key, value in given.items() if value is not None})
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        return replace(config, bayplan=settings)

@@ -11,13 +11,15 @@ import base64
 import msgspec
 import yaml
 
+from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.api.releases import Release
 from bayplan.config.build import build_profiles, needed_plugins
 from bayplan.config.catalog import PluginCatalog, default_catalog
-from bayplan.config.extenders import apply_extenders
 from bayplan.config.model import (
     API_VERSION,
+    BAYPLAN_KIND,
     KIND,
+    BayplanConfiguration,
     ClientConnection,
     Extender,
     KubeSchedulerConfiguration,
@@ -28,6 +30,7 @@ from bayplan.config.model import (
     PluginSet,
     Profile,
 )
+from bayplan.config.validation import apply_extenders
 from bayplan.framework.plugin_args.args import BUILTIN_ARGS
 from bayplan.framework.plugin_args.base import PluginArgs
 from bayplan.framework.plugin_args.duration import Duration
@@ -76,6 +79,15 @@ def to_yaml(*wires: Wire | None) -> str:
     return yaml.safe_dump_all(
         documents, sort_keys=True, default_flow_style=False, allow_unicode=True, width=1000
     )
+
+
+def own_wire(settings: BayplanConfiguration) -> dict[str, object] | None:
+    """The settings as plain data; None if all have their defaults."""
+    if settings == BayplanConfiguration():
+        return None
+    values: dict[str, object] = msgspec.to_builtins(settings)
+    values["slowCycleThreshold"] = str(settings.slow_cycle_threshold)
+    return {"apiVersion": OWN_API_VERSION, "kind": BAYPLAN_KIND} | values
 
 
 def _client_connection(connection: ClientConnection) -> Wire:
