@@ -17,7 +17,8 @@ from typing import Any, Final, Self
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from bayplan.client.access import Access, TLSSettings
+from bayplan.client.access import Access
+from bayplan.net.tls import TLSSettings
 from conformance.harness.process import Process, free_ports, wait_until
 from conformance.harness.programs import Programs
 

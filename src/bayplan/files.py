@@ -13,7 +13,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -100,6 +100,18 @@ def stamp(path: str | os.PathLike[str]) -> Stamp:
     except OSError:
         return ()
     return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+class WatchedFiles:
+    """Finds out whether any of these files was replaced or modified."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._stamps = {path: stamp(path) for path in paths}
+
+    def have_changed(self) -> bool:
+        """Whether one has changed since the last call."""
+        before, self._stamps = self._stamps, {path: stamp(path) for path in self._stamps}
+        return self._stamps != before
 
 
 def is_exposed(path: str | os.PathLike[str]) -> bool:

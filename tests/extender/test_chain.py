@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bayplan.extender import (
-    ExtenderError,
+from bayplan.extender.chain import ExtenderChain
+from bayplan.extender.client import ExtenderError
+from bayplan.framework.outcome import Eviction
+from bayplan.framework.status import unresolvable, unschedulable
+from bayplan.runtime.search import (
     FilterRequest,
     FilterResponse,
     PreemptRequest,
@@ -21,9 +24,6 @@ from bayplan.extender import (
     PrioritizeRequest,
     PrioritizeResponse,
 )
-from bayplan.extender.chain import ExtenderChain
-from bayplan.framework.outcome import Eviction
-from bayplan.framework.status import unresolvable, unschedulable
 from bayplan.testing.builders import make_pod
 
 from .webhook import VERBS, Webhook, chain_of, make_config

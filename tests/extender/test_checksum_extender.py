@@ -8,16 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bayplan.extender import (
-    ExtenderChain,
-    ExtenderError,
-    FilterRequest,
-    FilterResponse,
-    PreemptRequest,
-    PrioritizeRequest,
-)
+from bayplan.extender.chain import ExtenderChain
+from bayplan.extender.client import ExtenderError
 from bayplan.framework.outcome import Eviction
 from bayplan.framework.status import Code
+from bayplan.runtime.search import FilterRequest, FilterResponse, PreemptRequest, PrioritizeRequest
 from bayplan.simulate.checksum_extender import Bind, ChecksumExtenders, checksum
 from bayplan.testing.builders import make_pod
 

@@ -8,8 +8,7 @@ import socket
 import pytest
 from aiohttp import web
 
-from bayplan.extender import ExtenderError
-from bayplan.extender.client import MAX_RESPONSE_BYTES, ExtenderClient
+from bayplan.extender.client import MAX_RESPONSE_BYTES, ExtenderClient, ExtenderError
 
 from .webhook import PATIENT, Handler, Stream, Webhook, make_config, raw_server, read_request
 

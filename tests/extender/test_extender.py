@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from bayplan.api.pod import Pod
-from bayplan.extender import Extender, ExtenderError, FilterResult
+from bayplan.extender.client import ExtenderError
+from bayplan.extender.extender import Extender, FilterResult
+from bayplan.extender.wire import ClusterView
 from bayplan.framework.outcome import Eviction
 from bayplan.testing.builders import make_container, make_node, make_pod
 
-from .webhook import Webhook, extender_of, make_config, make_view
+from .webhook import Webhook, extender_of, make_cluster, make_config
 
 NODES = ("n1", "n2", "n3")
 POD = make_pod("p", uid="pu")
@@ -327,7 +329,7 @@ def test_a_verb_that_it_lacks_is_not_called() -> None:
 
 
 def test_the_view_has_nodes_and_their_pods_but_no_deleted_nodes() -> None:
-    view = make_view(["n1"], [A, C])
+    view = ClusterView(make_cluster(["n1"], [A, C]))
     node = view.node("n1")
     assert node is not None
     assert (node.name, list(view.pods_on("n1")), view.node("n2"), view.node_count) == ("n1", [A], None, 1)

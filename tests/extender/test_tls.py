@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from bayplan.config.model import Extender as ExtenderConfig
 from bayplan.config.model import ExtenderTLSConfig
 from bayplan.errors import ConfigError
-from bayplan.extender import ExtenderError
-from bayplan.extender.client import ExtenderClient
+from bayplan.extender.client import ExtenderClient, ExtenderError
 
 from .certificates import Pair, authority
 from .webhook import Webhook, make_config
@@ -170,7 +169,8 @@ def test_a_client_certificate_that_was_renewed_is_used(tmp_path: Path) -> None:
 
 def test_a_client_certificate_that_is_not_there_fails_the_call(tmp_path: Path) -> None:
     files = {"cert_file": str(tmp_path / "none.crt"), "key_file": str(tmp_path / "none.key")}
-    assert outcome(server_context(tmp_path), https=True, **files) == "no such file or directory"
+    expected = "tls: cannot use the client certificate: No such file or directory"
+    assert outcome(server_context(tmp_path), https=True, **files) == expected
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from bayplan.extender.errors import MalformedResponseError
 from bayplan.extender.wire import (
     ExtenderArgs,
     ExtenderBindingArgs,
@@ -21,6 +20,7 @@ from bayplan.extender.wire import (
     ExtenderPreemptionResult,
     HostPriority,
     HostPriorityList,
+    MalformedResponseError,
     Message,
     MetaPod,
     MetaVictims,

@@ -14,7 +14,8 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.config.model import Extender as ExtenderConfig
 from bayplan.config.model import ManagedResource
-from bayplan.extender import Extender, ExtenderChain, RawObjects, SnapshotView, build_chain
+from bayplan.extender.chain import ExtenderChain, build_chain
+from bayplan.extender.extender import Extender
 from bayplan.framework.plugin_args.duration import Duration
 from bayplan.state.cluster import Cluster
 from bayplan.testing.builders import make_node
@@ -119,14 +120,14 @@ def make_config(
     )
 
 
-def make_view(nodes: Iterable[Node | str] = (), pods: Iterable[Pod] = ()) -> SnapshotView:
+def make_cluster(nodes: Iterable[Node | str] = (), pods: Iterable[Pod] = ()) -> Cluster:
     """A cluster of these nodes, with pods on the nodes that they name."""
     cluster = Cluster()
     for node in nodes:
         cluster.set_node(make_node(node) if isinstance(node, str) else node)
     for pod in pods:
         cluster.add_pod(pod, pod.spec.node_name)
-    return SnapshotView(cluster)
+    return cluster
 
 
 @asynccontextmanager
@@ -134,9 +135,8 @@ async def chain_of(
     configs: Sequence[ExtenderConfig],
     nodes: Iterable[Node | str] = (),
     pods: Iterable[Pod] = (),
-    raw: RawObjects | None = None,
 ) -> AsyncIterator[ExtenderChain]:
-    chain = build_chain(configs, make_view(nodes, pods), raw)
+    chain = build_chain(configs, make_cluster(nodes, pods))
     try:
         yield chain
     finally:
@@ -148,8 +148,7 @@ async def extender_of(
     config: ExtenderConfig,
     nodes: Iterable[Node | str] = (),
     pods: Iterable[Pod] = (),
-    raw: RawObjects | None = None,
 ) -> AsyncIterator[Extender]:
-    async with chain_of([config], nodes, pods, raw) as chain:
+    async with chain_of([config], nodes, pods) as chain:
         (extender,) = chain.extenders
         yield extender

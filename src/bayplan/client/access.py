@@ -9,21 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class TLSSettings:
-    """Trusted CAs and client certificate. Data takes precedence over a file, which is then not read."""
-
-    ca_file: str = ""
-    ca_data: bytes = b""
-    insecure: bool = False
-    """Do not verify the server."""
-    server_name: str = ""
-    """The server name to request and expect, if it differs from the one in the URL."""
-    cert_file: str = ""
-    cert_data: bytes = b""
-    key_file: str = ""
-    key_data: bytes = field(default=b"", repr=False)
+from bayplan.net.tls import TLSSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +36,7 @@ class Access:
 
     server: str
     """`https://host:port/prefix`, without a slash at the end."""
-    tls: TLSSettings = TLSSettings()
+    tls: TLSSettings = field(default_factory=TLSSettings)
     token: str = field(default="", repr=False)
     token_file: str = ""
     """Read again every minute: service account tokens live for an hour or less."""

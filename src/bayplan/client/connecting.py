@@ -13,7 +13,7 @@ import ssl
 from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
-from bayplan.client.tls import ServerTLS
+from bayplan.net.tls import ClientTLS
 
 SECOND_ADDRESS_SECONDS: Final = 0.25
 """If a name has several addresses, the next one is tried after this time without a response."""
@@ -152,7 +152,7 @@ class TLSLayer(asyncio.Protocol):
             self.handshake_done.exception()  # marks it as retrieved: there may be no waiter left
 
 
-async def connect(upper: UpperProtocol, host: str, port: int, tls: ServerTLS | None, seconds: float) -> None:
+async def connect(upper: UpperProtocol, host: str, port: int, tls: ClientTLS | None, seconds: float) -> None:
     """Opens a connection for a protocol, handshake included.
 
     Raises:

@@ -13,7 +13,6 @@ from urllib.parse import SplitResult
 
 from bayplan.client.connecting import Link, connect
 from bayplan.client.responses import ResponseReader
-from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import (
     CLOSED,
     CONNECT_SECONDS,
@@ -28,6 +27,7 @@ from bayplan.client.transport import (
     why_not_connected,
 )
 from bayplan.errors import ConfigError
+from bayplan.net.tls import ClientTLS
 
 IDLE_SECONDS: Final = 60.0
 """A connection that was idle for this time is not reused: the server may be about to close it."""
@@ -129,7 +129,7 @@ ConnectionT = TypeVar("ConnectionT", bound=HTTPConnection)
 class ConnectionPool(Generic[ConnectionT]):
     """Connections to one server. `tls` is None for plain HTTP."""
 
-    def __init__(self, server: SplitResult, tls: ServerTLS | None, make: Callable[[], ConnectionT]) -> None:
+    def __init__(self, server: SplitResult, tls: ClientTLS | None, make: Callable[[], ConnectionT]) -> None:
         self._host = server.hostname or ""
         self._port = server.port or (443 if tls is not None else 80)
         self._prefix = server.path

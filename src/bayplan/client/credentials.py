@@ -16,9 +16,9 @@ from typing import Final
 
 from bayplan.client.access import Access, ExecPlugin
 from bayplan.client.exec_plugin import run_plugin
-from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import Headers
 from bayplan.errors import APIError, ConfigError
+from bayplan.net.tls import ClientTLS
 
 TOKEN_FILE_SECONDS: Final = 50.0
 
@@ -40,7 +40,7 @@ class Credentials:
     def __init__(
         self,
         access: Access,
-        tls: ServerTLS | None,
+        tls: ClientTLS | None,
         *,
         now: Callable[[], float],
         certificate_changed: Callable[[], None] = lambda: None,
@@ -118,7 +118,9 @@ class Credentials:
         status = await run_plugin(plugin)
         if status.client_certificate_data and status.client_key_data:
             try:
-                self._tls.show(status.client_certificate_data.encode(), status.client_key_data.encode())
+                self._tls.use_certificate(
+                    status.client_certificate_data.encode(), status.client_key_data.encode()
+                )
             except ConfigError as error:
                 raise APIError(f"getting credentials: exec plugin {plugin.command}: {error}") from error
             self._certificate_changed()

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from bayplan.client.access import Access, ExecPlugin, TLSSettings
+from bayplan.client.access import Access, ExecPlugin
 from bayplan.client.kubeconfig_file import (
     NO_SERVER,
     ClusterEntry,
@@ -36,6 +36,7 @@ from bayplan.client.kubeconfig_file import (
 )
 from bayplan.client.proxies import environment_proxy
 from bayplan.errors import ConfigError
+from bayplan.net.tls import TLSSettings
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_EXTENSION: Final = "client.authentication.k8s.io/exec"

@@ -16,7 +16,6 @@ import yarl
 from aiohttp.connector import Connection
 
 from bayplan.client.streams import READ_AHEAD_BYTES, Stream, Streams
-from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import (
     CLOSE_SECONDS,
     CLOSED,
@@ -33,6 +32,7 @@ from bayplan.client.transport import (
     why_not_connected,
 )
 from bayplan.errors import ConfigError
+from bayplan.net.tls import ClientTLS
 
 _IDENTITY: Final = ("Accept-Encoding", "identity")
 
@@ -89,7 +89,7 @@ class ProxiedStream(Stream):
 class ProxiedStreamPool(Streams):
     """Connections to one server through a proxy, if one is given. `tls` is None for plain HTTP."""
 
-    def __init__(self, server: SplitResult, tls: ServerTLS | None, proxy: str = "") -> None:
+    def __init__(self, server: SplitResult, tls: ClientTLS | None, proxy: str = "") -> None:
         self._server = server.geturl()
         self._tls = tls
         self._proxy = proxy or None

@@ -28,10 +28,10 @@ from bayplan.client.rate_limit import TokenBucket
 from bayplan.client.request_metrics import RequestMetrics
 from bayplan.client.short_requests import ShortRequestPool
 from bayplan.client.streams import Stream, StreamPool, Streams
-from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import ApiResponse, Headers, LostError, NotSentError, Request, Transport
 from bayplan.errors import APIError, ServerError, UnknownOutcomeError
 from bayplan.metrics.instruments import Families
+from bayplan.net.tls import ClientTLS
 
 REQUEST_SECONDS: Final = 30.0
 """Timeout of a short request; the server itself gives up after a minute."""
@@ -74,7 +74,7 @@ class Connections:
         server = urlsplit(access.server)
         host = server.netloc.rpartition("@")[2]
         self.metrics = None if metrics is None else RequestMetrics(metrics, host)
-        tls = ServerTLS(access.tls) if access.uses_tls else None
+        tls = ClientTLS(access.tls) if access.uses_tls else None
         self.server = access.server
         self.streams: Streams = (
             _proxied_streams(server, tls, access.proxy) if access.proxy else StreamPool(server, tls)
@@ -230,7 +230,7 @@ class Requests:
         return f'{request.method.title()} "{self.connections.server}{request.target}": {error}'
 
 
-def _proxied_streams(server: SplitResult, tls: ServerTLS | None, proxy: str) -> Streams:
+def _proxied_streams(server: SplitResult, tls: ClientTLS | None, proxy: str) -> Streams:
     # Imported here: aiohttp takes a quarter of a start, and few clusters are behind a proxy.
     from bayplan.client.proxied_streams import ProxiedStreamPool
 

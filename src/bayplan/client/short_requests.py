@@ -17,8 +17,8 @@ from urllib.parse import SplitResult
 
 from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, NoResponseError
 from bayplan.client.responses import ResponseReader
-from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import LATE, ApiResponse, Headers, LostError, Request
+from bayplan.net.tls import ClientTLS
 
 MAX_CONNECTIONS: Final = 64
 """The maximum number of concurrent requests; others wait."""
@@ -65,7 +65,7 @@ class ShortRequestPool(ConnectionPool[_Connection]):
     nothing waits for them, many are read in one wake-up of the process.
     """
 
-    def __init__(self, server: SplitResult, tls: ServerTLS | None, response_delay: float = 0.0) -> None:
+    def __init__(self, server: SplitResult, tls: ClientTLS | None, response_delay: float = 0.0) -> None:
         super().__init__(server, tls, _Connection)
         self._response_delay = response_delay
         self._awaiting: set[_Connection] = set()

@@ -14,8 +14,8 @@ from urllib.parse import SplitResult
 
 from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, NoResponseError
 from bayplan.client.responses import ResponseReader
-from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import LATE, ApiResponse, Headers, LostError, Request
+from bayplan.net.tls import ClientTLS
 
 READ_AHEAD_BYTES: Final = 1 << 20
 """How much is read ahead of the reader of the stream."""
@@ -224,7 +224,7 @@ class _DirectStream(Stream):
 class StreamPool(ConnectionPool[_Connection], Streams):
     """Streams of one server that is reached directly. `tls` is None for plain HTTP."""
 
-    def __init__(self, server: SplitResult, tls: ServerTLS | None) -> None:
+    def __init__(self, server: SplitResult, tls: ClientTLS | None) -> None:
         super().__init__(server, tls, _Connection)
 
     async def open(self, request: Request, headers: Headers, seconds: float) -> Stream:

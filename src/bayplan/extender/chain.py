@@ -17,12 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, overload
 
 from bayplan.api.pod import Pod
-from bayplan.extender.client import ExtenderClient
-from bayplan.extender.errors import ExtenderError
+from bayplan.config.model import Extender as ExtenderSettings
+from bayplan.extender.client import ExtenderClient, ExtenderError
 from bayplan.extender.extender import Extender, FilterResult
-from bayplan.extender.node_json import ObjectJSON, RawObjects
-from bayplan.extender.settings import ExtenderSettings
-from bayplan.extender.view import ClusterView
+from bayplan.extender.wire import ClusterView, NodeJSON
 from bayplan.framework.outcome import Eviction
 from bayplan.framework.plugin_args.field_errors import quoted
 from bayplan.framework.status import Code, Status
@@ -36,6 +34,7 @@ from bayplan.runtime.search import (
     Request,
     Response,
 )
+from bayplan.state.cluster import Cluster
 
 NO_VICTIM: Final = "expected at least one victim pod on node {node}"
 SCALE: Final = 10
@@ -157,17 +156,16 @@ class ExtenderChain:
         return PreemptResponse(candidates)
 
 
-def build_chain(
-    configured: Iterable[ExtenderSettings], view: ClusterView, raw: RawObjects | None = None
-) -> ExtenderChain:
+def build_chain(configured: Iterable[ExtenderSettings], cluster: Cluster) -> ExtenderChain:
     """The extenders of a configuration. Connections are opened as needed; close the chain at the end.
 
     Raises:
         ConfigError: certificates of one cannot be used.
     """
-    objects = ObjectJSON(view, raw)
+    view = ClusterView(cluster)
+    node_json = NodeJSON(view)
     return ExtenderChain(
-        Extender(settings, ExtenderClient(settings), view, objects) for settings in configured
+        Extender(settings, ExtenderClient(settings), view, node_json) for settings in configured
     )
 
 

@@ -13,16 +13,18 @@ import asyncio
 import io
 import socket
 import ssl
+from dataclasses import replace
 from typing import Final, Protocol
 
 import aiohttp
 
-from bayplan.extender.errors import ExtenderError
-from bayplan.extender.settings import ExtenderSettings
-from bayplan.extender.tls import ExtenderTLS
+from bayplan.config.model import Extender as ExtenderSettings
+from bayplan.config.model import ExtenderTLSConfig
+from bayplan.errors import BayplanError, ConfigError
 from bayplan.framework.plugin_args.duration import Duration
 from bayplan.framework.plugin_args.field_errors import quoted
 from bayplan.net.http_logs import shown_url
+from bayplan.net.tls import ClientTLS, TLSSettings
 
 DEFAULT_TIMEOUT: Final = Duration.of(seconds=5)
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
@@ -35,6 +37,17 @@ _LATE_BODY: Final = "context deadline exceeded (Client.Timeout or context cancel
 _LARGE_BODY_BYTES: Final = 512 * 1024
 """Larger requests are sent in chunks, so that other connections are served in between."""
 _HEADERS: Final = {"Content-Type": "application/json", "User-Agent": "bayplan"}
+
+
+class ExtenderError(BayplanError):
+    """A request to an extender failed, or its answer was an error; users see the text."""
+
+    url: str
+    """urlPrefix of the extender, as configured."""
+
+    def __init__(self, url: str, message: str) -> None:
+        super().__init__(message)
+        self.url = url
 
 
 class Transport(Protocol):
@@ -68,12 +81,9 @@ class ExtenderClient:
         seconds = (settings.http_timeout or DEFAULT_TIMEOUT).seconds
         # As in Go, a negative timeout means no timeout.
         self._timeout = seconds if seconds > 0 else None
-        self._tls = ExtenderTLS(settings)
-        self._uses_tls = (
-            settings.url_prefix.lower().startswith("https:")
-            or settings.enable_https
-            or settings.tls_config is not None
-        )
+        is_https = settings.url_prefix.lower().startswith("https:")
+        uses_tls = is_https or settings.enable_https or settings.tls_config is not None
+        self._tls = _tls(settings) if uses_tls else None
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, verb: str, body: bytes, *, repeatable: bool) -> bytes:
@@ -90,7 +100,7 @@ class ExtenderClient:
             raise self._error(_LATE_BODY if answering else _post(shown, _LATE_HEADERS)) from error
         except aiohttp.ClientPayloadError as error:
             raise self._error("unexpected EOF") from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, ConfigError, OSError, ValueError) as error:
             raise self._error(_post(shown, _explained(error))) from error
 
     async def close(self) -> None:
@@ -114,8 +124,8 @@ class ExtenderClient:
                     url,
                     data=body if len(body) < _LARGE_BODY_BYTES else io.BytesIO(body),
                     headers=_HEADERS,
-                    ssl=self._tls.context() if self._uses_tls else True,
-                    server_hostname=self._tls.server_name,
+                    ssl=True if self._tls is None else self._tls.context(),
+                    server_hostname=None if self._tls is None else self._tls.server_name,
                     max_redirects=MAX_REDIRECTS,
                     trace_request_ctx=call,
                 )
@@ -138,6 +148,31 @@ class ExtenderClient:
 
     def _error(self, text: str) -> ExtenderError:
         return ExtenderError(self._shown_prefix, text)
+
+
+def _tls(settings: ExtenderSettings) -> ClientTLS:
+    """As in kube-scheduler, HTTPS without any CA disables verification, and half a client certificate is not
+    used."""
+    given = settings.tls_config or ExtenderTLSConfig()
+    has_ca = bool(given.ca_file or given.ca_data)
+    tls = TLSSettings(
+        ca_file=given.ca_file,
+        ca_data=given.ca_data,
+        insecure=given.insecure or (settings.enable_https and not has_ca),
+        server_name=given.server_name,
+    )
+    if (given.cert_file or given.cert_data) and (given.key_file or given.key_data):
+        tls = replace(
+            tls,
+            cert_file=given.cert_file,
+            cert_data=given.cert_data,
+            key_file=given.key_file,
+            key_data=given.key_data,
+        )
+    try:
+        return ClientTLS(tls, defer_certificate=True)
+    except ConfigError as error:
+        raise ConfigError(f"couldn't build extenders: {error}") from error
 
 
 def _session() -> aiohttp.ClientSession:

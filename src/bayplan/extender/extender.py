@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from bayplan.api.pod import Pod
+from bayplan.config.model import Extender as ExtenderSettings
 from bayplan.extender import wire
-from bayplan.extender.client import Transport
-from bayplan.extender.errors import ExtenderError, MalformedResponseError
-from bayplan.extender.node_json import ObjectJSON
-from bayplan.extender.settings import ExtenderSettings
-from bayplan.extender.view import ClusterView
+from bayplan.extender.client import ExtenderError, Transport
+from bayplan.extender.wire import ClusterView, MalformedResponseError, NodeJSON, encoded_object
 from bayplan.framework.outcome import Eviction
 from bayplan.framework.plugin_args.field_errors import quoted
 from bayplan.net.http_logs import shown_url
@@ -44,7 +42,7 @@ class Extender:
     """A webhook that takes part in scheduling."""
 
     def __init__(
-        self, settings: ExtenderSettings, transport: Transport, view: ClusterView, objects: ObjectJSON
+        self, settings: ExtenderSettings, transport: Transport, view: ClusterView, node_json: NodeJSON
     ) -> None:
         self.url: Final = shown_url(settings.url_prefix)
         """Its name in messages: urlPrefix as configured, without a password."""
@@ -59,7 +57,7 @@ class Extender:
         self._managed = frozenset(resource.name for resource in settings.managed_resources)
         self._transport = transport
         self._view = view
-        self._objects = objects
+        self._node_json = node_json
 
     def is_interested(self, pod: Pod) -> bool:
         """Whether it is interested in this pod: always, or if a container requests one of its resources."""
@@ -157,23 +155,23 @@ class Extender:
             raise self._error(MALFORMED.format(verb=verb, url=url, problem=error)) from error
 
     def _args(self, pod: Pod, names: Sequence[str]) -> bytes:
-        encoded = self._objects.pod(pod)
+        encoded = encoded_object(pod)
         if self._settings.node_cache_capable:
             return wire.ExtenderArgs(encoded, node_names=names).encode()
         try:
-            items = self._objects.nodes(names)
+            items = self._node_json.nodes(names)
         except KeyError as error:
             raise self._error(NO_SUCH_NODE.format(node=quoted(error.args[0]))) from error
         return wire.ExtenderArgs(encoded, nodes=wire.NodeList(items=items)).encode()
 
     def _preemption_args(self, pod: Pod, candidates: Sequence[Eviction]) -> bytes:
-        encoded = self._objects.pod(pod)
+        encoded = encoded_object(pod)
         if self._settings.node_cache_capable:
             uids = {candidate.node_name: _by_uid(candidate) for candidate in candidates}
             return wire.ExtenderPreemptionArgs(encoded, node_name_to_meta_victims=uids).encode()
         victims: Mapping[str, wire.Victims] = {
             candidate.node_name: wire.Victims(
-                [self._objects.pod(victim) for victim in candidate.victims], candidate.pdb_violations
+                [encoded_object(victim) for victim in candidate.victims], candidate.pdb_violations
             )
             for candidate in candidates
         }

@@ -74,9 +74,8 @@ def make_extenders(config: KubeSchedulerConfiguration, cluster: Cluster) -> Exte
         return None
     # Imported here: few configurations have extenders, and the import delays every start.
     from bayplan.extender.chain import build_chain
-    from bayplan.extender.view import SnapshotView
 
-    return build_chain(config.extenders, SnapshotView(cluster))
+    return build_chain(config.extenders, cluster)
 
 
 class PodLister(Protocol):

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from bayplan.client.access import Access, TLSSettings
+from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
+from bayplan.net.tls import TLSSettings
 from bayplan.simulate.memory.store import MemoryStore
 
 from .api_server import ApiServer, serving

@@ -22,8 +22,9 @@ from typing import Any
 
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.client.access import Access, TLSSettings
+from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
+from bayplan.net.tls import TLSSettings
 from bayplan.testing.builders import make_pod
 
 from .certificates import authority

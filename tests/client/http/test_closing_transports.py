@@ -9,11 +9,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bayplan.client.access import TLSSettings
 from bayplan.client.proxied_streams import ProxiedStreamPool
 from bayplan.client.streams import StreamPool, Streams
-from bayplan.client.tls import ServerTLS
 from bayplan.client.transport import LostError, NotSentError
+from bayplan.net.tls import ClientTLS, TLSSettings
 
 from .certificates import authority, server_tls
 from .raw_server import OK, Peer, answers, raw_server
@@ -28,7 +27,7 @@ def test_nothing_is_left_of_a_connection_that_is_being_opened(make: Make, rounds
     async def main() -> None:
         certificate = TLSSettings(ca_data=authority("cluster").certificate)
         async with raw_server(answers, server_tls()) as server:
-            transport = make(urlsplit(f"https://127.0.0.1:{server.port}"), ServerTLS(certificate))
+            transport = make(urlsplit(f"https://127.0.0.1:{server.port}"), ClientTLS(certificate))
             hasty = asyncio.ensure_future(transport.send(GET, HEADERS, PATIENT))
             for _ in range(rounds):
                 await asyncio.sleep(0)
@@ -61,11 +60,11 @@ async def stops_sending(peer: Peer) -> None:
     ("scheme", "tls"),
     [
         pytest.param("http", None, id="plain"),
-        pytest.param("https", ServerTLS(TLSSettings(insecure=True)), id="in the first steps of TLS"),
+        pytest.param("https", ClientTLS(TLSSettings(insecure=True)), id="in the first steps of TLS"),
     ],
 )
 def test_a_request_to_a_server_that_hangs_ends_when_all_is_closed(
-    make: Make, scheme: str, tls: ServerTLS | None
+    make: Make, scheme: str, tls: ClientTLS | None
 ) -> None:
     async def main() -> bool:
         async with raw_server(hangs) as server:
@@ -96,7 +95,7 @@ def test_a_stream_of_a_server_that_stops_sending_ends_when_all_is_closed(
         handle = answers_once if how.startswith("given up") else stops_sending
         async with raw_server(handle, server_tls() if tls else None) as server:
             url = urlsplit(f"{'https' if tls else 'http'}://127.0.0.1:{server.port}")
-            streams = make(url, ServerTLS(TLSSettings(insecure=True)) if tls else None)
+            streams = make(url, ClientTLS(TLSSettings(insecure=True)) if tls else None)
             if how.startswith("given up"):
                 await streams.send(GET, HEADERS, PATIENT)
                 with pytest.raises(LostError):

@@ -9,9 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from bayplan.client.access import TLSSettings
 from bayplan.client.connecting import Link, TLSLayer
-from bayplan.client.tls import ServerTLS
+from bayplan.net.tls import ClientTLS, TLSSettings
 
 from .certificates import authority, server_tls
 
@@ -44,7 +43,7 @@ class Wire:
         self.is_shaken = self.is_closed = False
         self.reader = Reader()
         settings = TLSSettings(ca_data=authority(trusted).certificate)
-        self.layer = TLSLayer(ServerTLS(settings).context(), "localhost", self.reader)
+        self.layer = TLSLayer(ClientTLS(settings).context(), "localhost", self.reader)
 
     def write(self, data: bytes) -> None:
         self.incoming.write(data)

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from bayplan.client.access import Access, ExecPlugin, TLSSettings
+from bayplan.client.access import Access, ExecPlugin
 from bayplan.client.credentials import Credentials
-from bayplan.client.tls import ServerTLS
 from bayplan.errors import APIError
+from bayplan.net.tls import ClientTLS, TLSSettings
 
 from .certificates import authority
 
@@ -30,8 +30,8 @@ class Clock:
         return self.now
 
 
-def made(access: Access, clock: Clock | None = None, tls: ServerTLS | None = None) -> Credentials:
-    return Credentials(access, tls or ServerTLS(TLSSettings(insecure=True)), now=clock or Clock())
+def made(access: Access, clock: Clock | None = None, tls: ClientTLS | None = None) -> Credentials:
+    return Credentials(access, tls or ClientTLS(TLSSettings(insecure=True)), now=clock or Clock())
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -240,7 +240,7 @@ def test_a_program_may_give_a_certificate(tmp_path: Path) -> None:
     pair = authority("users").issue("jane")
     status = {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
     exec_plugin = plugin(tmp_path, {"apiVersion": V1, "status": status})
-    tls, shown = ServerTLS(TLSSettings(insecure=True)), []
+    tls, shown = ClientTLS(TLSSettings(insecure=True)), []
 
     async def main() -> None:
         before = tls.context()

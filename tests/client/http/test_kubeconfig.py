@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from bayplan.client.access import Access, ExecPlugin, TLSSettings
+from bayplan.client.access import Access, ExecPlugin
 from bayplan.client.kubeconfig import load_access
 from bayplan.errors import ConfigError
+from bayplan.net.tls import TLSSettings
 
 NOTHING = (
     "invalid configuration: no configuration has been provided, "

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.pod import Pod
-from bayplan.client.access import Access, TLSSettings
+from bayplan.client.access import Access
 from bayplan.client.api_errors import TooLargeError
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.requests import UnreachableError, user_agent
@@ -26,6 +26,7 @@ from bayplan.errors import (
     UnauthorizedError,
     UnknownOutcomeError,
 )
+from bayplan.net.tls import TLSSettings
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_pod
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bayplan.api.pod import Pod
-from bayplan.client.access import Access, ExecPlugin, TLSSettings
+from bayplan.client.access import Access, ExecPlugin
 from bayplan.client.http import KubernetesCluster
-from bayplan.client.tls import ServerTLS
 from bayplan.errors import APIError, ConfigError
+from bayplan.net.tls import ClientTLS, TLSSettings
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_pod
 
@@ -109,7 +109,7 @@ def in_files(folder: Path, pair: Pair) -> TLSSettings:
 
 
 def test_files_that_are_replaced_are_read_again(tmp_path: Path) -> None:
-    tls = ServerTLS(in_files(tmp_path, authority("users").issue("me")))
+    tls = ClientTLS(in_files(tmp_path, authority("users").issue("me")))
     first = tls.context()
     assert tls.context() is first, "nothing has changed"
     in_files(tmp_path, authority("users").issue("me again"))
@@ -121,7 +121,7 @@ def test_files_that_are_half_replaced_are_not_used_yet(
     tmp_path: Path, broken: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The old ones are used until all are there, and it is logged once for each change."""
-    tls = ServerTLS(in_files(tmp_path, authority("users").issue("me")))
+    tls = ClientTLS(in_files(tmp_path, authority("users").issue("me")))
     first = tls.context()
     whole = in_files(tmp_path / "new", authority("users").issue("me again"))
     for name, path in (("cert", whole.cert_file), ("key", whole.key_file), ("ca", whole.ca_file)):
@@ -164,4 +164,4 @@ def test_a_certificate_of_a_program_that_is_none(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_reported_at_the_start(settings: TLSSettings, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        ServerTLS(settings)
+        ClientTLS(settings)

@@ -21,7 +21,6 @@ import json
 import os
 import re
 import socket
-import ssl
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,9 +35,9 @@ from cryptography.x509.oid import NameOID
 
 from bayplan.api.documents import parse_documents
 from bayplan.embedded.server.tls import CA_NAME
-from bayplan.errors import DecodeError, InputError
+from bayplan.errors import ConfigError, DecodeError, InputError
 from bayplan.files import create_private, locked, replace_content, warn_if_exposed
-from bayplan.net.tls import client_context, trust
+from bayplan.net.tls import ClientTLS, TLSSettings
 
 DEFAULT_NAME: Final = "bayplan"
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.@-]{0,61}[A-Za-z0-9])?")
@@ -270,14 +269,13 @@ def is_running(url: str, ca: bytes) -> bool:
     try:
         parts = urlsplit(url)
         address = (parts.hostname or "", parts.port or 443)
-        context = client_context()
-        trust(context, ca)
+        context = ClientTLS(TLSSettings(ca_data=ca)).context()
         with socket.create_connection(address, PROBE_SECONDS) as connection:
             try:
                 context.wrap_socket(connection, server_hostname=parts.hostname).close()
             except TimeoutError:
                 return True
-    except (OSError, ValueError, ssl.SSLError):
+    except (ConfigError, OSError, ValueError):  # an SSLError is an OSError
         return False
     return True
 

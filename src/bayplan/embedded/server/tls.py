@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from bayplan.files import warn_if_exposed, write_private
+from bayplan.files import write_private
+from bayplan.net.tls import server_context
 
 CA_NAME: Final = "bayplan CA"
 
@@ -48,9 +49,7 @@ class Certificates:
 
     def context(self) -> ssl.SSLContext:
         """For a server."""
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(self.certificate, self.key)
-        return context
+        return server_context(str(self.certificate), str(self.key))
 
 
 def certificates_in(
@@ -70,7 +69,6 @@ def certificates_in(
             "%s: %s; making new certificates, kubeconfigs have to be written again", directory, problem
         )
         _make(found, hosts, now)
-    warn_if_exposed(found.key, "private key")
     return found
 
 

@@ -16,11 +16,12 @@ from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.meta import Condition, ObjectMeta
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.client.access import Access, TLSSettings
+from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.informer import Informer
 from bayplan.embedded.server.embedded import EmbeddedServer
 from bayplan.embedded.server.kinds import NODES, PODS
+from bayplan.net.tls import TLSSettings
 
 T = TypeVar("T")
 
