@@ -25,7 +25,7 @@ from bayplan.config import default_config, parse_config
 from bayplan.errors import InputError
 from bayplan.testing.builders import make_node, make_pod
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CLUSTER = str(ROOT / "examples/whatif/cluster.yaml")
 PACK = (ROOT / "examples/pack.yaml").read_text()
 

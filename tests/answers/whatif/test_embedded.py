@@ -111,7 +111,7 @@ def objects() -> list[dict[str, Any]]:
 
 def definition() -> Document:
     """The kind PodGroup, as users install it."""
-    documents = read_documents(Path(__file__).parents[2] / "examples/tour/1-platform.yaml")
+    documents = read_documents(Path(__file__).parents[3] / "examples/tour/1-platform.yaml")
     [found] = [one for one in documents if one.content["kind"] == "CustomResourceDefinition"]
     return found
 
@@ -169,7 +169,7 @@ def test_the_scheduler_does_what_was_predicted() -> None:
 
 def test_devices_are_allocated_where_it_was_predicted() -> None:
     """Claims and templates, several requests, constraints, parts of devices, extended resources."""
-    examples = Path(__file__).parents[2] / "examples"
+    examples = Path(__file__).parents[3] / "examples"
     applied = list(read_documents(examples / "gpu-pods.yaml"))
     devices = WatchedDevices(examples / "gpus.yaml")
     predicted, actual, result = asyncio.run(predicted_and_actual(applied, nodes=3, devices=devices))

@@ -22,7 +22,7 @@ from bayplan.api.releases import V1_36
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.config import parse_config
 
-RUNS = Path(__file__).parents[2] / "conformance/runs"
+RUNS = Path(__file__).parents[3] / "conformance/runs"
 NAMES = sorted(
     path.name.removesuffix(".jsonl.gz") for path in RUNS.glob("*.jsonl.gz") if "extender" not in path.name
 )
