@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
-from bayplan.answers.sources.scenario import VERSION
+from bayplan.answers.sources.files import VERSION
 from bayplan.api.releases import parse_release
 from bayplan.cli.replay import first_difference
 from bayplan.simulate.replay import replay

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bayplan.answers.explain.allocations import pod_allocations
-from bayplan.answers.sources.scenario import read_scenario
+from bayplan.answers.sources.files import read_scenario
 from bayplan.api.releases import V1_36
 from bayplan.cel.__main__ import answer
 from conformance.differential.drawing import Raw

@@ -14,7 +14,7 @@ from threading import Event, Thread
 import pytest
 import yaml
 
-from bayplan.answers.sources import scheduler_queue
+from bayplan.answers.sources import live
 from bayplan.cli.main import main
 from bayplan.client.access import Access
 from bayplan.embedded.server.embedded import EmbeddedServer
@@ -182,7 +182,7 @@ def test_the_position_in_the_queue_of_a_scheduler(
         requests.append((access.server, access.tls.ca_file, pod, bool(access.token)))
         return {"pod": pod, "state": "active", "position": 3, "length": 7, "attempts": 2, "plugins": ["A"]}
 
-    monkeypatch.setattr(scheduler_queue, "read_position", answer)
+    monkeypatch.setattr(live, "read_position", answer)
     options = ["--kubeconfig", str(kubeconfig), "--scheduler", "https://s:10259/", "--scheduler-ca", "ca.crt"]
     shown = explain(capsys, "pod", "web", *options)
     assert "queue: active, position 3 of 7, after 2 attempts, because of A" in shown
@@ -195,5 +195,5 @@ def test_the_position_in_the_queue_of_a_scheduler(
     async def gated(access: Access, pod: str) -> dict[str, object]:
         return {"pod": pod, "state": "unschedulable", "plugins": ["SchedulingGates"]}
 
-    monkeypatch.setattr(scheduler_queue, "read_position", gated)
+    monkeypatch.setattr(live, "read_position", gated)
     assert "queue: gated, because of SchedulingGates" in explain(capsys, "pod", "web", *options)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bayplan.answers.explain.allocations import pod_allocations
-from bayplan.answers.sources.scenario import read_scenario
+from bayplan.answers.sources.files import read_scenario
 from bayplan.api.releases import V1_36
 
 RECORDED = Path(__file__).parents[2] / "conformance/devices/allocations.jsonl.gz"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bayplan.answers.sources.settings import load_settings
+from bayplan.answers.sources.loading import load_settings
 from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.config import LIBRARY, ProfilePlan, build_profiles, default_config, parse_config
 from bayplan.errors import BayplanError, ConfigError, InputError

@@ -8,8 +8,7 @@ from typing import Final
 import click
 from rich.console import Console
 
-from bayplan.answers.sources.loading import load_cluster
-from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.sources.loading import SourceOptions, load_cluster
 from bayplan.answers.whatif import Capacity, Cluster
 from bayplan.answers.whatif.capacity import NodesNeeded, nodes_needed
 from bayplan.answers.whatif.manifests import read_manifests

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bayplan.answers.sources.options import SourceOptions
-from bayplan.answers.sources.settings import load_settings
+from bayplan.answers.sources.loading import SourceOptions, load_settings
 from bayplan.answers.sources.warnings import Warning
 from bayplan.answers.whatif import Cluster
 from bayplan.answers.whatif.manifests import MAX_PODS, read_manifests

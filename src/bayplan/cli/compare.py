@@ -9,9 +9,7 @@ from typing import Final
 import click
 from rich.console import Console
 
-from bayplan.answers.sources.loading import load_cluster
-from bayplan.answers.sources.options import SourceOptions
-from bayplan.answers.sources.settings import load_settings
+from bayplan.answers.sources.loading import SourceOptions, load_cluster, load_settings
 from bayplan.answers.sources.warnings import Warning
 from bayplan.answers.whatif import Cluster
 from bayplan.answers.whatif.comparison import Comparison, Estimate, Variant, Workload, compare, from_scratch

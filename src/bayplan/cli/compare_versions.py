@@ -16,9 +16,7 @@ from rich.console import Console
 from bayplan.answers.explain.upgrade import KINDS, LoadAs, PodDifference, UpgradeReport, compare_releases
 from bayplan.answers.sources.files import read_clusters
 from bayplan.answers.sources.loaded import LoadedCluster
-from bayplan.answers.sources.loading import as_release, load_releases
-from bayplan.answers.sources.options import SourceOptions
-from bayplan.answers.sources.settings import SchedulerSettings
+from bayplan.answers.sources.loading import SchedulerSettings, SourceOptions, as_release, load_releases
 from bayplan.answers.whatif import Cluster
 from bayplan.api.meta import DEFAULT_NAMESPACE, Object
 from bayplan.api.releases import Release

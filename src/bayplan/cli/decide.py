@@ -18,10 +18,8 @@ from bayplan.answers.explain.scenario import as_json
 from bayplan.answers.explain.tables import EvaluatedPod, print_tables
 from bayplan.answers.sources.files import STDIN, read_clusters
 from bayplan.answers.sources.loaded import LoadedCluster
-from bayplan.answers.sources.loading import with_settings
-from bayplan.answers.sources.missing import MissingObjects
-from bayplan.answers.sources.settings import SchedulerSettings, extender_warnings
-from bayplan.answers.sources.warnings import Warning
+from bayplan.answers.sources.loading import SchedulerSettings, extender_warnings, with_settings
+from bayplan.answers.sources.warnings import MissingObjects, Warning
 from bayplan.api.meta import DEFAULT_NAMESPACE
 from bayplan.api.pod import Pod
 from bayplan.api.releases import RELEASES, Release

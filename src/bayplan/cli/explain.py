@@ -13,8 +13,7 @@ from bayplan.answers.explain.nodes import explain_node
 from bayplan.answers.explain.pods import PodQuestions, PodState
 from bayplan.answers.explain.report import node_report, pod_report
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
-from bayplan.answers.sources.loading import default_namespace, load_cluster
-from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.sources.loading import SourceOptions, default_namespace, load_cluster
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.api.pod import Pod
 from bayplan.cli.errors import did_you_mean
@@ -124,7 +123,7 @@ def _queue(
     if url is None and loaded.origin is not Origin.LIVE:
         return {}
     # Imported here: it needs a client of API servers.
-    from bayplan.answers.sources.scheduler_queue import embedded_queue_position, queue_position
+    from bayplan.answers.sources.live import embedded_queue_position, queue_position
 
     if url is not None:
         return {"visible": True, **queue_position(source, url, key, ca_file=ca_file)}

@@ -29,7 +29,7 @@ from bayplan.framework.points import PLUGIN_ENTRY_POINTS
 from bayplan.framework.tie_break import TieBreak
 
 if TYPE_CHECKING:
-    from bayplan.answers.sources.settings import SchedulerSettings
+    from bayplan.answers.sources.loading import SchedulerSettings
     from bayplan.framework.plugin_api import Plugin
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -179,7 +179,7 @@ class SchedulerOptions:
 
     def settings(self) -> SchedulerSettings:
         """Configuration and plugins for evaluating a cluster, where absent plugins are only a warning."""
-        from bayplan.answers.sources.settings import load_settings
+        from bayplan.answers.sources.loading import load_settings
 
         return load_settings(self.config_file, self.plugin_specs, self.own_flags, self.release)
 

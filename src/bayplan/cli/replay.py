@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from bayplan.answers.sources.scenario import VERSION
+from bayplan.answers.sources.files import VERSION
 from bayplan.api.input_files import read_lines
 from bayplan.api.nesting import decode_json
 from bayplan.api.releases import Release

@@ -14,9 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bayplan.answers.sources.loaded import LoadedCluster
-from bayplan.answers.sources.loading import load_cluster, with_settings
-from bayplan.answers.sources.options import SourceOptions
-from bayplan.answers.sources.settings import load_settings
+from bayplan.answers.sources.loading import SourceOptions, load_cluster, load_settings, with_settings
 from bayplan.cli.encoding import echo_utf8
 from bayplan.cli.output import make_console
 from bayplan.cli.plugin_failures import raise_failures, traceback_option

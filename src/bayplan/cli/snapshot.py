@@ -9,8 +9,7 @@ from typing import Final
 import click
 
 from bayplan import __version__
-from bayplan.answers.sources.loading import load_cluster
-from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.sources.loading import SourceOptions, load_cluster
 from bayplan.answers.sources.redaction import redacted, without_manifests
 from bayplan.answers.sources.snapshot import encode_snapshot, header_of
 from bayplan.api.input_files import GZIP_SUFFIX

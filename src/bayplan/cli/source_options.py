@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.sources.loading import SourceOptions
 from bayplan.cli.options import SchedulerOptions, comparing_scheduler_options, scheduler_options
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])

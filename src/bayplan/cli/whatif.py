@@ -10,8 +10,7 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
-from bayplan.answers.sources.loading import load_cluster
-from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.sources.loading import SourceOptions, load_cluster
 from bayplan.answers.whatif import Cluster, Outcome, Placement, Placements
 from bayplan.cli.changes import Changes
 from bayplan.cli.ordered import OrderedCommand, in_order

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.answers.sources.scenario import VERSION
+from bayplan.answers.sources.files import VERSION
 from bayplan.api.decode import decode_object
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object, ObjectMeta

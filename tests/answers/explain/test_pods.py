@@ -10,8 +10,8 @@ from bayplan.answers.explain.nodes import explain_node
 from bayplan.answers.explain.permit import PermitStatus
 from bayplan.answers.explain.pods import PodAnswer, PodQuestions, PodState
 from bayplan.answers.explain.report import node_report, pod_report
+from bayplan.answers.sources.files import read_scenario
 from bayplan.answers.sources.loaded import LoadedCluster
-from bayplan.answers.sources.scenario import read_scenario
 from bayplan.answers.sources.warnings import Reason
 from bayplan.api.meta import Condition, LabelSelector, Object
 from bayplan.api.pod import Pod, PodAffinityTerm, PodResourceClaim

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bayplan.answers.explain.scenario import decide_scenario
-from bayplan.answers.sources.scenario import is_scenario, read_scenario
+from bayplan.answers.sources.files import is_scenario, read_scenario
 
 NODE: dict[str, Any] = {
     "apiVersion": "v1",

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from bayplan.answers.explain.upgrade import UpgradeReport, compare_releases
-from bayplan.answers.sources.loading import as_release
-from bayplan.answers.sources.scenario import read_scenario
-from bayplan.answers.sources.settings import SchedulerSettings
+from bayplan.answers.sources.files import read_scenario
+from bayplan.answers.sources.loading import SchedulerSettings, as_release
 from bayplan.api.release import TITLES, rule_changes
 from bayplan.api.releases import V1_36, V1_37
 from bayplan.cli.main import main

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bayplan.answers.sources.files import read_cluster
-from bayplan.answers.sources.listings import decode_listing
+from bayplan.answers.sources.snapshot import decode_listing
 from bayplan.api.decode import parse_objects
 from bayplan.api.defaults import with_defaults
 from bayplan.api.pod import Pod

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from bayplan.answers.sources import settings
+from bayplan.answers.sources import loading
 from bayplan.answers.sources.loaded import Origin
-from bayplan.answers.sources.loading import default_kubeconfig, load_cluster
-from bayplan.answers.sources.options import SourceOptions
-from bayplan.answers.sources.settings import SchedulerSettings
+from bayplan.answers.sources.loading import SchedulerSettings, SourceOptions, default_kubeconfig, load_cluster
 from bayplan.answers.sources.warnings import Reason
 from bayplan.api.releases import DEFAULT_RELEASE, RELEASES
 from bayplan.errors import ConfigError, InputError
@@ -97,14 +95,14 @@ def test_a_configuration_is_read_as_the_release_of_the_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It need not be valid as the default release, which the cluster does not have."""
-    real = settings._read_settings
+    real = loading._read_settings
 
     def only_as_older(*arguments: Any) -> SchedulerSettings:
         if arguments[-1] is DEFAULT_RELEASE:
             raise ConfigError("not in this release")
         return real(*arguments)
 
-    monkeypatch.setattr(settings, "_read_settings", only_as_older)
+    monkeypatch.setattr(loading, "_read_settings", only_as_older)
     config = write(tmp_path / "config.yaml", CONFIG)
     older = next(one for one in RELEASES.values() if one is not DEFAULT_RELEASE)
     for release, is_valid in ((older, True), (DEFAULT_RELEASE, False)):

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from bayplan.answers.explain.explanation import explain
-from bayplan.answers.sources.missing import MissingObjects
-from bayplan.answers.sources.warnings import Reason, Warning
+from bayplan.answers.sources.warnings import MissingObjects, Reason, Warning
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import LabelSelector, Object, OwnerReference
 from bayplan.api.pod import Pod, PodAffinityTerm, PodResourceClaim

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from bayplan.answers.sources import pod_decoding
-from bayplan.answers.sources.pod_decoding import PodDecoder, PodWithRawSpec
+from bayplan.answers.sources import snapshot
+from bayplan.answers.sources.snapshot import PodDecoder, PodWithRawSpec
 from bayplan.api.pod import Pod, PodSpec
 from bayplan.errors import InputError
 
@@ -78,7 +78,7 @@ def test_spec_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
             decoded.append(text)
             return msgspec.json.decode(text, type=PodSpec)
 
-    monkeypatch.setattr(pod_decoding, "_decoder", Decoder())
+    monkeypatch.setattr(snapshot, "_decoder", Decoder())
     decoder = PodDecoder()
     for i in range(9):
         spec = f'"nodeName":"n{i}",' + TOKEN % f"abcd{i}"

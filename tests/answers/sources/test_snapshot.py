@@ -13,10 +13,9 @@ import pytest
 
 from bayplan.answers.explain.explanation import Explanation, explain
 from bayplan.answers.explain.rejections import rejections
-from bayplan.answers.sources.files import read_cluster
+from bayplan.answers.sources.files import read_cluster, read_scenario
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
 from bayplan.answers.sources.redaction import LAST_APPLIED, redacted
-from bayplan.answers.sources.scenario import read_scenario
 from bayplan.answers.sources.snapshot import Header, encode_snapshot, header_of
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.api.meta import Object

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.answers.sources.scheduler_queue import read_position
+from bayplan.answers.sources.live import read_position
 from bayplan.cli.main import main
 from bayplan.client.access import Access
 from bayplan.client.kubeconfig import load_access

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from bayplan.answers.explain.explanation import Explanation, explain
 from bayplan.answers.explain.tables import EvaluatedPod
 from bayplan.answers.sources.loaded import LoadedCluster, skip_reason
-from bayplan.answers.sources.missing import MissingObjects
-from bayplan.answers.sources.warnings import Reason, Warning
+from bayplan.answers.sources.warnings import MissingObjects, Reason, Warning
 from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import ResourceClaimTemplate
 from bayplan.errors import InputError

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bayplan.answers.explain.explanation import Explanation, explain
-from bayplan.answers.sources.scenario import read_scenario
+from bayplan.answers.sources.files import read_scenario
 from bayplan.api.releases import Release
 from bayplan.framework.status import Status
 

@@ -1,12 +1,10 @@
 """A cluster from files, a snapshot or an API server, as one typed value.
 
-options.py      what a command loads: `SourceOptions`
-loading.py      loads it: `load_cluster`
+loading.py      what a command loads, with the scheduler's configuration: `load_cluster(SourceOptions(…))`
 loaded.py       the result: `LoadedCluster`
-settings.py     the scheduler configuration and plugins to evaluate it with
-files.py        YAML and JSON files, directories, standard input
-scenario.py     scenarios: a cluster and pods as one JSON object
-live.py         lists from an API server, read only
-missing.py      objects that pods refer to and that were not loaded
-warnings.py     `Warning`: a way in which a result may be wrong
+files.py        reads files, directories, standard input and scenarios
+snapshot.py     reads and writes snapshots; reads the lists that kubectl writes
+live.py         lists a live cluster, read only; asks a running scheduler for a pod's position in its queue
+redaction.py    replaces names and labels in a snapshot
+warnings.py     `Warning`: a way in which a result may be wrong; finds the objects that are missing
 """

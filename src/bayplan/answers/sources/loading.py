@@ -1,29 +1,69 @@
-"""Loads a cluster: from files, or from the API server of a kubeconfig."""
+"""Loads a cluster, from files or from the API server of a kubeconfig, and the scheduler settings to evaluate
+it with.
+
+A kube-scheduler configuration may name plugins and extenders that exist only in another scheduler. A plugin
+that does not exist here is left out, an extender is not called, and a warning names each of them. `loaded.py`
+has the result.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from bayplan.answers.sources.files import STDIN, read_cluster
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
-from bayplan.answers.sources.options import SourceOptions
-from bayplan.answers.sources.settings import SchedulerSettings, load_settings
+from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.api.meta import DEFAULT_NAMESPACE
-from bayplan.api.releases import Release
-from bayplan.errors import InputError
+from bayplan.api.releases import DEFAULT_RELEASE, RELEASES, Release
+from bayplan.config import (
+    KubeSchedulerConfiguration,
+    OwnFlags,
+    Profile,
+    TableCatalog,
+    build_profiles,
+    default_config,
+    parse_config,
+)
+from bayplan.config.load import read_config_text
+from bayplan.config.model import ALL, PluginSet
+from bayplan.errors import ConfigError, InputError
+from bayplan.framework.plugin_api import Plugin
 from bayplan.garbage import no_garbage_collection
 from bayplan.scheduler.plugin_library import named_library_plugins
+from bayplan.scheduler.plugin_sources import catalog_with, installed_plugins, load_plugin, only_where_named
 
 TWO_READERS: Final = "standard input can be read only once"
 NO_SOURCE: Final = (
     "no cluster: pass -f FILE, or --kubeconfig FILE for a live one "
     "(there is neither $KUBECONFIG nor {default})"
 )
+_ABSENT: Final = "plugin {name} of the configuration is not available: evaluated without it"
+_EXTENDER: Final = "extender {url} is not called: its filters and scores are missing from the result"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """Files, or an API server; and the settings of the scheduler."""
+
+    files: tuple[str, ...] = ()
+    """`-f`: files and directories, all of them one cluster; `-` is standard input."""
+    kubeconfig: str = ""
+    """A kubeconfig file; empty: `$KUBECONFIG` or `~/.kube/config`, as kubectl."""
+    context: str = ""
+    """A context of the kubeconfig; empty: its current one."""
+    config_file: str | None = None
+    plugin_specs: tuple[str, ...] = ()
+    own_flags: OwnFlags = field(default_factory=OwnFlags)
+    """bayplan's own settings on the command line."""
+    release: Release | None = None
+    """`--emulated-version`; None: that of the cluster."""
 
 
 def load_cluster(options: SourceOptions) -> LoadedCluster:
@@ -133,3 +173,137 @@ def default_kubeconfig(environ: Mapping[str, str] | None = None, context: str = 
     if default.is_file() and not environ.get("KUBECONFIG"):
         return str(default)
     raise InputError(NO_SOURCE.format(default=default))
+
+
+# The scheduler's settings
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """A configuration, plugins besides the built-in ones, and what of the configuration is not used."""
+
+    config: KubeSchedulerConfiguration | None = None
+    """None: the default configuration, or that of a scenario."""
+    own_flags: OwnFlags = field(default_factory=OwnFlags)
+    """Single settings of bayplan's own, which change the configuration of a scenario, too."""
+    plugins: tuple[type[Plugin], ...] = ()
+    warnings: tuple[Warning, ...] = ()
+    release: Release | None = None
+    """`--emulated-version`; None: that of the cluster."""
+    reload: Callable[[Release], SchedulerSettings] | None = None
+    """Reads the configuration file as another release."""
+
+    def for_release(self, release: Release) -> SchedulerSettings:
+        """These settings as a release reads them: it decides what the configuration leaves out."""
+        if self.reload is None or self.config is None or self.config.release == release:
+            return self
+        return self.reload(release)
+
+    def config_for(
+        self, scenario: KubeSchedulerConfiguration | None, release: Release
+    ) -> KubeSchedulerConfiguration | None:
+        """The configuration to use, where a scenario may bring one; None: the default one."""
+        if self.config is not None:
+            return self.config
+        if self.own_flags == OwnFlags():
+            return scenario
+        return self.own_flags.apply(scenario or default_config(release=release))
+
+
+def load_settings(
+    config_file: str | None = None,
+    plugin_specs: Sequence[str] = (),
+    own_flags: OwnFlags | None = None,
+    release: Release | None = None,
+) -> SchedulerSettings:
+    """Reads `--config FILE` and `--plugin SOURCE:CLASS`; `release` is `--emulated-version`.
+
+    Raises:
+        InputError: the file is missing or malformed, or a plugin cannot be loaded.
+        ConfigError: the configuration is invalid.
+    """
+    plugins = tuple(dict.fromkeys(load_plugin(spec) for spec in plugin_specs))
+    own = own_flags or OwnFlags()
+    if config_file is None:
+        return SchedulerSettings(plugins=plugins, own_flags=own, release=release)
+    text = read_config_text(config_file)
+
+    def read(as_release: Release) -> SchedulerSettings:
+        settings = _read_settings(text, config_file, plugins, own, as_release)
+        return replace(settings, release=release, reload=read)
+
+    if release is not None:
+        return read(release)
+    # The release of the cluster is not known yet, and `for_release` reads the file again as that release: a
+    # configuration that is valid only as another release than the default one is no error here.
+    problem: ConfigError | None = None
+    for assumed in (DEFAULT_RELEASE, *RELEASES.values()):
+        try:
+            return read(assumed)
+        except ConfigError as error:
+            problem = problem or error
+    assert problem is not None
+    raise problem
+
+
+def _read_settings(
+    text: str, source: str, plugins: tuple[type[Plugin], ...], own: OwnFlags, release: Release
+) -> SchedulerSettings:
+    installed = installed_plugins()
+    catalog = catalog_with((*plugins, *installed.values()), release)
+    config, absent = without_absent_plugins(own.apply(parse_config(text, source, catalog, release)), catalog)
+    try:
+        build_profiles(config, catalog)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    given = {plugin.name for plugin in plugins}
+    config, used = only_where_named(
+        config, {name: plugin for name, plugin in installed.items() if name not in given}
+    )
+    warnings = (
+        *(Warning(_ABSENT.format(name=name), reason=Reason.ABSENT_PLUGIN, object=name) for name in absent),
+        *extender_warnings(config),
+    )
+    return SchedulerSettings(config, own, (*plugins, *used), warnings)
+
+
+def extender_warnings(config: KubeSchedulerConfiguration | None) -> list[Warning]:
+    """A warning for each extender of the configuration: none is called."""
+    extenders = () if config is None else config.extenders
+    return [
+        Warning(_EXTENDER.format(url=one.url_prefix), reason=Reason.NOT_RUN, object=one.url_prefix)
+        for one in extenders
+    ]
+
+
+def without_absent_plugins(
+    config: KubeSchedulerConfiguration, catalog: TableCatalog
+) -> tuple[KubeSchedulerConfiguration, list[str]]:
+    """The configuration without plugins that the catalog does not have, and the names of these."""
+    absent = {
+        name: None
+        for profile in config.profiles
+        for name in profile.plugins.enabled_names()
+        if name not in catalog.names
+    }
+    if not absent:
+        return config, []
+    profiles = tuple(_without(profile, absent) for profile in config.profiles)
+    return msgspec.structs.replace(config, profiles=profiles), list(absent)
+
+
+def _without(profile: Profile, absent: Iterable[str]) -> Profile:
+    gone = frozenset(absent)
+    sets: dict[str, PluginSet] = {}
+    for point in profile.plugins.__struct_fields__:
+        plugins: PluginSet = getattr(profile.plugins, point)
+        sets[point] = msgspec.structs.replace(
+            plugins,
+            enabled=tuple(one for one in plugins.enabled if one.name not in gone),
+            disabled=tuple(one for one in plugins.disabled if one.name == ALL or one.name not in gone),
+        )
+    return msgspec.structs.replace(
+        profile,
+        plugins=msgspec.structs.replace(profile.plugins, **sets),
+        plugin_config=tuple(entry for entry in profile.plugin_config if entry.name not in gone),
+    )

@@ -1,13 +1,22 @@
-"""Snapshots: what scheduling reads of a cluster, as one JSON file.
+"""Objects as a server stores them: snapshots, and the lists that `kubectl get … -o json` prints.
 
-A snapshot is a `List` of lists, one for each kind (`PodList`, …), with a header:
+A snapshot is what scheduling reads of a cluster, as one JSON file: a `List` of lists, one for each kind
+(`PodList`, …), with a header:
 
     {"apiVersion": "v1", "kind": "List",
      "snapshot": {"formatVersion": 1, "serverVersion": "v1.36.0", "time": …, "kinds": ["Node", …], …},
      "items": [{"apiVersion": "v1", "kind": "NodeList", "items": [...]}, …]}
 
-So whatever reads a dump of kubectl reads a snapshot, too; the header adds which kinds are complete. Objects
+So whatever reads a dump of kubectl also reads a snapshot; the header adds which kinds are complete. Objects
 have only the fields that scheduling reads: no environment variables, no Secrets, no ConfigMaps.
+
+Everything here is decoded straight into records. The reader of ordinary files (`api/documents.py`) makes
+plain values first, because it has to name the line of an error, and takes several times as long. It gets what
+is unusual: an object that is not from a server, one that occurs twice, one that is malformed.
+
+Pods of a Deployment have the same spec except for the node and the random name of the volume with their
+token. With these two values cut out, their specs are the same bytes, so a lookup replaces decoding and
+checking (`PodDecoder`). Pods whose specs differ in more are decoded one by one.
 """
 
 from __future__ import annotations
@@ -18,22 +27,144 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
-from bayplan.answers.sources.pod_decoding import PodDecoder, PodWithRawSpec
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.api.check import check_decoded
+from bayplan.api.decode import decode_json
+from bayplan.api.defaults import defaulted
 from bayplan.api.documents import Document
 from bayplan.api.input_files import GZIP_MAGIC
 from bayplan.api.kinds import KINDS
-from bayplan.api.meta import Object
-from bayplan.api.pod import Pod
+from bayplan.api.meta import Object, ObjectMeta
+from bayplan.api.pod import ContainerStatus, Pod, PodSpec, PodStatus
 from bayplan.api.reading import problem_and_field
 from bayplan.api.releases import DEFAULT_RELEASE, Release, nearest_release
 from bayplan.errors import DecodeError, InputError
+
+MAX_TEMPLATES: Final = 4096
+
+_NODE_NAME: Final = b'"nodeName":'
+_TOKEN_VOLUME: Final = b'"kube-api-access-'
+
+_decoder: Final = msgspec.json.Decoder(PodSpec)
+
+
+class PodWithRawSpec(msgspec.Struct, frozen=True, gc=False):
+    """A pod whose spec is not decoded yet."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: PodStatus = PodStatus()
+
+
+class _Cut(NamedTuple):
+    """A spec without the values that differ from pod to pod."""
+
+    key: tuple[bytes, ...]
+    node_name: str
+    token_volume: str
+
+
+class _Template(NamedTuple):
+    spec: PodSpec
+    token_index: int
+    """Which volume has the token; -1: none."""
+
+
+class PodDecoder:
+    """Decodes and checks pods, with the templates of those before.
+
+    Args:
+        sets_defaults: whether specs may lack what a server sets: a file may have been edited.
+    """
+
+    def __init__(self, *, sets_defaults: bool = False) -> None:
+        self._sets_defaults = sets_defaults
+        self._templates: dict[tuple[bytes, ...], _Template] = {}
+
+    def decode(self, raw: PodWithRawSpec) -> Pod:
+        """The pod.
+
+        Raises:
+            DecodeError: as `check_decoded`.
+            msgspec.ValidationError: the spec does not have the fields of a pod's.
+        """
+        spec_bytes = bytes(raw.spec)
+        cut = _cut(spec_bytes)
+        template = None if cut is None else self._templates.get(cut.key)
+        if cut is None or template is None:
+            pod = Pod(metadata=raw.metadata, spec=_decoder.decode(spec_bytes), status=raw.status)
+            check_decoded(pod)
+            if self._sets_defaults:
+                pod = defaulted(pod)
+            if cut is not None and len(self._templates) < MAX_TEMPLATES:
+                self._add(cut, pod.spec)
+            return pod
+        pod = Pod(metadata=raw.metadata, spec=_filled(template, cut), status=raw.status)
+        if not raw.metadata.name or _has_quantities(raw.status):
+            check_decoded(pod)
+        return pod
+
+    def _add(self, cut: _Cut, spec: PodSpec) -> None:
+        """Makes a template of a spec, if the values that were cut out are where they belong."""
+        names = [volume.name for volume in spec.volumes]
+        index = names.index(cut.token_volume) if cut.token_volume in names else -1
+        if spec.node_name == cut.node_name and (index >= 0) == bool(cut.token_volume):
+            self._templates[cut.key] = _Template(spec, index)
+
+
+def _has_quantities(status: PodStatus) -> bool:
+    """Whether a status has anything that is to be checked. Most have not."""
+    return (
+        status.resources is not None
+        or bool(status.allocated_resources)
+        or any(map(_has_resources, status.container_statuses))
+        or any(map(_has_resources, status.init_container_statuses))
+    )
+
+
+def _has_resources(container: ContainerStatus) -> bool:
+    return container.resources is not None or bool(container.allocated_resources)
+
+
+def _cut(spec: bytes) -> _Cut | None:
+    """Cuts the values out; None if they are not there just once, as plain text."""
+    head, found, rest = spec.partition(_NODE_NAME)
+    node_name = b""
+    if found:
+        space, quote, rest = rest.partition(b'"')
+        node_name, _, rest = rest.partition(b'"')
+        if not quote or space.strip() or not _is_plain(node_name) or _NODE_NAME in rest:
+            return None
+    start = spec.find(_TOKEN_VOLUME)
+    if start < 0:
+        return _Cut((head, found, rest), node_name.decode(), "")
+    quoted = spec[start : spec.find(b'"', start + 1) + 1]
+    if not _is_plain(quoted):
+        return None
+    # With its quotes: another name may begin with it.
+    head, rest = head.replace(quoted, b'""'), rest.replace(quoted, b'""')
+    return _Cut((head, found, rest), node_name.decode(), quoted[1:-1].decode())
+
+
+def _is_plain(value: bytes) -> bool:
+    return b"\\" not in value and value.isascii()
+
+
+def _filled(template: _Template, cut: _Cut) -> PodSpec:
+    """The spec of a template with the values of one pod."""
+    spec, index = template
+    if index < 0:
+        return replace(spec, node_name=cut.node_name)
+    volumes = list(spec.volumes)
+    volumes[index] = replace(volumes[index], name=cut.token_volume)
+    return replace(spec, node_name=cut.node_name, volumes=tuple(volumes))
+
 
 FORMAT_VERSION: Final = 1
 HEADER_BYTES: Final = 65536
@@ -244,3 +375,53 @@ def are_stored(objects: Sequence[Object]) -> bool:
             return False
         keys.add((type(item), meta.namespace, meta.name))
     return len(keys) == len(objects)
+
+
+_START: Final = re.compile(
+    rb'\s*\{\s*"apiVersion"\s*:\s*"([^"\\]*)"\s*,\s*"kind"\s*:\s*"([^"\\]*)"\s*,\s*"metadata"\s*:'
+)
+"""kubectl prints fields in the order of their names."""
+
+_pod_decoder: Final = msgspec.json.Decoder(PodWithRawSpec)
+
+
+class _Listing(msgspec.Struct, rename="camel"):
+    api_version: str
+    kind: str
+    items: list[msgspec.Raw]
+    snapshot: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def decode_listing(data: bytes) -> list[Object] | None:
+    """The objects of a List as a server stores them; None if it has to be read by the reader of files."""
+    try:
+        listing = msgspec.json.decode(data, type=_Listing)
+        if (listing.api_version, listing.kind) != ("v1", "List") or listing.snapshot is not msgspec.UNSET:
+            return None
+        pods = PodDecoder(sets_defaults=True)
+        objects = []
+        for raw in listing.items:
+            item = bytes(raw)
+            start = _START.match(item)
+            if start is None:
+                return None
+            name = start[2].decode()
+            if name not in KINDS.names or KINDS[name].api_version != start[1].decode():
+                continue
+            objects.append(_pod(pods, item) if name == "Pod" else _object(name, item))
+    except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError):
+        return None
+    return objects if are_stored(objects) else None
+
+
+def _pod(pods: PodDecoder, item: bytes) -> Object:
+    try:
+        return pods.decode(_pod_decoder.decode(item))
+    except msgspec.ValidationError:
+        return _object("Pod", item)
+
+
+def _object(kind: str, item: bytes) -> Object:
+    decoded = decode_json(kind, item)
+    check_decoded(decoded)
+    return defaulted(decoded)

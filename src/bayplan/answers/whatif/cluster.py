@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from bayplan.answers.sources.loaded import LoadedCluster
-from bayplan.answers.sources.loading import load_cluster
-from bayplan.answers.sources.options import SourceOptions
+from bayplan.answers.sources.loading import SourceOptions, load_cluster
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.answers.whatif.capacity import PodMix, count_capacity
 from bayplan.answers.whatif.controllers import belongs_to_node, is_recreated, violated_budgets, without_node

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from bayplan.answers.sources.settings import extender_warnings
+from bayplan.answers.sources.loading import extender_warnings
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.devices import DeviceClass

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bayplan.answers.sources.loaded import skip_reason
-from bayplan.answers.sources.missing import MissingObjects, selects_namespaces
-from bayplan.answers.sources.warnings import Reason, Warning
+from bayplan.answers.sources.warnings import MissingObjects, Reason, Warning, selects_namespaces
 from bayplan.answers.whatif.controllers import Controllers, device_assumption
 from bayplan.answers.whatif.engine import Clock, Run
 from bayplan.answers.whatif.outcomes import Outcome, Placement, Placements, unique
