@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bayplan.answers.explain.scenario import decide_scenario
+from bayplan.answers.explain.report import decide_scenario
 from bayplan.api.pod import Pod
 from bayplan.api.releases import parse_release
 from conformance.harness import objects

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from bayplan.answers.explain.allocations import pod_allocations
+from bayplan.answers.explain.report import pod_allocations
 from bayplan.answers.sources.files import read_scenario
 from bayplan.api.releases import V1_36
 from bayplan.cel.__main__ import answer

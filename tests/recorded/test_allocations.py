@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.answers.explain.allocations import pod_allocations
+from bayplan.answers.explain.report import pod_allocations
 from bayplan.answers.sources.files import read_scenario
 from bayplan.api.releases import V1_36
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.answers.explain.scenario import decide_scenario
+from bayplan.answers.explain.report import decide_scenario
 from bayplan.api.releases import V1_36, V1_37
 
 from .compare import Disagreement, compare, read_lines, summarise

@@ -12,9 +12,8 @@ import click
 import msgspec
 from rich.console import Console
 
-from bayplan.answers.explain.allocations import pod_allocations
 from bayplan.answers.explain.explanation import explain
-from bayplan.answers.explain.scenario import as_json
+from bayplan.answers.explain.report import as_json, pod_allocations
 from bayplan.answers.explain.tables import EvaluatedPod, print_tables
 from bayplan.answers.sources.files import STDIN, read_clusters
 from bayplan.answers.sources.loaded import LoadedCluster

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import click
 
-from bayplan.answers.explain.answers import print_node, print_pod
-from bayplan.answers.explain.nodes import explain_node
-from bayplan.answers.explain.pods import PodQuestions, PodState
+from bayplan.answers.explain.printing import print_node, print_pod
+from bayplan.answers.explain.questions import PodQuestions, PodState, explain_node
 from bayplan.answers.explain.report import node_report, pod_report
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
 from bayplan.answers.sources.loading import SourceOptions, default_namespace, load_cluster

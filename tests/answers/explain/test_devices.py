@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bayplan.answers.explain.devices import MissingDevices, missing_devices
 from bayplan.answers.explain.explanation import explain
+from bayplan.answers.explain.rejections import MissingDevices, missing_devices
 from bayplan.api.pod import PodResourceClaim
 from bayplan.plugin import Object
 from bayplan.scheduler.core import SchedulingCore

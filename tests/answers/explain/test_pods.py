@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from bayplan.answers.explain.nodes import explain_node
 from bayplan.answers.explain.permit import PermitStatus
-from bayplan.answers.explain.pods import PodAnswer, PodQuestions, PodState
+from bayplan.answers.explain.questions import PodAnswer, PodQuestions, PodState, explain_node
 from bayplan.answers.explain.report import node_report, pod_report
 from bayplan.answers.sources.files import read_scenario
 from bayplan.answers.sources.loaded import LoadedCluster

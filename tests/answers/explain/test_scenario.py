@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.answers.explain.scenario import decide_scenario
+from bayplan.answers.explain.report import decide_scenario
 from bayplan.answers.sources.files import is_scenario, read_scenario
 
 NODE: dict[str, Any] = {

@@ -1,21 +1,38 @@
-"""Answers as plain values for programs, with the fields that docs/explain.md describes."""
+"""Explanations as plain values for programs.
+
+pod_report, node_report     answers about pods and nodes; docs/explain.md describes the fields as_json,
+pod_allocations    decisions and allocations in the format of the reference (conformance/README.md)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from bayplan.answers.explain.details import detail
-from bayplan.answers.explain.details.resources import amount_text
-from bayplan.answers.explain.devices import missing_devices
-from bayplan.answers.explain.explanation import Explanation
-from bayplan.answers.explain.nodes import NodeAnswer, WaitingPods
-from bayplan.answers.explain.pods import PodAnswer, PodState
-from bayplan.answers.explain.rejections import rejections
+import msgspec
+
+from bayplan.answers.explain.details import amount_text, detail
+from bayplan.answers.explain.explanation import Explanation, explain
+from bayplan.answers.explain.questions import NodeAnswer, PodAnswer, PodState, WaitingPods
+from bayplan.answers.explain.rejections import missing_devices, rejections
 from bayplan.answers.explain.tables import EvaluatedPod
+from bayplan.answers.sources.files import read_scenario
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
 from bayplan.answers.sources.warnings import Warning
-from bayplan.framework.status import Status
+from bayplan.api.pod import Pod
+from bayplan.api.releases import Release
+from bayplan.api.resource_claims import AllocationResult
+from bayplan.framework.plugin_api import NodeNames
+from bayplan.framework.status import Code, Status
+from bayplan.plugins.dynamic_resources import DynamicResources
+from bayplan.plugins.dynamic_resources.node_results import NodeResult
+from bayplan.plugins.dynamic_resources.pod_claims import PodClaims
+from bayplan.runtime import calls
+from bayplan.runtime.framework import Framework
+from bayplan.state.view import NodeColumns
+
+ANY_SHARE_ID: Final = "*"
+"""Replaces the id of a share, which is different every time."""
 
 
 def pod_report(loaded: LoadedCluster, answer: PodAnswer, queue: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +92,7 @@ def result_report(evaluated: EvaluatedPod) -> dict[str, Any]:
         "rejections": [
             {
                 "plugin": group.status.plugin or None,
-                **_status(group.status),
+                **_status(group.status, with_plugin=False),
                 "detail": detail(evaluated.framework, evaluated.pod, group) or None,
                 "count": len(group.nodes),
                 "nodes": list(group.nodes),
@@ -101,10 +118,6 @@ def result_report(evaluated: EvaluatedPod) -> dict[str, Any]:
             ],
         },
     }
-
-
-def _status(status: Status) -> dict[str, Any]:
-    return {"code": status.code.label, "reasons": list(status.reasons)}
 
 
 def _scores(explanation: Explanation) -> list[dict[str, Any]]:
@@ -161,3 +174,125 @@ def _waiting(groups: Sequence[WaitingPods]) -> list[dict[str, Any]]:
         }
         for one in groups
     ]
+
+
+# The format of the reference. Each pending pod is evaluated alone.
+
+
+def decide_scenario(
+    scenario: Mapping[str, Any], *, cache: bool = True, release: Release | None = None
+) -> dict[str, Any]:
+    """The decisions for all pending pods of a scenario, as values that JSON can represent."""
+    case = read_scenario(scenario, source=str(scenario.get("name", "")), release=release)
+    core = case.core(cache=cache)
+    explanations = (explain(core.frameworks[pod.spec.scheduler_name], pod) for pod in case.pending(core))
+    return {"name": case.name, "results": [as_json(explanation) for explanation in explanations]}
+
+
+def _status(status: Status, *, with_plugin: bool) -> dict[str, Any]:
+    described: dict[str, Any] = {"code": status.code.label, "reasons": list(status.reasons)}
+    if with_plugin and status.plugin:
+        described["plugin"] = status.plugin
+    return described
+
+
+def as_json(explanation: Explanation) -> dict[str, Any]:
+    """An explanation in the format of the reference decisions."""
+    if explanation.error:
+        return {"pod": explanation.pod, "error": explanation.error}
+    preemption = explanation.preemption
+    written: dict[str, Any] = {
+        "pod": explanation.pod,
+        "filter": {
+            plugin: {node: _status(status, with_plugin=False) for node, status in per_node.items()}
+            for plugin, per_node in explanation.filters.items()
+        },
+        "nodeStatus": {
+            node: _status(status, with_plugin=True) for node, status in explanation.node_status.items()
+        },
+        "feasible": list(explanation.feasible),
+        "score": {
+            plugin: {"raw": scores.raw, "normalized": scores.normalized, "weight": scores.weight}
+            for plugin, scores in explanation.scores.items()
+        },
+        "total": explanation.total,
+        "best": list(explanation.best),
+        "fitError": explanation.fit_error or None,
+        "fitErrorFull": explanation.fit_error_full or None,
+        "preemption": None
+        if preemption is None
+        else {
+            "eligible": preemption.eligible,
+            "message": preemption.message,
+            "nominatedNode": preemption.nominated_node,
+            "candidates": {
+                node: {"victims": list(candidate.victims), "numPDBViolations": candidate.pdb_violations}
+                for node, candidate in preemption.candidates.items()
+            },
+        },
+    }
+    if explanation.permit is not None:
+        written["permit"] = {
+            "plugin": explanation.permit.plugin,
+            "status": explanation.permit.status.value,
+            "message": explanation.permit.message,
+        }
+    return written
+
+
+def pod_allocations(framework: Framework, pod: Pod) -> dict[str, Any]:
+    """The answers of DynamicResources to one pod, as JSON-ready values."""
+    scores = explain(framework, pod).scores.get(DynamicResources.name)
+    found: dict[str, Any] = {
+        "pod": pod.key,
+        "preFilter": {"code": Code.SKIP.label, "nodeNames": None},
+        "filter": {},
+        "allocations": {},
+        "rawScore": None if scores is None else scores.raw,
+    }
+    step = next((one for one in framework.profile.filters if one.name == DynamicResources.name), None)
+    if step is None:
+        return found
+    search = framework.begin_uncached(pod)
+    state = search.results.state_of(step) if step.cached else search.state
+    answer = calls.pre_filter(step, state, pod, NodeColumns(framework.cluster))
+    if isinstance(answer, NodeNames):
+        raise TypeError("DynamicResources limits no pod to named nodes")
+    found["preFilter"]["code"] = answer.code.label
+    if answer.code is not Code.SUCCESS:
+        if answer.code is not Code.SKIP:
+            found["preFilter"]["reasons"] = list(answer.reasons)
+        return found
+    statuses = framework.filtering.alone(search, step)
+    claims: PodClaims | None = state.get(DynamicResources.name)
+    for row, name in _rows(framework):
+        status = statuses.status(row)
+        if status is not None:
+            found["filter"][name] = {"code": status.code.label, "reasons": list(status.reasons)}
+        elif claims is not None and claims.results is not None:
+            result = claims.results.at(row)
+            if result is not None:
+                found["allocations"][name] = _node_result(result)
+    return found
+
+
+def _rows(framework: Framework) -> Iterator[tuple[int, str]]:
+    cluster = framework.cluster
+    return ((int(row), cluster.nodes.name[row]) for row in cluster.order)
+
+
+def _node_result(result: NodeResult) -> dict[str, Any]:
+    written: dict[str, Any] = {"results": [_allocation(one) for one in result.allocations]}
+    if result.variant is not None:
+        written["requests"] = msgspec.to_builtins(result.variant.requests) or None
+        if result.variant.mappings:
+            written["mappings"] = msgspec.to_builtins(result.variant.mappings)
+    return written
+
+
+def _allocation(allocation: AllocationResult) -> dict[str, Any]:
+    written: dict[str, Any] = msgspec.to_builtins(allocation)
+    for device in written.setdefault("devices", {}).get("results", ()):
+        if "shareID" in device:
+            device["shareID"] = ANY_SHARE_ID
+    return written

@@ -20,10 +20,9 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.answers.explain.details import detail
-from bayplan.answers.explain.devices import MissingDevices, missing_devices
 from bayplan.answers.explain.explanation import Candidate, Explanation, Preemption
 from bayplan.answers.explain.permit import PermitStatus
-from bayplan.answers.explain.rejections import Rejection, rejections
+from bayplan.answers.explain.rejections import MissingDevices, Rejection, missing_devices, rejections
 from bayplan.answers.sources.warnings import Warning
 from bayplan.api.pod import Pod
 from bayplan.framework.status import Code

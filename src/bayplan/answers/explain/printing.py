@@ -8,9 +8,8 @@ from typing import Final
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from bayplan.answers.explain.details.resources import amount_text
-from bayplan.answers.explain.nodes import NodeAnswer
-from bayplan.answers.explain.pods import PodAnswer, PodState
+from bayplan.answers.explain.details import amount_text
+from bayplan.answers.explain.questions import NodeAnswer, PodAnswer, PodState
 from bayplan.answers.explain.tables import (
     BAD,
     FAINT,
