@@ -11,8 +11,8 @@ from rich.console import Console
 from bayplan.answers.sources.loading import SourceOptions, load_cluster
 from bayplan.answers.whatif import Capacity, Cluster
 from bayplan.answers.whatif.capacity import NodesNeeded, nodes_needed
+from bayplan.answers.whatif.machines import read_node_template
 from bayplan.answers.whatif.manifests import read_manifests
-from bayplan.answers.whatif.nodes import read_node_template
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.cli.changes import name_and_number

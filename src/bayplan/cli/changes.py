@@ -7,8 +7,8 @@ from typing import Final
 from bayplan.answers.sources.loading import SourceOptions, load_settings
 from bayplan.answers.sources.warnings import Warning
 from bayplan.answers.whatif import Cluster
+from bayplan.answers.whatif.machines import read_node_template, usual_node
 from bayplan.answers.whatif.manifests import MAX_PODS, read_manifests
-from bayplan.answers.whatif.nodes import read_node_template, usual_node
 from bayplan.cli.output import number
 from bayplan.errors import InputError
 

@@ -12,8 +12,15 @@ from rich.console import Console
 from bayplan.answers.sources.loading import SourceOptions, load_cluster, load_settings
 from bayplan.answers.sources.warnings import Warning
 from bayplan.answers.whatif import Cluster
-from bayplan.answers.whatif.comparison import Comparison, Estimate, Variant, Workload, compare, from_scratch
-from bayplan.answers.whatif.figures import SKIPPED
+from bayplan.answers.whatif.comparison import (
+    SKIPPED,
+    Comparison,
+    Estimate,
+    Variant,
+    Workload,
+    compare,
+    from_scratch,
+)
 from bayplan.api.releases import Release, parse_release
 from bayplan.cli.changes import Changes
 from bayplan.cli.compare_versions import compare_versions

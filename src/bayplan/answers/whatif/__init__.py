@@ -2,16 +2,15 @@
 
 cluster.py      `Cluster` and its branches: the library; view.py has what can be read of them
 scheduling.py   schedules pods, one after the other
-engine.py       runs the scheduler in virtual time
+engine.py       runs the scheduler in virtual time, without the plugins' steps that act on the world
 capacity.py     counts how many more pods fit
-comparison.py   compares configurations, by figures.py
+comparison.py   compares configurations
 manifests.py    reads pods and workloads to add; scaling.py scales those that are there
+machines.py     nodes to add
 state.py        objects and columns, and how changes are reverted
 controllers.py  what controllers do about claims, budgets and evicted pods; volumes.py about volumes
 pod_claims.py   claims of copies of pods
-profiles.py     the scheduling core, without steps that act on the world
-machines.py     empty nodes: copies of one, or a machine shape; nodes.py reads what to copy
-outcomes.py     results; html.py shows them in notebooks
+outcomes.py     results, and their HTML for notebooks
 """
 
 from bayplan.answers.whatif.cluster import Branch, Cluster

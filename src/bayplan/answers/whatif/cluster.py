@@ -23,10 +23,9 @@ from bayplan.answers.sources.loading import SourceOptions, load_cluster
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.answers.whatif.capacity import PodMix, count_capacity
 from bayplan.answers.whatif.controllers import belongs_to_node, is_recreated, violated_budgets, without_node
-from bayplan.answers.whatif.engine import Clock
-from bayplan.answers.whatif.machines import like_node
-from bayplan.answers.whatif.outcomes import Answer, Capacity, Outcome, Placement, Placements
-from bayplan.answers.whatif.profiles import Profiles
+from bayplan.answers.whatif.engine import Clock, Profiles
+from bayplan.answers.whatif.machines import like_node, read_node_template
+from bayplan.answers.whatif.outcomes import Answer, Capacity, Outcome, Placement, Placements, cluster_html
 from bayplan.answers.whatif.scaling import new_pods, pods_of_workload, to_delete
 from bayplan.answers.whatif.scheduling import Scheduling
 from bayplan.answers.whatif.state import BranchStore, ColumnHandler, State
@@ -221,21 +220,17 @@ class Cluster(ClusterView):
         """Adds empty nodes. Returns their names.
 
         Args:
-            like: a node of this cluster, a Node object, or a machine shape (`cpu=8,memory=32Gi`).
+            like: a node of this cluster, a Node object or a file with one, or a machine shape
+                (`cpu=8,memory=32Gi`).
         """
         self._check()
-        template = like if isinstance(like, Node) else self._template(like)
+        template = like if isinstance(like, Node) else read_node_template(like, self)
         names = []
         for node in like_node(template, count, {one.name for one in self._store.all(Node)}):
             self._store.create(node)
             names.append(node.name)
         self._state.deliver()
         return names
-
-    def _template(self, like: str) -> Node:
-        from bayplan.answers.whatif.machines import machine
-
-        return machine(like) if "=" in like else self.node(like)
 
     def remove_node(self, name: str) -> list[Pod]:
         """Removes a node and its pods. Returns those that controllers create again: they are pending."""
@@ -381,8 +376,6 @@ class Cluster(ClusterView):
         return f"<{kind} of {len(self.nodes)} nodes, {pods} assigned pods, {len(self.pending)} pending>"
 
     def _repr_html_(self) -> str:
-        from bayplan.answers.whatif.html import cluster_html
-
         return cluster_html(self)
 
 

@@ -1,13 +1,27 @@
 """Compares scheduler configurations on the same cluster and workload, in parallel processes or with Dask.
 
 Every configuration schedules the same pods on the same cluster, once for each seed. A seed affects what a
-configuration or a plugin decides by chance and, with `shuffle`, the order in which pods arrive.
+configuration or a plugin decides by chance and, with `shuffle`, the order in which pods arrive. These figures
+are compared:
+
+| figure | meaning |
+|---|---|
+| scheduled, not scheduled | pods of the workload |
+| skipped | pods of the workload whose schedulerName no profile has, or that are being deleted |
+| preempted | pods that had to leave their node |
+| nodes used | nodes with a pod of the workload |
+| utilisation | requested share of what is allocatable, over all nodes |
+| imbalance | standard deviation of the nodes' utilisation: 0 if all are equally full |
+| fragmentation | share of free resources on nodes where pods like those of the workload do not fit |
+| zone skew | over the owners of pods: most minus fewest pods in a zone, on average |
+| waiting | seconds until a pod is bound, on average: backoff, groups, and the grace periods of victims |
 """
 
 from __future__ import annotations
 
 import os
 import random
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -15,13 +29,14 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any, Final
 
+import numpy as np
 from msgspec.structs import replace
 
 from bayplan.answers.sources.warnings import Warning
 from bayplan.answers.whatif.cluster import Cluster
 from bayplan.answers.whatif.controllers import belongs_to_node
-from bayplan.answers.whatif.figures import FIGURES, measure
-from bayplan.answers.whatif.outcomes import unique
+from bayplan.answers.whatif.outcomes import Outcome, Placements, unique
+from bayplan.answers.whatif.volumes import ZONE
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.releases import RELEASES
@@ -29,6 +44,25 @@ from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import InputError
 from bayplan.runtime.failure_log import PluginFailure
 from bayplan.scheduler.plugin_sources import load_plugin
+from bayplan.simulate.scenarios.fragmentation import RequestMix, fragmentation
+from bayplan.state.cluster import Cluster as Columns
+
+RESOURCES: Final = ("cpu", "memory")
+SKIPPED: Final = "skipped"
+FIGURES: Final = (
+    "scheduled",
+    "not scheduled",
+    SKIPPED,
+    "preempted",
+    "nodes used",
+    *(
+        f"{name}: {resource}"
+        for name in ("utilisation", "imbalance", "fragmentation")
+        for resource in RESOURCES
+    ),
+    "zone skew",
+    "waiting",
+)
 
 _WORKERS: Final = (
     "--dask {address}: the workers could not read the cluster: {error}. They need the same versions of "
@@ -228,3 +262,63 @@ def _on_dask(workload: Workload, runs: Sequence[tuple[Variant, int]], address: s
         futures = [client.submit(run_trial, sent, variant, seed, pure=False) for variant, seed in runs]
         found: list[Trial] = client.gather(futures)
         return found
+
+
+# Figures
+
+
+def measure(columns: Columns, pods: Sequence[Pod], placed: Placements) -> dict[str, float]:
+    """The figures after these pods were scheduled."""
+    rows = columns.order
+    keys = {pod.key for pod in pods}
+    # Victims are created again, and are no pods of the workload: they have their own figure.
+    outcomes = Counter(one.outcome for one in placed if one.pod in keys)
+    skipped = outcomes[Outcome.SKIPPED]
+    found: dict[str, float] = {
+        "scheduled": outcomes[Outcome.SCHEDULED],
+        "not scheduled": len(pods) - outcomes[Outcome.SCHEDULED] - skipped,
+        SKIPPED: skipped,
+        "preempted": len(placed.evicted),
+        "nodes used": len(set(placed.nodes.values())),
+        "zone skew": _zone_skew(columns, pods, placed.nodes),
+        "waiting": _mean([one.waited_seconds for one in placed.scheduled]),
+    }
+    free = {}
+    for resource in RESOURCES:
+        amounts = columns.nodes.resource(resource)
+        allocatable = amounts.allocatable.read[rows]
+        requested = amounts.requested.read[rows]
+        free[resource] = allocatable - requested
+        total = int(allocatable.sum())
+        found[f"utilisation: {resource}"] = int(requested.sum()) / total if total else 0.0
+        has_some = allocatable > 0
+        shares = requested[has_some] / allocatable[has_some]
+        found[f"imbalance: {resource}"] = float(np.std(shares)) if len(shares) else 0.0
+    mix = RequestMix()
+    for pod in pods:
+        mix.arrived[mix.of(pod)] += 1
+    nodes = columns.nodes
+    free_pods = nodes.allowed_pods.read[rows] - nodes.pod_count.read[rows]
+    for resource, share in fragmentation(free, free_pods, mix.most_frequent()).items():
+        found[f"fragmentation: {resource}"] = share
+    return {name: found[name] for name in FIGURES}
+
+
+def _zone_skew(columns: Columns, pods: Sequence[Pod], nodes: dict[str, str]) -> float:
+    zone_of = {
+        node.name: node.labels[ZONE]
+        for node in columns.nodes.node
+        if node is not None and ZONE in node.labels
+    }
+    zones = set(zone_of.values())
+    groups: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for pod in pods:
+        owner, node = pod.metadata.controller(), nodes.get(pod.key, "")
+        if owner is not None and node in zone_of:
+            groups[pod.namespace, owner.name][zone_of[node]] += 1
+    skews = [max(counts.values()) - min(counts[zone] for zone in zones) for counts in groups.values()]
+    return _mean([float(skew) for skew in skews])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
