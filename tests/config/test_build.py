@@ -9,9 +9,8 @@ import pytest
 
 from bayplan.config import PluginEntry, build_profiles, builtin_catalog, completed
 from bayplan.errors import ConfigError, DecodeError
-from bayplan.framework.plugin_args.args import NodeAffinityArgs, NodeResourcesFitArgs
-from bayplan.framework.plugin_args.base import Gates, PluginArgs
-from bayplan.framework.plugin_args.field_errors import FieldError, at, invalid
+from bayplan.framework.args import FieldError, Gates, PluginArgs, at, invalid
+from bayplan.framework.builtin_args import NodeAffinityArgs, NodeResourcesFitArgs
 from bayplan.framework.points import Point
 
 from .yaml_config import make_config, make_profile_config, plugin_set

@@ -10,8 +10,7 @@ import pytest
 
 from bayplan.config.decoding import Decoder, Float32, shortest_float32
 from bayplan.errors import DecodeError
-from bayplan.framework.plugin_args.base import Int32
-from bayplan.framework.plugin_args.duration import Duration
+from bayplan.framework.args import Duration, Int32
 
 from .yaml_config import parse_document
 

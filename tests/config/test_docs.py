@@ -11,8 +11,8 @@ import pytest
 from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.config import build_profiles, parse_config
 from bayplan.config.defaults import default_plugins
-from bayplan.framework.plugin_args.args import BUILTIN_ARGS
-from bayplan.framework.plugin_args.base import PluginArgs
+from bayplan.framework.args import PluginArgs
+from bayplan.framework.builtin_args import BUILTIN_ARGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
 

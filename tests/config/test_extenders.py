@@ -8,8 +8,8 @@ import pytest
 
 from bayplan.config import apply_extenders, build_profiles, completed
 from bayplan.errors import ConfigError
-from bayplan.framework.plugin_args.args import NodeResourcesFitArgs
-from bayplan.framework.plugin_args.duration import Duration
+from bayplan.framework.args import Duration
+from bayplan.framework.builtin_args import NodeResourcesFitArgs
 
 from .yaml_config import make_config, plugin_set
 

@@ -12,12 +12,12 @@ from bayplan.api.releases import V1_36
 from bayplan.config import default_config, load_config, parse_config
 from bayplan.config.model import PluginRef
 from bayplan.errors import DecodeError, InputError
-from bayplan.framework.plugin_args.args import (
+from bayplan.framework.args import Duration
+from bayplan.framework.builtin_args import (
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
     NodeResourcesFitArgs,
 )
-from bayplan.framework.plugin_args.duration import Duration
 
 from .yaml_config import config_text, make_config, make_profile_config
 

@@ -17,8 +17,8 @@ from bayplan.config import (
     to_yaml,
 )
 from bayplan.errors import ConfigError, DecodeError
-from bayplan.framework.plugin_args.duration import Duration
-from bayplan.framework.tie_break import TieBreak
+from bayplan.framework.args import Duration
+from bayplan.framework.points import TieBreak
 
 SCHEDULER = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nparallelism: 3\n"
 OWN = "apiVersion: bayplan/v1\nkind: BayplanConfiguration\ntieBreak: FirstNode\n"

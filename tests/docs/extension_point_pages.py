@@ -18,19 +18,13 @@ from bayplan.runtime.profile import METHODS
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "extension-points"
 
 PROTOCOLS: Final[dict[Point, tuple[Any, tuple[Any, ...]]]] = {
-    Point.PRE_ENQUEUE: (api.PreEnqueuePlugin, (api.WaitingKeysPlugin,)),
+    Point.PRE_ENQUEUE: (api.PreEnqueuePlugin, ()),
     Point.QUEUE_SORT: (api.QueueSortPlugin, ()),
     Point.PRE_FILTER: (api.PreFilterPlugin, (api.AddRemovePodPlugin,)),
-    Point.FILTER: (
-        api.FilterPlugin,
-        (api.RowFilterPlugin, api.RejectedRowsPlugin, api.NodesAffectedByPodsPlugin),
-    ),
+    Point.FILTER: (api.FilterPlugin, (api.NodesAffectedByPodsPlugin,)),
     Point.POST_FILTER: (api.PostFilterPlugin, ()),
     Point.PRE_SCORE: (api.PreScorePlugin, ()),
-    Point.SCORE: (
-        api.ScorePlugin,
-        (api.NormalizePlugin, api.RowScorePlugin, api.DomainScorePlugin, api.UniformScorePlugin),
-    ),
+    Point.SCORE: (api.ScorePlugin, (api.NormalizePlugin,)),
     Point.RESERVE: (api.ReservePlugin, ()),
     Point.PERMIT: (api.PermitPlugin, ()),
     Point.PRE_BIND: (api.PreBindPlugin, ()),

@@ -16,7 +16,7 @@ from bayplan.config.model import Extender as ExtenderConfig
 from bayplan.config.model import ManagedResource
 from bayplan.extender.chain import ExtenderChain, build_chain
 from bayplan.extender.extender import Extender
-from bayplan.framework.plugin_args.duration import Duration
+from bayplan.framework.args import Duration
 from bayplan.state.cluster import Cluster
 from bayplan.testing.builders import make_node
 

@@ -13,8 +13,7 @@ from typing import ClassVar, Final
 from bayplan.api.pod import Pod
 from bayplan.extender.chain import ExtenderChain
 from bayplan.framework.events import Action, Resource, event_with_hint
-from bayplan.framework.handle import Handle
-from bayplan.framework.plugin_api import Plugin, Wait
+from bayplan.framework.plugin_api import Handle, Plugin, Wait
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SKIP, Status, failure, unschedulable
 from bayplan.plugins.library.coscheduling import Coscheduling

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bayplan.errors import QuantityError
-from bayplan.framework.failures import describe, traceback_of, wrong_result
+from bayplan.framework.status import describe, traceback_of, wrong_result
 from bayplan.plugin import NodePlugin, Pod, Reject
-from bayplan.plugin.resources import parse_quantity
+from bayplan.plugin.objects import parse_quantity
 from bayplan.runtime import calls
 from bayplan.runtime.calls import AttemptError
 from bayplan.scheduler.core import SchedulingCore

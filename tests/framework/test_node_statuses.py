@@ -7,9 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from bayplan.framework.failures import WrongResultError
-from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons, collect
-from bayplan.framework.status import Code, Status
+from bayplan.framework.outcome import PASS, NodeStatuses, Reasons, collect
+from bayplan.framework.status import Code, Status, WrongResultError
 from bayplan.plugin import Reject
 
 

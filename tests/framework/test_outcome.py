@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons
-from bayplan.framework.outcome import Diagnosis, fit_error, histogram
+from bayplan.framework.outcome import PASS, Diagnosis, NodeStatuses, Reasons, fit_error, histogram
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Cluster, Reject
 from bayplan.testing.builders import make_node

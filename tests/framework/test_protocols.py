@@ -9,7 +9,7 @@ import pytest
 from mypy import api
 
 from bayplan.errors import PluginError
-from bayplan.framework import plugin_api
+from bayplan.framework import plugin_api, shortcuts
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.plugins import BUILTIN_PLUGINS
@@ -21,11 +21,22 @@ import numpy as np
 from collections.abc import Callable, Collection, Iterable
 from numpy.typing import NDArray
 from bayplan import plugin as api
+from bayplan.plugin import _internal as internal
 from bayplan.plugin import (
-    CycleState, FilterOutcome, IntColumn, NodeColumns, NodeInfo, NodeNames, Plugin, Pod, PostFilterResult,
-    Reject, Status, Wait
+    CycleState,
+    FilterOutcome,
+    IntColumn,
+    NodeColumns,
+    NodeInfo,
+    NodeNames,
+    Plugin,
+    Pod,
+    PostFilterResult,
+    Reject,
+    Status,
+    Wait,
 )
-from bayplan.plugin.counts import RowMask
+from bayplan.plugin._internal import RowMask
 """
 STATE_POD = "self, state: CycleState, pod: Pod"
 ROWS = f"{STATE_POD}, nodes: NodeColumns"
@@ -64,7 +75,7 @@ POINTS = {
 
 PROTOCOLS = {
     name: value
-    for name, value in vars(plugin_api).items()
+    for name, value in (vars(plugin_api) | vars(shortcuts)).items()
     if name.endswith("Plugin") and getattr(value, "_is_protocol", False)
 }
 
@@ -76,7 +87,8 @@ def method(name: str, parameters: str, result: str) -> str:
 
 def plugin_with(protocol: str, name: str, methods: dict[str, tuple[str, str]]) -> str:
     body = "".join(method(*(key, *value)) for key, value in methods.items())
-    return f"\nclass {name}(Plugin, api.{protocol}):\n{body}\n{name}()\n".replace("     def", "    def")
+    module = "internal" if hasattr(shortcuts, protocol) else "api"
+    return f"\nclass {name}(Plugin, {module}.{protocol}):\n{body}\n{name}()\n".replace("     def", "    def")
 
 
 def test_every_protocol_is_tried() -> None:

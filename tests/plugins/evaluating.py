@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from bayplan.framework.node_statuses import Reasons, collect
+from bayplan.framework.outcome import Reasons, collect
 from bayplan.plugin import (
     Action,
     Cluster,

@@ -20,9 +20,7 @@ from bayplan.api.in_tree_volumes import (
 from bayplan.api.meta import LabelSelector, NodeSelector
 from bayplan.api.pod import Volume
 from bayplan.plugin import Code, Node, Pod, SelectorError, compile_selector
-from bayplan.plugin.node_affinity import compile_terms, terms_match
-from bayplan.plugin.objects import Objects
-from bayplan.plugin.resources import parse_quantity, value
+from bayplan.plugin.objects import Objects, compile_terms, parse_quantity, terms_match, value
 from bayplan.plugin.storage import (
     CSIDriver,
     CSINode,

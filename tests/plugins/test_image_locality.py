@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bayplan.api.pod import ImageVolumeSource
 from bayplan.plugin import NodeColumns, Pod
-from bayplan.plugin.images import pod_images
+from bayplan.plugin.objects import pod_images
 from bayplan.plugin.storage import Volume
 from bayplan.plugins.image_locality import ImageLocality
 from bayplan.testing.builders import make_container, make_node, make_pod

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bayplan.plugin import SKIP, Action, Code, NodeColumns, NodeNames, Resource, unresolvable
 from bayplan.plugin.args import NodeAffinityArgs
-from bayplan.plugin.node_affinity import (
+from bayplan.plugin.objects import (
     Affinity,
     NodeSelectorTerm,
     compile_preferred,

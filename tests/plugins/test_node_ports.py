@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bayplan.api.pod import ContainerPort
 from bayplan.plugin import SKIP, Action, NodeColumns, Pod, Resource
-from bayplan.plugin.ports import HostPort, host_ports
+from bayplan.plugin.objects import HostPort, host_ports
 from bayplan.plugins.node_ports import REASON, NodePorts
 from bayplan.testing.builders import make_container, make_node, make_pod
 

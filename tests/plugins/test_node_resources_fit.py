@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayplan.api.pod import ResourceRequirements
-from bayplan.framework.plugin_args.scoring import broken_linear
+from bayplan.framework.builtin_args import broken_linear
 from bayplan.plugin import Action, Cluster, Code, Node, NodeColumns, Pod, Resource
 from bayplan.plugin.args import (
     LEAST_ALLOCATED,
@@ -24,7 +24,7 @@ from bayplan.plugin.args import (
     ScoringStrategy,
     UtilizationShapePoint,
 )
-from bayplan.plugin.resources import fit_requests, scoring_requests
+from bayplan.plugin.objects import fit_requests, scoring_requests
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.testing.builders import make_container, make_node, make_pod
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayplan.plugin import Action, Resource, Taint, Toleration
-from bayplan.plugin.taints import tolerates
+from bayplan.plugin.objects import tolerates
 from bayplan.plugins.taint_toleration import REASON, TaintToleration
 from bayplan.testing.builders import make_node, make_pod, make_toleration
 

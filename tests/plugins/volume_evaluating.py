@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bayplan.api.meta import Object
-from bayplan.framework.node_statuses import Reasons, collect
+from bayplan.framework.outcome import Reasons, collect
 from bayplan.plugin import Cluster, Code, CycleState, Node, NodeColumns, Plugin, Pod, Status
 from bayplan.plugin.preemption import Hypothesis
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons, collect
+from bayplan.framework.outcome import PASS, NodeStatuses, Reasons, collect
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Cluster, Pod, Reject
 from bayplan.plugin.preemption import Hypothesis

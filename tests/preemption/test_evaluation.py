@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from bayplan.api.meta import Condition
-from bayplan.framework.node_statuses import PASS, NodeStatuses, Reasons
-from bayplan.framework.outcome import Diagnosis, FilterOutcome, FilterRow
+from bayplan.framework.outcome import PASS, Diagnosis, FilterOutcome, FilterRow, NodeStatuses, Reasons
 from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Cluster, Pod, Reject

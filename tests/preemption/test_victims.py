@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from bayplan.framework.node_statuses import PASS, NodeStatuses
+from bayplan.framework.outcome import PASS, NodeStatuses
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Cluster, Pod
 from bayplan.plugin.preemption import Hypothesis

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bayplan.cli.main import main
-from bayplan.framework.plugin_args.duration import Duration
+from bayplan.framework.args import Duration
 from bayplan.process.command_line import ArgumentError, FlagError, parse, usage
 from bayplan.process.flags import FLAGS
 

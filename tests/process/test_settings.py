@@ -17,8 +17,8 @@ from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.cli.main import main
 from bayplan.config import BayplanConfiguration
 from bayplan.errors import BayplanError
-from bayplan.framework.plugin_args.duration import Duration
-from bayplan.framework.tie_break import TieBreak
+from bayplan.framework.args import Duration
+from bayplan.framework.points import TieBreak
 from bayplan.process.command_line import parse
 from bayplan.process.settings import Settings, make_settings
 from bayplan.process.starting import settings_of_any_release

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayplan.framework.tie_break import TieBreak
+from bayplan.framework.points import TieBreak
 from bayplan.plugin import (
     SKIP,
     Code,

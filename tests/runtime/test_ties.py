@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayplan.framework.tie_break import TieBreak
+from bayplan.framework.points import TieBreak
 from bayplan.runtime.feasible import heap_rank, pick
 
 

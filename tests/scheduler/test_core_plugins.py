@@ -9,9 +9,8 @@ import pytest
 
 from bayplan.config import parse_config
 from bayplan.errors import ConfigError
+from bayplan.framework.args import FieldError, Gates, PluginArgs, at, invalid
 from bayplan.framework.plugin_api import Plugin
-from bayplan.framework.plugin_args.base import Gates, PluginArgs
-from bayplan.framework.plugin_args.field_errors import FieldError, at, invalid
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status, failure, unschedulable

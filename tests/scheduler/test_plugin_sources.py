@@ -12,7 +12,7 @@ from bayplan.answers.sources.loading import load_settings
 from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.config import LIBRARY, ProfilePlan, build_profiles, default_config, parse_config
 from bayplan.errors import BayplanError, ConfigError, InputError
-from bayplan.framework.plugin_args.base import PluginArgs
+from bayplan.framework.args import PluginArgs
 from bayplan.framework.points import Point
 from bayplan.plugin import CycleState, NodeInfo, NodePlugin, Plugin, Pod, Status
 from bayplan.plugins import BUILTIN_PLUGINS

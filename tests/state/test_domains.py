@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bayplan.plugin import Cluster, Pod, PodQuery, PodSelector, compile_selector
-from bayplan.plugin.counts import DomainSums
+from bayplan.plugin._internal import DomainSums
 from bayplan.testing.builders import make_node, make_pod, make_selector
 
 WEB = {"app": "web"}

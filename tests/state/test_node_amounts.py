@@ -11,11 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.plugin import (
+    Amounts,
     Cluster,
     CycleState,
     Dependencies,
     IntColumn,
     Node,
+    NodeAmounts,
     NodeColumns,
     NodeInfo,
     NodePlugin,
@@ -25,7 +27,6 @@ from bayplan.plugin import (
     Reject,
     reject,
 )
-from bayplan.plugin.columns import Amounts, NodeAmounts
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import make_node, make_pod

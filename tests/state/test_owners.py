@@ -13,7 +13,7 @@ from bayplan.api.workloads import (
     StatefulSet,
 )
 from bayplan.plugin import Cluster
-from bayplan.plugin.spread import owner_selector
+from bayplan.plugin.objects import owner_selector
 from bayplan.testing.builders import (
     make_expression,
     make_owner,

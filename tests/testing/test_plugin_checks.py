@@ -29,7 +29,7 @@ from bayplan.plugin import (
     reject,
     unresolvable,
 )
-from bayplan.plugin.counts import RowMask
+from bayplan.plugin._internal import RowMask
 from bayplan.plugin.objects import Service
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.testing.builders import make_node, make_pod

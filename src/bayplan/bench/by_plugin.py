@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import Reasons, Rejections
+from bayplan.framework.outcome import Reasons, Rejections
 from bayplan.framework.plugin_api import NodeNames, Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState

@@ -25,8 +25,7 @@ from bayplan.config import (
     load_own_settings,
 )
 from bayplan.errors import ConfigError
-from bayplan.framework.points import PLUGIN_ENTRY_POINTS
-from bayplan.framework.tie_break import TieBreak
+from bayplan.framework.points import PLUGIN_ENTRY_POINTS, TieBreak
 
 if TYPE_CHECKING:
     from bayplan.answers.sources.loading import SchedulerSettings

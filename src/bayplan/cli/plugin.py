@@ -22,9 +22,9 @@ from bayplan.cli.output import make_console
 from bayplan.cli.plugin_failures import traceback_option
 from bayplan.config import build_profiles
 from bayplan.errors import BayplanError, InputError
-from bayplan.framework.failures import describe
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import PLUGIN_ENTRY_POINTS, Point
+from bayplan.framework.status import describe
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.profile import points_of
 from bayplan.scheduler.plugin_library import library_plugins

@@ -26,8 +26,7 @@ from bayplan.config.catalog import PluginCatalog, default_catalog
 from bayplan.config.model import ALL, KubeSchedulerConfiguration, PluginRef, Plugins, Profile
 from bayplan.config.validation import apply_extenders, validate
 from bayplan.errors import ConfigError
-from bayplan.framework.plugin_args.base import Gates, PluginArgs
-from bayplan.framework.plugin_args.field_errors import aggregate, quoted
+from bayplan.framework.args import Gates, PluginArgs, aggregate, quoted
 from bayplan.framework.points import BUILD_ORDER, Point
 
 MAX_SCORE = 100

@@ -17,7 +17,7 @@ import msgspec
 
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.errors import ConfigError
-from bayplan.framework.plugin_args.args import BUILTIN_ARGS
+from bayplan.framework.builtin_args import BUILTIN_ARGS
 from bayplan.framework.points import Point
 
 

@@ -30,8 +30,7 @@ import msgspec
 from bayplan.api.nesting import TOO_DEEP
 from bayplan.api.yaml_reader import MAX_VALUES, LocatedReader, Value, yaml_errors
 from bayplan.errors import DecodeError
-from bayplan.framework.plugin_args.duration import Duration
-from bayplan.framework.plugin_args.field_errors import at, shown
+from bayplan.framework.args import Duration, at, shown
 
 _SURROGATES: Final = re.compile(
     r"((?<!\\)(?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"

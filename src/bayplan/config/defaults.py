@@ -28,8 +28,7 @@ from bayplan.config.model import (
     PluginSet,
     Profile,
 )
-from bayplan.framework.plugin_args.base import Gates, Int32, Int64, PluginArgs
-from bayplan.framework.plugin_args.duration import Duration
+from bayplan.framework.args import Duration, Gates, Int32, Int64, PluginArgs
 
 DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
 

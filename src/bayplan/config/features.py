@@ -14,7 +14,7 @@ from typing import Final
 from bayplan.api.release import default_gates
 from bayplan.api.releases import DEFAULT_RELEASE, Release, Stage
 from bayplan.errors import ConfigError
-from bayplan.framework.plugin_args.base import Gates
+from bayplan.framework.args import Gates
 
 _HEEDED: Final = frozenset(
     {

@@ -41,12 +41,9 @@ from bayplan.config.model import (
     PluginConfig,
 )
 from bayplan.errors import ConfigError, DecodeError, InputError
-from bayplan.framework.plugin_args.args import BUILTIN_ARGS
-from bayplan.framework.plugin_args.base import Gates, PluginArgs
-from bayplan.framework.plugin_args.duration import Duration
-from bayplan.framework.plugin_args.field_errors import at
-from bayplan.framework.points import Point
-from bayplan.framework.tie_break import TieBreak
+from bayplan.framework.args import Duration, Gates, PluginArgs, at
+from bayplan.framework.builtin_args import BUILTIN_ARGS
+from bayplan.framework.points import Point, TieBreak
 
 _TYPE_KEYS: Final = ("apiVersion", "kind")
 _TYPES: Final = (OWN_API_VERSION, BAYPLAN_KIND)

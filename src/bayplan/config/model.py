@@ -16,10 +16,8 @@ import msgspec
 
 from bayplan.api.releases import Release
 from bayplan.config.decoding import Float32
-from bayplan.framework.plugin_args.base import Int32, Int64
-from bayplan.framework.plugin_args.duration import Duration
-from bayplan.framework.points import Point
-from bayplan.framework.tie_break import TieBreak
+from bayplan.framework.args import Duration, Int32, Int64
+from bayplan.framework.points import Point, TieBreak
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 KIND: Final = "KubeSchedulerConfiguration"

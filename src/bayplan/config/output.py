@@ -31,9 +31,8 @@ from bayplan.config.model import (
     Profile,
 )
 from bayplan.config.validation import apply_extenders
-from bayplan.framework.plugin_args.args import BUILTIN_ARGS
-from bayplan.framework.plugin_args.base import PluginArgs
-from bayplan.framework.plugin_args.duration import Duration
+from bayplan.framework.args import Duration, PluginArgs
+from bayplan.framework.builtin_args import BUILTIN_ARGS
 from bayplan.framework.points import Point
 
 Wire = dict[str, object]

@@ -28,10 +28,18 @@ from bayplan.config.model import (
     Profile,
 )
 from bayplan.errors import ConfigError
-from bayplan.framework.plugin_args.args import NodeResourcesFitArgs
-from bayplan.framework.plugin_args.base import Gates, PluginArgs
-from bayplan.framework.plugin_args.duration import Duration
-from bayplan.framework.plugin_args.field_errors import FieldError, aggregate, at, duplicate, invalid, required
+from bayplan.framework.args import (
+    Duration,
+    FieldError,
+    Gates,
+    PluginArgs,
+    aggregate,
+    at,
+    duplicate,
+    invalid,
+    required,
+)
+from bayplan.framework.builtin_args import NodeResourcesFitArgs
 from bayplan.framework.points import Point
 
 REMOVED_PLUGINS: Final = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})

@@ -21,8 +21,8 @@ from bayplan.config.model import Extender as ExtenderSettings
 from bayplan.extender.client import ExtenderClient, ExtenderError
 from bayplan.extender.extender import Extender, FilterResult
 from bayplan.extender.wire import ClusterView, NodeJSON
+from bayplan.framework.args import quoted
 from bayplan.framework.outcome import Eviction
-from bayplan.framework.plugin_args.field_errors import quoted
 from bayplan.framework.status import Code, Status
 from bayplan.runtime.search import (
     FilterRequest,

@@ -21,8 +21,7 @@ import aiohttp
 from bayplan.config.model import Extender as ExtenderSettings
 from bayplan.config.model import ExtenderTLSConfig
 from bayplan.errors import BayplanError, ConfigError
-from bayplan.framework.plugin_args.duration import Duration
-from bayplan.framework.plugin_args.field_errors import quoted
+from bayplan.framework.args import Duration, quoted
 from bayplan.net.http_logs import shown_url
 from bayplan.net.tls import ClientTLS, TLSSettings
 

@@ -14,8 +14,8 @@ from bayplan.config.model import Extender as ExtenderSettings
 from bayplan.extender import wire
 from bayplan.extender.client import ExtenderError, Transport
 from bayplan.extender.wire import ClusterView, MalformedResponseError, NodeJSON, encoded_object
+from bayplan.framework.args import quoted
 from bayplan.framework.outcome import Eviction
-from bayplan.framework.plugin_args.field_errors import quoted
 from bayplan.net.http_logs import shown_url
 
 MALFORMED: Final = "failed {verb} with extender at URL {url}: {problem}"

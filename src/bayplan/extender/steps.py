@@ -13,8 +13,8 @@ import numpy as np
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Nomination, PostFilterResult
+from bayplan.framework.points import TieBreak
 from bayplan.framework.status import Code, Status
-from bayplan.framework.tie_break import TieBreak
 from bayplan.preemption.evaluation import pick_eviction, success_status
 from bayplan.runtime import calls
 from bayplan.runtime.feasible import pick

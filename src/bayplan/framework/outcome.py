@@ -1,22 +1,295 @@
-"""The result of a failed search: the input of PostFilter, and its result."""
+"""The results of the filters: the status of every node, why no node fits, and the result of PostFilter.
+
+A chain of filters over many rows is two integers per row: `rejecting_plugin` is the index of the first plugin
+that rejects the row (PASS if none does), `reason_id` the id of its reasons (`Reasons`). Texts are created
+only when they are needed. `Diagnosis` and `FilterOutcome` are what PostFilter gets of a failed search.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Final
+from types import GeneratorType
+from typing import Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.clock import Topic
-from bayplan.framework.node_statuses import NodeStatuses
+from bayplan.framework.plugin_api import Reject
 from bayplan.framework.state import SignatureMemory
-from bayplan.framework.status import Code, Status
+from bayplan.framework.status import Code, Status, WrongResultError, wrong_result
 from bayplan.state.cluster import Cluster
 from bayplan.state.interning import IdColumn
 from bayplan.state.what_if import Changes, Hypothesis
+
+PASS: Final = 127
+"""`rejecting_plugin` of a row that passes: larger than any index, so the smaller of two values wins."""
+
+RejectingPlugins = NDArray[np.int8]
+ReasonIds = NDArray[np.int64]
+
+
+class Reasons:
+    """The reasons of one plugin: every combination of reasons has an id; 0 is no reason."""
+
+    __slots__ = ("_given", "_numbers", "_statuses", "has_errors", "plugin")
+
+    def __init__(self, plugin: str) -> None:
+        self.plugin = plugin
+        self.has_errors = False
+        self._given: list[tuple[tuple[str, Code], ...]] = [()]
+        self._numbers: dict[tuple[tuple[str, Code], ...], int] = {(): 0}
+        self._statuses: dict[int, Status] = {}
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def with_reason(self, before: int, reject: Reject) -> int:
+        """The id of a combination with one more reason at its end."""
+        _check_reason(reject)
+        reason = (reject.reason, reject.code)
+        given = self._given[before]
+        if reason in given:
+            return before
+        given = (*given, reason)
+        found = self._numbers.get(given)
+        if found is None:
+            found = self._numbers[given] = len(self._given)
+            self._given.append(given)
+            self.has_errors = self.has_errors or reject.error
+        return found
+
+    def status(self, reason_id: int) -> Status:
+        """The status of a combination of reasons: an error wins, then unresolvable."""
+        found = self._statuses.get(reason_id)
+        if found is None:
+            given = self._given[reason_id]
+            codes = {code for _, code in given}
+            if Code.ERROR in codes:
+                code = Code.ERROR
+                given = tuple(reason for reason in given if reason[1] is Code.ERROR)
+            else:
+                code = Code.UNRESOLVABLE if Code.UNRESOLVABLE in codes else Code.UNSCHEDULABLE
+            found = self._statuses[reason_id] = Status(
+                code, tuple(reason for reason, _ in given), self.plugin
+            )
+        return found
+
+
+class Rejections:
+    """The rows that one plugin rejects and (computed only when needed) the reasons."""
+
+    __slots__ = ("_parts", "_reason_id", "_reasons", "mask")
+
+    def __init__(
+        self, mask: NDArray[np.bool_], reasons: Reasons, parts: list[tuple[NDArray[np.bool_], Reject]]
+    ) -> None:
+        self.mask = mask
+        self._reasons = reasons
+        self._parts = parts
+        self._reason_id: ReasonIds | None = None
+
+    @classmethod
+    def from_numbers(cls, reason_id: ReasonIds, reasons: Reasons) -> Rejections:
+        """From the ids of the reasons of each row."""
+        made = cls(reason_id != 0, reasons, [])
+        made._reason_id = reason_id
+        return made
+
+    def reason_ids(self) -> ReasonIds:
+        """The id of each row's reasons."""
+        if self._reason_id is None:
+            self._reason_id = np.zeros(len(self.mask), dtype=np.int64)
+            for mask, reject in self._parts:
+                self._add_reason(self._reason_id, mask, reject)
+        return self._reason_id
+
+    def _add_reason(self, reason_id: ReasonIds, mask: NDArray[np.bool_], reject: Reject) -> None:
+        before = reason_id[mask]
+        if not before.any():
+            reason_id[mask] = self._reasons.with_reason(0, reject)
+            return
+        for number in np.unique(before).tolist():
+            before[before == number] = -self._reasons.with_reason(number, reject)
+        reason_id[mask] = -before
+
+    def among(self, positions: NDArray[np.intp], rows: int) -> Rejections:
+        """The rejections for all rows, if only those at `positions` were filtered."""
+        reason_id = np.zeros(rows, dtype=np.int64)
+        reason_id[positions] = self.reason_ids()
+        return Rejections.from_numbers(reason_id, self._reasons)
+
+
+_USUAL: Final = (GeneratorType, tuple, list)
+_REJECTS: Final = "yield Reject(mask, reason) for rows that do not fit, or return a list of these"
+_MASK: Final = "mask must be True, False or an array of bool"
+
+
+def rejects(answer: object) -> Iterable[Reject]:
+    """The result of Filter. Its items are checked where they are used."""
+    if answer is None:
+        return ()
+    if type(answer) in _USUAL or (isinstance(answer, Iterator | set | frozenset)):
+        return cast(Iterable[Reject], answer)
+    raise wrong_result("filter", answer, _REJECTS)
+
+
+def _check_reason(reject: Reject) -> None:
+    if type(reject.reason) is not str:
+        raise wrong_result("filter", reject.reason, "the reason of a Reject must be a string")
+
+
+def is_rejected(reject: Reject) -> bool:
+    """Whether the only row that a plugin was called with is rejected."""
+    try:
+        mask = reject.mask
+    except AttributeError:
+        raise wrong_result("filter", reject, _REJECTS) from None
+    if mask is False or mask is True:
+        return mask
+    if isinstance(mask, np.ndarray | np.bool_) and mask.dtype == np.bool_:
+        return bool(mask.any())
+    raise wrong_result("filter", mask, _MASK)
+
+
+def any_true(mask: NDArray[np.bool_]) -> bool:
+    """`mask.any()` for a column of rows, which is slower and even slower if there is none."""
+    return bool(len(mask)) and bool(mask[mask.argmax()])
+
+
+def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Rejections | None:
+    """The rows that one plugin rejects; None if it rejects none."""
+    parts: list[tuple[NDArray[np.bool_], Reject]] = []
+    rejected: NDArray[np.bool_] | None = None
+    for reject in rejects:
+        try:
+            mask = np.asarray(reject.mask)
+        except AttributeError:
+            raise wrong_result("filter", reject, _REJECTS) from None
+        if mask.dtype != np.bool_:
+            given = reject.mask if not mask.ndim else mask.dtype
+            raise wrong_result("filter", given, f"{_MASK} ({reject.reason})")
+        if mask.shape != (rows,):
+            if mask.ndim:
+                text = f"filter returned a mask of shape {mask.shape} for {rows} rows ({reject.reason})"
+                raise WrongResultError("filter", text)
+            mask = np.full(rows, bool(mask))
+        if any_true(mask):
+            _check_reason(reject)
+            parts.append((mask, reject))
+            rejected = mask if rejected is None else rejected | mask
+            if reject.error:
+                reasons.has_errors = True
+    return None if rejected is None else Rejections(rejected, reasons, parts)
+
+
+class NodeStatuses:
+    """The results of the filters for some rows. `plain`: nominated pods reject none of them."""
+
+    __slots__ = ("_layers", "_plain", "_reason_id", "_reasons", "_rejecting_plugin")
+
+    def __init__(
+        self,
+        rejecting_plugin: RejectingPlugins,
+        reason_id: ReasonIds,
+        reasons: dict[int, Reasons],
+        *,
+        plain: bool = True,
+    ) -> None:
+        self._rejecting_plugin = rejecting_plugin
+        self._reason_id = reason_id
+        self._reasons = reasons
+        self._layers: list[tuple[int, Rejections]] = []
+        self._plain = plain
+
+    def add(self, index: int, found: Rejections) -> None:
+        """Adds the rejections of one more plugin; they apply to rows that no earlier plugin rejects."""
+        self._layers.append((index, found))
+
+    @property
+    def rejecting_plugin(self) -> RejectingPlugins:
+        self._resolve()
+        return self._rejecting_plugin
+
+    @property
+    def reason_id(self) -> ReasonIds:
+        self._resolve()
+        return self._reason_id
+
+    def _resolve(self) -> None:
+        """Computes the first rejecting plugin of each row. A search that finds a node never needs it."""
+        if not self._layers:
+            return
+        self._plain = False
+        self._rejecting_plugin, self._reason_id = self._rejecting_plugin.copy(), self._reason_id.copy()
+        for index, found in self._layers:
+            first = found.mask & (self._rejecting_plugin > index)
+            np.copyto(self._rejecting_plugin, index, where=first)
+            np.copyto(self._reason_id, found.reason_ids(), where=first)
+        self._layers.clear()
+
+    def overrule(self, rows: NDArray[np.intp], other: NodeStatuses) -> None:
+        """Replaces the results of the rows that `other`, which has results for these rows, rejects."""
+        failing = (other.rejecting_plugin != PASS).nonzero()[0]
+        if len(failing):
+            self._plain = False
+            self._rejecting_plugin, self._reason_id = self.rejecting_plugin.copy(), self.reason_id.copy()
+            self._rejecting_plugin[rows.take(failing)] = other.rejecting_plugin.take(failing)
+            self._reason_id[rows.take(failing)] = other.reason_id.take(failing)
+
+    def detached(self) -> NodeStatuses:
+        """A copy that does not change with the cluster."""
+        return NodeStatuses(self.rejecting_plugin.copy(), self.reason_id.copy(), dict(self._reasons))
+
+    @property
+    def masks(self) -> tuple[NDArray[np.bool_], ...] | None:
+        """The rows that each added plugin rejects; None if nominated pods or errors reject others."""
+        if not self._plain:
+            return None
+        return tuple([found.mask for _, found in self._layers]) if self._layers else ()
+
+    @property
+    def passing(self) -> NDArray[np.bool_]:
+        passing: NDArray[np.bool_] = self._rejecting_plugin == PASS
+        for _, found in self._layers:
+            passing &= ~found.mask
+        return passing
+
+    @property
+    def may_have_errors(self) -> bool:
+        """Whether any plugin has ever returned an error."""
+        return any([reasons.has_errors for reasons in self._reasons.values()])  # noqa: C419  # it is faster
+
+    def status(self, position: int) -> Status | None:
+        """The status of a rejected row; None if it was not rejected."""
+        rejecting_plugin = int(self.rejecting_plugin[position])
+        return (
+            None
+            if rejecting_plugin == PASS
+            else self._reasons[rejecting_plugin].status(int(self.reason_id[position]))
+        )
+
+    def statuses(self) -> list[tuple[Status, NDArray[np.intp]]]:
+        """Each distinct status with the positions that have it."""
+        everywhere = np.ones(len(self._rejecting_plugin), dtype=np.bool_)
+        return [(status, mask.nonzero()[0]) for status, mask in self.status_masks(everywhere)]
+
+    def status_masks(self, among: NDArray[np.bool_]) -> list[tuple[Status, NDArray[np.bool_]]]:
+        """Each distinct status with the mask of the positions that have it, among these."""
+        rejecting_plugin, reason_id = self.rejecting_plugin, self.reason_id
+        left = among & (rejecting_plugin != PASS)
+        found: list[tuple[Status, NDArray[np.bool_]]] = []
+        while left.any():
+            # There are usually few distinct ones: extracting them one by one is faster than sorting.
+            first = left.argmax()
+            plugin, reason = rejecting_plugin[first], reason_id[first]
+            same = left & (rejecting_plugin == plugin) & (reason_id == reason)
+            found.append((self._reasons[int(plugin)].status(int(reason)), same))
+            left &= ~same
+        return found
+
 
 NO_STATUS: Final = Status(Code.UNRESOLVABLE)
 """The status of nodes that were not evaluated, unless a better one is known."""

@@ -9,7 +9,9 @@ I/O: what they may read is passed in, and their results are return values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import logging
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -17,21 +19,141 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
-from bayplan.framework.dependencies import Dependencies
 from bayplan.framework.events import ClusterEventWithHint
-from bayplan.framework.failures import wrong_result
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import Code, Status
+from bayplan.framework.status import Code, Status, wrong_result
+from bayplan.state.cluster import Cluster
 from bayplan.state.node_info import NodeInfo
-from bayplan.state.row_mask import RowMask
 from bayplan.state.view import BoolColumn, IntColumn, NodeColumns
 
 if TYPE_CHECKING:
-    from bayplan.framework.handle import Handle
     from bayplan.framework.outcome import FilterOutcome, PostFilterResult
+
+PodFunction = Callable[[Pod], object]
+"""A function of the pod that a plugin's results depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What a plugin's results and raw scores depend on, so that they can be cached.
+
+    A plugin that declares this guarantees that its PreFilter, Filter, PreScore and Score depend on these
+    fields and functions of the pod, on the row itself and on objects of these kinds, and on nothing else. Its
+    results are then computed again only for rows that changed. (NormalizeScore may read all scores.) A plugin
+    that declares nothing is called in every cycle.
+    """
+
+    pod: frozenset[str]
+    """Names from `runtime.signature.POD_FIELDS`."""
+    usage: bool = False
+    """Whether the results depend on the pods of the node, or only on the Node object."""
+    kinds: tuple[type[Object], ...] = ()
+    """Kinds of other objects that matter. A change of one invalidates all results of the plugin."""
+    images: bool = False
+    """Whether the results depend on which nodes have which images."""
+    functions: tuple[PodFunction, ...] = ()
+    """Functions of the pod: pods with equal values (and equal `pod` fields) share results."""
+    node_kinds: tuple[type[Object], ...] = ()
+    """Kinds whose objects have the name of a node. Filter and Score depend only on that of the row, so a
+    change of one invalidates the results for one row."""
+
+    @classmethod
+    def of(
+        cls,
+        *pod: str | PodFunction,
+        usage: bool = False,
+        kinds: tuple[type[Object], ...] = (),
+        images: bool = False,
+        node_kinds: tuple[type[Object], ...] = (),
+    ) -> Dependencies:
+        """`pod` are names of fields, or functions of the pod, such as a parsed annotation.
+
+        A function returns what msgspec can encode: None, numbers, strings, tuples, named tuples, dicts, sets,
+        dataclasses and structs made of these. It is called for every attempt, so it should be fast.
+        """
+        names = frozenset(field for field in pod if isinstance(field, str))
+        functions = tuple(field for field in pod if not isinstance(field, str))
+        return cls(names, usage, kinds, images, functions, node_kinds)
+
+
+class WaitingPodView(Protocol):
+    """A pod that waits at Permit until plugins allow its binding."""
+
+    pod: Pod
+    node_name: str
+
+    @property
+    def pending_plugins(self) -> list[str]:
+        """The plugins that have not allowed it yet."""
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether it was rejected, preempted or timed out, even if its binding cycle has not ended yet."""
+
+    def allow(self, plugin: str) -> None:
+        """This plugin allows the pod."""
+
+    def reject(self, plugin: str, message: str) -> bool:
+        """Rejects the pod. False if its result was already decided."""
+
+
+class Handle(Protocol):
+    """Passed to a plugin when it is created."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster as of this cycle. Read-only for plugins."""
+
+    @property
+    def release(self) -> Release:
+        """The release of Kubernetes that this scheduler decides as, with its feature gates."""
+
+    @property
+    def log(self) -> logging.Logger: ...
+
+    @property
+    def random(self) -> random.Random:
+        """The seeded generator: the only source of randomness, so that runs can be repeated."""
+
+    def now(self) -> float:
+        """Seconds since the epoch, by the scheduler's clock."""
+
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
+        """Writes the binding of the pod to this node to the API server. Raises if that fails.
+
+        The annotations are added to the pod in the same write.
+        """
+
+    def is_preempting(self, uid: str) -> bool:
+        """Whether victims of this pod are being evicted."""
+
+    @property
+    def api(self) -> ClusterAPI:
+        """The API server, for plugins that have to write (in PreBind and Bind, never in a scheduling
+        cycle)."""
+
+    def waiting_pods(self) -> Iterator[WaitingPodView]:
+        """All pods that wait at Permit."""
+
+    def waiting_pod(self, uid: str) -> WaitingPodView | None: ...
+
+    def activate(self, pods: Iterable[Pod]) -> None:
+        """Activates these pods, whatever they wait for."""
+
+    def pods_with_label(self, namespace: str, key: str, value: str) -> Collection[Pod]:
+        """All pods with this label, pending ones too, in the latest version known.
+
+        The cost is proportional to the result: pods are indexed by the label keys that were queried before. A
+        core that only decides has no pending pods, and returns nothing.
+        """
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Calls back after this time, by the scheduler's clock and never during a cycle."""
+
 
 MAX_SCORE = 100
 """Normalized scores are between 0 and this."""
@@ -116,19 +238,6 @@ class PreEnqueuePlugin(Protocol):
 
 
 @runtime_checkable
-class WaitingKeysPlugin(Protocol):
-    """Names the objects that a pod waits for, where every pod has its own.
-
-    The queue calls it when a pod is rejected by this plugin, when such a pod changes, and after an event with
-    one of its keys. Events that name keys (`ClusterEventWithHint.keys`) are evaluated only for pods with one
-    of these keys; otherwise each of a thousand new objects would be compared with each of a thousand waiting
-    pods.
-    """
-
-    def waiting_keys(self, pod: Pod) -> Collection[str]: ...
-
-
-@runtime_checkable
 class QueueSortPlugin(Protocol):
     """Orders the active queue: the pod with the smallest key is scheduled first.
 
@@ -188,20 +297,6 @@ class FilterPlugin(Protocol):
 
 
 @runtime_checkable
-class RejectedRowsPlugin(Protocol):
-    """A shortcut for plugins without `Dependencies` whose Filter rejects almost the same rows for identical
-    pods.
-
-    Called after PreFilter, unless that returned SKIP. It returns the rows of the node table that Filter
-    rejects: the same object for all pods of the signature (`state.signature`), brought up to date. While a
-    node is found, Filter is then not called for every pod, but only for the reasons. The Filter of such a
-    plugin must not return errors. None: there is no shortcut for this pod.
-    """
-
-    def rejected_rows(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> RowMask | None: ...
-
-
-@runtime_checkable
 class NodesAffectedByPodsPlugin(Protocol):
     """Returns the rows on which the result of Filter depends on pods, for preemption.
 
@@ -258,26 +353,6 @@ class ScorePlugin(Protocol):
 
 
 @runtime_checkable
-class RowFilterPlugin(Protocol):
-    """A shortcut for elementwise plugins with `Dependencies`: whether Filter rejects one row.
-
-    Called after PreFilter, once for all pods that the plugin cannot distinguish. The function that it
-    returns is called with the number of each row that changed, and must agree with `filter`. If it returns
-    True, `filter` is called for the reasons. None: there is no shortcut for these pods.
-    """
-
-    def row_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], bool] | None: ...
-
-
-@runtime_checkable
-class RowScorePlugin(Protocol):
-    """Like `RowFilterPlugin`, for Score: a function that returns the raw score of one row. Called after
-    PreScore."""
-
-    def row_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], int] | None: ...
-
-
-@runtime_checkable
 class NormalizePlugin(Protocol):
     """Maps the scores of the feasible rows to the range 0 to 100.
 
@@ -286,31 +361,6 @@ class NormalizePlugin(Protocol):
     """
 
     def normalize(self, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn: ...
-
-
-@runtime_checkable
-class DomainScorePlugin(Protocol):
-    """A shortcut for normalized scores that depend on one label of the node only.
-
-    There are far fewer zones than nodes. Called instead of Score and NormalizeScore, with the same arguments.
-    It returns the label's key and a table for `nodes.by_domain`; entries for values that no row has do not
-    matter. None: Score and NormalizeScore are called as usual.
-    """
-
-    def scores_by_domain(
-        self, state: CycleState, pod: Pod, nodes: NodeColumns
-    ) -> tuple[str, IntColumn] | None: ...
-
-
-@runtime_checkable
-class UniformScorePlugin(Protocol):
-    """A shortcut for plugins whose scores differ for few pods only.
-
-    Called before Score, with what PreFilter and PreScore wrote to `state`. True: all nodes have the same
-    score for this pod, so that Score and NormalizeScore are not called.
-    """
-
-    def has_uniform_score(self, state: CycleState, pod: Pod) -> bool: ...
 
 
 @runtime_checkable

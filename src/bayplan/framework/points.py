@@ -1,9 +1,10 @@
-"""The extension points: where plugins are called during the scheduling of a pod.
+"""Names of the scheduling framework that the configuration file uses: extension points and tie-break rules.
 
-One enum for the whole program, because there are three notations: documents and error texts use `PreFilter`,
-a configuration file `preFilter`, and upstream's build errors `PreFilterPlugin`. `BUILD_ORDER` is the order in
-which a profile's points are checked; it decides which of two errors is reported. The protocols in
-`plugin_api.py` describe what each point may do.
+One enum for the points of the whole program, because there are three notations: documents and error texts use
+`PreFilter`, a configuration file `preFilter`, and upstream's build errors `PreFilterPlugin`. `BUILD_ORDER` is
+the order in which a profile's points are checked; it decides which of two errors is reported. The protocols
+in `plugin_api.py` describe what each point may do. NumPy is not imported here, because the configuration is
+read without it.
 """
 
 from __future__ import annotations
@@ -68,3 +69,12 @@ BUILD_ORDER = (
     Point.POD_GROUP_POST_FILTER,
 )
 """The order in which the plugin lists of a profile are built, and so the order of their errors."""
+
+
+class TieBreak(StrEnum):
+    """A rule for nodes with equal total scores. The values are those of the configuration file."""
+
+    KUBE_SCHEDULER = "KubeScheduler"
+    """The node that kube-scheduler's heap returns: neither the first nor a random one."""
+    FIRST_NODE = "FirstNode"
+    """The first in the node list."""

@@ -1,9 +1,28 @@
-"""The status that a plugin returns. "It does not fit" is a status, not an exception."""
+"""The answers of a plugin: the status that it returns, and the texts about an exception that it raises.
+
+"It does not fit" is a status, not an exception. A failure has a short text for events and decisions, and a
+traceback for logs. The short text has the type of the exception and where in the plugin it was raised, so
+that an author can act on the event alone:
+
+    KeyError: 'zone' (prefer_zone.py:12, in score_node)
+
+The deliberate errors of built-in plugins have kube-scheduler's texts and stay as they are.
+"""
 
 from __future__ import annotations
 
+import inspect
+import os
+import re
+import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from types import CoroutineType, TracebackType
+from typing import Final
+
+from bayplan.errors import BayplanError
+from bayplan.framework.state import NotInStateError
 
 
 class Code(IntEnum):
@@ -88,3 +107,118 @@ def unresolvable(*reasons: str) -> Status:
 def failure(*reasons: str) -> Status:
     """An error."""
     return Status(Code.ERROR, reasons)
+
+
+MAX_TEXT: Final = 300
+"""Characters of an exception's text that are shown."""
+MAX_VALUE: Final = 60
+"""Characters of a wrong result that are shown."""
+
+_WRONG_CALL: Final = re.compile(r"(?:\w+\.)*(\w+)\(\) (?:takes|missing|got) ")
+"""The text of a TypeError about a method that was called with wrong arguments."""
+
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_BUILT_IN: Final = os.path.join(_PACKAGE, "plugins") + os.sep
+
+
+class WrongResultError(TypeError):
+    """A method of a plugin returned something that it must not return."""
+
+    def __init__(self, method: str, text: str) -> None:
+        super().__init__(text)
+        self.method = method
+
+
+def wrong_result(method: str, value: object, expected: str) -> WrongResultError:
+    """`filter_node returned False; return reject("reason") or None`."""
+    if isinstance(value, CoroutineType):
+        value.close()
+        text = f"{method} returned a coroutine; define it with def, not async def"
+    else:
+        text = f"{method} returned {_shown(value)}; {expected}"
+    return WrongResultError(method, text)
+
+
+def describe(error: BaseException, plugin: object = None) -> str:
+    """The short text about a plugin's exception. Safe for events: one line, limited in length."""
+    text = _one_line(str(error))
+    if isinstance(error, WrongResultError):
+        return f"{text}{_in_parentheses(_method_location(plugin, error.method))}"
+    frames = list(_frames(error.__traceback__))
+    if _is_deliberate(error, frames):
+        return text or type(error).__name__
+    if isinstance(error, ValueError) and text.endswith("is read-only"):
+        text = f"{text}: the array is shared, change a copy"
+    name = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{name}{_in_parentheses(_location(frames, plugin, text))}"
+
+
+def traceback_of(error: BaseException | None) -> str:
+    """The traceback of an exception that a plugin raised; empty if the error is deliberate."""
+    if error is None or isinstance(error, WrongResultError):
+        return ""
+    if _is_deliberate(error, list(_frames(error.__traceback__))):
+        return ""
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
+def _is_deliberate(error: BaseException, frames: list[tuple[str, int, str]]) -> bool:
+    """Whether a built-in plugin raised the error on purpose, because of the pod."""
+    if not isinstance(error, BayplanError | NotInStateError):
+        return False
+    return not frames or frames[0][0].startswith(_BUILT_IN)
+
+
+def _frames(found: TracebackType | None) -> Iterator[tuple[str, int, str]]:
+    """File, line and function from the plugin's method inwards: the scheduler's own frames come before it."""
+    inside = False
+    while found is not None:
+        code = found.tb_frame.f_code
+        file = code.co_filename
+        inside = inside or not file.startswith(_PACKAGE) or file.startswith(_BUILT_IN)
+        if inside:
+            yield file, found.tb_lineno, code.co_name
+        found = found.tb_next
+
+
+def _location(frames: list[tuple[str, int, str]], plugin: object, text: str) -> str:
+    """The innermost place in the plugin's own files."""
+    if not frames:
+        called = _WRONG_CALL.match(text)
+        return _method_location(plugin, called[1] if called else "")
+    folder = os.path.dirname(frames[0][0])
+    file, line, function = next(frame for frame in reversed(frames) if os.path.dirname(frame[0]) == folder)
+    return f"{os.path.basename(file)}:{line}, in {function}"
+
+
+def _method_location(plugin: object, method: str) -> str:
+    """Where a method of the plugin is defined, or else the plugin."""
+    found = getattr(type(plugin), method, None) if method else None
+    code = getattr(inspect.unwrap(found), "__code__", None) if callable(found) else None
+    if code is not None:
+        return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+    try:
+        return "" if plugin is None else os.path.basename(inspect.getfile(type(plugin)))
+    except (TypeError, OSError):
+        return ""
+
+
+def _in_parentheses(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _one_line(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+
+
+def _shown(value: object) -> str:
+    """A value for an error message: short, with its type unless that is obvious."""
+    try:
+        text = _one_line(repr(value))
+    except Exception as error:
+        text = f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+    if len(text) > MAX_VALUE:
+        text = f"{text[:MAX_VALUE]}…"
+    obvious = value is None or isinstance(value, bool | int | float | str)
+    return text if obvious else f"{text} ({type(value).__name__})"

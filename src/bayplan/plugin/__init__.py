@@ -4,211 +4,92 @@ Start with `NodePlugin` (one node at a time); `Plugin` is for rules over whole c
 (`FilterPlugin`, `ScorePlugin`, …) are the extension points: when each is called, and what its answers mean.
 The rest is in submodules by theme:
 
-    args           Arguments of plugins: their types and the errors of validation.
-    columns        Columns, ids and indexes over nodes, for rules over whole columns.
-    counts         How many pods match a query on each node and in each domain.
-    devices        Devices, their classes, and claims for them.
-    images         Container images.
-    node_affinity  Node affinity and node selectors, for one node and for all rows.
-    objects        API objects besides pods and nodes.
-    ports          Host ports.
-    preemption     Preemption: hypotheses, dry runs and the choice of victims.
-    resources      Quantities, and what pods request.
-    selectors      Label selectors.
-    spread         Topology spread constraints, and the selectors of a pod's owners.
-    storage        Volumes: claims, storage classes, CSI, and which volumes pods use.
-    taints         Taints and tolerations.
-    terms          (Anti-)affinity terms of pods, and which pods carry them.
+    args        Arguments of plugins: their types and the errors of validation.
+    devices     Devices, their classes, and claims for them.
+    objects     Other API objects, and Kubernetes' rules about their fields.
+    preemption  Preemption: hypotheses, dry runs and the choice of victims.
+    storage     Volumes: claims, storage classes, CSI, and which volumes pods use.
+
+`_internal` is for the built-in plugins and not part of the API.
 """
 
-from bayplan.api.meta import (
-    LabelSelector,
-    Object,
-)
-from bayplan.api.node import (
-    Namespace,
-    Node,
-    Taint,
-)
-from bayplan.api.pod import (
-    Pod,
-    Toleration,
-)
-from bayplan.api.releases import (
-    DEFAULT_RELEASE,
-    Release,
-)
-from bayplan.api.selectors import (
-    Selector,
-    compile_selector,
-)
-from bayplan.errors import (
-    SelectorError,
-)
-from bayplan.framework.dependencies import Dependencies
-from bayplan.framework.events import (
-    Action,
-    ClusterEvent,
-    ClusterEventWithHint,
-    Hint,
-    Resource,
-    event_with_hint,
-)
-from bayplan.framework.handle import (
-    Handle,
-)
-from bayplan.framework.outcome import (
-    FilterOutcome,
-    PostFilterResult,
-)
-from bayplan.framework.plugin_api import (
-    MAX_SCORE,
-    AddRemovePodPlugin,
-    BindPlugin,
-    DomainScorePlugin,
-    FilterPlugin,
-    NodeNames,
-    NodePlugin,
-    NodeRejection,
-    NodesAffectedByPodsPlugin,
-    NormalizePlugin,
-    PermitPlugin,
-    Plugin,
-    PostBindPlugin,
-    PostFilterPlugin,
-    PreBindPlugin,
-    PreEnqueuePlugin,
-    PreFilterPlugin,
-    PreScorePlugin,
-    QueueSortPlugin,
-    Reject,
-    RejectedRowsPlugin,
-    ReservePlugin,
-    RowFilterPlugin,
-    RowScorePlugin,
-    ScorePlugin,
-    UniformScorePlugin,
-    Wait,
-    WaitingKeysPlugin,
-    normalize_default,
-    reject,
-    whole_share,
-)
-from bayplan.framework.plugin_args.base import (
-    PluginArgs,
-)
-from bayplan.framework.state import (
-    BINDING_ANNOTATIONS,
-    CycleState,
-    NotInStateError,
-    annotate_binding,
-)
-from bayplan.framework.status import (
-    SKIP,
-    SKIP_FOR_SIGNATURE,
-    SUCCESS,
-    Code,
-    Status,
-    failure,
-    unresolvable,
-    unschedulable,
-)
-from bayplan.state.cluster import (
-    Cluster,
-)
-from bayplan.state.label_sets import (
-    PodQuery,
-    PodSelector,
-)
-from bayplan.state.node_info import (
-    NodeInfo,
-)
-from bayplan.state.nodes import (
-    CPU,
-    EPHEMERAL_STORAGE,
-    MEMORY,
-)
-from bayplan.state.view import (
-    BoolColumn,
-    IntColumn,
-    NodeColumns,
-)
-
-__all__ = [
-    "BINDING_ANNOTATIONS",
-    "CPU",
-    "DEFAULT_RELEASE",
-    "EPHEMERAL_STORAGE",
-    "MAX_SCORE",
-    "MEMORY",
-    "SKIP",
-    "SKIP_FOR_SIGNATURE",
-    "SUCCESS",
-    "Action",
-    "AddRemovePodPlugin",
-    "BindPlugin",
-    "BoolColumn",
-    "Cluster",
-    "ClusterEvent",
-    "ClusterEventWithHint",
-    "Code",
-    "CycleState",
-    "Dependencies",
-    "DomainScorePlugin",
-    "FilterOutcome",
-    "FilterPlugin",
-    "Handle",
-    "Hint",
-    "IntColumn",
-    "LabelSelector",
-    "Namespace",
-    "Node",
-    "NodeColumns",
-    "NodeInfo",
-    "NodeNames",
-    "NodePlugin",
-    "NodeRejection",
-    "NodesAffectedByPodsPlugin",
-    "NormalizePlugin",
-    "NotInStateError",
-    "Object",
-    "PermitPlugin",
-    "Plugin",
-    "PluginArgs",
-    "Pod",
-    "PodQuery",
-    "PodSelector",
-    "PostBindPlugin",
-    "PostFilterPlugin",
-    "PostFilterResult",
-    "PreBindPlugin",
-    "PreEnqueuePlugin",
-    "PreFilterPlugin",
-    "PreScorePlugin",
-    "QueueSortPlugin",
-    "Reject",
-    "RejectedRowsPlugin",
-    "Release",
-    "ReservePlugin",
-    "Resource",
-    "RowFilterPlugin",
-    "RowScorePlugin",
-    "ScorePlugin",
-    "Selector",
-    "SelectorError",
-    "Status",
-    "Taint",
-    "Toleration",
-    "UniformScorePlugin",
-    "Wait",
-    "WaitingKeysPlugin",
-    "annotate_binding",
-    "compile_selector",
-    "event_with_hint",
-    "failure",
-    "normalize_default",
-    "reject",
-    "unresolvable",
-    "unschedulable",
-    "whole_share",
-]
+from bayplan.api.meta import LabelSelector as LabelSelector
+from bayplan.api.meta import Object as Object
+from bayplan.api.node import Namespace as Namespace
+from bayplan.api.node import Node as Node
+from bayplan.api.node import Taint as Taint
+from bayplan.api.pod import Pod as Pod
+from bayplan.api.pod import Toleration as Toleration
+from bayplan.api.releases import DEFAULT_RELEASE as DEFAULT_RELEASE
+from bayplan.api.releases import Release as Release
+from bayplan.api.selectors import Selector as Selector
+from bayplan.api.selectors import compile_selector as compile_selector
+from bayplan.errors import SelectorError as SelectorError
+from bayplan.framework.args import PluginArgs as PluginArgs
+from bayplan.framework.events import Action as Action
+from bayplan.framework.events import ClusterEvent as ClusterEvent
+from bayplan.framework.events import ClusterEventWithHint as ClusterEventWithHint
+from bayplan.framework.events import Hint as Hint
+from bayplan.framework.events import Resource as Resource
+from bayplan.framework.events import event_with_hint as event_with_hint
+from bayplan.framework.outcome import FilterOutcome as FilterOutcome
+from bayplan.framework.outcome import PostFilterResult as PostFilterResult
+from bayplan.framework.plugin_api import MAX_SCORE as MAX_SCORE
+from bayplan.framework.plugin_api import AddRemovePodPlugin as AddRemovePodPlugin
+from bayplan.framework.plugin_api import BindPlugin as BindPlugin
+from bayplan.framework.plugin_api import Dependencies as Dependencies
+from bayplan.framework.plugin_api import FilterPlugin as FilterPlugin
+from bayplan.framework.plugin_api import Handle as Handle
+from bayplan.framework.plugin_api import NodeNames as NodeNames
+from bayplan.framework.plugin_api import NodePlugin as NodePlugin
+from bayplan.framework.plugin_api import NodeRejection as NodeRejection
+from bayplan.framework.plugin_api import NodesAffectedByPodsPlugin as NodesAffectedByPodsPlugin
+from bayplan.framework.plugin_api import NormalizePlugin as NormalizePlugin
+from bayplan.framework.plugin_api import PermitPlugin as PermitPlugin
+from bayplan.framework.plugin_api import Plugin as Plugin
+from bayplan.framework.plugin_api import PostBindPlugin as PostBindPlugin
+from bayplan.framework.plugin_api import PostFilterPlugin as PostFilterPlugin
+from bayplan.framework.plugin_api import PreBindPlugin as PreBindPlugin
+from bayplan.framework.plugin_api import PreEnqueuePlugin as PreEnqueuePlugin
+from bayplan.framework.plugin_api import PreFilterPlugin as PreFilterPlugin
+from bayplan.framework.plugin_api import PreScorePlugin as PreScorePlugin
+from bayplan.framework.plugin_api import QueueSortPlugin as QueueSortPlugin
+from bayplan.framework.plugin_api import Reject as Reject
+from bayplan.framework.plugin_api import ReservePlugin as ReservePlugin
+from bayplan.framework.plugin_api import ScorePlugin as ScorePlugin
+from bayplan.framework.plugin_api import Wait as Wait
+from bayplan.framework.plugin_api import WaitingPodView as WaitingPodView
+from bayplan.framework.plugin_api import normalize_default as normalize_default
+from bayplan.framework.plugin_api import reject as reject
+from bayplan.framework.plugin_api import whole_share as whole_share
+from bayplan.framework.state import BINDING_ANNOTATIONS as BINDING_ANNOTATIONS
+from bayplan.framework.state import CycleState as CycleState
+from bayplan.framework.state import NotInStateError as NotInStateError
+from bayplan.framework.state import annotate_binding as annotate_binding
+from bayplan.framework.status import SKIP as SKIP
+from bayplan.framework.status import SKIP_FOR_SIGNATURE as SKIP_FOR_SIGNATURE
+from bayplan.framework.status import SUCCESS as SUCCESS
+from bayplan.framework.status import Code as Code
+from bayplan.framework.status import Status as Status
+from bayplan.framework.status import failure as failure
+from bayplan.framework.status import unresolvable as unresolvable
+from bayplan.framework.status import unschedulable as unschedulable
+from bayplan.state.cluster import Cluster as Cluster
+from bayplan.state.derived import Derived as Derived
+from bayplan.state.derived import ObjectReader as ObjectReader
+from bayplan.state.derived import changed_rows as changed_rows
+from bayplan.state.derived import derived as derived
+from bayplan.state.interning import IdColumn as IdColumn
+from bayplan.state.interning import Lookup as Lookup
+from bayplan.state.label_sets import PodQuery as PodQuery
+from bayplan.state.label_sets import PodSelector as PodSelector
+from bayplan.state.node_amounts import Amounts as Amounts
+from bayplan.state.node_amounts import NodeAmounts as NodeAmounts
+from bayplan.state.node_info import NodeInfo as NodeInfo
+from bayplan.state.nodes import CPU as CPU
+from bayplan.state.nodes import EPHEMERAL_STORAGE as EPHEMERAL_STORAGE
+from bayplan.state.nodes import MEMORY as MEMORY
+from bayplan.state.view import BoolColumn as BoolColumn
+from bayplan.state.view import IntColumn as IntColumn
+from bayplan.state.view import LabelValues as LabelValues
+from bayplan.state.view import NodeColumns as NodeColumns

@@ -1,171 +1,78 @@
 """Devices, their classes, and claims for them."""
 
-from bayplan.api.devices import (
-    CapacityRequestPolicy,
-    CapacityRequestPolicyRange,
-    CapacityRequirements,
-    CELDeviceSelector,
-    Counter,
-    CounterSet,
-    Device,
-    DeviceAttribute,
-    DeviceCapacity,
-    DeviceClass,
-    DeviceClassConfiguration,
-    DeviceClassSpec,
-    DeviceCounterConsumption,
-    DeviceSelector,
-    DeviceTaint,
-    DeviceToleration,
-    OpaqueDeviceConfiguration,
-    ResourcePool,
-    ResourceSlice,
-    ResourceSliceSpec,
-)
-from bayplan.api.pod import (
-    ContainerExtendedResourceRequest,
-)
+from bayplan.api.devices import CapacityRequestPolicy as CapacityRequestPolicy
+from bayplan.api.devices import CapacityRequestPolicyRange as CapacityRequestPolicyRange
+from bayplan.api.devices import CapacityRequirements as CapacityRequirements
+from bayplan.api.devices import CELDeviceSelector as CELDeviceSelector
+from bayplan.api.devices import Counter as Counter
+from bayplan.api.devices import CounterSet as CounterSet
+from bayplan.api.devices import Device as Device
+from bayplan.api.devices import DeviceAttribute as DeviceAttribute
+from bayplan.api.devices import DeviceCapacity as DeviceCapacity
+from bayplan.api.devices import DeviceClass as DeviceClass
+from bayplan.api.devices import DeviceClassConfiguration as DeviceClassConfiguration
+from bayplan.api.devices import DeviceClassSpec as DeviceClassSpec
+from bayplan.api.devices import DeviceCounterConsumption as DeviceCounterConsumption
+from bayplan.api.devices import DeviceSelector as DeviceSelector
+from bayplan.api.devices import DeviceTaint as DeviceTaint
+from bayplan.api.devices import DeviceToleration as DeviceToleration
+from bayplan.api.devices import OpaqueDeviceConfiguration as OpaqueDeviceConfiguration
+from bayplan.api.devices import ResourcePool as ResourcePool
+from bayplan.api.devices import ResourceSlice as ResourceSlice
+from bayplan.api.devices import ResourceSliceSpec as ResourceSliceSpec
+from bayplan.api.pod import ContainerExtendedResourceRequest as ContainerExtendedResourceRequest
+from bayplan.api.resource_claims import ALL_DEVICES as ALL_DEVICES
+from bayplan.api.resource_claims import CLAIM_FINALIZER as CLAIM_FINALIZER
+from bayplan.api.resource_claims import EXACT_COUNT as EXACT_COUNT
 from bayplan.api.resource_claims import (
-    ALL_DEVICES,
-    CLAIM_FINALIZER,
-    EXACT_COUNT,
-    EXTENDED_RESOURCE_CLAIM_ANNOTATION,
-    FROM_CLAIM,
-    FROM_CLASS,
-    MAX_RESERVED_FOR,
-    POD_CLAIM_NAME_ANNOTATION,
-    AllocatedDeviceStatus,
-    AllocationResult,
-    DeviceAllocationConfiguration,
-    DeviceAllocationResult,
-    DeviceClaim,
-    DeviceClaimConfiguration,
-    DeviceConstraint,
-    DeviceRequest,
-    DeviceRequestAllocationResult,
-    DeviceSubRequest,
-    ExactDeviceRequest,
-    ResourceClaim,
-    ResourceClaimConsumerReference,
-    ResourceClaimSpec,
-    ResourceClaimStatus,
-    ResourceClaimTemplate,
-    ResourceClaimTemplateSpec,
+    EXTENDED_RESOURCE_CLAIM_ANNOTATION as EXTENDED_RESOURCE_CLAIM_ANNOTATION,
 )
-from bayplan.dra.allocator import (
-    CANNOT_ALLOCATE,
-    INVALID_POOLS,
-    AllocationCache,
-    Allocator,
-    NoFit,
-    new_share_id,
-)
-from bayplan.dra.requests import content_key, spec_key
-from bayplan.errors import AllocationError, AllocationLimitError
-from bayplan.framework.binding_conditions import (
-    Readiness,
-    is_overdue,
-    readiness,
-)
-from bayplan.framework.claim_binder import (
-    BindsClaims,
-    ClaimBinder,
-    ClaimPlan,
-    PlannedClaim,
-)
-from bayplan.state.claims_in_flight import (
-    ClaimInFlight,
-    is_in_flight,
-    put_in_flight,
-    remove_in_flight,
-)
-from bayplan.state.device_counts import (
-    with_devices,
-)
-from bayplan.state.devices import (
-    DEVICE_KINDS,
-    ClusterDevices,
-)
-from bayplan.state.extended_resources import (
-    IMPLICIT_PREFIX,
-    ExtendedResourceClaims,
-    ExtendedResources,
-    is_device_resource,
-)
-
-__all__ = [
-    "ALL_DEVICES",
-    "CANNOT_ALLOCATE",
-    "CLAIM_FINALIZER",
-    "DEVICE_KINDS",
-    "EXACT_COUNT",
-    "EXTENDED_RESOURCE_CLAIM_ANNOTATION",
-    "FROM_CLAIM",
-    "FROM_CLASS",
-    "IMPLICIT_PREFIX",
-    "INVALID_POOLS",
-    "MAX_RESERVED_FOR",
-    "POD_CLAIM_NAME_ANNOTATION",
-    "AllocatedDeviceStatus",
-    "AllocationCache",
-    "AllocationError",
-    "AllocationLimitError",
-    "AllocationResult",
-    "Allocator",
-    "BindsClaims",
-    "CELDeviceSelector",
-    "CapacityRequestPolicy",
-    "CapacityRequestPolicyRange",
-    "CapacityRequirements",
-    "ClaimBinder",
-    "ClaimInFlight",
-    "ClaimPlan",
-    "ClusterDevices",
-    "ContainerExtendedResourceRequest",
-    "Counter",
-    "CounterSet",
-    "Device",
-    "DeviceAllocationConfiguration",
-    "DeviceAllocationResult",
-    "DeviceAttribute",
-    "DeviceCapacity",
-    "DeviceClaim",
-    "DeviceClaimConfiguration",
-    "DeviceClass",
-    "DeviceClassConfiguration",
-    "DeviceClassSpec",
-    "DeviceConstraint",
-    "DeviceCounterConsumption",
-    "DeviceRequest",
-    "DeviceRequestAllocationResult",
-    "DeviceSelector",
-    "DeviceSubRequest",
-    "DeviceTaint",
-    "DeviceToleration",
-    "ExactDeviceRequest",
-    "ExtendedResourceClaims",
-    "ExtendedResources",
-    "NoFit",
-    "OpaqueDeviceConfiguration",
-    "PlannedClaim",
-    "Readiness",
-    "ResourceClaim",
-    "ResourceClaimConsumerReference",
-    "ResourceClaimSpec",
-    "ResourceClaimStatus",
-    "ResourceClaimTemplate",
-    "ResourceClaimTemplateSpec",
-    "ResourcePool",
-    "ResourceSlice",
-    "ResourceSliceSpec",
-    "content_key",
-    "is_device_resource",
-    "is_in_flight",
-    "is_overdue",
-    "new_share_id",
-    "put_in_flight",
-    "readiness",
-    "remove_in_flight",
-    "spec_key",
-    "with_devices",
-]
+from bayplan.api.resource_claims import FROM_CLAIM as FROM_CLAIM
+from bayplan.api.resource_claims import FROM_CLASS as FROM_CLASS
+from bayplan.api.resource_claims import MAX_RESERVED_FOR as MAX_RESERVED_FOR
+from bayplan.api.resource_claims import POD_CLAIM_NAME_ANNOTATION as POD_CLAIM_NAME_ANNOTATION
+from bayplan.api.resource_claims import AllocatedDeviceStatus as AllocatedDeviceStatus
+from bayplan.api.resource_claims import AllocationResult as AllocationResult
+from bayplan.api.resource_claims import DeviceAllocationConfiguration as DeviceAllocationConfiguration
+from bayplan.api.resource_claims import DeviceAllocationResult as DeviceAllocationResult
+from bayplan.api.resource_claims import DeviceClaim as DeviceClaim
+from bayplan.api.resource_claims import DeviceClaimConfiguration as DeviceClaimConfiguration
+from bayplan.api.resource_claims import DeviceConstraint as DeviceConstraint
+from bayplan.api.resource_claims import DeviceRequest as DeviceRequest
+from bayplan.api.resource_claims import DeviceRequestAllocationResult as DeviceRequestAllocationResult
+from bayplan.api.resource_claims import DeviceSubRequest as DeviceSubRequest
+from bayplan.api.resource_claims import ExactDeviceRequest as ExactDeviceRequest
+from bayplan.api.resource_claims import ResourceClaim as ResourceClaim
+from bayplan.api.resource_claims import ResourceClaimConsumerReference as ResourceClaimConsumerReference
+from bayplan.api.resource_claims import ResourceClaimSpec as ResourceClaimSpec
+from bayplan.api.resource_claims import ResourceClaimStatus as ResourceClaimStatus
+from bayplan.api.resource_claims import ResourceClaimTemplate as ResourceClaimTemplate
+from bayplan.api.resource_claims import ResourceClaimTemplateSpec as ResourceClaimTemplateSpec
+from bayplan.dra.allocator import CANNOT_ALLOCATE as CANNOT_ALLOCATE
+from bayplan.dra.allocator import INVALID_POOLS as INVALID_POOLS
+from bayplan.dra.allocator import AllocationCache as AllocationCache
+from bayplan.dra.allocator import Allocator as Allocator
+from bayplan.dra.allocator import NoFit as NoFit
+from bayplan.dra.allocator import new_share_id as new_share_id
+from bayplan.dra.requests import content_key as content_key
+from bayplan.dra.requests import spec_key as spec_key
+from bayplan.errors import AllocationError as AllocationError
+from bayplan.errors import AllocationLimitError as AllocationLimitError
+from bayplan.framework.binders import BindsClaims as BindsClaims
+from bayplan.framework.binders import ClaimBinder as ClaimBinder
+from bayplan.framework.binders import ClaimPlan as ClaimPlan
+from bayplan.framework.binders import PlannedClaim as PlannedClaim
+from bayplan.framework.binders import Readiness as Readiness
+from bayplan.framework.binders import is_overdue as is_overdue
+from bayplan.framework.binders import readiness as readiness
+from bayplan.state.claims_in_flight import ClaimInFlight as ClaimInFlight
+from bayplan.state.claims_in_flight import is_in_flight as is_in_flight
+from bayplan.state.claims_in_flight import put_in_flight as put_in_flight
+from bayplan.state.claims_in_flight import remove_in_flight as remove_in_flight
+from bayplan.state.device_counts import with_devices as with_devices
+from bayplan.state.devices import DEVICE_KINDS as DEVICE_KINDS
+from bayplan.state.devices import ClusterDevices as ClusterDevices
+from bayplan.state.extended_resources import IMPLICIT_PREFIX as IMPLICIT_PREFIX
+from bayplan.state.extended_resources import ExtendedResourceClaims as ExtendedResourceClaims
+from bayplan.state.extended_resources import ExtendedResources as ExtendedResources
+from bayplan.state.extended_resources import is_device_resource as is_device_resource

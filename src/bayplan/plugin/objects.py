@@ -1,49 +1,88 @@
-"""API objects besides pods and nodes."""
+"""API objects besides pods and nodes, and Kubernetes' rules about their fields.
 
-from bayplan.api.elastic_quota import (
-    ElasticQuota,
-)
-from bayplan.api.meta import (
-    ObjectMeta,
-    ObjectReference,
-    OwnerReference,
-)
-from bayplan.api.node_resource_topology import (
-    NodeResourceTopology,
-)
-from bayplan.api.pod_group import (
-    POD_GROUP_LABEL,
-    PodGroup,
-)
-from bayplan.api.workloads import (
-    PodDisruptionBudget,
-    PriorityClass,
-    ReplicaSet,
-    ReplicationController,
-    Service,
-    StatefulSet,
-)
-from bayplan.state.namespace_usage import (
-    NamespaceUsage,
-)
-from bayplan.state.objects import (
-    Objects,
-)
+The rules are about quantities and requests, label selectors, tolerations, host ports, images, node affinity,
+the (anti-)affinity terms of pods, and topology spread constraints with the selectors of a pod's owners.
+"""
 
-__all__ = [
-    "POD_GROUP_LABEL",
-    "ElasticQuota",
-    "NamespaceUsage",
-    "NodeResourceTopology",
-    "ObjectMeta",
-    "ObjectReference",
-    "Objects",
-    "OwnerReference",
-    "PodDisruptionBudget",
-    "PodGroup",
-    "PriorityClass",
-    "ReplicaSet",
-    "ReplicationController",
-    "Service",
-    "StatefulSet",
-]
+from bayplan.api.elastic_quota import ElasticQuota as ElasticQuota
+from bayplan.api.host_ports import HostPort as HostPort
+from bayplan.api.host_ports import conflicts as conflicts
+from bayplan.api.host_ports import host_ports as host_ports
+from bayplan.api.images import normalized_image_name as normalized_image_name
+from bayplan.api.images import pod_images as pod_images
+from bayplan.api.meta import NodeSelector as NodeSelector
+from bayplan.api.meta import NodeSelectorTerm as NodeSelectorTerm
+from bayplan.api.meta import ObjectMeta as ObjectMeta
+from bayplan.api.meta import ObjectReference as ObjectReference
+from bayplan.api.meta import OwnerReference as OwnerReference
+from bayplan.api.node_resource_topology import NodeResourceTopology as NodeResourceTopology
+from bayplan.api.node_selectors import NAME_FIELD as NAME_FIELD
+from bayplan.api.node_selectors import CompiledTerm as CompiledTerm
+from bayplan.api.node_selectors import PreferredTerm as PreferredTerm
+from bayplan.api.node_selectors import RequiredNodeAffinity as RequiredNodeAffinity
+from bayplan.api.node_selectors import compile_preferred as compile_preferred
+from bayplan.api.node_selectors import compile_terms as compile_terms
+from bayplan.api.node_selectors import compile_terms_strict as compile_terms_strict
+from bayplan.api.node_selectors import required_node_affinity as required_node_affinity
+from bayplan.api.node_selectors import term_matches as term_matches
+from bayplan.api.node_selectors import terms_match as terms_match
+from bayplan.api.pod import Affinity as Affinity
+from bayplan.api.pod import NodeAffinity as NodeAffinity
+from bayplan.api.pod import PodAffinityTerm as PodAffinityTerm
+from bayplan.api.pod import TopologySpreadConstraint as TopologySpreadConstraint
+from bayplan.api.pod_group import POD_GROUP_LABEL as POD_GROUP_LABEL
+from bayplan.api.pod_group import PodGroup as PodGroup
+from bayplan.api.qos import BEST_EFFORT as BEST_EFFORT
+from bayplan.api.qos import BURSTABLE as BURSTABLE
+from bayplan.api.qos import GUARANTEED as GUARANTEED
+from bayplan.api.qos import qos_class as qos_class
+from bayplan.api.quantity import NANO as NANO
+from bayplan.api.quantity import is_extended_resource as is_extended_resource
+from bayplan.api.quantity import is_scalar_resource as is_scalar_resource
+from bayplan.api.quantity import is_tracked_resource as is_tracked_resource
+from bayplan.api.quantity import milli_value as milli_value
+from bayplan.api.quantity import parse_quantity as parse_quantity
+from bayplan.api.quantity import resource_amount as resource_amount
+from bayplan.api.quantity import resource_amounts as resource_amounts
+from bayplan.api.quantity import value as value
+from bayplan.api.requests import fit_requests as fit_requests
+from bayplan.api.requests import scoring_requests as scoring_requests
+from bayplan.api.selectors import EVERYTHING as EVERYTHING
+from bayplan.api.selectors import NOTHING as NOTHING
+from bayplan.api.selectors import Operator as Operator
+from bayplan.api.selectors import Requirement as Requirement
+from bayplan.api.selectors import selector_from_map as selector_from_map
+from bayplan.api.spread import DO_NOT_SCHEDULE as DO_NOT_SCHEDULE
+from bayplan.api.spread import HOSTNAME as HOSTNAME
+from bayplan.api.spread import SCHEDULE_ANYWAY as SCHEDULE_ANYWAY
+from bayplan.api.spread import SYSTEM_DEFAULTS as SYSTEM_DEFAULTS
+from bayplan.api.spread import SpreadConstraint as SpreadConstraint
+from bayplan.api.spread import default_constraints as default_constraints
+from bayplan.api.spread import own_constraints as own_constraints
+from bayplan.api.tolerations import PREFER_NO_SCHEDULE as PREFER_NO_SCHEDULE
+from bayplan.api.tolerations import any_tolerates as any_tolerates
+from bayplan.api.tolerations import count_untolerated_preferences as count_untolerated_preferences
+from bayplan.api.tolerations import tolerates as tolerates
+from bayplan.api.tolerations import untolerated_taint as untolerated_taint
+from bayplan.api.workloads import PodDisruptionBudget as PodDisruptionBudget
+from bayplan.api.workloads import PriorityClass as PriorityClass
+from bayplan.api.workloads import ReplicaSet as ReplicaSet
+from bayplan.api.workloads import ReplicationController as ReplicationController
+from bayplan.api.workloads import Service as Service
+from bayplan.api.workloads import StatefulSet as StatefulSet
+from bayplan.state.namespace_usage import NamespaceUsage as NamespaceUsage
+from bayplan.state.node_matching import preference_of_rows as preference_of_rows
+from bayplan.state.node_matching import rows_matching as rows_matching
+from bayplan.state.node_matching import rows_matching_selector as rows_matching_selector
+from bayplan.state.node_matching import rows_matching_term as rows_matching_term
+from bayplan.state.node_matching import rows_matching_terms as rows_matching_terms
+from bayplan.state.objects import Objects as Objects
+from bayplan.state.owners import OWNER_KINDS as OWNER_KINDS
+from bayplan.state.owners import owner_selector as owner_selector
+from bayplan.state.terms import AffinityTerm as AffinityTerm
+from bayplan.state.terms import CarriedTerm as CarriedTerm
+from bayplan.state.terms import MatchingTerms as MatchingTerms
+from bayplan.state.terms import TermCarriers as TermCarriers
+from bayplan.state.terms import TermKind as TermKind
+from bayplan.state.terms import parse_terms as parse_terms
+from bayplan.state.terms import pod_terms as pod_terms

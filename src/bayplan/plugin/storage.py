@@ -1,131 +1,54 @@
 """Volumes: claims, storage classes, CSI, and which volumes pods use."""
 
-from bayplan.api.in_tree_volumes import (
-    BETA_REGION,
-    BETA_ZONE,
-    REGION,
-    ZONE,
-    ZONE_DELIMITER,
-    TranslationError,
-    in_tree_plugin,
-    migrated_affinity,
-)
-from bayplan.api.pod import (
-    Volume,
-)
-from bayplan.api.storage import (
-    BOUND_BY_CONTROLLER_ANNOTATION,
-    MIGRATED_PLUGINS_ANNOTATION,
-    READ_WRITE_ONCE_POD,
-    SELECTED_NODE_ANNOTATION,
-    STORAGE,
-    WAIT_FOR_FIRST_CONSUMER,
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-    not_found,
-    not_made_for,
-)
-from bayplan.framework.volume_binder import (
-    BindsVolumes,
-    VolumeBinder,
-    VolumePlan,
-)
-from bayplan.state.assumed import (
-    ASSUMED_KINDS,
-    OutOfSyncError,
-    assume_object,
-    expected_claim,
-    expected_volume,
-    restore_object,
-)
-from bayplan.state.csi_nodes import (
-    NO_LIMIT,
-    CSINodes,
-)
-from bayplan.state.disks import (
-    Disk,
-    DiskUses,
-    disks_clash,
-    disks_of,
-)
-from bayplan.state.volume_ids import (
-    InlineVolume,
-    VolumeId,
-    VolumeProblem,
-    limited_volumes,
-    wanted_volumes,
-)
-from bayplan.state.volume_matching import (
-    claims_by_size,
-    match_volumes,
-)
-from bayplan.state.volume_offers import (
-    StorageRoom,
-    VolumeOffers,
-    rows_reached,
-    volume_limit,
-)
-from bayplan.state.volumes import (
-    NodeVolumes,
-    VolumeUses,
-)
-
-__all__ = [
-    "ASSUMED_KINDS",
-    "BETA_REGION",
-    "BETA_ZONE",
-    "BOUND_BY_CONTROLLER_ANNOTATION",
-    "MIGRATED_PLUGINS_ANNOTATION",
-    "NO_LIMIT",
-    "READ_WRITE_ONCE_POD",
-    "REGION",
-    "SELECTED_NODE_ANNOTATION",
-    "STORAGE",
-    "WAIT_FOR_FIRST_CONSUMER",
-    "ZONE",
-    "ZONE_DELIMITER",
-    "BindsVolumes",
-    "CSIDriver",
-    "CSINode",
-    "CSINodes",
-    "CSIStorageCapacity",
-    "Disk",
-    "DiskUses",
-    "InlineVolume",
-    "NodeVolumes",
-    "OutOfSyncError",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "StorageClass",
-    "StorageRoom",
-    "TranslationError",
-    "Volume",
-    "VolumeAttachment",
-    "VolumeBinder",
-    "VolumeId",
-    "VolumeOffers",
-    "VolumePlan",
-    "VolumeProblem",
-    "VolumeUses",
-    "assume_object",
-    "claims_by_size",
-    "disks_clash",
-    "disks_of",
-    "expected_claim",
-    "expected_volume",
-    "in_tree_plugin",
-    "limited_volumes",
-    "match_volumes",
-    "migrated_affinity",
-    "not_found",
-    "not_made_for",
-    "restore_object",
-    "rows_reached",
-    "volume_limit",
-    "wanted_volumes",
-]
+from bayplan.api.in_tree_volumes import BETA_REGION as BETA_REGION
+from bayplan.api.in_tree_volumes import BETA_ZONE as BETA_ZONE
+from bayplan.api.in_tree_volumes import REGION as REGION
+from bayplan.api.in_tree_volumes import ZONE as ZONE
+from bayplan.api.in_tree_volumes import ZONE_DELIMITER as ZONE_DELIMITER
+from bayplan.api.in_tree_volumes import TranslationError as TranslationError
+from bayplan.api.in_tree_volumes import in_tree_plugin as in_tree_plugin
+from bayplan.api.in_tree_volumes import migrated_affinity as migrated_affinity
+from bayplan.api.pod import Volume as Volume
+from bayplan.api.storage import BOUND_BY_CONTROLLER_ANNOTATION as BOUND_BY_CONTROLLER_ANNOTATION
+from bayplan.api.storage import MIGRATED_PLUGINS_ANNOTATION as MIGRATED_PLUGINS_ANNOTATION
+from bayplan.api.storage import READ_WRITE_ONCE_POD as READ_WRITE_ONCE_POD
+from bayplan.api.storage import SELECTED_NODE_ANNOTATION as SELECTED_NODE_ANNOTATION
+from bayplan.api.storage import STORAGE as STORAGE
+from bayplan.api.storage import WAIT_FOR_FIRST_CONSUMER as WAIT_FOR_FIRST_CONSUMER
+from bayplan.api.storage import CSIDriver as CSIDriver
+from bayplan.api.storage import CSINode as CSINode
+from bayplan.api.storage import CSIStorageCapacity as CSIStorageCapacity
+from bayplan.api.storage import PersistentVolume as PersistentVolume
+from bayplan.api.storage import PersistentVolumeClaim as PersistentVolumeClaim
+from bayplan.api.storage import StorageClass as StorageClass
+from bayplan.api.storage import VolumeAttachment as VolumeAttachment
+from bayplan.api.storage import not_found as not_found
+from bayplan.api.storage import not_made_for as not_made_for
+from bayplan.framework.binders import BindsVolumes as BindsVolumes
+from bayplan.framework.binders import VolumeBinder as VolumeBinder
+from bayplan.framework.binders import VolumePlan as VolumePlan
+from bayplan.state.assumed import ASSUMED_KINDS as ASSUMED_KINDS
+from bayplan.state.assumed import OutOfSyncError as OutOfSyncError
+from bayplan.state.assumed import assume_object as assume_object
+from bayplan.state.assumed import expected_claim as expected_claim
+from bayplan.state.assumed import expected_volume as expected_volume
+from bayplan.state.assumed import restore_object as restore_object
+from bayplan.state.csi_nodes import NO_LIMIT as NO_LIMIT
+from bayplan.state.csi_nodes import CSINodes as CSINodes
+from bayplan.state.disks import Disk as Disk
+from bayplan.state.disks import DiskUses as DiskUses
+from bayplan.state.disks import disks_clash as disks_clash
+from bayplan.state.disks import disks_of as disks_of
+from bayplan.state.volume_ids import InlineVolume as InlineVolume
+from bayplan.state.volume_ids import VolumeId as VolumeId
+from bayplan.state.volume_ids import VolumeProblem as VolumeProblem
+from bayplan.state.volume_ids import limited_volumes as limited_volumes
+from bayplan.state.volume_ids import wanted_volumes as wanted_volumes
+from bayplan.state.volume_matching import claims_by_size as claims_by_size
+from bayplan.state.volume_matching import match_volumes as match_volumes
+from bayplan.state.volume_offers import StorageRoom as StorageRoom
+from bayplan.state.volume_offers import VolumeOffers as VolumeOffers
+from bayplan.state.volume_offers import rows_reached as rows_reached
+from bayplan.state.volume_offers import volume_limit as volume_limit
+from bayplan.state.volumes import NodeVolumes as NodeVolumes
+from bayplan.state.volumes import VolumeUses as VolumeUses

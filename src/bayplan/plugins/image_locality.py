@@ -22,7 +22,7 @@ from bayplan.plugin import (
     Pod,
     ScorePlugin,
 )
-from bayplan.plugin.images import pod_images
+from bayplan.plugin.objects import pod_images
 
 MIB: Final = 1024 * 1024
 MIN_BYTES: Final = 23 * MIB

@@ -41,10 +41,11 @@ from bayplan.plugin import (
     unresolvable,
 )
 from bayplan.plugin.args import NodeAffinityArgs
-from bayplan.plugin.node_affinity import (
+from bayplan.plugin.objects import (
     NAME_FIELD,
     CompiledTerm,
     NodeSelectorTerm,
+    Operator,
     PreferredTerm,
     RequiredNodeAffinity,
     compile_preferred,
@@ -55,7 +56,6 @@ from bayplan.plugin.node_affinity import (
     rows_matching_terms,
     terms_match,
 )
-from bayplan.plugin.selectors import Operator
 
 REASON_POD: Final = "node(s) didn't match Pod's node affinity/selector"
 REASON_ADDED: Final = "node(s) didn't match scheduler-enforced node affinity"

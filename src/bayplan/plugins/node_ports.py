@@ -29,7 +29,7 @@ from bayplan.plugin import (
     Status,
     event_with_hint,
 )
-from bayplan.plugin.ports import HostPort, conflicts, host_ports
+from bayplan.plugin.objects import HostPort, conflicts, host_ports
 
 REASON: Final = "node(s) didn't have free ports for the requested pod ports"
 

@@ -24,14 +24,14 @@ from bayplan.plugin import (
     Plugin,
     Pod,
     PreScorePlugin,
-    RowScorePlugin,
     ScorePlugin,
     Status,
+    derived,
 )
+from bayplan.plugin._internal import RowScorePlugin
 from bayplan.plugin.args import NodeResourcesBalancedAllocationArgs
-from bayplan.plugin.columns import derived
 from bayplan.plugin.devices import DEVICE_KINDS, ExtendedResources, is_device_resource, with_devices
-from bayplan.plugin.resources import is_scalar_resource, is_tracked_resource
+from bayplan.plugin.objects import is_scalar_resource, is_tracked_resource
 
 HALF: Final = MAX_SCORE // 2
 

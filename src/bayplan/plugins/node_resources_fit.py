@@ -35,6 +35,7 @@ from bayplan.plugin import (
     Dependencies,
     FilterPlugin,
     Handle,
+    Lookup,
     Node,
     NodeColumns,
     Plugin,
@@ -43,11 +44,11 @@ from bayplan.plugin import (
     PreScorePlugin,
     Reject,
     Resource,
-    RowFilterPlugin,
-    RowScorePlugin,
     ScorePlugin,
+    derived,
     event_with_hint,
 )
+from bayplan.plugin._internal import Interner, RowFilterPlugin, RowScorePlugin
 from bayplan.plugin.args import (
     LEAST_ALLOCATED,
     MOST_ALLOCATED,
@@ -55,7 +56,6 @@ from bayplan.plugin.args import (
     UtilizationShapePoint,
     shape_scores,
 )
-from bayplan.plugin.columns import Interner, Lookup, derived
 from bayplan.plugin.devices import (
     DEVICE_KINDS,
     IMPLICIT_PREFIX,
@@ -64,7 +64,7 @@ from bayplan.plugin.devices import (
     is_device_resource,
     with_devices,
 )
-from bayplan.plugin.resources import (
+from bayplan.plugin.objects import (
     fit_requests,
     is_extended_resource,
     is_scalar_resource,

@@ -27,7 +27,7 @@ from bayplan.plugin import (
     Taint,
     event_with_hint,
 )
-from bayplan.plugin.taints import any_tolerates
+from bayplan.plugin.objects import any_tolerates
 
 REASON: Final = "node(s) were unschedulable"
 CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")

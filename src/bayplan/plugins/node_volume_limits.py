@@ -32,9 +32,9 @@ from bayplan.plugin import (
     Reject,
     Resource,
     Status,
+    derived,
     event_with_hint,
 )
-from bayplan.plugin.columns import derived
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.plugin.storage import (
     NO_LIMIT,

@@ -19,6 +19,7 @@ from bayplan.plugin import (
     Dependencies,
     FilterPlugin,
     IntColumn,
+    Lookup,
     Node,
     NodeColumns,
     NormalizePlugin,
@@ -33,8 +34,7 @@ from bayplan.plugin import (
     event_with_hint,
     normalize_default,
 )
-from bayplan.plugin.columns import Lookup
-from bayplan.plugin.taints import PREFER_NO_SCHEDULE, count_untolerated_preferences, untolerated_taint
+from bayplan.plugin.objects import PREFER_NO_SCHEDULE, count_untolerated_preferences, untolerated_taint
 
 REASON: Final = "node(s) had untolerated taint(s)"
 

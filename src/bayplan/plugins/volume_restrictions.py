@@ -33,10 +33,10 @@ from bayplan.plugin import (
     Reject,
     Resource,
     Status,
+    derived,
     event_with_hint,
     unresolvable,
 )
-from bayplan.plugin.columns import derived
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.plugin.storage import (
     READ_WRITE_ONCE_POD,

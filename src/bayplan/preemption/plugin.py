@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from bayplan.api.pod import Pod
+from bayplan.framework.builtin_args import DefaultPreemptionArgs
 from bayplan.framework.events import Action, ClusterEventWithHint, Resource, event_with_hint
-from bayplan.framework.handle import Handle
 from bayplan.framework.outcome import FilterOutcome, PostFilterResult
-from bayplan.framework.plugin_api import Plugin, PostFilterPlugin, PreEnqueuePlugin
-from bayplan.framework.plugin_args.args import DefaultPreemptionArgs
+from bayplan.framework.plugin_api import Handle, Plugin, PostFilterPlugin, PreEnqueuePlugin
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status, unresolvable
 from bayplan.preemption.evaluation import Sampling, evaluate, preemption_result

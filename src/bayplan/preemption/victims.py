@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import NodeStatuses
-from bayplan.framework.outcome import FilterRow
+from bayplan.framework.outcome import FilterRow, NodeStatuses
 from bayplan.framework.status import Code, Status
 from bayplan.preemption.budgets import violating
 from bayplan.state.cluster import Cluster

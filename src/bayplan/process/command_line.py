@@ -16,7 +16,7 @@ import msgspec
 from bayplan import __version__
 from bayplan.api.releases import DEFAULT_RELEASE, parse_release
 from bayplan.errors import BayplanError
-from bayplan.framework.plugin_args.duration import Duration
+from bayplan.framework.args import Duration
 from bayplan.process.flags import FLAGS, GROUPS, LETTERS, Flag
 
 HELP_COLUMN: Final = 34

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bayplan.framework.plugin_args.duration import Duration
-from bayplan.framework.tie_break import TieBreak
+from bayplan.framework.args import Duration
+from bayplan.framework.points import TieBreak
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})

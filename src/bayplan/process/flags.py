@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bayplan.framework.plugin_args.duration import Duration
-from bayplan.framework.tie_break import TieBreak
+from bayplan.framework.args import Duration
+from bayplan.framework.points import TieBreak
 from bayplan.process.flag_kinds import (
     ADDRESS,
     BOOLEAN,

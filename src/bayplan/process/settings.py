@@ -38,8 +38,8 @@ from bayplan.config.output import Wire
 from bayplan.config.validation import validate
 from bayplan.errors import ConfigError
 from bayplan.files import create_private, replace_content
+from bayplan.framework.args import invalid
 from bayplan.framework.plugin_api import Plugin
-from bayplan.framework.plugin_args.field_errors import invalid
 from bayplan.net.http_logs import shown_url
 from bayplan.process.command_line import FlagValues
 from bayplan.process.logs import LogSettings

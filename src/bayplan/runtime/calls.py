@@ -14,12 +14,19 @@ from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
-from bayplan.framework.failures import WrongResultError, describe, traceback_of, wrong_result
-from bayplan.framework.node_statuses import Reasons, Rejections, collect, is_rejected, rejects
+from bayplan.framework.outcome import Reasons, Rejections, collect, is_rejected, rejects
 from bayplan.framework.plugin_api import MAX_SCORE, NodeNames, Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import SUCCESS, Code, Status
+from bayplan.framework.status import (
+    SUCCESS,
+    Code,
+    Status,
+    WrongResultError,
+    describe,
+    traceback_of,
+    wrong_result,
+)
 from bayplan.runtime.profile import Step
 from bayplan.state.row_mask import RowMask
 from bayplan.state.view import IntColumn, NodeColumns

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
-from bayplan.framework.tie_break import TieBreak
+from bayplan.framework.points import TieBreak
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.state.cluster import Cluster
 from bayplan.state.interning import IdColumn

@@ -14,20 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
-from bayplan.framework.failures import describe, wrong_result
-from bayplan.framework.node_statuses import (
+from bayplan.framework.outcome import (
     PASS,
+    FilterRow,
     NodeStatuses,
     ReasonIds,
     Reasons,
     RejectingPlugins,
     Rejections,
 )
-from bayplan.framework.outcome import FilterRow
 from bayplan.framework.plugin_api import AddRemovePodPlugin
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import Status
+from bayplan.framework.status import Status, describe, wrong_result
 from bayplan.runtime import calls
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import RowFilter, Search

@@ -12,12 +12,10 @@ from typing import Final
 import numpy as np
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import NodeStatuses
-from bayplan.framework.outcome import NO_STATUS, Diagnosis, LocalFilters
-from bayplan.framework.points import Point
+from bayplan.framework.outcome import NO_STATUS, Diagnosis, LocalFilters, NodeStatuses
+from bayplan.framework.points import Point, TieBreak
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
-from bayplan.framework.tie_break import TieBreak
 from bayplan.runtime import calls
 from bayplan.runtime.feasible import Feasible, SearchOrder, pick
 from bayplan.runtime.filtering import Filtering

@@ -23,13 +23,11 @@ from numpy.typing import NDArray
 from bayplan.api.images import pod_images
 from bayplan.api.pod import Pod
 from bayplan.clock import Freshness, Topic
-from bayplan.framework.dependencies import Dependencies, PodFunction
-from bayplan.framework.failures import describe
-from bayplan.framework.node_statuses import Reasons
-from bayplan.framework.plugin_api import NodeNames, Plugin, PreScorePlugin
+from bayplan.framework.outcome import Reasons
+from bayplan.framework.plugin_api import Dependencies, NodeNames, Plugin, PodFunction, PreScorePlugin
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import Code, Status
+from bayplan.framework.status import Code, Status, describe
 from bayplan.runtime import calls
 from bayplan.runtime.profile import Step
 from bayplan.runtime.timing import Caller

@@ -24,7 +24,6 @@ from bayplan.framework.plugin_api import (
     MAX_SCORE,
     AddRemovePodPlugin,
     BindPlugin,
-    DomainScorePlugin,
     FilterPlugin,
     NodeNames,
     NodePlugin,
@@ -40,14 +39,17 @@ from bayplan.framework.plugin_api import (
     PreScorePlugin,
     QueueSortPlugin,
     Reject,
-    RejectedRowsPlugin,
     ReservePlugin,
-    RowFilterPlugin,
-    RowScorePlugin,
     ScorePlugin,
-    UniformScorePlugin,
 )
 from bayplan.framework.points import Point
+from bayplan.framework.shortcuts import (
+    DomainScorePlugin,
+    RejectedRowsPlugin,
+    RowFilterPlugin,
+    RowScorePlugin,
+    UniformScorePlugin,
+)
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime.failure_log import FailureLog

@@ -9,8 +9,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import NodeStatuses
-from bayplan.framework.outcome import Diagnosis, Eviction, PostFilterResult
+from bayplan.framework.outcome import Diagnosis, Eviction, NodeStatuses, PostFilterResult
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status

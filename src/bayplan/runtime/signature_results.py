@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.clock import Changes, Log, Topic
-from bayplan.framework.node_statuses import PASS, ReasonIds, Reasons, RejectingPlugins
+from bayplan.framework.outcome import PASS, ReasonIds, Reasons, RejectingPlugins
 from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
 from bayplan.framework.state import CycleState, SignatureMemory
 from bayplan.framework.status import Status

@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypeVar
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import Reasons, Rejections
-from bayplan.framework.outcome import PostFilterResult
+from bayplan.framework.outcome import PostFilterResult, Reasons, Rejections
 from bayplan.framework.plugin_api import NodeNames, Wait
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
-from bayplan.framework.failures import describe, wrong_result
 from bayplan.framework.plugin_api import PreBindPlugin
 from bayplan.framework.points import Point
-from bayplan.framework.status import Code, Status
+from bayplan.framework.status import Code, Status, describe, wrong_result
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.profile import METHODS, PointStep, Profile
 from bayplan.runtime.search import Search

@@ -13,11 +13,10 @@ from typing import Any, Final, Protocol
 from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, BayplanError, NotFoundError, ServerError, UnknownOutcomeError
-from bayplan.framework.failures import describe, traceback_of, wrong_result
 from bayplan.framework.outcome import Nomination, fit_error
 from bayplan.framework.plugin_api import Wait
 from bayplan.framework.points import Point
-from bayplan.framework.status import Code, Status
+from bayplan.framework.status import Code, Status, describe, traceback_of, wrong_result
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.profile import PointStep
 from bayplan.runtime.timing import timed, timed_wait

@@ -25,13 +25,14 @@ from bayplan.api.meta import ObjectMeta
 from bayplan.api.pod import Pod, PodExtendedResourceClaimStatus
 from bayplan.api.resource_claims import ResourceClaim, ResourceClaimStatus
 from bayplan.errors import APIError, BayplanError, NotFoundError, ServerError, UnknownOutcomeError
-from bayplan.framework.binding_conditions import (
+from bayplan.framework.binders import (
+    ClaimPlan,
     DeviceBindingError,
+    PlannedClaim,
     check_ready,
     is_overdue,
     results_with_conditions,
 )
-from bayplan.framework.claim_binder import ClaimPlan, PlannedClaim
 from bayplan.framework.status import Status, failure
 from bayplan.scheduler.claim_handler import ClaimHandler
 from bayplan.scheduler.claim_writes import (
@@ -66,7 +67,7 @@ class OverdueError(BayplanError):
 
 
 class ClusterClaimBinder:
-    """Executes plans on the scheduler's cluster (`framework.claim_binder.ClaimBinder`)."""
+    """Executes plans on the scheduler's cluster (`framework.binders.ClaimBinder`)."""
 
     def __init__(self, context: Context, handler: ClaimHandler) -> None:
         self._context = context

@@ -12,9 +12,8 @@ from typing import Any
 
 from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.pod import Pod
-from bayplan.framework.claim_binder import ClaimBinder
-from bayplan.framework.handle import WaitingPodView
-from bayplan.framework.volume_binder import VolumeBinder
+from bayplan.framework.binders import ClaimBinder, VolumeBinder
+from bayplan.framework.plugin_api import WaitingPodView
 from bayplan.metrics import Metrics
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.scheduler.binding_progress import BindingProgress
@@ -67,7 +66,7 @@ class Context:
 
 
 class SchedulerHandle:
-    """The handle of a running scheduler (`framework.handle.Handle`)."""
+    """The handle of a running scheduler (`framework.plugin_api.Handle`)."""
 
     def __init__(self, api: ClusterAPI, cluster: Cluster, now: Callable[[], float], seed: int) -> None:
         self.api = api
@@ -93,13 +92,13 @@ class SchedulerHandle:
 
     @property
     def volumes(self) -> VolumeBinder:
-        """Binds the volumes of pods (`framework.volume_binder.BindsVolumes`)."""
+        """Binds the volumes of pods (`framework.binders.BindsVolumes`)."""
         assert self._volumes is not None, "plugins are called only after the scheduler is assembled"
         return self._volumes
 
     @property
     def claims(self) -> ClaimBinder:
-        """Writes the ResourceClaims of pods (`framework.claim_binder.BindsClaims`)."""
+        """Writes the ResourceClaims of pods (`framework.binders.BindsClaims`)."""
         assert self._claims is not None, "plugins are called only after the scheduler is assembled"
         return self._claims
 

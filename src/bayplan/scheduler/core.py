@@ -17,11 +17,10 @@ from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration, ProfilePlan, build_profiles, default_config
 from bayplan.errors import ConfigError
-from bayplan.framework.failures import describe, traceback_of
-from bayplan.framework.handle import Handle, WaitingPodView
 from bayplan.framework.outcome import fit_error
-from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.plugin_api import Handle, Plugin, WaitingPodView
 from bayplan.framework.points import Point
+from bayplan.framework.status import describe, traceback_of
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.failure_log import FailureLog

@@ -13,11 +13,18 @@ from typing import Final
 import msgspec
 
 from bayplan.api.pod import Pod
-from bayplan.framework.failures import WrongResultError, describe, traceback_of, wrong_result
 from bayplan.framework.outcome import Diagnosis, FilterOutcome, Nomination, PostFilterResult, fit_error
 from bayplan.framework.plugin_api import PostFilterPlugin
 from bayplan.framework.points import Point
-from bayplan.framework.status import SUCCESS, Code, Status
+from bayplan.framework.status import (
+    SUCCESS,
+    Code,
+    Status,
+    WrongResultError,
+    describe,
+    traceback_of,
+    wrong_result,
+)
 from bayplan.runtime import calls
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import PointStep

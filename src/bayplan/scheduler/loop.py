@@ -25,9 +25,9 @@ from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.client.informer import Informer
 from bayplan.config import KubeSchedulerConfiguration, default_config
-from bayplan.framework.failures import describe
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
+from bayplan.framework.status import describe
 from bayplan.metrics import NULL_METRICS, Metrics
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.framework import Framework

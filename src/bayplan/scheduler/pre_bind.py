@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from bayplan.framework.failures import wrong_result
 from bayplan.framework.plugin_api import PreBindPlugin
 from bayplan.framework.points import Point
-from bayplan.framework.status import Code, Status
+from bayplan.framework.status import Code, Status, wrong_result
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.profile import PointStep
 from bayplan.runtime.timing import timed, timed_wait

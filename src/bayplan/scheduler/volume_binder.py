@@ -30,8 +30,8 @@ from bayplan.api.storage import (
     PersistentVolumeClaim,
 )
 from bayplan.errors import APIError, BayplanError
+from bayplan.framework.binders import VolumePlan
 from bayplan.framework.status import Status, failure
-from bayplan.framework.volume_binder import VolumePlan
 from bayplan.scheduler.context import Context
 from bayplan.state.objects import Objects
 from bayplan.state.volume_offers import reach
@@ -56,7 +56,7 @@ class NotBoundError(BayplanError):
 
 
 class ClusterVolumeBinder:
-    """Executes plans on the scheduler's cluster (`framework.volume_binder.VolumeBinder`)."""
+    """Executes plans on the scheduler's cluster (`framework.binders.VolumeBinder`)."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

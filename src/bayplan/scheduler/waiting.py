@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from bayplan.api.pod import Pod
-from bayplan.framework.plugin_args.duration import Duration
+from bayplan.framework.args import Duration
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.scheduler.tasks import Parking
 

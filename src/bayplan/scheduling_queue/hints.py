@@ -29,9 +29,10 @@ from bayplan.framework.events import (
     Resource,
     event_with_hint,
 )
-from bayplan.framework.failures import describe, traceback_of, wrong_result
-from bayplan.framework.plugin_api import Plugin, WaitingKeysPlugin
+from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
+from bayplan.framework.shortcuts import WaitingKeysPlugin
+from bayplan.framework.status import describe, traceback_of, wrong_result
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.profile import Profile, points_of
 from bayplan.scheduling_queue.in_flight import Recorded

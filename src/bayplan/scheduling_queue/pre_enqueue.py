@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bayplan.api.pod import Pod
-from bayplan.framework.failures import describe, traceback_of, wrong_result
-from bayplan.framework.status import Code, Status, failure
+from bayplan.framework.status import Code, Status, describe, failure, traceback_of, wrong_result
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.profile import Profile
 from bayplan.scheduling_queue.observer import QueueObserver

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 
 from bayplan.api.pod import Pod
-from bayplan.framework.failures import describe, traceback_of, wrong_result
 from bayplan.framework.plugin_api import SortKey
+from bayplan.framework.status import describe, traceback_of, wrong_result
 from bayplan.runtime.profile import Profile
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import Reasons
+from bayplan.framework.outcome import Reasons
 from bayplan.framework.plugin_api import NodeNames, Plugin, PreEnqueuePlugin
 from bayplan.framework.state import CycleState, SignatureMemory
 from bayplan.framework.status import SUCCESS, Status

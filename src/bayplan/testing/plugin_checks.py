@@ -27,7 +27,7 @@ from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.framework.events import Action, ClusterEventWithHint, Resource
-from bayplan.framework.node_statuses import Reasons
+from bayplan.framework.outcome import Reasons
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import SKIP_FOR_SIGNATURE, SUCCESS, Code, Status

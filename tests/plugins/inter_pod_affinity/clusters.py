@@ -8,11 +8,7 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 
 from bayplan.api.pod import PodAffinityTerm
-from bayplan.plugin import (
-    Cluster,
-    Code,
-    Pod,
-)
+from bayplan.plugin import Cluster, Code, Pod
 from bayplan.plugin.args import InterPodAffinityArgs
 from bayplan.plugins.inter_pod_affinity import (
     AFFINITY,

@@ -8,15 +8,7 @@ import pytest
 
 from bayplan.api.meta import LabelSelector
 from bayplan.api.pod import Affinity, PodAffinityTerm
-from bayplan.plugin import (
-    SKIP,
-    SKIP_FOR_SIGNATURE,
-    Code,
-    CycleState,
-    NodeColumns,
-    Pod,
-    Status,
-)
+from bayplan.plugin import SKIP, SKIP_FOR_SIGNATURE, Code, CycleState, NodeColumns, Pod, Status
 from bayplan.plugins.inter_pod_affinity import (
     InterPodAffinity,
 )

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.plugin import (
-    Action,
-    Node,
-    Pod,
-    Resource,
-)
+from bayplan.plugin import Action, Node, Pod, Resource
 from bayplan.plugins.inter_pod_affinity import (
     InterPodAffinity,
 )

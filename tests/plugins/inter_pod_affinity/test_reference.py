@@ -13,15 +13,7 @@ from hypothesis import strategies as st
 from bayplan.api.meta import LabelSelector
 from bayplan.api.pod import Affinity, PodAffinityTerm
 from bayplan.api.selectors import Selector
-from bayplan.plugin import (
-    SKIP,
-    SKIP_FOR_SIGNATURE,
-    Cluster,
-    Namespace,
-    Node,
-    NodeColumns,
-    Pod,
-)
+from bayplan.plugin import SKIP, SKIP_FOR_SIGNATURE, Cluster, Namespace, Node, NodeColumns, Pod
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import (
     make_expression,

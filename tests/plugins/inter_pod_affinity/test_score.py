@@ -7,11 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from bayplan.api.pod import Affinity, PodAffinityTerm
-from bayplan.plugin import (
-    SKIP,
-    SKIP_FOR_SIGNATURE,
-    Pod,
-)
+from bayplan.plugin import SKIP, SKIP_FOR_SIGNATURE, Pod
 from bayplan.testing.builders import (
     make_node,
     make_pod,

@@ -9,14 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bayplan.api.pod import TopologySpreadConstraint
-from bayplan.plugin import (
-    Cluster,
-    Code,
-    Node,
-    NodeColumns,
-    Plugin,
-    Pod,
-)
+from bayplan.plugin import Cluster, Code, Node, NodeColumns, Plugin, Pod
 from bayplan.plugins.pod_topology_spread import MISSING_LABEL, SKEWED, PodTopologySpread
 from bayplan.testing.builders import (
     make_node,

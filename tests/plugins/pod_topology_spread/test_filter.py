@@ -7,12 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from bayplan.api.meta import LabelSelector
-from bayplan.plugin import (
-    SKIP,
-    SKIP_FOR_SIGNATURE,
-    Cluster,
-    Pod,
-)
+from bayplan.plugin import SKIP, SKIP_FOR_SIGNATURE, Cluster, Pod
 from bayplan.plugins.pod_topology_spread import PodTopologySpread
 from bayplan.testing.builders import (
     make_expression,

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.plugin import (
-    Action,
-    Node,
-    Pod,
-    Resource,
-)
+from bayplan.plugin import Action, Node, Pod, Resource
 from bayplan.plugins.pod_topology_spread import PodTopologySpread
 from bayplan.testing.builders import (
     make_node,

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 
 from bayplan.api.meta import LabelSelector
 from bayplan.api.pod import TopologySpreadConstraint
-from bayplan.plugin import (
-    Cluster,
-    Code,
-    Node,
-    Pod,
-)
-from bayplan.plugin.node_affinity import required_node_affinity
-from bayplan.plugin.taints import untolerated_taint
+from bayplan.plugin import Cluster, Code, Node, Pod
+from bayplan.plugin.objects import required_node_affinity, untolerated_taint
 from bayplan.testing.builders import (
     make_expression,
     make_node,

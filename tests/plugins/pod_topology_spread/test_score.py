@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.plugin import (
-    SKIP,
-    SKIP_FOR_SIGNATURE,
-    Object,
-)
+from bayplan.plugin import SKIP, SKIP_FOR_SIGNATURE, Object
 from bayplan.plugin.args import PodTopologySpreadArgs
 from bayplan.plugins.pod_topology_spread import PodTopologySpread
 from bayplan.testing.builders import (

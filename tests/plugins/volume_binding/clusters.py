@@ -10,11 +10,7 @@ from msgspec.structs import replace
 
 from bayplan.api.meta import LabelSelectorRequirement, NodeSelector, ObjectReference
 from bayplan.api.storage import TopologySelectorTerm, VolumeNodeAffinity
-from bayplan.plugin import (
-    Code,
-    Object,
-    Pod,
-)
+from bayplan.plugin import Code, Object, Pod
 from bayplan.plugin.storage import (
     PersistentVolume,
 )

@@ -10,17 +10,7 @@ from bayplan.api.pod import (
     EphemeralVolumeSource,
     GCEPersistentDiskVolumeSource,
 )
-from bayplan.plugin import (
-    SKIP,
-    Code,
-    CycleState,
-    NodeColumns,
-    Object,
-    Pod,
-    Status,
-    failure,
-    unresolvable,
-)
+from bayplan.plugin import SKIP, Code, CycleState, NodeColumns, Object, Pod, Status, failure, unresolvable
 from bayplan.plugin.storage import (
     PersistentVolume,
     Volume,

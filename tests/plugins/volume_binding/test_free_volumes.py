@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from bayplan.plugin import (
-    Code,
-)
+from bayplan.plugin import Code
 from bayplan.plugin.storage import (
     PersistentVolume,
     PersistentVolumeClaim,

@@ -9,11 +9,7 @@ from bayplan.api.pod import (
     CSIVolumeSource,
     EphemeralVolumeSource,
 )
-from bayplan.plugin import (
-    Action,
-    Object,
-    Resource,
-)
+from bayplan.plugin import Action, Object, Resource
 from bayplan.plugin.storage import (
     Volume,
 )

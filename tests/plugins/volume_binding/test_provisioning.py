@@ -6,10 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.api.storage import TopologySelectorTerm
-from bayplan.plugin import (
-    Code,
-    Object,
-)
+from bayplan.plugin import Code, Object
 from bayplan.plugins.volume_binding import (
     REASON_NO_ROOM,
     REASON_NO_VOLUME,

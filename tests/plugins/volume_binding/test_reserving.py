@@ -10,14 +10,7 @@ from msgspec.structs import replace
 
 from bayplan.api.meta import ObjectReference
 from bayplan.api.releases import DEFAULT_RELEASE
-from bayplan.plugin import (
-    SKIP,
-    Cluster,
-    CycleState,
-    Pod,
-    Status,
-    failure,
-)
+from bayplan.plugin import SKIP, Cluster, CycleState, Pod, Status, failure
 from bayplan.plugin.args import VolumeBindingArgs
 from bayplan.plugin.storage import (
     VolumePlan,

@@ -11,9 +11,8 @@ import pytest
 
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.framework.args import FieldError, Gates, PluginArgs, at, invalid
 from bayplan.framework.plugin_api import NodePlugin, Plugin, Reject
-from bayplan.framework.plugin_args.base import Gates, PluginArgs
-from bayplan.framework.plugin_args.field_errors import FieldError, at, invalid
 from bayplan.scheduler.plugin_sources import load_plugin
 from bayplan.testing.builders import make_node, make_pod
 from tests.locations import without_location

@@ -12,8 +12,7 @@ import numpy as np
 
 from bayplan.answers.explain.permit import PermitResult, permit
 from bayplan.api.pod import Pod
-from bayplan.framework.node_statuses import PASS, NodeStatuses
-from bayplan.framework.outcome import Diagnosis
+from bayplan.framework.outcome import PASS, Diagnosis, NodeStatuses
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.status import Code, Status
 from bayplan.preemption.choice import ranked

@@ -29,7 +29,7 @@ from bayplan.api.resource_claims import AllocatedDeviceStatus, ResourceClaim, Re
 from bayplan.api.selectors import compile_selector
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.api.workloads import PodDisruptionBudget
-from bayplan.framework.binding_conditions import results_with_conditions
+from bayplan.framework.binders import results_with_conditions
 
 _PREPARED: Final = (
     "driver {driver} has to prepare device {device} of ResourceClaim {claim} before the pod is bound: "

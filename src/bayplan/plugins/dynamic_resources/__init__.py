@@ -49,14 +49,13 @@ from bayplan.plugin import (
     ScorePlugin,
     SelectorError,
     Status,
-    UniformScorePlugin,
-    WaitingKeysPlugin,
     event_with_hint,
     failure,
     normalize_default,
     unresolvable,
     unschedulable,
 )
+from bayplan.plugin._internal import UniformScorePlugin, WaitingKeysPlugin
 from bayplan.plugin.args import DynamicResourcesArgs
 from bayplan.plugin.devices import (
     AllocationResult,

@@ -15,8 +15,7 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
-from bayplan.plugin import BoolColumn, Cluster, Node, NodeColumns, Pod
-from bayplan.plugin.columns import Lookup, derived
+from bayplan.plugin import BoolColumn, Cluster, Lookup, Node, NodeColumns, Pod, derived
 from bayplan.plugin.devices import (
     EXACT_COUNT,
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
@@ -30,8 +29,7 @@ from bayplan.plugin.devices import (
     ResourceClaimSpec,
     is_device_resource,
 )
-from bayplan.plugin.objects import ObjectMeta, OwnerReference
-from bayplan.plugin.resources import NANO, fit_requests, parse_quantity
+from bayplan.plugin.objects import NANO, ObjectMeta, OwnerReference, fit_requests, parse_quantity
 
 IN_MEMORY_NAME: Final = "<extended-resources>"
 """The name of a claim that does not exist in the API server yet. No claim there can have it."""

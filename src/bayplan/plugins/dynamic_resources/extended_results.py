@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from bayplan.plugin import BoolColumn, Cluster, IntColumn, NodeColumns, Pod, Reject
-from bayplan.plugin.columns import derived
+from bayplan.plugin import BoolColumn, Cluster, IntColumn, NodeColumns, Pod, Reject, derived
 from bayplan.plugin.devices import DeviceClass, ExtendedResources, ResourceClaim
 from bayplan.plugins.dynamic_resources.extended import (
     ExtendedDemand,

@@ -17,8 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.plugin import BoolColumn, Cluster, IntColumn, Node, NodeColumns, Reject
-from bayplan.plugin.columns import derived
+from bayplan.plugin import BoolColumn, Cluster, IntColumn, Node, NodeColumns, Reject, derived
 from bayplan.plugin.devices import (
     CANNOT_ALLOCATE,
     INVALID_POOLS,

@@ -15,7 +15,7 @@ from bayplan.plugin.devices import (
     is_overdue,
     readiness,
 )
-from bayplan.plugin.node_affinity import CompiledTerm, compile_terms_strict, rows_matching_terms
+from bayplan.plugin.objects import CompiledTerm, compile_terms_strict, rows_matching_terms
 from bayplan.plugins.dynamic_resources.extended import ExtendedDemand
 from bayplan.plugins.dynamic_resources.extended_results import ExtendedNodeResults
 from bayplan.plugins.dynamic_resources.node_results import NodeResults

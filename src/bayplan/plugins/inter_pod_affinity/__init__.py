@@ -28,7 +28,6 @@ from bayplan.plugin import (
     Cluster,
     ClusterEventWithHint,
     CycleState,
-    DomainScorePlugin,
     FilterPlugin,
     Handle,
     IntColumn,
@@ -40,7 +39,6 @@ from bayplan.plugin import (
     PreFilterPlugin,
     PreScorePlugin,
     Reject,
-    RejectedRowsPlugin,
     Resource,
     ScorePlugin,
     Status,
@@ -48,9 +46,9 @@ from bayplan.plugin import (
     failure,
     unresolvable,
 )
+from bayplan.plugin._internal import DomainScorePlugin, DomainSums, RejectedRowsPlugin, RowMask
 from bayplan.plugin.args import InterPodAffinityArgs
-from bayplan.plugin.counts import DomainSums, RowMask
-from bayplan.plugin.terms import CarriedTerm, MatchingTerms, TermKind
+from bayplan.plugin.objects import CarriedTerm, MatchingTerms, TermKind
 from bayplan.plugins.inter_pod_affinity.hints import node_may_help, pod_may_help
 from bayplan.plugins.inter_pod_affinity.own_terms import NO_TERMS, PREFERENCES, CachedOwnTerms, OwnTerms
 from bayplan.plugins.inter_pod_affinity.sums import (

@@ -6,7 +6,7 @@ Terms are used as written: hints do not look up namespaces.
 from __future__ import annotations
 
 from bayplan.plugin import Node, Pod
-from bayplan.plugin.terms import AffinityTerm, TermKind, parse_terms, pod_terms
+from bayplan.plugin.objects import AffinityTerm, TermKind, parse_terms, pod_terms
 from bayplan.plugins.inter_pod_affinity.own_terms import selects
 
 

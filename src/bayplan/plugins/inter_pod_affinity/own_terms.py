@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bayplan.plugin import Cluster, Namespace, Pod, PodQuery, PodSelector, SelectorError
-from bayplan.plugin.terms import NOTHING, AffinityTerm, TermKind, parse_terms, pod_terms
+from bayplan.plugin.objects import NOTHING, AffinityTerm, TermKind, parse_terms, pod_terms
 
 PREFIXES: Final = {
     TermKind.REQUIRED_AFFINITY: "requiredAffinityTerms",

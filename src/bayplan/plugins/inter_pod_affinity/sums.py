@@ -9,8 +9,8 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 
 from bayplan.plugin import BoolColumn, Cluster, PodQuery
-from bayplan.plugin.counts import DomainSums, PodCount, RowMask
-from bayplan.plugin.terms import CarriedTerm, TermCarriers
+from bayplan.plugin._internal import DomainSums, PodCount, RowMask
+from bayplan.plugin.objects import CarriedTerm, TermCarriers
 
 MAX_SUMS: Final = 512
 """The maximum number of sums for one signature. Above it all are dropped, and computed again when needed."""

@@ -30,13 +30,12 @@ from bayplan.plugin import (
     Reject,
     Resource,
     Status,
+    derived,
     event_with_hint,
     unschedulable,
 )
-from bayplan.plugin.columns import derived
-from bayplan.plugin.objects import ElasticQuota, NamespaceUsage
+from bayplan.plugin.objects import ElasticQuota, NamespaceUsage, fit_requests, resource_amounts
 from bayplan.plugin.preemption import Hypothesis, MayEvict, PreemptionPlugin
-from bayplan.plugin.resources import fit_requests, resource_amounts
 
 OVER_MAX: Final = "namespace {namespace} would use more than the max of its ElasticQuota ({resource})"
 OVER_MIN: Final = "all namespaces with an ElasticQuota would use more than the sum of their min ({resource})"

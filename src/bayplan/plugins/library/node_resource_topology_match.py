@@ -33,20 +33,22 @@ from bayplan.plugin import (
     IntColumn,
     Node,
     NodeColumns,
+    ObjectReader,
     Plugin,
     PluginArgs,
     Pod,
     Reject,
     Resource,
     ScorePlugin,
+    changed_rows,
+    derived,
     event_with_hint,
 )
 from bayplan.plugin.args import ArgsRecord, FieldError, Gates, at, invalid, unsupported
-from bayplan.plugin.columns import ObjectReader, changed_rows, derived
-from bayplan.plugin.objects import NodeResourceTopology
-from bayplan.plugin.resources import (
+from bayplan.plugin.objects import (
     BEST_EFFORT,
     GUARANTEED,
+    NodeResourceTopology,
     fit_requests,
     is_extended_resource,
     qos_class,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from bayplan.plugin import Plugin, Pod, QueueSortPlugin
-from bayplan.plugin.resources import qos_class
+from bayplan.plugin.objects import qos_class
 
 
 class QOSSort(Plugin, QueueSortPlugin):

@@ -28,7 +28,6 @@ from bayplan.plugin import (
     Cluster,
     ClusterEventWithHint,
     CycleState,
-    DomainScorePlugin,
     FilterPlugin,
     Handle,
     IntColumn,
@@ -41,18 +40,15 @@ from bayplan.plugin import (
     PreFilterPlugin,
     PreScorePlugin,
     Reject,
-    RejectedRowsPlugin,
     Resource,
     ScorePlugin,
     Status,
     event_with_hint,
     whole_share,
 )
+from bayplan.plugin._internal import DomainScorePlugin, DomainSums, RejectedRowsPlugin, RowMask, distinct_ids
 from bayplan.plugin.args import PodTopologySpreadArgs
-from bayplan.plugin.columns import distinct_ids
-from bayplan.plugin.counts import DomainSums, RowMask
-from bayplan.plugin.node_affinity import required_node_affinity, rows_matching
-from bayplan.plugin.spread import (
+from bayplan.plugin.objects import (
     DO_NOT_SCHEDULE,
     SCHEDULE_ANYWAY,
     SYSTEM_DEFAULTS,
@@ -60,8 +56,10 @@ from bayplan.plugin.spread import (
     default_constraints,
     own_constraints,
     owner_selector,
+    required_node_affinity,
+    rows_matching,
+    untolerated_taint,
 )
-from bayplan.plugin.taints import untolerated_taint
 from bayplan.plugins.pod_topology_spread.counts import (
     Counts,
     Domains,

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.plugin import BoolColumn, Cluster, IntColumn, NodeColumns, Pod, PodQuery, PodSelector
-from bayplan.plugin.counts import DomainSums, PodCount, RowMask
-from bayplan.plugin.spread import OWNER_KINDS, SpreadConstraint
+from bayplan.plugin._internal import DomainSums, PodCount, RowMask
+from bayplan.plugin.objects import OWNER_KINDS, SpreadConstraint
 
 UNBOUNDED: Final = np.iinfo(np.int64).max
 

@@ -30,6 +30,7 @@ from bayplan.plugin import (
     Handle,
     IntColumn,
     LabelSelector,
+    Lookup,
     NodeColumns,
     Plugin,
     Pod,
@@ -43,14 +44,12 @@ from bayplan.plugin import (
     SelectorError,
     Status,
     compile_selector,
+    derived,
     event_with_hint,
     failure,
 )
 from bayplan.plugin.args import VolumeBindingArgs, shape_scores
-from bayplan.plugin.columns import Lookup, derived
-from bayplan.plugin.node_affinity import rows_matching_selector
-from bayplan.plugin.objects import ObjectReference, Objects
-from bayplan.plugin.selectors import Operator
+from bayplan.plugin.objects import ObjectReference, Objects, Operator, rows_matching_selector
 from bayplan.plugin.storage import (
     ASSUMED_KINDS,
     BOUND_BY_CONTROLLER_ANNOTATION,

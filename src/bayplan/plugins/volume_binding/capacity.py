@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bayplan.plugin import IntColumn, NodeColumns, SelectorError
-from bayplan.plugin.columns import derived
-from bayplan.plugin.resources import value
+from bayplan.plugin import IntColumn, NodeColumns, SelectorError, derived
+from bayplan.plugin.objects import value
 from bayplan.plugin.storage import (
     STORAGE,
     PersistentVolume,

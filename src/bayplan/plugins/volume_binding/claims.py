@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bayplan.plugin import SKIP, NodeColumns, Pod, Status, failure, unresolvable
-from bayplan.plugin.objects import Objects
-from bayplan.plugin.resources import value
+from bayplan.plugin.objects import Objects, value
 from bayplan.plugin.storage import (
     SELECTED_NODE_ANNOTATION,
     STORAGE,

@@ -25,7 +25,7 @@ from bayplan.api.node import Namespace, Node, NodeStatus
 from bayplan.api.pod import Container, Pod, PodSpec, ResourceRequirements
 from bayplan.api.reading import problem_and_field
 from bayplan.errors import DecodeError, InputError
-from bayplan.framework.plugin_args.duration import Duration
+from bayplan.framework.args import Duration
 from bayplan.simulate.scenarios.nodes import HOSTNAME
 
 MAX_COUNT: Final = 1_000_000

@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 
-from bayplan.framework.plugin_args.duration import Duration
+from bayplan.framework.args import Duration
 from bayplan.simulate.scenarios.schema import Arrivals, Distribution, Rate
 
 Draw = Callable[[random.Random], float]

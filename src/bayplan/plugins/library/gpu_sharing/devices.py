@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayplan.plugin import Node, NodeColumns, Pod
-from bayplan.plugin.columns import Amounts, NodeAmounts
-from bayplan.plugin.resources import value
+from bayplan.plugin import Amounts, Node, NodeAmounts, NodeColumns, Pod
+from bayplan.plugin.objects import value
 from bayplan.plugins.library.gpu_sharing.fragmentation import IntArray
 from bayplan.plugins.library.gpu_sharing.policies import best_fit_devices
 from bayplan.plugins.library.gpu_sharing.request import (

@@ -34,7 +34,7 @@ from bayplan.plugin import (
     unresolvable,
     unschedulable,
 )
-from bayplan.plugin.resources import fit_requests
+from bayplan.plugin.objects import fit_requests
 from bayplan.plugins.library.gpu_sharing.devices import GpuDevices, amounts_of, device_count
 from bayplan.plugins.library.gpu_sharing.fragmentation import IntArray
 from bayplan.plugins.library.gpu_sharing.policies import best_fit_devices, enough_devices

@@ -26,7 +26,7 @@ from bayplan.plugin import (
     ScorePlugin,
 )
 from bayplan.plugin.args import FieldError, Gates, at, invalid
-from bayplan.plugin.resources import fit_requests
+from bayplan.plugin.objects import fit_requests
 from bayplan.plugins.library.load_aware.columns import Load, LoadColumns
 from bayplan.plugins.library.load_aware.history import FloatArray
 from bayplan.plugins.library.load_aware.usage import MetricProvider, NodeUsage

@@ -14,8 +14,8 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.plugin import BoolColumn, Cluster, NodeColumns
-from bayplan.plugin.columns import Freshness, changed_rows
+from bayplan.plugin import BoolColumn, Cluster, NodeColumns, changed_rows
+from bayplan.plugin._internal import Freshness
 from bayplan.plugins.library.load_aware.history import (
     MAX_AGE_SECONDS,
     NEVER,

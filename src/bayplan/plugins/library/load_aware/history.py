@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.plugin import CPU, MEMORY
-from bayplan.plugin.columns import Clock, Log, Topic
+from bayplan.plugin._internal import Clock, Log, Topic
 
 MAX_AGE_SECONDS: Final = 300.0
 """A node whose last measurement is older has no load."""

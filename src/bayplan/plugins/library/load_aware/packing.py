@@ -28,7 +28,7 @@ from bayplan.plugin import (
     Status,
 )
 from bayplan.plugin.args import FieldError, Gates, at, invalid
-from bayplan.plugin.resources import milli_value
+from bayplan.plugin.objects import milli_value
 from bayplan.plugins.library.load_aware.columns import LoadColumns
 from bayplan.plugins.library.load_aware.history import FloatArray
 from bayplan.plugins.library.load_aware.placements import RecentPlacements

@@ -19,7 +19,7 @@ import msgspec
 
 from bayplan.plugin import CPU, MEMORY, Handle, Object
 from bayplan.plugin.args import ArgsRecord, FieldError, at, invalid, required, unsupported
-from bayplan.plugin.resources import milli_value, value
+from bayplan.plugin.objects import milli_value, value
 from bayplan.plugins.library.load_aware.history import Sample, UsageHistory
 
 INTERVAL_SECONDS: Final = 30.0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.framework.plugin_args.args import InterPodAffinityArgs
-from bayplan.framework.plugin_args.duration import Duration
-from bayplan.framework.plugin_args.field_errors import (
+from bayplan.framework.args import (
+    Duration,
     FieldError,
     aggregate,
     at,
@@ -18,7 +17,7 @@ from bayplan.framework.plugin_args.field_errors import (
     shown,
     unsupported,
 )
-from bayplan.framework.plugin_args.scoring import UtilizationShapePoint
+from bayplan.framework.builtin_args import InterPodAffinityArgs, UtilizationShapePoint
 
 
 @pytest.mark.parametrize(

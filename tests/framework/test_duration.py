@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayplan.framework.plugin_args.duration import Duration
+from bayplan.framework.args import Duration
 
 
 @pytest.mark.parametrize(

@@ -2,39 +2,227 @@
 
 All eight kinds are in one file, because plugins use single records and the configuration all of them. A
 record always holds normalized values: what upstream sets for a zero or an empty list is set when the record
-is created.
+is created. The texts of validation errors are upstream's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Self
 
 import msgspec
 
 from bayplan.api.pod import NodeAffinity, TopologySpreadConstraint
-from bayplan.api.selectors import qualified_name_problems
-from bayplan.framework.plugin_args.added_affinity import AddedAffinity
-from bayplan.framework.plugin_args.base import Gates, Int32, Int64, PluginArgs
-from bayplan.framework.plugin_args.duration import Duration
-from bayplan.framework.plugin_args.field_errors import (
+from bayplan.api.selectors import Operator, qualified_name_problems, requirement_problems
+from bayplan.framework.args import (
+    ArgsRecord,
+    Duration,
     FieldError,
+    Gates,
+    Int32,
+    Int64,
+    PluginArgs,
     at,
+    compact_json,
     duplicate,
     forbidden,
     invalid,
     required,
     unsupported,
 )
-from bayplan.framework.plugin_args.scoring import (
-    DEFAULT_RESOURCES,
-    LEAST_ALLOCATED,
-    MAX_SHAPE_SCORE,
-    ResourceSpec,
-    ScoringStrategy,
-    UtilizationShapePoint,
-    shape_problems,
-)
+
+LEAST_ALLOCATED: Final = "LeastAllocated"
+MOST_ALLOCATED: Final = "MostAllocated"
+REQUESTED_TO_CAPACITY_RATIO: Final = "RequestedToCapacityRatio"
+SCORING_STRATEGIES: Final = (LEAST_ALLOCATED, MOST_ALLOCATED, REQUESTED_TO_CAPACITY_RATIO)
+
+MAX_SHAPE_SCORE: Final = 10
+"""Scores in a shape are between 0 and this; plugins scale them to 100."""
+
+
+class ResourceSpec(ArgsRecord, frozen=True):
+    """A resource and its weight among the resources of a score."""
+
+    name: str = ""
+    weight: Int64 = 1
+
+    def __post_init__(self) -> None:
+        if self.weight == 0:
+            msgspec.structs.force_setattr(self, "weight", 1)
+
+
+DEFAULT_RESOURCES: Final = (ResourceSpec(name="cpu"), ResourceSpec(name="memory"))
+
+
+class UtilizationShapePoint(ArgsRecord, frozen=True):
+    """One point of a piecewise linear function from utilization (percent) to score (0 to 10)."""
+
+    utilization: Int32 = 0
+    score: Int32 = 0
+
+
+class RequestedToCapacityRatioParam(ArgsRecord, frozen=True):
+    shape: tuple[UtilizationShapePoint, ...] = ()
+
+
+class ScoringStrategy(ArgsRecord, frozen=True):
+    """How NodeResourcesFit scores. A strategy that is given must have a type."""
+
+    type: str = ""
+    resources: tuple[ResourceSpec, ...] = DEFAULT_RESOURCES
+    requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
+
+    def __post_init__(self) -> None:
+        if not self.resources:
+            msgspec.structs.force_setattr(self, "resources", DEFAULT_RESOURCES)
+
+    def problems(self, path: str) -> Iterator[FieldError]:
+        if self.type not in SCORING_STRATEGIES:
+            yield unsupported(at(path, "type"), self.type, SCORING_STRATEGIES)
+        for i, resource in enumerate(self.resources):
+            if not 0 < resource.weight <= 100:
+                detail = f"resource weight of {resource.name} not in valid range (0, 100]"
+                yield invalid(at(path, "resources", i, "weight"), resource.weight, detail)
+        ratio, where = self.requested_to_capacity_ratio, at(path, "requestedToCapacityRatio")
+        if self.type == REQUESTED_TO_CAPACITY_RATIO:
+            if ratio is None:
+                yield required(where, "must be specified when type is RequestedToCapacityRatio")
+            else:
+                yield from shape_problems(ratio.shape, at(where, "shape"))
+        elif ratio is not None:
+            yield forbidden(where, "must be nil when type is not RequestedToCapacityRatio")
+
+
+def shape_problems(shape: Sequence[UtilizationShapePoint], path: str) -> Iterator[FieldError]:
+    """The errors of a shape; only the first point that is out of order is reported."""
+    if not shape:
+        yield required(path, "at least one point must be specified")
+    for i in range(1, len(shape)):
+        if shape[i - 1].utilization >= shape[i].utilization:
+            detail = "values must be sorted in increasing order"
+            yield invalid(at(path, i, "utilization"), shape[i].utilization, detail)
+            break
+    for i, point in enumerate(shape):
+        if not 0 <= point.utilization <= 100:
+            yield invalid(at(path, i, "utilization"), point.utilization, "not in valid range [0, 100]")
+        if not 0 <= point.score <= MAX_SHAPE_SCORE:
+            yield invalid(at(path, i, "score"), point.score, "not in valid range [0, 10]")
+
+
+def shape_scores(shape: Sequence[UtilizationShapePoint]) -> tuple[int, ...]:
+    """The score (0 to 100) for each utilization from 0 to 100 percent."""
+    points = [(point.utilization, point.score * (100 // MAX_SHAPE_SCORE)) for point in shape]
+    return tuple(broken_linear(points, percent) for percent in range(101))
+
+
+def broken_linear(points: Sequence[tuple[int, int]], at: int) -> int:
+    """The value at `at` of the straight lines through the points, cut towards zero as Go divides."""
+    x0, y0 = points[0]
+    if at <= x0:
+        return y0
+    for x1, y1 in points[1:]:
+        if at <= x1:
+            rise = abs(y1 - y0) * (at - x0) // (x1 - x0)
+            return y0 + rise if y1 >= y0 else y0 - rise
+        x0, y0 = x1, y1
+    return y0
+
+
+_FIELD_OPERATORS: Final = (Operator.IN, Operator.NOT_IN)
+
+
+# The node affinity that a profile adds to its pods, as it is written in NodeAffinity's arguments. The
+# fields of the API's record are repeated because a configuration distinguishes what a pod does not: a missing
+# list and an empty one are printed differently, in the written configuration and in error texts.
+
+
+class WrittenRequirement(ArgsRecord, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+    def label_problems(self, path: str) -> Iterator[FieldError]:
+        """What is wrong with this as a requirement on a label."""
+        if self.operator not in tuple(Operator):
+            yield unsupported(at(path, "operator"), self.operator, tuple(Operator))
+            return
+        for text in requirement_problems(self.key, Operator(self.operator), self.values or (), path):
+            where, _, message = text.partition(": ")
+            if self.values == ():
+                message = message.replace("Invalid value: null", "Invalid value: []", 1)
+            yield FieldError(where, message)
+
+    def field_problems(self, path: str) -> Iterator[FieldError]:
+        """What is wrong with this as a requirement on a field of the node."""
+        if self.operator not in _FIELD_OPERATORS:
+            yield unsupported(at(path, "operator"), self.operator, _FIELD_OPERATORS)
+        elif self.values is None or len(self.values) != 1:
+            message = f"Invalid value: {compact_json(self.values)}: must have one element"
+            yield FieldError(at(path, "values"), message)
+
+
+class WrittenTerm(ArgsRecord, frozen=True):
+    match_expressions: tuple[WrittenRequirement, ...] = ()
+    match_fields: tuple[WrittenRequirement, ...] = ()
+
+    def problems(self, path: str) -> Iterator[FieldError]:
+        for i, requirement in enumerate(self.match_expressions):
+            yield from requirement.label_problems(at(path, "matchExpressions", i))
+        for i, requirement in enumerate(self.match_fields):
+            yield from requirement.field_problems(at(path, "matchFields", i))
+
+
+class WrittenSelector(ArgsRecord, frozen=True):
+    node_selector_terms: tuple[WrittenTerm, ...] | None = None
+
+    def to_wire(self) -> dict[str, object]:
+        # The only list of the API that is written even if it is empty or missing.
+        terms = self.node_selector_terms
+        return {"nodeSelectorTerms": None if terms is None else [term.to_wire() for term in terms]}
+
+
+class WrittenPreference(ArgsRecord, frozen=True):
+    weight: Int32 = 0
+    preference: WrittenTerm = WrittenTerm()
+
+
+class AddedAffinity(ArgsRecord, frozen=True):
+    """A node affinity that is added to every pod of the profile."""
+
+    required: WrittenSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: tuple[WrittenPreference, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+    @property
+    def node_affinity(self) -> NodeAffinity:
+        """The same as the API's record."""
+        wire = self.to_wire()
+        if self.required is not None and self.required.node_selector_terms is None:
+            wire["requiredDuringSchedulingIgnoredDuringExecution"] = {}
+        return msgspec.convert(wire, NodeAffinity)
+
+    @classmethod
+    def from_node_affinity(cls, affinity: NodeAffinity) -> AddedAffinity:
+        """The API's record as it would be written."""
+        return msgspec.convert(msgspec.to_builtins(affinity), cls)
+
+    def problems(self, path: str) -> Iterator[FieldError]:
+        """The parse errors; terms that are empty or have no weight are ignored."""
+        if self.required is not None:
+            terms = self.required.node_selector_terms or ()
+            where = at(path, "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+            yield from _problems_of_terms(enumerate(terms), where)
+        weighing = ((i, term.preference) for i, term in enumerate(self.preferred) if term.weight)
+        yield from _problems_of_terms(weighing, at(path, "preferredDuringSchedulingIgnoredDuringExecution"))
+
+
+def _problems_of_terms(terms: Iterable[tuple[int, WrittenTerm]], path: str) -> Iterator[FieldError]:
+    for i, term in terms:
+        yield from term.problems(at(path, i))
+
 
 SYSTEM_DEFAULTING: Final = "System"
 LIST_DEFAULTING: Final = "List"

@@ -8,7 +8,8 @@ import pytest
 from bayplan.api.meta import LabelSelector, LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
 from bayplan.api.pod import NodeAffinity, TopologySpreadConstraint
 from bayplan.api.releases import V1_36
-from bayplan.framework.plugin_args.args import (
+from bayplan.framework.args import Duration, PluginArgs, aggregate
+from bayplan.framework.builtin_args import (
     BUILTIN_ARGS,
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
@@ -17,16 +18,11 @@ from bayplan.framework.plugin_args.args import (
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
     PodTopologySpreadArgs,
-    VolumeBindingArgs,
-)
-from bayplan.framework.plugin_args.base import PluginArgs
-from bayplan.framework.plugin_args.duration import Duration
-from bayplan.framework.plugin_args.field_errors import aggregate
-from bayplan.framework.plugin_args.scoring import (
     RequestedToCapacityRatioParam,
     ResourceSpec,
     ScoringStrategy,
     UtilizationShapePoint,
+    VolumeBindingArgs,
 )
 
 RATIO = "RequestedToCapacityRatio"
