@@ -20,10 +20,10 @@ from bayplan.api.meta import Condition, Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.releases import RELEASES
-from bayplan.client import informer, watching
+from bayplan.client import informer, list_watch
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.informer import Informer
-from bayplan.client.listing import PAGE_SIZE, list_all
+from bayplan.client.list_watch import PAGE_SIZE, list_all
 from bayplan.client.requests import REQUEST_SECONDS, UnreachableError
 from bayplan.errors import ConflictError, GoneError, UnknownOutcomeError
 from conformance.harness.admin import Admin, Raw
@@ -45,7 +45,7 @@ def plane(
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that try again soon."""
-    for module in (informer, watching):
+    for module in (informer, list_watch):
         monkeypatch.setattr(module, "FIRST_BACKOFF_SECONDS", 0.05)
         monkeypatch.setattr(module, "MAX_BACKOFF_SECONDS", 0.2)
 

@@ -6,9 +6,7 @@ import logging
 
 import pytest
 
-from bayplan.client.api_errors import NotServedError
-from bayplan.client.once_logger import OnceLogger
-from bayplan.client.remedies import (
+from bayplan.client.api_errors import (
     ANONYMOUS,
     FORBIDDEN,
     NOT_PLAIN,
@@ -16,6 +14,8 @@ from bayplan.client.remedies import (
     NOT_THERE,
     NOT_TRUSTED,
     UNAUTHORIZED,
+    NotServedError,
+    OnceLogger,
     explained,
 )
 from bayplan.client.requests import UnreachableError

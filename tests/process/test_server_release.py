@@ -9,8 +9,8 @@ import pytest
 
 from bayplan.api.releases import DEFAULT_RELEASE, V1_36, V1_37, Release
 from bayplan.client.access import Access
+from bayplan.client.http import ServerVersion
 from bayplan.client.requests import Requests
-from bayplan.client.server_version import ServerVersion
 from bayplan.errors import APIError, ForbiddenError, ServerError
 from bayplan.process import server_release
 from bayplan.process.server_release import release_of_server

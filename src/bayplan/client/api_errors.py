@@ -1,11 +1,14 @@
-"""The API server's error responses as exceptions.
+"""Errors of the API server: as exceptions, with a remedy, and in the log once instead of at every retry.
 
 The server responds with a Status object; anything in between (a load balancer, a proxy) may respond with
-anything. The texts for the latter are client-go's, which people know.
+anything. The texts for the latter are client-go's, which people know. The messages of the API server are
+precise but seldom helpful (`Unauthorized`), so `explained` adds what to do.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 from typing import Final
 
 import msgspec
@@ -129,3 +132,83 @@ def _generic(code: int, body: bytes, what: str) -> APIError:
     if text and code not in (401, 404):
         message = f"{message}: {text}"
     return error_of(Status(code=code, message=message))
+
+
+# Remedies
+
+UNAUTHORIZED: Final = (
+    "The API server does not accept the credentials: check whether the token or certificate has expired, "
+    "and whether the kubeconfig is for this cluster"
+)
+ANONYMOUS: Final = (
+    "No credentials were sent: the kubeconfig's user has none, or the server's address is not https"
+)
+FORBIDDEN: Final = (
+    "Bind this user to the ClusterRoles system:kube-scheduler and system:volume-scheduler, "
+    "or to a role that allows this request"
+)
+NOT_SERVED: Final = (
+    "Install the definition of this kind, upgrade the API server, or disable the plugin that needs it"
+)
+NOT_TRUSTED: Final = (
+    "The certificate authority in the kubeconfig must be the one that signed the API server's certificate, "
+    "and the server's address (or tls-server-name) must be one of the names in it"
+)
+NOT_PLAIN: Final = "The address of the API server must begin with https://"
+NOT_THERE: Final = "Check whether the API server is running, and whether its address is correct"
+
+
+def remedy(error: APIError) -> str:
+    """What to do about an error; empty if it is enough to retry."""
+    text = str(error)
+    match error:
+        case UnauthorizedError():
+            return UNAUTHORIZED
+        case ForbiddenError():
+            return ANONYMOUS if '"system:anonymous"' in text else FORBIDDEN
+        case NotServedError():
+            return NOT_SERVED
+    if "failed to verify certificate" in text:
+        return NOT_TRUSTED
+    if "HTTP request to an HTTPS server" in text:
+        return NOT_PLAIN
+    if "dial tcp" in text:
+        return NOT_THERE
+    return ""
+
+
+def explained(error: APIError) -> str:
+    """The text of an error, with its remedy."""
+    text = remedy(error)
+    return f"{str(error).rstrip('.')}. {text}" if text else str(error)
+
+
+# In the log
+
+_QUERY: Final = re.compile(r'\?[^"\s]*')
+"""The query of a URL: the timeout of a watch is random and says nothing about the cause."""
+
+
+class OnceLogger:
+    """The problems of one operation that is retried: each cause is logged when it first occurs.
+
+    Repetitions are logged at debug level. When the operation works again, that is logged too.
+    """
+
+    def __init__(self, log: logging.Logger, level: int = logging.ERROR) -> None:
+        self._log = log
+        self._level = level
+        self._cause = ""
+
+    def log(self, problem: str, cause: str = "") -> None:
+        """Logs a problem. `cause` distinguishes causes where the text of the problem does not."""
+        cause = cause or _QUERY.sub("", problem)
+        level = logging.DEBUG if cause == self._cause else self._level
+        self._log.log(level, "%s", problem, stacklevel=2)
+        self._cause = cause
+
+    def resolved(self, message: str) -> None:
+        """The operation works; logged only if a problem was."""
+        if self._cause:
+            self._log.info("%s", message, stacklevel=2)
+            self._cause = ""

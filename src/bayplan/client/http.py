@@ -1,37 +1,42 @@
-"""The cluster behind a Kubernetes API server, as the scheduler sees it.
+"""The cluster behind a Kubernetes API server, as the scheduler sees it, and its events and version.
 
-This file only translates verbs to requests. `listing.py` and `watching.py` read, `bodies.py` creates request
-bodies, `requests.py` sends requests and interprets responses.
+This file only translates verbs to requests. `list_watch.py` reads, `bodies.py` creates request bodies,
+`requests.py` sends requests and interprets responses.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, Self
 
+import msgspec
+
 from bayplan.api.cluster_api import ClusterAPI, ObjectT, PodStatusPatch, WatchEvent
-from bayplan.api.kinds import KINDS
+from bayplan.api.event import Event
+from bayplan.api.kinds import KINDS, Kind
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.api.releases import Release, nearest_release
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.client import bodies
 from bayplan.client.access import Access
 from bayplan.client.decoding import decode_object
-from bayplan.client.events import EventWriter
-from bayplan.client.listing import list_all
-from bayplan.client.rate_limit import make_bucket
+from bayplan.client.list_watch import IDLE_SECONDS, WatchStream, list_all, open_watch
 from bayplan.client.requests import (
     MERGE_PATCH,
     REQUEST_SECONDS,
     STRATEGIC_MERGE_PATCH,
     Connections,
     Requests,
+    make_bucket,
 )
-from bayplan.client.watching import IDLE_SECONDS, WatchStream, open_watch
-from bayplan.errors import ConflictError
+from bayplan.errors import APIError, ConflictError
 
 DEFAULT_QPS: Final = 50.0
 DEFAULT_BURST: Final = 100
@@ -224,3 +229,122 @@ def _check_unchanged(item: Object, current: Object) -> None:
             f'Operation cannot be fulfilled on {KINDS.of(type(item)).plural} "{item.name}": '
             "the object has been modified; please apply your changes to the latest version and try again"
         )
+
+
+_CORE_EVENTS: Final = Kind(Event, "events")
+
+_log = logging.getLogger(__name__)
+
+
+# Events
+
+
+class EventWriter:
+    """Writes events in events.k8s.io/v1 if the server has it when the first one is written, else in core/v1.
+
+    They have a client of their own (a rate limit and a User-Agent), as upstream: a backlog of events must not
+    delay bindings. `bayplan.scheduler.recorder` writes through `create_event` and `patch_event`.
+    """
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests
+        self._discovery: asyncio.Task[bool] | None = None
+
+    async def create_event(self, event: Event) -> None:
+        if await self._is_served():
+            # Repeating it is safe: the second time the name already exists.
+            await self._requests.send(
+                "POST", KINDS.of(Event).collection(event.namespace), bodies.whole(event)
+            )
+        else:
+            await self.create_core_event(event)
+
+    async def create_core_event(self, event: Event) -> None:
+        """In core/v1, whatever the server supports: events about leases have always used it."""
+        await self._requests.send(
+            "POST", _CORE_EVENTS.collection(event.namespace), bodies.encode(_core_event(event))
+        )
+
+    async def patch_event(self, event: Event) -> None:
+        """Writes only the event's series."""
+        series = event.series
+        assert series is not None, "an event that was not repeated is created"
+        if await self._is_served():
+            resource, body = KINDS.of(Event), bodies.encode({"series": series})
+        else:
+            last = series.last_observed_time
+            change = {"count": series.count, "lastTimestamp": _second(last), "message": event.note}
+            resource, body = _CORE_EVENTS, bodies.encode(change)
+        path = resource.item(event.name, event.namespace)
+        await self._requests.send("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
+
+    async def _is_served(self) -> bool:
+        """Whether events.k8s.io/v1 is served. Requested once; concurrent writers share the response."""
+        if self._discovery is None:
+            self._discovery = asyncio.ensure_future(self._discover())
+        if self._discovery.done():
+            return self._discovery.result()
+        return await asyncio.shield(self._discovery)
+
+    async def _discover(self) -> bool:
+        try:
+            await self._requests.send("GET", KINDS.of(Event).root)
+        except APIError as error:
+            _log.info("writing core/v1 events because events.k8s.io/v1 is not available: %s", error)
+            return False
+        return True
+
+
+def _core_event(event: Event) -> dict[str, Any]:
+    at = _second(event.event_time)
+    regarding = event.regarding
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": msgspec.to_builtins(event.metadata),
+        "involvedObject": {} if regarding is None else msgspec.to_builtins(regarding),
+        "reason": event.reason,
+        "message": event.note,
+        "type": event.type,
+        "source": {"component": event.reporting_controller},
+        "reportingComponent": event.reporting_controller,
+        "reportingInstance": "",
+        "firstTimestamp": at,
+        "lastTimestamp": at if event.series is None else _second(event.series.last_observed_time),
+        "count": 1 if event.series is None else event.series.count,
+    }
+
+
+def _second(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(microsecond=0)
+
+
+# The version of the server
+
+VERSION_PATH: Final = "/version"
+
+
+class ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
+    """The response to GET /version."""
+
+    major: str = ""
+    minor: str = ""
+    git_version: str = ""
+    """`v1.37.1`."""
+
+    def nearest_release(self) -> tuple[Release, bool]:
+        """The release to decide as, and whether it is the server's own."""
+        return nearest_release(self.major, self.minor)
+
+
+async def read_version(requests: Requests) -> ServerVersion:
+    """Requests the version.
+
+    Raises:
+        APIError: there is no response, or it is not a version.
+    """
+    answer = await requests.send("GET", VERSION_PATH)
+    try:
+        return msgspec.json.decode(answer, type=ServerVersion)
+    except msgspec.DecodeError as error:
+        raise APIError(f"{VERSION_PATH}: {error}") from error

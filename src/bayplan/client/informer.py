@@ -22,8 +22,7 @@ from bayplan.api.cluster_api import Change, ClusterAPI, WatchEvent
 from bayplan.api.meta import Object, is_older_version, version_number
 from bayplan.api.reading import Unreadable, with_readable_quantities
 from bayplan.api.stand_in import fills_node, last_version, stand_in
-from bayplan.client.once_logger import OnceLogger
-from bayplan.client.remedies import explained
+from bayplan.client.api_errors import OnceLogger, explained
 from bayplan.errors import APIError, GoneError
 
 FIRST_BACKOFF_SECONDS: Final = 0.8

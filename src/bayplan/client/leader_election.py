@@ -8,11 +8,11 @@
                   ▼                                            4. PUT
     lost: released if it can be, LeadershipLostError
 
-Clocks of different machines are never compared. The lease of another is valid if *we* have seen a change
-recently. Ours is valid by the time when we began to write it (`may_write`): others cannot have seen it
-earlier, so they wait at least as long.
-
-`known_lease.py` has the known state of the lease; `requests.py` checks `may_write` right before each write.
+Clocks of different machines are never compared: the times in a lease are by its holder's clock, and are
+ignored. The lease of another is valid if *we* have seen a change recently (`KnownLease`); one that has not
+changed for its duration is free. Ours is valid by the time when we began to write it (`may_write`): others
+cannot have seen it earlier, so they wait at least as long. `requests.py` checks `may_write` right before each
+write.
 """
 
 from __future__ import annotations
@@ -31,13 +31,11 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from bayplan.api.cluster_api import ObjectT
+from bayplan.api.event import Event
 from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
-from bayplan.api.meta import Object
+from bayplan.api.meta import Object, ObjectMeta, ObjectReference
+from bayplan.client.api_errors import OnceLogger, explained
 from bayplan.client.http import KubernetesCluster
-from bayplan.client.known_lease import KnownLease
-from bayplan.client.lease_events import LeaseEvents, lease_event, write_event
-from bayplan.client.once_logger import OnceLogger
-from bayplan.client.remedies import explained
 from bayplan.client.requests import Connections
 from bayplan.errors import APIError, BayplanError, ConfigError, ConflictError, NotFoundError
 from bayplan.metrics.instruments import Gauge
@@ -353,3 +351,92 @@ class LeaderElection:
         task = asyncio.ensure_future(write_event(self._events, event))
         self._event_tasks.add(task)
         task.add_done_callback(self._event_tasks.discard)
+
+
+# The lease as one candidate knows it
+
+
+class KnownLease:
+    """The lease as it was last read or written. `clock` is monotonic, in seconds."""
+
+    def __init__(self, name: str, namespace: str, clock: Callable[[], float]) -> None:
+        self.lease = Lease(metadata=LeaseMeta(name=name, namespace=namespace))
+        """With the resourceVersion for the next write."""
+        self.record = LeaseSpec()
+        """Its contents."""
+        self.observed_at = float("-inf")
+        """When they last changed, by our clock."""
+        self._read: tuple[object, ...] = ()
+        """Its contents when it was last read, to the second."""
+        self._clock = clock
+
+    @property
+    def holder(self) -> str:
+        """Empty if it has no holder, or is not known yet."""
+        return self.record.holder_identity or ""
+
+    @property
+    def is_valid(self) -> bool:
+        return self.observed_at + (self.record.lease_duration_seconds or 0) > self._clock()
+
+    def was_read(self, lease: Lease) -> None:
+        self.lease = lease
+        spec = lease.spec
+        read = (
+            spec.holder_identity or "",
+            spec.lease_duration_seconds or 0,
+            _to_the_second(spec.acquire_time),
+            _to_the_second(spec.renew_time),
+            spec.lease_transitions or 0,
+        )
+        if read != self._read:
+            self._read = read
+            self._changed(spec)
+
+    def was_written(self, record: LeaseSpec, answer: Lease) -> None:
+        self.lease = answer
+        self._changed(record)
+
+    def _changed(self, record: LeaseSpec) -> None:
+        self.record = record
+        self.observed_at = self._clock()
+
+
+def _to_the_second(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.replace(microsecond=0)
+
+
+# Events
+
+
+class LeaseEvents(Protocol):
+    """The sink of these events (`EventWriter`)."""
+
+    async def create_core_event(self, event: Event) -> None: ...
+
+
+def lease_event(lease: Lease, note: str, component: str, now: float) -> Event:
+    return Event(
+        metadata=ObjectMeta(name=f"{lease.name}.{int(now * 1e9):x}", namespace=lease.namespace),
+        event_time=datetime.fromtimestamp(now, UTC),
+        reporting_controller=component,
+        reason="LeaderElection",
+        regarding=ObjectReference(
+            kind="Lease",
+            namespace=lease.namespace,
+            name=lease.name,
+            uid=lease.uid,
+            api_version="coordination.k8s.io/v1",
+            resource_version=lease.metadata.resource_version,
+        ),
+        note=note,
+        type="Normal",
+    )
+
+
+async def write_event(events: LeaseEvents, event: Event) -> None:
+    """Writes the event. Errors are only logged, because nothing waits for it."""
+    try:
+        await events.create_core_event(event)
+    except APIError as error:
+        _log.warning("cannot write event %r: %s", event.note, error)

@@ -8,6 +8,14 @@
                                └─ no response ────────────────────────► UnknownOutcomeError for a write
 
 So an error always tells whether the request may have taken effect.
+
+The client-side rate limit (`clientConnection.qps` and `burst`) is a token bucket, as upstream: `burst`
+requests at once, then `qps` per second, first come, first served. It protects the API server, in addition to
+the server's own priority and fairness (429).
+
+Requests are counted as in client-go (`rest_client_*`): each try with its code, or `<error>` if there was no
+response; duration and size are those of the whole request, with all tries and waits. Watches, which last for
+minutes, have neither.
 """
 
 from __future__ import annotations
@@ -18,18 +26,23 @@ import platform
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from bayplan import __version__
 from bayplan.client.access import Access
 from bayplan.client.api_errors import TooLargeError, response_error
 from bayplan.client.credentials import Credentials
-from bayplan.client.rate_limit import TokenBucket
-from bayplan.client.request_metrics import RequestMetrics
 from bayplan.client.short_requests import ShortRequestPool
 from bayplan.client.streams import Stream, StreamPool, Streams
 from bayplan.client.transport import ApiResponse, Headers, LostError, NotSentError, Request, Transport
-from bayplan.errors import APIError, ServerError, UnknownOutcomeError
+from bayplan.errors import APIError, ConfigError, ServerError, UnknownOutcomeError
+from bayplan.metrics.families import (
+    REST_RATE_LIMIT_SECONDS,
+    REST_REQUEST_BYTES,
+    REST_REQUEST_SECONDS,
+    REST_REQUESTS,
+    REST_RESPONSE_BYTES,
+)
 from bayplan.metrics.instruments import Families
 from bayplan.net.tls import ClientTLS
 
@@ -65,7 +78,7 @@ class Connections:
     Args:
         access: the address of the server, and the credentials.
         now: seconds since the epoch.
-        metrics: counts the requests, unless it is None.
+        metrics: where the requests are counted; None: nowhere that is shown.
     """
 
     def __init__(
@@ -73,12 +86,17 @@ class Connections:
     ) -> None:
         server = urlsplit(access.server)
         host = server.netloc.rpartition("@")[2]
-        self.metrics = None if metrics is None else RequestMetrics(metrics, host)
+        self.metrics = RequestMetrics(metrics or Families(()), host)
         tls = ClientTLS(access.tls) if access.uses_tls else None
         self.server = access.server
-        self.streams: Streams = (
-            _proxied_streams(server, tls, access.proxy) if access.proxy else StreamPool(server, tls)
-        )
+        self.streams: Streams
+        if access.proxy:
+            # Imported here: aiohttp takes a quarter of a start, and few clusters are behind a proxy.
+            from bayplan.client.proxied_streams import ProxiedStreamPool
+
+            self.streams = ProxiedStreamPool(server, tls, access.proxy)
+        else:
+            self.streams = StreamPool(server, tls)
         self.credentials = Credentials(access, tls, now=now, certificate_changed=self._forget)
         self._url = server
         self._tls = tls
@@ -164,10 +182,8 @@ class Requests:
                 request, lambda headers: transport.send(request, headers, limit)
             )
         finally:
-            if metrics is not None:
-                metrics.took(method, clock() - began)
-        if metrics is not None:
-            metrics.carried(method, len(body), len(answer.body))
+            metrics.took(method, clock() - began)
+        metrics.carried(method, len(body), len(answer.body))
         return answer.body
 
     async def open(self, target: str, seconds: float | None = None) -> Stream:
@@ -185,26 +201,22 @@ class Requests:
             if self._bucket is not None:
                 now = asyncio.get_running_loop().time()
                 waited = 0.0 if self._bucket.take(now) else await self._bucket.wait()
-                if metrics is not None:
-                    metrics.throttled(request.method, waited)
+                metrics.throttled(request.method, waited)
             identity: Headers = credentials.fresh() or await credentials.identity()
             if identity is not self._identity:
                 self._headers = Headers((*self._own_headers, *identity.pairs))
                 self._identity = identity
             try:
                 result = await send(self._headers)
-                if metrics is not None:
-                    metrics.tried(request.method, result.status)
+                metrics.tried(request.method, result.status)
                 if result.status < 300:
                     return result
                 body = result.body if isinstance(result, ApiResponse) else await self._content(result)
             except NotSentError as error:
-                if metrics is not None:
-                    metrics.tried(request.method, None)
+                metrics.tried(request.method, None)
                 raise UnreachableError(self._failed(request, error)) from error
             except LostError as error:
-                if metrics is not None:
-                    metrics.tried(request.method, None)
+                metrics.tried(request.method, None)
                 if request.method == "GET":
                     raise ServerError(self._failed(request, error), 0) from error
                 raise UnknownOutcomeError(self._failed(request, error)) from error
@@ -230,13 +242,6 @@ class Requests:
         return f'{request.method.title()} "{self.connections.server}{request.target}": {error}'
 
 
-def _proxied_streams(server: SplitResult, tls: ClientTLS | None, proxy: str) -> Streams:
-    # Imported here: aiohttp takes a quarter of a start, and few clusters are behind a proxy.
-    from bayplan.client.proxied_streams import ProxiedStreamPool
-
-    return ProxiedStreamPool(server, tls, proxy)
-
-
 def _check_permission(may_write: Callable[[], bool]) -> Callable[[], None]:
     def permit() -> None:
         if not may_write():
@@ -259,3 +264,114 @@ def _retry_seconds(request: Request, status: int, retry_after: str) -> int | Non
     if status != 429 and not (status >= 500 and request.repeatable):
         return None
     return int(retry_after) if retry_after.isdecimal() else None
+
+
+# Rate limit
+
+DEFAULT_QPS: Final = 5.0
+DEFAULT_BURST: Final = 10
+"""Used if nothing is configured. The scheduler's default configuration has 50 and 100."""
+
+LONG_WAIT_SECONDS: Final = 1.0
+LOG_AGAIN_SECONDS: Final = 10.0
+"""Usually many requests wait at once, so only one of them is logged in this time."""
+
+
+class TokenBucket:
+    """A token bucket; time is that of the running loop."""
+
+    def __init__(self, qps: float, burst: int) -> None:
+        self._qps = qps
+        self._burst = float(burst)
+        self._tokens = float(burst)
+        self._last = float("-inf")
+        self._logged_at = float("-inf")
+
+    def take(self, now: float) -> bool:
+        """Takes a token if there is one. Nearly always there is, and then nothing has to be awaited."""
+        self._tokens = tokens = min(self._burst, self._tokens + max(now - self._last, 0.0) * self._qps)
+        self._last = now
+        if tokens < 1.0:
+            return False
+        self._tokens = tokens - 1.0
+        return True
+
+    def reserve(self, now: float) -> float:
+        """Takes a token, if necessary a future one. Returns the seconds until it may be used."""
+        if self.take(now):
+            return 0.0
+        self._tokens = tokens = self._tokens - 1.0
+        return -tokens / self._qps
+
+    def give_back(self) -> None:
+        """A reserved token is not used after all."""
+        self._tokens += 1.0
+
+    async def wait(self) -> float:
+        """Waits for a token. Returns the seconds that it took."""
+        now = asyncio.get_running_loop().time()
+        seconds = self.reserve(now)
+        if not seconds:
+            return 0.0
+        if seconds > LONG_WAIT_SECONDS and now - self._logged_at >= LOG_AGAIN_SECONDS:
+            self._logged_at = now
+            _log.info(
+                "requests wait for %.1f s due to client-side throttling (clientConnection.qps and burst), "
+                "not priority and fairness",
+                seconds,
+            )
+        try:
+            await asyncio.sleep(seconds)
+            return seconds
+        except asyncio.CancelledError:
+            self.give_back()
+            raise
+
+
+def make_bucket(qps: float, burst: int) -> TokenBucket | None:
+    """The limit of a configuration; None if it has none (negative qps).
+
+    Raises:
+        ConfigError: the rate is positive, but no request is allowed.
+    """
+    if qps < 0:
+        return None
+    if qps > 0 and burst <= 0:
+        raise ConfigError(
+            "burst is required to be greater than 0 when RateLimiter is not set "
+            "and QPS is set to greater than 0"
+        )
+    return TokenBucket(qps or DEFAULT_QPS, burst or DEFAULT_BURST)
+
+
+# Metrics
+
+NO_RESPONSE: Final = "<error>"
+
+
+class RequestMetrics:
+    """Counts the requests to one server; `host` is its name and port."""
+
+    def __init__(self, families: Families, host: str) -> None:
+        self._host = host
+        self._requests = families[REST_REQUESTS]
+        self._seconds = families[REST_REQUEST_SECONDS]
+        self._throttled = families[REST_RATE_LIMIT_SECONDS]
+        self._sent = families[REST_REQUEST_BYTES]
+        self._received = families[REST_RESPONSE_BYTES]
+
+    def tried(self, method: str, code: int | None) -> None:
+        """One try ended with this status, or without a response (None)."""
+        self._requests[NO_RESPONSE if code is None else str(code), method, self._host].inc()
+
+    def throttled(self, method: str, seconds: float) -> None:
+        """The rate limit delayed a request by this time."""
+        self._throttled[method, self._host].observe(seconds)
+
+    def took(self, method: str, seconds: float) -> None:
+        self._seconds[method, self._host].observe(seconds)
+
+    def carried(self, method: str, sent: int, received: int) -> None:
+        """The sizes of the bodies of request and response, in bytes."""
+        self._sent[method, self._host].observe(sent)
+        self._received[method, self._host].observe(received)

@@ -16,8 +16,7 @@ from typing import Final
 from urllib.parse import SplitResult
 
 from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, NoResponseError
-from bayplan.client.responses import ResponseReader
-from bayplan.client.transport import LATE, ApiResponse, Headers, LostError, Request
+from bayplan.client.transport import LATE, ApiResponse, Headers, LostError, Request, ResponseReader, Transport
 from bayplan.net.tls import ClientTLS
 
 MAX_CONNECTIONS: Final = 64
@@ -58,7 +57,7 @@ class _Connection(HTTPConnection):
         self.fail(LostError(LATE))
 
 
-class ShortRequestPool(ConnectionPool[_Connection]):
+class ShortRequestPool(ConnectionPool[_Connection], Transport):
     """Connections to one server for short requests. `tls` is None for plain HTTP.
 
     With `response_delay`, responses are read this many seconds after the first request without one: if

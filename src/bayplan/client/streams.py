@@ -13,8 +13,7 @@ from typing import Final
 from urllib.parse import SplitResult
 
 from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, NoResponseError
-from bayplan.client.responses import ResponseReader
-from bayplan.client.transport import LATE, ApiResponse, Headers, LostError, Request
+from bayplan.client.transport import LATE, ApiResponse, Headers, LostError, Request, ResponseReader, Transport
 from bayplan.net.tls import ClientTLS
 
 READ_AHEAD_BYTES: Final = 1 << 20
@@ -49,7 +48,7 @@ class Stream(ABC):
         """Ends the response. The connection is reused only if the response was complete."""
 
 
-class Streams(ABC):
+class Streams(Transport):
     """Opens streams of one server."""
 
     @abstractmethod
@@ -69,14 +68,6 @@ class Streams(ABC):
             return ApiResponse(stream.status, stream.retry_after, bytes(await stream.read_all(seconds)))
         finally:
             stream.close()
-
-    @abstractmethod
-    def forget(self) -> None:
-        """Does not reuse connections that are open now."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Closes everything that is open or being opened; waiters get an error."""
 
 
 class _Connection(HTTPConnection):

@@ -20,8 +20,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.releases import Release, Stage
 from bayplan.client.access import Access
 from bayplan.client.kubeconfig import in_cluster_access, load_access
-from bayplan.client.rate_limit import make_bucket
-from bayplan.client.requests import Connections, Requests
+from bayplan.client.requests import Connections, Requests, make_bucket
 from bayplan.errors import ConfigError
 from bayplan.metrics import SchedulerMetrics, resource_chunks
 from bayplan.metrics.families import BUILD_INFO, FEATURE_ENABLED, VERSION_INFO

@@ -14,8 +14,8 @@ from typing import Final
 
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.client.access import Access
+from bayplan.client.http import read_version
 from bayplan.client.requests import Connections, Requests
-from bayplan.client.server_version import read_version
 from bayplan.errors import APIError, BayplanError, ForbiddenError, NotFoundError
 from bayplan.process.logs import log
 

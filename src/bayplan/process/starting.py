@@ -13,7 +13,7 @@ from typing import Final
 
 from bayplan.api.releases import DEFAULT_RELEASE, RELEASES
 from bayplan.client.leader_election import LeadershipLostError
-from bayplan.client.rate_limit import make_bucket
+from bayplan.client.requests import make_bucket
 from bayplan.config.features import without_effect
 from bayplan.errors import BayplanError
 from bayplan.process.command_line import FlagValues

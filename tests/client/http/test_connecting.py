@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from bayplan.client.connecting import Link, TLSLayer
+from bayplan.client.connection_pool import Link, TLSLayer
 from bayplan.net.tls import ClientTLS, TLSSettings
 
 from .certificates import authority, server_tls

@@ -14,7 +14,7 @@ from bayplan.api.kinds import KINDS
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import PodGroup
-from bayplan.client import listing
+from bayplan.client import list_watch
 from bayplan.client.http import KubernetesCluster
 from bayplan.errors import APIError, GoneError, ServerError
 from bayplan.simulate.memory.store import MemoryStore
@@ -50,7 +50,7 @@ ALL = [f"p{i:03}" for i in range(5)]
 
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "PAGE_SIZE", 2)
+    monkeypatch.setattr(list_watch, "PAGE_SIZE", 2)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.client.proxies import environment_proxy
+from bayplan.client.access import environment_proxy
 from bayplan.errors import ConfigError
 
 HTTPS = {"HTTPS_PROXY": "http://proxy:3128"}

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bayplan.client.rate_limit import TokenBucket, make_bucket
+from bayplan.client.requests import TokenBucket, make_bucket
 from bayplan.errors import ConfigError
 from bayplan.simulate.virtual_time import run_virtual
 

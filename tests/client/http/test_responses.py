@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.client.responses import MalformedError, ResponseReader
-from bayplan.client.transport import ApiResponse
+from bayplan.client.transport import ApiResponse, MalformedError, ResponseReader
 
 PLAIN = b"HTTP/1.1 201 Created\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -17,9 +17,9 @@ from bayplan.api.cluster_api import WatchEvent
 from bayplan.api.kinds import KINDS
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.client import watching
+from bayplan.client import list_watch
 from bayplan.client.http import KubernetesCluster
-from bayplan.client.watching import LineSplitter, watch_target
+from bayplan.client.list_watch import LineSplitter, watch_target
 from bayplan.errors import APIError, ForbiddenError, GoneError, ServerError
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
@@ -213,7 +213,7 @@ def test_a_watch_that_is_rejected(error: APIError, expected: type[APIError]) -> 
 def test_after_too_many_requests_the_watch_starts_again_from_the_same_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watching, "FIRST_BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(list_watch, "FIRST_BACKOFF_SECONDS", 0.01)
 
     async def act(server: ApiServer, cluster: KubernetesCluster) -> Any:
         async def busy(received: ReceivedRequest) -> web.StreamResponse | None:
@@ -232,7 +232,7 @@ def test_after_too_many_requests_the_watch_starts_again_from_the_same_version(
 
 
 def test_a_server_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "FIRST_BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(list_watch, "FIRST_BACKOFF_SECONDS", 0.01)
 
     async def main() -> Any:
         store = MemoryStore()

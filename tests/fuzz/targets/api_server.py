@@ -28,7 +28,7 @@ from tests.faults.cluster import room_of, sum_of
 FINISHED = ("Succeeded", "Failed")
 
 
-class FakeServer:
+class FakeServer(Transport):
     """Raw documents by collection and key, and their watches."""
 
     def __init__(self, *, streams: bool) -> None:

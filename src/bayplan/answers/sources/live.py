@@ -34,11 +34,10 @@ from bayplan.api.stand_in import stand_in
 from bayplan.api.workloads import PriorityClass
 from bayplan.client.access import Access
 from bayplan.client.api_errors import NotServedError
+from bayplan.client.http import read_version
 from bayplan.client.kubeconfig import load_access
-from bayplan.client.listing import list_pages
-from bayplan.client.rate_limit import make_bucket
-from bayplan.client.requests import Connections, Requests
-from bayplan.client.server_version import read_version
+from bayplan.client.list_watch import list_pages
+from bayplan.client.requests import Connections, Requests, make_bucket
 from bayplan.embedded.server.http.discovery import EMBEDDED_SUFFIX
 from bayplan.errors import APIError, ForbiddenError, NotFoundError, UnauthorizedError
 

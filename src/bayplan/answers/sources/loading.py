@@ -141,7 +141,7 @@ def default_namespace(options: SourceOptions) -> str:
     """The namespace of what is named without one: that of the context, as in kubectl; for files `default`."""
     if options.files:
         return DEFAULT_NAMESPACE
-    from bayplan.client.kubeconfig_file import read_config
+    from bayplan.client.kubeconfig import read_config
 
     config = read_config(Path(options.kubeconfig or default_kubeconfig(context=options.context)))
     wanted = options.context or config.current_context
@@ -161,7 +161,7 @@ def default_kubeconfig(environ: Mapping[str, str] | None = None, context: str = 
     named = filter(None, environ.get("KUBECONFIG", "").split(os.pathsep))
     files = [name for name in named if Path(name).is_file()]
     if len(files) > 1:
-        from bayplan.client.kubeconfig_file import read_config
+        from bayplan.client.kubeconfig import read_config
 
         configs = {name: read_config(Path(name)) for name in files}
         wanted = context or next((one.current_context for one in configs.values() if one.current_context), "")
