@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.api.meta import Content
 from bayplan.api.releases import DEFAULT_RELEASE, V1_37, Release
-from bayplan.embedded.controllers.resource_claims import generated_prefix
+from bayplan.controllers.claims import generated_prefix
 from bayplan.embedded.server import subresources
 from bayplan.embedded.server.kinds import (
     DEVICE_TAINT_RULES,

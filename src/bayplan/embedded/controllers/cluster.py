@@ -15,14 +15,14 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
 
 from bayplan.api.cluster_api import Change
-from bayplan.api.meta import Condition, Content, OwnerReference
+from bayplan.api.meta import Content, OwnerReference
 from bayplan.api.pod import Pod
+from bayplan.controllers.pods import is_active, is_ready
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.documents import Document, Table
 from bayplan.embedded.server.kinds import Resource
@@ -335,34 +335,3 @@ def _drop(index: dict[str, dict[str, Pod]], name: str, key: str) -> None:
     del pods[key]
     if not pods:
         del index[name]
-
-
-def is_active(pod: Pod) -> bool:
-    """Whether a pod is neither finished nor being deleted."""
-    return pod.metadata.deletion_timestamp is None and pod.status.phase not in ("Succeeded", "Failed")
-
-
-def condition(pod: Pod, kind: str) -> Condition | None:
-    return next((known for known in pod.status.conditions if known.type == kind), None)
-
-
-def is_ready(pod: Pod) -> bool:
-    ready = condition(pod, "Ready")
-    return ready is not None and ready.status == "True"
-
-
-def ready_since(pod: Pod) -> datetime | None:
-    ready = condition(pod, "Ready")
-    return ready.last_transition_time if ready is not None and ready.status == "True" else None
-
-
-def available_in(pod: Pod, min_ready_seconds: int, now: float) -> float | None:
-    """Seconds until a pod counts as available: 0 for now, None if it is not ready."""
-    since = ready_since(pod)
-    if since is None:
-        return 0.0 if is_ready(pod) and not min_ready_seconds else None
-    return max(since.timestamp() + min_ready_seconds - now, 0.0) if min_ready_seconds else 0.0
-
-
-def controller_of(pod: Pod | None) -> OwnerReference | None:
-    return None if pod is None else pod.metadata.controller()

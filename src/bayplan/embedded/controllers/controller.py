@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 from bayplan.api.meta import Content
+from bayplan.controllers.pods import find_condition
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.server.kinds import EVENTS, Resource
 from bayplan.embedded.server.objects import ObjectAPI
@@ -134,9 +135,17 @@ class Recorder:
             self._known.popitem(last=False)
 
 
-def find_condition(content: Content, kind: str) -> Content | None:
-    conditions = (content.get("status") or {}).get("conditions") or ()
-    return next((known for known in conditions if known.get("type") == kind), None)
+def counts(**fields: int) -> dict[str, int]:
+    """Counts as on the wire: a zero is omitted."""
+    return {name: number for name, number in fields.items() if number}
+
+
+def write_status(api: ObjectAPI, resource: Resource, content: Content, status: Content) -> Content:
+    """Sets the status of an object, unless that would change nothing."""
+    status = {name: part for name, part in status.items() if part is not None and part != []}
+    if status == (content.get("status") or {}):
+        return content
+    return api.update(resource, {**content, "status": status}, subresource="status")
 
 
 def has_condition(content: Content, kind: str) -> bool:
@@ -176,16 +185,3 @@ def with_condition(
 
 def without_condition(conditions: list[Content] | None, kind: str) -> list[Content]:
     return [each for each in conditions or () if each["type"] != kind]
-
-
-def counts(**fields: int) -> dict[str, int]:
-    """Counts as on the wire: a zero is omitted."""
-    return {name: number for name, number in fields.items() if number}
-
-
-def write_status(api: ObjectAPI, resource: Resource, content: Content, status: Content) -> Content:
-    """Sets the status of an object, unless that would change nothing."""
-    status = {name: part for name, part in status.items() if part is not None and part != []}
-    if status == (content.get("status") or {}):
-        return content
-    return api.update(resource, {**content, "status": status}, subresource="status")

@@ -1,9 +1,10 @@
 """Deployments: one ReplicaSet for each version of a template, and rollouts between them.
 
 Each reconcile does one step: it finds or creates the ReplicaSet of the current template, scales the new and
-the old ones as far as the strategy allows (`rollout.py`), and writes the status, from which `kubectl rollout
-status` reads the progress. The resulting changes of pods cause the next reconcile. Old ReplicaSets stay,
-empty: `kubectl rollout history` lists them, and `undo` returns to them.
+the old ones as far as the strategy allows (`roll` of `bayplan.controllers.workloads`), and writes the status
+(`rollout.py`), from which `kubectl rollout status` reads the progress. The resulting changes of pods cause
+the next reconcile. Old ReplicaSets stay, empty: `kubectl rollout history` lists them, and `undo` returns to
+them.
 
 https://kubernetes.io/docs/concepts/workloads/controllers/deployment/
 """
@@ -15,31 +16,21 @@ from contextlib import suppress
 from typing import ClassVar, Final
 
 from bayplan.api.meta import Content
+from bayplan.controllers.pods import TEMPLATE_HASH, hash_of, owner_reference, selector_of
+from bayplan.controllers.workloads import Bounds, Size, bounds, new_size, proportional_sizes, roll
 from bayplan.embedded.controllers.cluster import ObjectChange, names_of, owner_references
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, own_key, write_status
-from bayplan.embedded.controllers.pod_owner import (
-    TEMPLATE_HASH,
-    hash_of,
-    owner_reference,
-    refers_to,
-    selector_of,
-)
+from bayplan.embedded.controllers.pod_owner import refers_to
 from bayplan.embedded.controllers.rollout import (
     DESIRED,
     MAX_REPLICAS,
     REVISION,
     REVISION_HISTORY,
-    Bounds,
-    Size,
     annotations_of,
-    bounds,
     is_complete,
     key_of,
     max_replicas_of,
-    new_size,
     note_sizes,
-    old_sizes,
-    proportional_sizes,
     revision_of,
     size_of,
     split,
@@ -246,17 +237,11 @@ class Deployments(Controller):
         new, old = split(deployment, sets)
         if new is None:
             return
-        total = sum(each["spec"]["replicas"] for each in sets)
-        size = new_size(wanted, size_of(new), total)
-        if size != new["spec"]["replicas"]:
-            self._scale(deployment, new, size, wanted)
-            return
-        self._scale(deployment, new, size, wanted)
-        active = [each for each in old if each["spec"]["replicas"]]
-        sizes = old_sizes(wanted, size_of(new), [size_of(each) for each in active])
-        for each in active:
-            if sizes[each["metadata"]["name"]] != each["spec"]["replicas"]:
-                self._scale(deployment, each, sizes[each["metadata"]["name"]], wanted)
+        sizes = roll(wanted, size_of(new), [size_of(each) for each in old if each["spec"]["replicas"]])
+        for each in (new, *old):
+            name = each["metadata"]["name"]
+            if name in sizes or each is new:
+                self._scale(deployment, each, sizes.get(name, each["spec"]["replicas"]), wanted)
 
     def _recreate(self, deployment: Content, sets: list[Content]) -> list[Content]:
         wanted = bounds(deployment["spec"]["replicas"], deployment["spec"]["strategy"])

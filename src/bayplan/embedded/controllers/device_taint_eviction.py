@@ -15,16 +15,11 @@ from bayplan.api.devices import Device, DeviceTaint, DeviceTaintRule, DeviceTole
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import DeviceRequestAllocationResult, ResourceClaim
+from bayplan.controllers.claims import claims_of, owner_problem
+from bayplan.controllers.pods import find_condition
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
-from bayplan.embedded.controllers.controller import (
-    Controller,
-    KeyMapper,
-    earliest,
-    find_condition,
-    write_status,
-)
+from bayplan.embedded.controllers.controller import Controller, KeyMapper, earliest, write_status
 from bayplan.embedded.controllers.node_lifecycle import mark_disrupted
-from bayplan.embedded.controllers.resource_claims import claims_of, owner_problem
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import (

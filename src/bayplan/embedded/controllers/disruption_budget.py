@@ -16,9 +16,9 @@ from bayplan.api.meta import Content, OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.api.selectors import Selector
 from bayplan.api.times import seconds_or_1970
-from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, is_ready, names_of
+from bayplan.controllers.pods import controller_reference, is_ready, rounded, selector_of
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, names_of
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, with_condition, write_status
-from bayplan.embedded.controllers.pod_owner import controller_reference, rounded, selector_of
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import POD_DISRUPTION_BUDGETS, PODS, Resource

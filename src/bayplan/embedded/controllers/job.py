@@ -17,16 +17,17 @@ from typing import ClassVar, Final
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
 from bayplan.api.times import seconds_or_1970
-from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, OwnedPods, is_active, uid_of
+from bayplan.controllers.pods import find_condition, is_active, pod_from
+from bayplan.controllers.workloads import job_pods
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, OwnedPods, uid_of
 from bayplan.embedded.controllers.controller import (
     counts,
     earliest,
-    find_condition,
     has_condition,
     with_condition,
     write_status,
 )
-from bayplan.embedded.controllers.pod_owner import PodOwner, pod_from, pods_per_call
+from bayplan.embedded.controllers.pod_owner import PodOwner, pods_per_call
 from bayplan.embedded.server.deletion import FOREGROUND, DeleteOptions
 from bayplan.embedded.server.kinds import JOBS, PODS
 from bayplan.errors import NotFoundError
@@ -216,12 +217,7 @@ class Jobs(PodOwner):
     def _scale(self, key: str, job: Content, status: Content, pods: OwnedPods, now: float) -> float | None:
         """Creates or deletes pods. After failures it waits with exponential backoff; returns the delay."""
         spec = job["spec"]
-        succeeded = status.get("succeeded", 0)
-        wanted = spec["parallelism"]
-        if spec.get("completions") is not None:
-            wanted = min(wanted, spec["completions"] - succeeded)
-        elif succeeded:
-            wanted = pods.active  # one success means that the others will find nothing left to do
+        wanted = job_pods(spec, succeeded=status.get("succeeded", 0), active=pods.active)
         busy = pods.active
         if spec.get("podReplacementPolicy") == "Failed":
             busy += pods.terminating

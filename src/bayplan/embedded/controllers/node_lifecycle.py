@@ -15,17 +15,22 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import ClassVar, Final
 
 from bayplan.api.meta import Content
 from bayplan.api.node import Node, Taint
-from bayplan.api.pod import Pod, Toleration
+from bayplan.api.pod import Pod
 from bayplan.api.times import seconds_or_1970
-from bayplan.api.tolerations import tolerates
-from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, is_ready
-from bayplan.embedded.controllers.controller import Controller, KeyMapper, find_condition, with_condition
+from bayplan.controllers.nodes import (
+    GRACE_SECONDS,
+    tolerated_seconds,
+    wanted_taints,
+)
+from bayplan.controllers.pods import find_condition, is_ready
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
+from bayplan.embedded.controllers.controller import Controller, KeyMapper, with_condition
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import NODES, PODS, Resource
@@ -38,24 +43,6 @@ def is_down(node: Document) -> bool:
     return DOWN.encode() in node.body and node.record(Node).annotations.get(DOWN) == "true"
 
 
-GRACE_SECONDS: Final = 50.0
-"""node-monitor-grace-period: how long a node may be without a heartbeat."""
-
-_PREFIX: Final = "node.kubernetes.io/"
-NOT_READY: Final = f"{_PREFIX}not-ready"
-UNREACHABLE: Final = f"{_PREFIX}unreachable"
-UNSCHEDULABLE: Final = f"{_PREFIX}unschedulable"
-_BY_CONDITION: Final = (
-    ("Ready", "False", NOT_READY),
-    ("Ready", "Unknown", UNREACHABLE),
-    ("MemoryPressure", "True", f"{_PREFIX}memory-pressure"),
-    ("DiskPressure", "True", f"{_PREFIX}disk-pressure"),
-    ("PIDPressure", "True", f"{_PREFIX}pid-pressure"),
-    ("NetworkUnavailable", "True", f"{_PREFIX}network-unavailable"),
-)
-_EVICTING: Final = (NOT_READY, UNREACHABLE)
-_OWN_KEYS: Final = frozenset({UNSCHEDULABLE, *(key for _, _, key in _BY_CONDITION)})
-"""Keys of taints that this controller alone sets and removes."""
 _NO_HEARTBEAT: Final = "Kubelet stopped posting node status."
 _CONDITIONS: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
 
@@ -119,28 +106,6 @@ class NodeLifecycle(Controller):
                 each["status"], each["lastTransitionTime"] = "False", self.api.now()
         self.api.update(PODS, content, subresource="status")
         self.events.warning(content, "NodeNotReady", "Node is not ready")
-
-
-def wanted_taints(node: Content, now: str) -> list[Content]:
-    """The taints that a node should have. Others' taints stay, and ours keep their timeAdded."""
-    known = node["spec"].get("taints") or []
-    wanted: list[tuple[str, str]] = []
-    for kind, status, key in _BY_CONDITION:
-        condition = find_condition(node, kind)
-        if condition is not None and condition["status"] == status:
-            wanted.append((key, "NoSchedule"))
-            if key in _EVICTING:
-                wanted.append((key, "NoExecute"))
-    if node["spec"].get("unschedulable"):
-        wanted.append((UNSCHEDULABLE, "NoSchedule"))
-    kept = [each for each in known if each["key"] not in _OWN_KEYS or (each["key"], each["effect"]) in wanted]
-    there = {(each["key"], each["effect"]) for each in kept}
-    added = [
-        {"key": key, "effect": effect, "timeAdded": now}
-        for key, effect in wanted
-        if (key, effect) not in there
-    ]
-    return kept + added
 
 
 _NO_EXECUTE: Final = "NoExecute"
@@ -231,18 +196,6 @@ def mark_disrupted(pod: Content, reason: str, message: str, now: str) -> None:
 
 def _evicting(node: Document) -> list[Taint]:
     return [taint for taint in node.record(Node).spec.taints if taint.effect == _NO_EXECUTE]
-
-
-def tolerated_seconds(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> float | None:
-    """How long a pod may stay on a node with these NoExecute taints: None forever, 0 not at all."""
-    used: list[Toleration] = []
-    for taint in taints:
-        matching = [each for each in tolerations if tolerates(each, taint)]
-        if not matching:
-            return 0.0
-        used += matching
-    limits = [max(each.toleration_seconds, 0) for each in used if each.toleration_seconds is not None]
-    return float(min(limits)) if limits else None
 
 
 QUARANTINE_SECONDS: Final = 40.0

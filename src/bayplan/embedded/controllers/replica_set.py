@@ -8,12 +8,11 @@ https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, ClassVar, Final
 
 from bayplan.api.meta import Content
-from bayplan.api.pod import Pod
-from bayplan.embedded.controllers.cluster import Cluster, OwnedPods, available_in, is_ready, ready_since
+from bayplan.controllers.pods import available_in, deletion_order, pod_from
+from bayplan.embedded.controllers.cluster import Cluster, OwnedPods
 from bayplan.embedded.controllers.controller import (
     counts,
     earliest,
@@ -21,16 +20,13 @@ from bayplan.embedded.controllers.controller import (
     without_condition,
     write_status,
 )
-from bayplan.embedded.controllers.pod_owner import PodOwner, pod_from, pods_per_call
+from bayplan.embedded.controllers.pod_owner import PodOwner, pods_per_call
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.statuses import StatusError
 
-DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
-
 _MAX_DELETED: Final = 100
 """Pods deleted per call; the rest follow in the next one, so that other tasks run."""
-_PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 class ReplicaSets(PodOwner):
@@ -67,7 +63,7 @@ class ReplicaSets(PodOwner):
         for _ in range(min(missing, pods_per_call(content["spec"]["template"]))):
             self.create_pod(content, pod_from(content["spec"]["template"], content))
         if missing < 0:
-            for pod in least_useful(pods.all_active())[: min(-missing, _MAX_DELETED)]:
+            for pod in deletion_order(pods.all_active())[: min(-missing, _MAX_DELETED)]:
                 self.delete_pod(content, pod)
 
     def _write_status(self, content: Content, pods: OwnedPods, problem: StatusError | None) -> float | None:
@@ -99,35 +95,6 @@ class ReplicaSets(PodOwner):
         delays = [available_in(pod, min_ready_seconds, now) for pod in pods.all_active()]
         waiting = [delay for delay in delays if delay is not None and delay > 0]
         return sum(delay == 0 for delay in delays), min(waiting, default=None)
-
-
-def least_useful(pods: list[Pod]) -> list[Pod]:
-    """Pods in the order in which they are deleted."""
-    neighbours = Counter(pod.spec.node_name for pod in pods)
-
-    def usefulness(pod: Pod) -> tuple[Any, ...]:
-        since = ready_since(pod)
-        created = pod.metadata.creation_timestamp
-        return (
-            bool(pod.spec.node_name),
-            _PHASES.get(pod.status.phase, 0),
-            is_ready(pod),
-            _deletion_cost(pod),
-            -neighbours[pod.spec.node_name],
-            -since.timestamp() if since is not None else 0.0,
-            -created.timestamp() if created is not None else 0.0,
-            pod.key,
-        )
-
-    return sorted(pods, key=usefulness)
-
-
-def _deletion_cost(pod: Pod) -> int:
-    text = pod.annotations.get(DELETION_COST, "0")
-    try:
-        return int(text)
-    except ValueError:
-        return 0  # as upstream: an invalid value counts as the default
 
 
 class ReplicationControllers(ReplicaSets):

@@ -5,13 +5,12 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from bayplan.api.meta import Content
-from bayplan.api.pod import Pod, PodResourceClaim
+from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import (
     CLAIM_FINALIZER,
     MAX_RESERVED_FOR,
@@ -19,70 +18,23 @@ from bayplan.api.resource_claims import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
+from bayplan.controllers.claims import (
+    PodClaim,
+    all_claims_of,
+    claim_from_template,
+    claims_of,
+    no_longer_needs_claims,
+    owner_problem,
+    uses_claims,
+)
+from bayplan.controllers.pods import controller_reference
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper
-from bayplan.embedded.controllers.pod_owner import controller_reference
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.kinds import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
 from bayplan.embedded.server.statuses import StatusError
 from bayplan.errors import NotFoundError
-
-
-@dataclass(frozen=True, slots=True)
-class PodClaim:
-    """One claim of a pod."""
-
-    name: str
-    """In spec.resourceClaims; empty for the claim of extended resources."""
-    claim_name: str
-    """Of the ResourceClaim; empty if it has not been created yet."""
-    template: str = ""
-    """From which it is created for this pod alone; empty for a claim that a user creates."""
-
-
-def claims_of(pod: Pod) -> Iterator[PodClaim]:
-    """The claims in a pod's spec, without those that it turned out not to need."""
-    statuses = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-    for claim in pod.spec.resource_claims:
-        if claim.resource_claim_name is not None:
-            yield PodClaim(claim.name, claim.resource_claim_name)
-        elif claim.resource_claim_template_name is not None and _is_needed(claim, statuses):
-            name = statuses.get(claim.name) or ""
-            yield PodClaim(claim.name, name, claim.resource_claim_template_name)
-
-
-def all_claims_of(pod: Pod) -> Iterator[PodClaim]:
-    """The same, and the claim that the scheduler made for its extended resources."""
-    yield from claims_of(pod)
-    if (extended := pod.status.extended_resource_claim_status) is not None:
-        yield PodClaim("", extended.resource_claim_name)
-
-
-def _is_needed(claim: PodResourceClaim, statuses: dict[str, str | None]) -> bool:
-    """A status without a name says that no claim was needed."""
-    return statuses.get(claim.name, "") is not None
-
-
-def uses_claims(pod: Pod) -> bool:
-    return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
-
-
-def no_longer_needs_claims(pod: Pod) -> bool:
-    """Whether a pod has ended, or is being deleted before it got a node."""
-    return pod.is_finished or (pod.is_terminating and not pod.spec.node_name)
-
-
-def owner_problem(pod: Pod, claim: ResourceClaim) -> str:
-    """Why a claim from a template is not this pod's; empty if it is."""
-    owner = claim.metadata.controller()
-    if owner is not None and owner.uid == pod.uid:
-        return ""
-    return f"ResourceClaim {claim.key} was not created for Pod {pod.key} (Pod is not owner)"
-
-
-_MAX_PREFIX: Final = 57
-"""Of a generated name, so that a hyphen and five characters more make a label."""
 
 
 class PodResourceClaims(Controller):
@@ -192,7 +144,9 @@ class PodResourceClaims(Controller):
         template = self.cluster.find(RESOURCE_CLAIM_TEMPLATES, f"{pod.namespace}/{pod_claim.template}")
         if template is None:
             raise _no_template(pod_claim.template)
-        claim = self.api.create(RESOURCE_CLAIMS, _claim_from(template, pod, pod_claim.name), pod.namespace)
+        claim = self.api.create(
+            RESOURCE_CLAIMS, claim_from_template(template, pod, pod_claim.name), pod.namespace
+        )
         return str(claim["metadata"]["name"])
 
     def _write_claim_names(self, pod: Pod, created: dict[str, str]) -> None:
@@ -306,28 +260,3 @@ def _creation_problem(error: StatusError, pod_claim: PodClaim) -> str:
     if isinstance(error, NotFoundError):
         return f'resource claim template "{pod_claim.template}": {error}'
     return f"create ResourceClaim : {error}"
-
-
-def _claim_from(template: Content, pod: Pod, name: str) -> Content:
-    spec = template.get("spec") or {}
-    meta = spec.get("metadata") or {}
-    annotations = {**(meta.get("annotations") or {}), POD_CLAIM_NAME_ANNOTATION: name}
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
-    return {
-        "metadata": {
-            "generateName": generated_prefix(pod.name, name),
-            "annotations": annotations,
-            "ownerReferences": [owner],
-            **({"labels": dict(meta["labels"])} if meta.get("labels") else {}),
-        },
-        "spec": spec.get("spec") or {},
-    }
-
-
-def generated_prefix(pod: str, claim: str) -> str:
-    """The prefix of a generated claim name: both names, shortened in proportion if they are too long."""
-    prefix = f"{pod}-{claim}-"
-    if len(prefix) <= _MAX_PREFIX:
-        return prefix
-    first, second = (name[: len(name) * _MAX_PREFIX // len(prefix)] for name in (pod, claim))
-    return f"{first}-{second}"

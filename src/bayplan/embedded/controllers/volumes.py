@@ -3,17 +3,14 @@
 Claims of a class with WaitForFirstConsumer are left to the scheduler, which binds them to an existing volume,
 or chooses the node for which one is provisioned (the annotation selected-node).
 
-Every class has a simulated provisioner, except those with `kubernetes.io/no-provisioner`. Volumes of a class
-with WaitForFirstConsumer are reachable from the zone of the node that the scheduler chose; the parameter
-`bayplan/topology` of the class names another label, such as `kubernetes.io/hostname` for local disks. If the
-class has allowedTopologies, their keys are used instead.
+Provisioners are simulated: `bayplan.controllers.claims` says what their volumes are.
 
 https://kubernetes.io/docs/concepts/storage/persistent-volumes/
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import ClassVar, Final
 
@@ -24,15 +21,19 @@ from bayplan.api.quantity import parse_quantity
 from bayplan.api.storage import (
     BIND_COMPLETED_ANNOTATION,
     BOUND_BY_CONTROLLER_ANNOTATION,
-    NO_PROVISIONER,
     SELECTED_NODE_ANNOTATION,
     WAIT_FOR_FIRST_CONSUMER,
     PersistentVolume,
     PersistentVolumeClaim,
 )
+from bayplan.controllers.claims import (
+    can_provision,
+    ephemeral_claim,
+    new_volume,
+)
+from bayplan.controllers.pods import compiled, is_controlled_by
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, write_status
-from bayplan.embedded.controllers.pod_owner import compiled, is_controlled_by, owner_reference
 from bayplan.embedded.server.kinds import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -255,61 +256,6 @@ def _note(content: Content, annotation: str) -> None:
     meta["annotations"] = {**(meta.get("annotations") or {}), annotation: "yes"}
 
 
-TOPOLOGY_PARAMETER: Final = "bayplan/topology"
-PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
-_ZONE: Final = "topology.kubernetes.io/zone"
-
-
-def can_provision(storage_class: Content | None) -> bool:
-    return storage_class is not None and storage_class.get("provisioner") != NO_PROVISIONER
-
-
-def new_volume(claim: Content, storage_class: Content, node_labels: Mapping[str, str] | None) -> Content:
-    """A new volume for a claim, with the labels of the node that was chosen for its first consumer."""
-    meta, spec = claim["metadata"], claim["spec"]
-    provisioner = storage_class["provisioner"]
-    name = f"pvc-{meta['uid']}"
-    volume: Content = {
-        "metadata": {"name": name, "annotations": {PROVISIONED_BY: provisioner}},
-        "spec": {
-            "accessModes": list(spec.get("accessModes") or ()),
-            "capacity": {"storage": (spec.get("resources") or {}).get("requests", {}).get("storage", "0")},
-            "csi": {"driver": provisioner, "volumeHandle": name},
-            "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy", "Delete"),
-            "storageClassName": storage_class["metadata"]["name"],
-            "volumeMode": spec.get("volumeMode", "Filesystem"),
-        },
-    }
-    if storage_class.get("mountOptions"):
-        volume["spec"]["mountOptions"] = list(storage_class["mountOptions"])
-    terms = _terms(storage_class, node_labels)
-    if terms:
-        volume["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
-    return volume
-
-
-def _terms(storage_class: Content, node_labels: Mapping[str, str] | None) -> list[Content]:
-    """The node selector terms of the volume; empty if it is reachable from every node."""
-    allowed = [
-        term.get("matchLabelExpressions") or () for term in storage_class.get("allowedTopologies") or ()
-    ]
-    if node_labels is None:
-        return [
-            {"matchExpressions": [_requirement(each["key"], each["values"]) for each in term]}
-            for term in allowed
-            if term
-        ]
-    keys = list(dict.fromkeys(each["key"] for term in allowed for each in term))
-    if not keys and storage_class.get("volumeBindingMode") == WAIT_FOR_FIRST_CONSUMER:
-        keys = [(storage_class.get("parameters") or {}).get(TOPOLOGY_PARAMETER, _ZONE)]
-    found = [_requirement(key, [node_labels[key]]) for key in keys if key in node_labels]
-    return [{"matchExpressions": found}] if found else []
-
-
-def _requirement(key: str, values: list[str]) -> Content:
-    return {"key": key, "operator": "In", "values": list(values)}
-
-
 _MAX_CREATED: Final = 100
 """Claims created per call; the rest are created in the next one, so that other tasks run."""
 
@@ -335,18 +281,15 @@ class EphemeralClaims(Controller):
         meta = pod["metadata"]
         left = _MAX_CREATED
         for volume in pod["spec"].get("volumes") or ():
-            template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
-            if template is None:
+            claim = ephemeral_claim(pod, volume)
+            if claim is None:
                 continue
-            name = f"{meta['name']}-{volume['name']}"
+            name = claim["metadata"]["name"]
             known = self.cluster.find(PERSISTENT_VOLUME_CLAIMS, f"{meta['namespace']}/{name}")
             if known is None:
                 if not left:
                     return 0.0
                 left -= 1
-                described = template.get("metadata") or {}
-                own = {"name": name, "ownerReferences": [owner_reference(pod)]}
-                claim = {"metadata": {**described, **own}, "spec": dict(template["spec"])}
                 self.api.create(PERSISTENT_VOLUME_CLAIMS, claim, meta["namespace"])
             elif not is_controlled_by(known, pod):
                 message = (

@@ -30,9 +30,10 @@ from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.times import seconds_or_1970
-from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, is_ready
+from bayplan.controllers.claims import all_claims_of, owner_problem, uses_claims
+from bayplan.controllers.pods import is_ready
+from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper
-from bayplan.embedded.controllers.resource_claims import all_claims_of, owner_problem, uses_claims
 from bayplan.embedded.kubelets import pod_status
 from bayplan.embedded.kubelets.nodes import is_down
 from bayplan.embedded.server.deletion import DeleteOptions

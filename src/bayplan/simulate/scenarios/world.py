@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from bayplan.api.meta import Condition, OwnerReference
 from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod
-from bayplan.embedded.controllers.node_lifecycle import GRACE_SECONDS, UNREACHABLE, tolerated_seconds
+from bayplan.controllers.nodes import GRACE_SECONDS, UNREACHABLE, tolerated_seconds
 from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.scenarios.figures import Figures
