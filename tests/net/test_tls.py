@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bayplan.net.tls import show, warn_of_expiry
-from bayplan.process.serving.certificates import make_pair
+from bayplan.process.serving.tls import make_pair
 
 NOW = datetime(2031, 5, 1, 12, tzinfo=UTC)
 

@@ -16,8 +16,7 @@ import pytest
 from bayplan.errors import ConfigError
 from bayplan.process.command_line import parse
 from bayplan.process.endpoints import without
-from bayplan.process.serving.settings import NamedCertificate
-from bayplan.process.serving_flags import authorization_settings, serving_settings
+from bayplan.process.serving.settings import NamedCertificate, authorization_settings, serving_settings
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 from tests.client.http.api_server import ApiServer, ReceivedRequest

@@ -12,8 +12,8 @@ from bayplan.client.access import Access
 from bayplan.client.http import ServerVersion
 from bayplan.client.requests import Requests
 from bayplan.errors import APIError, ForbiddenError, ServerError
-from bayplan.process import server_release
-from bayplan.process.server_release import release_of_server
+from bayplan.process import starting
+from bayplan.process.starting import release_of_server
 
 
 def answer_with(monkeypatch: pytest.MonkeyPatch, *answers: ServerVersion | APIError) -> Iterator[object]:
@@ -26,8 +26,8 @@ def answer_with(monkeypatch: pytest.MonkeyPatch, *answers: ServerVersion | APIEr
             raise answer
         return answer
 
-    monkeypatch.setattr(server_release, "read_version", read)
-    monkeypatch.setattr(server_release, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(starting, "read_version", read)
+    monkeypatch.setattr(starting, "RETRY_SECONDS", 0.0)
     return left
 
 

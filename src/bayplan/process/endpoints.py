@@ -26,10 +26,9 @@ from bayplan.metrics import SchedulerMetrics, resource_chunks
 from bayplan.metrics.families import BUILD_INFO, FEATURE_ENABLED, VERSION_INFO
 from bayplan.process import logs
 from bayplan.process.serving.access import AccessControl, delegated_access
-from bayplan.process.serving.health import HealthCheck
-from bayplan.process.serving.routes import About, Routes
+from bayplan.process.serving.pages import About, HealthCheck, Routes
 from bayplan.process.serving.server import SecureServer
-from bayplan.process.serving_flags import (
+from bayplan.process.serving.settings import (
     authentication_settings,
     authorization_settings,
     serving_settings,

@@ -22,11 +22,12 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from bayplan import __version__
+from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.informer import Informer
@@ -35,14 +36,13 @@ from bayplan.client.requests import Connections
 from bayplan.errors import BayplanError
 from bayplan.metrics import NULL_METRICS, SchedulerMetrics
 from bayplan.metrics.families import LEADER
-from bayplan.process.debugging import log_all
 from bayplan.process.logs import log, verbosity
-from bayplan.process.serving.ports import listen
-from bayplan.process.serving_flags import reads_files, serving_settings
+from bayplan.process.serving.settings import listen, reads_files, serving_settings
 from bayplan.process.settings import Settings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.queue_position import queue_position
 from bayplan.scheduler.tasks import cancel_all, first_to_end
+from bayplan.state.nodes import CPU, MEMORY
 
 if TYPE_CHECKING:
     from bayplan.process.endpoints import Endpoints
@@ -296,3 +296,71 @@ async def _synced(informers: Sequence[Informer[Any]]) -> None:
                 waitingFor=", ".join(informer.kind.__name__ for informer in waiting),
                 err="; ".join(sorted(problems)) or "no response yet",
             )
+
+
+# SIGUSR2
+
+MAX_NAMED: Final = 100
+"""The number of pending pods that are listed."""
+
+
+def log_all(scheduler: Scheduler) -> None:
+    """Compares the cache with the API server and logs its contents; use it if you suspect an inconsistency.
+
+    Nodes and bound pods are compared with the informers' copies; then the usage of every node and the pending
+    pods are logged. Nothing is scheduled meanwhile.
+    """
+    mismatches = {"nodes": _node_mismatch(scheduler), "pods": _pod_mismatch(scheduler)}
+    for what, (missed, redundant) in mismatches.items():
+        if missed or redundant:
+            log(_log, logging.WARNING, "Cache mismatch", of=what, missed=missed, redundant=redundant)
+    if not any(missed or redundant for missed, redundant in mismatches.values()):
+        log(_log, logging.INFO, "Cache and API server agree", **_sizes(scheduler))
+    log(_log, logging.INFO, "Dump of cached NodeInfo", nodes="\n".join(_node_lines(scheduler)))
+    queue = scheduler.context.queue
+    waiting = [pod.key for pod in queue.pending_pods()]
+    log(_log, logging.INFO, "Dump of scheduling queue", summary=queue.dump(), pods=waiting[:MAX_NAMED])
+
+
+def _sizes(scheduler: Scheduler) -> dict[str, int]:
+    cache = scheduler.context.cache
+    return {"nodes": cache.node_count, "pods": cache.pod_count, "assumed": cache.assumed_count}
+
+
+def _node_mismatch(scheduler: Scheduler) -> tuple[list[str], list[str]]:
+    """Nodes that are missing from the cache, and nodes that only the cache has."""
+    known = {
+        item.name for informer in scheduler.informers if informer.kind is Node for item in informer.all()
+    }
+    nodes = scheduler.context.cluster.nodes
+    cached = {name for name, row in nodes.row_of.items() if nodes.node[row] is not None}
+    return sorted(known - cached), sorted(cached - known)
+
+
+def _pod_mismatch(scheduler: Scheduler) -> tuple[list[str], list[str]]:
+    """Pods with a node that the cache lacks or has on another node, and pods that only the cache has.
+
+    Assumed pods are not confirmed yet, so they do not count as a difference.
+    """
+    cache, cluster = scheduler.context.cache, scheduler.context.cluster
+    known = {pod.uid: pod for pod in scheduler.pods.all() if pod.spec.node_name}
+    missed = [pod.key for uid, pod in known.items() if cache.node_of(uid) != pod.spec.node_name]
+    redundant = [
+        pod.key
+        for row in cluster.nodes.row_of.values()
+        for pod in cluster.pods_on(row)
+        if pod.uid not in known and not cache.is_assumed(pod.uid)
+    ]
+    return sorted(missed), sorted(redundant)
+
+
+def _node_lines(scheduler: Scheduler) -> Iterable[str]:
+    nodes = scheduler.context.cluster.nodes
+    cpu, memory = nodes.resource(CPU), nodes.resource(MEMORY)
+    for name, row in sorted(nodes.row_of.items()):
+        note = "" if nodes.node[row] is not None else " (the node was deleted)"
+        yield (
+            f"{name}{note}: {nodes.pod_count.cell[row]} of {nodes.allowed_pods.cell[row]} pods, "
+            f"cpu {cpu.requested.cell[row]}m of {cpu.allocatable.cell[row]}m, "
+            f"memory {memory.requested.cell[row]} of {memory.allocatable.cell[row]}"
+        )

@@ -18,11 +18,14 @@ from aiohttp import web
 from bayplan.client.access import Access
 from bayplan.client.requests import Connections, Requests
 from bayplan.process.serving.access import delegated_access
-from bayplan.process.serving.health import HealthCheck
-from bayplan.process.serving.ports import listen
-from bayplan.process.serving.routes import About, Routes
+from bayplan.process.serving.pages import About, HealthCheck, Routes
 from bayplan.process.serving.server import SecureServer
-from bayplan.process.serving.settings import AuthenticationSettings, AuthorizationSettings, ServingSettings
+from bayplan.process.serving.settings import (
+    AuthenticationSettings,
+    AuthorizationSettings,
+    ServingSettings,
+    listen,
+)
 from tests.client.http.certificates import Pair, authority
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from bayplan.errors import ForbiddenError
-from bayplan.process.serving import client_authorities, reviews
+from bayplan.process.serving import access, client_authorities
 from bayplan.process.serving.settings import AuthenticationSettings, AuthorizationSettings, ProxySettings
 from tests.client.http.certificates import Pair, authority
 
@@ -25,7 +25,7 @@ USERS, PROXIES = authority("users"), authority("proxies")
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reviews, "FIRST_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(access, "FIRST_WAIT_SECONDS", 0.001)
 
 
 def request(path: str, cluster: Cluster | None, method: str = "GET", **how: Any) -> Response:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bayplan.process.serving.health import HealthCheck
+from bayplan.process.serving.pages import HealthCheck
 
 from .secure_server import OPEN, Client, Response, get, make_routes, with_server
 

@@ -14,15 +14,16 @@ from cryptography import x509
 
 from bayplan.errors import ConfigError
 from bayplan.process.serving.access import delegated_access
-from bayplan.process.serving.certificates import make_pair
-from bayplan.process.serving.ports import ListenError, listen
 from bayplan.process.serving.server import SecureServer
 from bayplan.process.serving.settings import (
     AuthenticationSettings,
     AuthorizationSettings,
+    ListenError,
     NamedCertificate,
     ServingSettings,
+    listen,
 )
+from bayplan.process.serving.tls import make_pair
 from tests.client.http.certificates import Authority, authority
 
 from .secure_server import Client, as_files, here, make_routes, with_server

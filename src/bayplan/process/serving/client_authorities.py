@@ -20,7 +20,7 @@ from cryptography.exceptions import InvalidSignature
 
 from bayplan.client.requests import Requests
 from bayplan.errors import APIError, ConfigError
-from bayplan.files import Stamp, stamp
+from bayplan.files import WatchedFiles
 from bayplan.process.serving.settings import AuthenticationSettings, ProxySettings
 
 CONFIG_MAP: Final = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
@@ -41,7 +41,7 @@ class ClientAuthorities:
         self._settings = settings
         self._requests = None if settings.skip_lookup else requests
         self._files = {"client": settings.client_ca_file, "proxy": settings.proxy.ca_file}
-        self._stamps: dict[str, Stamp] = {}
+        self._watched = WatchedFiles(path for path in self._files.values() if path)
         self._pem = {"client": b"", "proxy": b""}
         self.version = 0
         self.proxy: ProxySettings = settings.proxy
@@ -51,7 +51,6 @@ class ClientAuthorities:
         for which, path in self._files.items():
             if path:
                 self._set(which, _read(path))
-                self._stamps[which] = stamp(path)
 
     @property
     def pem(self) -> str:
@@ -70,10 +69,11 @@ class ClientAuthorities:
         return _is_issued(certificate, self.proxies)
 
     def reload_files(self) -> None:
-        """Reads files again that have changed. An invalid one is ignored until the next time."""
+        """Reads the files again if one has changed. An invalid one is ignored until the next change."""
+        if not self._watched.have_changed():
+            return
         for which, path in self._files.items():
-            if path and (found := stamp(path)) != self._stamps[which]:
-                self._stamps[which] = found
+            if path:
                 try:
                     self._set(which, _read(path))
                 except ConfigError as error:
@@ -124,7 +124,7 @@ class ClientAuthorities:
         try:
             found = x509.load_pem_x509_certificates(pem) if pem.strip() else []
         except ValueError as error:
-            raise ConfigError(f"the authorities of {which} certificates make no sense: {error}") from error
+            raise ConfigError(f"the authorities of {which} certificates are invalid: {error}") from error
         self._pem[which] = pem
         self.version += 1
         if which == "client":
@@ -136,16 +136,16 @@ class ClientAuthorities:
 def _proxy_settings(data: dict[str, str], default: ProxySettings) -> ProxySettings:
     """The header settings in the ConfigMap, with defaults for what is missing."""
 
-    def said(key: str, otherwise: tuple[str, ...]) -> tuple[str, ...]:
+    def names(key: str, otherwise: tuple[str, ...]) -> tuple[str, ...]:
         return _names(data[key], key) if data.get(key) else otherwise
 
     return replace(
         default,
-        allowed_names=said("requestheader-allowed-names", default.allowed_names),
-        username_headers=said("requestheader-username-headers", default.username_headers),
-        group_headers=said("requestheader-group-headers", default.group_headers),
-        uid_headers=said("requestheader-uid-headers", default.uid_headers),
-        extra_prefixes=said("requestheader-extra-headers-prefix", default.extra_prefixes),
+        allowed_names=names("requestheader-allowed-names", default.allowed_names),
+        username_headers=names("requestheader-username-headers", default.username_headers),
+        group_headers=names("requestheader-group-headers", default.group_headers),
+        uid_headers=names("requestheader-uid-headers", default.uid_headers),
+        extra_prefixes=names("requestheader-extra-headers-prefix", default.extra_prefixes),
     )
 
 
@@ -166,9 +166,9 @@ def _names(text: str, key: str) -> tuple[str, ...]:
     try:
         names = json.loads(text)
     except ValueError as error:
-        raise ConfigError(f"{key} is no JSON list of names: {error}") from error
+        raise ConfigError(f"{key} is not a JSON list of names: {error}") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{key} is no JSON list of names: {text}")
+        raise ConfigError(f"{key} is not a JSON list of names: {text}")
     return tuple(names)
 
 

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from bayplan.net.listening import BoundedServer, Limits, Listener
 from bayplan.process.serving.access import AccessControl
-from bayplan.process.serving.routes import NO_STORE, Routes, RouteTable
+from bayplan.process.serving.pages import NO_STORE, Routes, RouteTable
 from bayplan.process.serving.settings import ServingSettings
 from bayplan.process.serving.tls import ServerTLS
 

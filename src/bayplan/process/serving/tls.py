@@ -1,24 +1,122 @@
-"""The TLS side of a connection: our certificates, the protocol versions, the accepted client CAs.
-
-Every connection gets its context after the ClientHello, so that a replaced certificate or CA is used from the
-next connection on. A client certificate of an unknown CA ends the connection here (upstream accepts it and
-responds with 401).
+"""The TLS side of a connection: the server's certificate (a given one, or a self-signed one) and its clients'
+CAs.
 """
 
 from __future__ import annotations
 
+import datetime
+import ipaddress
 import logging
 import ssl
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
 from bayplan.errors import ConfigError
-from bayplan.files import stamp, warn_if_exposed
-from bayplan.net.tls import show, warn_of_expiry
-from bayplan.process.serving.certificates import KeyPair, expires_soon, host_names, make_pair, own_pair
+from bayplan.files import WatchedFiles, create_private, warn_if_exposed
+from bayplan.net.tls import server_context, warn_of_expiry
 from bayplan.process.serving.client_authorities import ClientAuthorities
 from bayplan.process.serving.settings import ServingSettings
+
+VALID: Final = datetime.timedelta(days=365)
+RENEW: Final = datetime.timedelta(days=30)
+"""A self-signed certificate is replaced this long before it expires."""
+SKEW: Final = datetime.timedelta(hours=1)
+"""Tolerance for clocks that are behind."""
+PAIR_NAME: Final = "kube-scheduler"
+"""The names of the files in a certificate directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    certificate: bytes
+    """In PEM format, like the key."""
+    key: bytes = field(repr=False)
+
+
+def own_pair(directory: str, bind_address: str) -> KeyPair:
+    """The pair from the directory; created and stored there if it has none. Without a directory it is
+    created.
+
+    Raises:
+        ConfigError: the directory cannot be read or written.
+    """
+    if not directory:
+        return make_pair(bind_address)
+    cert_path, key_path = Path(directory, f"{PAIR_NAME}.crt"), Path(directory, f"{PAIR_NAME}.key")
+    try:
+        if cert_path.exists() and key_path.exists():
+            warn_if_exposed(key_path, "private key")
+            return KeyPair(cert_path.read_bytes(), key_path.read_bytes())
+        for there, missing in ((cert_path, key_path), (key_path, cert_path)):
+            if there.exists():
+                # As upstream: existing files are not replaced.
+                raise ConfigError(f"{there} is there and {missing} is not: they must be supplied as a pair")
+        pair = make_pair(bind_address)
+        Path(directory).mkdir(mode=0o755, parents=True, exist_ok=True)
+        create_private(key_path, pair.key)
+        create_private(cert_path, pair.certificate)
+        cert_path.chmod(0o644)
+    except OSError as error:
+        raise ConfigError(f"error creating self-signed certificates: {error}") from error
+    return pair
+
+
+def make_pair(bind_address: str = "", now: datetime.datetime | None = None) -> KeyPair:
+    """A certificate for localhost and, if it is a specific one, the listening address."""
+    now = now or datetime.datetime.now(datetime.UTC)
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"localhost@{int(now.timestamp())}")])
+    addresses = [ipaddress.ip_address("127.0.0.1")]
+    if bind_address:
+        given = ipaddress.ip_address(bind_address)
+        if not given.is_unspecified and given not in addresses:
+            addresses.append(given)
+    names = [x509.DNSName("localhost"), *(x509.IPAddress(address) for address in addresses)]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + VALID)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return KeyPair(
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        ),
+    )
+
+
+def expires_soon(pair: KeyPair, now: datetime.datetime | None = None) -> bool:
+    now = now or datetime.datetime.now(datetime.UTC)
+    return x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc < now + RENEW
+
+
+def host_names(certificate: bytes) -> tuple[str, ...]:
+    """The host names that a certificate is for."""
+    try:
+        names = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        )
+    except (ValueError, x509.ExtensionNotFound):
+        return ()
+    return tuple(names.value.get_values_for_type(x509.DNSName))
+
 
 VERSIONS: Final = {
     "": ssl.TLSVersion.TLSv1_2,
@@ -47,7 +145,7 @@ CIPHERS: Final = {
     "TLS_RSA_WITH_AES_256_CBC_SHA": "AES256-SHA",
     "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
 }
-"""Go's names of curves and cipher suites that OpenSSL names differently."""
+"""OpenSSL's names of cipher suites by Go's."""
 
 TLS13_CIPHERS: Final = frozenset(
     ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
@@ -75,32 +173,29 @@ class Certificate:
     """A server certificate, read again when its files change."""
 
     def __init__(self, cert_file: str, key_file: str, names: tuple[str, ...] = ()) -> None:
-        self._files = (cert_file, key_file)
-        self._stamps = [stamp(path) for path in self._files]
+        self._cert_file, self._key_file = cert_file, key_file
+        self._files = WatchedFiles((cert_file, key_file))
         self.pair = self._read()
         self.names = names or host_names(self.pair.certificate)
 
     def reload_files(self) -> bool:
         """Whether there is a new one."""
-        stamps = [stamp(path) for path in self._files]
-        if stamps == self._stamps:
+        if not self._files.have_changed():
             return False
-        self._stamps = stamps
         try:
-            pair = self._read()
+            self.pair = self._read()
         except ConfigError as error:
             _log.warning("keeping the previous certificate: %s", error)
             return False
-        self.pair = pair
         return True
 
     def _read(self) -> KeyPair:
         try:
-            pair = KeyPair(Path(self._files[0]).read_bytes(), Path(self._files[1]).read_bytes())
-            show(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair.certificate, pair.key)
-            warn_if_exposed(self._files[1], "private key")
+            pair = KeyPair(Path(self._cert_file).read_bytes(), Path(self._key_file).read_bytes())
+            server_context(pair.certificate, pair.key)  # raises if they do not match
+            warn_if_exposed(self._key_file, "private key")
         except OSError as error:
-            raise ConfigError(f"failed to load the certificate {self._files[0]}: {error}") from error
+            raise ConfigError(f"failed to load the certificate {self._cert_file}: {error}") from error
         return pair
 
 
@@ -114,16 +209,15 @@ class ServerTLS:
     def __init__(self, settings: ServingSettings, authorities: ClientAuthorities) -> None:
         self._settings = settings
         self._authorities = authorities
-        self._given = (
-            Certificate(settings.cert_file, settings.key_file)
-            if settings.cert_file or settings.key_file
-            else None
-        )
+        self._given: Certificate | None = None
+        self._own: KeyPair | None = None
+        if settings.cert_file or settings.key_file:
+            self._given = Certificate(settings.cert_file, settings.key_file)
+        else:
+            self._own = own_pair(settings.cert_dir, settings.bind_address)
         self._named = [
             Certificate(given.cert_file, given.key_file, given.names) for given in settings.named_certificates
         ]
-        own = None if self._given is not None else own_pair(settings.cert_dir, settings.bind_address)
-        self._own = own
         self._next_check = time.monotonic() + POLL_SECONDS
         self._contexts: dict[str, ssl.SSLContext] = {}
         self._made_for = -1
@@ -137,7 +231,7 @@ class ServerTLS:
 
     def _hello(self, connection: Any, name: str | None, context: ssl.SSLContext) -> None:
         changed = [each.reload_files() for each in (self._given, *self._named) if each is not None]
-        changed.append(self._heed_expiry())
+        changed.append(self._check_expiry())
         self._authorities.reload_files()
         if any(changed) or self._made_for != self._authorities.version:
             try:
@@ -146,7 +240,7 @@ class ServerTLS:
                 _log.warning("keeping the previous certificates: %s", error)
         connection.context = self._for(name or "")
 
-    def _heed_expiry(self) -> bool:
+    def _check_expiry(self) -> bool:
         """Once a day: warns of certificates that expire, and replaces a self-signed one in time."""
         now = time.monotonic()
         if now < self._next_check:
@@ -179,8 +273,7 @@ class ServerTLS:
         self._made_for = self._authorities.version
 
     def _make(self, pair: KeyPair) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        show(context, pair.certificate, pair.key)
+        context = server_context(pair.certificate, pair.key)
         _restrict(context, self._settings)
         accepted = self._authorities.pem
         if accepted or self._authorities.asks_cluster:
