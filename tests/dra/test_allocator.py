@@ -26,7 +26,7 @@ from bayplan.api.releases import DEFAULT_DEVICE_FEATURES
 from bayplan.api.resource_claims import ALL_DEVICES, DeviceConstraint, ResourceClaim
 from bayplan.dra.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoFit
 from bayplan.dra.state import DeviceState
-from bayplan.errors import AllocationError, AllocationLimitError
+from bayplan.errors import AllocationError
 from bayplan.testing.builders import (
     make_allocated_device,
     make_device,
@@ -312,23 +312,6 @@ def test_node_selectors_of_slices_are_those_of_the_result() -> None:
     assert found[0].node_selector == chosen
     assert allocator.allocate(NODE, [claim]) == CANNOT_ALLOCATE
     assert allocator.allocate(make_node("n", labels={"zone": "a"}), [claim]) == found
-
-
-def test_the_search_has_a_time_limit() -> None:
-    now = iter(range(10_000))
-    roots = [make_device(f"d{i:02}", {"root": i}) for i in range(32)]
-    state = state_of(on_node(*roots))
-    claim = make_resource_claim(
-        "c",
-        make_device_request("a", count=8),
-        make_device_request("b", count=8),
-        constraints=[DeviceConstraint(match_attribute="gpu.example.com/root", requests=("b",))],
-    )
-    allocator = Allocator(
-        state.inventory, state.allocated, {"gpu": ANY}.get, clock=lambda: float(next(now)), timeout_seconds=3
-    )
-    with pytest.raises(AllocationLimitError, match="filter operation aborted: context deadline exceeded"):
-        allocator.allocate(NODE, [claim])
 
 
 def test_many_claims_do_not_exhaust_the_stack() -> None:

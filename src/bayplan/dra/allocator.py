@@ -27,13 +27,14 @@ from bayplan.api.resource_claims import (
     ResourceClaim,
 )
 from bayplan.dra.allocated import AllocatedState
+from bayplan.dra.budget import SearchBudget, StepClock
 from bayplan.dra.candidates import Chosen
 from bayplan.dra.content import Consumption
 from bayplan.dra.pools import CounterKey, NodePools, PoolKey
 from bayplan.dra.requests import ClassLister, PreparedClaim, PreparedRequest
 from bayplan.dra.search import Search
 from bayplan.dra.state import Inventory
-from bayplan.errors import AllocationError, AllocationLimitError
+from bayplan.errors import AllocationError
 
 _MAX_RESULTS: Final = 16384
 """Results that are kept, at about a kilobyte each."""
@@ -89,7 +90,7 @@ class AllocationCache:
 class Allocator:
     """Finds devices for claims, on one node after the other, for one scheduling attempt.
 
-    Its arguments must not change while it is used.
+    Its arguments must not change while it is used. Without a budget searches have no limit.
     """
 
     def __init__(
@@ -98,15 +99,13 @@ class Allocator:
         allocated: AllocatedState,
         classes: ClassLister,
         *,
-        clock: Callable[[], float] | None = None,
-        timeout_seconds: float = 0.0,
+        budget: SearchBudget | None = None,
         make_share_id: Callable[[], str] | None = None,
     ) -> None:
         self._inventory = inventory
         self._allocated = allocated
         self._classes = classes
-        self._clock = clock
-        self._timeout_seconds = timeout_seconds
+        self._budget = SearchBudget(StepClock()) if budget is None else budget
         self._make_share_id = make_share_id or new_share_id
         self._cache = AllocationCache()
         self._available: dict[PoolKey, Mapping[CounterKey, int]] = {}
@@ -120,7 +119,7 @@ class Allocator:
             cache: of earlier searches for claims of the same specs.
 
         Raises:
-            AllocationLimitError: it takes too long.
+            AllocationLimitError: the search exceeds its budget.
             AllocationError: a claim cannot be allocated as it is; ends the scheduling attempt.
         """
         pools = self._inventory.pools(node)
@@ -144,7 +143,7 @@ class Allocator:
             self._allocated,
             self._available,
             features,
-            self._deadline(),
+            self._budget,
         )
         if not search.run():
             return INVALID_POOLS if pools.has_invalid else CANNOT_ALLOCATE
@@ -152,18 +151,6 @@ class Allocator:
             allocation_result(claim, chosen, selected, node.name, features, self._make_share_id)
             for claim, chosen, selected in zip(prepared, search.chosen, search.selected, strict=True)
         )
-
-    def _deadline(self) -> Callable[[], None] | None:
-        clock = self._clock
-        if clock is None or self._timeout_seconds <= 0:
-            return None
-        due = clock() + self._timeout_seconds
-
-        def check() -> None:
-            if clock() > due:
-                raise AllocationLimitError("filter operation aborted: context deadline exceeded")
-
-        return check
 
 
 def new_share_id() -> str:

@@ -6,8 +6,9 @@ depends on the devices that were chosen before: they must agree in an attribute,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from bayplan.api.devices import Device, DeviceTaint, DeviceToleration
 from bayplan.api.release import DeviceFeatures
@@ -26,115 +27,111 @@ Value = tuple[str, object]
 _UNKNOWN: Value = ("", None)
 
 
-class Constraint(Protocol):
-    """Restricts the devices of a claim, depending on those that were chosen before."""
+class Constraint(ABC):
+    """Restricts the devices of a claim, depending on those that were chosen before, in one search."""
 
-    def add(self, request: str, name: str, device: SliceDevice) -> bool:
-        """Adds a device for a request (`name` is its alternative, `request/sub`), if it may be added."""
+    def __init__(self, attribute: str, requests: Iterable[str] = ()) -> None:
+        self._attribute = attribute
+        self._requests = frozenset(requests)
+        """Names of requests, or of alternatives (`request/sub`); empty for all requests of the claim."""
 
-    def remove(self, request: str, name: str) -> None:
+    def applies_to(self, request: PreparedRequest) -> bool:
+        names = self._requests
+        return not names or request.parent in names or request.full_name in names
+
+    def value(self, device: SliceDevice) -> Value | None:
+        """The attribute of a device; None if it has none."""
+        return attribute_value(device.device, device.key[0], self._attribute)
+
+    @abstractmethod
+    def may_add(self, value: Value | None) -> bool:
+        """Whether a device with this value may be added."""
+
+    def add(self, request: PreparedRequest, device: SliceDevice) -> bool:
+        """Adds a device for a request, if it may be added."""
+        if not self.applies_to(request):
+            return True
+        value = self.value(device)
+        if value is None or not self.may_add(value):
+            return False
+        self._add(request, value)
+        return True
+
+    @abstractmethod
+    def _add(self, request: PreparedRequest, value: Value) -> None: ...
+
+    @abstractmethod
+    def remove(self, request: PreparedRequest) -> None:
         """Removes the device that was added last for this request."""
 
 
-class _Attribute:
-    __slots__ = ("_name", "_requests")
-
-    def __init__(self, name: str, requests: Iterable[str]) -> None:
-        self._name = name
-        self._requests = frozenset(requests)
-
-    def _applies(self, request: str, name: str) -> bool:
-        requests = self._requests
-        return not requests or request in requests or name in requests
-
-    def _value(self, device: SliceDevice) -> Value | None:
-        return attribute_value(device.device, device.key[0], self._name)
-
-
-class MatchAttribute(_Attribute):
+class MatchAttribute(Constraint):
     """All devices have the same value of the attribute."""
 
-    __slots__ = ("_devices", "_expected")
-
-    def __init__(self, name: str, requests: Iterable[str] = ()) -> None:
-        super().__init__(name, requests)
+    def __init__(self, attribute: str, requests: Iterable[str] = ()) -> None:
+        super().__init__(attribute, requests)
         self._devices = 0
-        self._expected: Value = _UNKNOWN
+        self.expected: Value | None = None
+        """The value of the devices; None while there are none."""
 
-    def add(self, request: str, name: str, device: SliceDevice) -> bool:
-        if not self._applies(request, name):
-            return True
-        value = self._value(device)
-        if value is None:
-            return False
-        if not self._devices:
-            self._expected = value
-        elif value != self._expected or value == _UNKNOWN:
-            return False
+    def may_add(self, value: Value | None) -> bool:
+        if self.expected is None:
+            return value is not None
+        return value == self.expected and value != _UNKNOWN
+
+    def _add(self, request: PreparedRequest, value: Value) -> None:
+        self.expected = value
         self._devices += 1
-        return True
 
-    def remove(self, request: str, name: str) -> None:
-        if self._applies(request, name):
+    def remove(self, request: PreparedRequest) -> None:
+        if self.applies_to(request):
             self._devices -= 1
+            if not self._devices:
+                self.expected = None
 
 
-class DistinctAttribute(_Attribute):
+class DistinctAttribute(Constraint):
     """Devices differ in the attribute, each from all others."""
 
-    __slots__ = ("_values",)
-
-    def __init__(self, name: str, requests: Iterable[str] = ()) -> None:
-        super().__init__(name, requests)
+    def __init__(self, attribute: str, requests: Iterable[str] = ()) -> None:
+        super().__init__(attribute, requests)
         self._values: list[Value] = []
 
-    def add(self, request: str, name: str, device: SliceDevice) -> bool:
-        if not self._applies(request, name):
-            return True
-        value = self._value(device)
-        if value is None or any(value in (known, _UNKNOWN) for known in self._values):
-            return False
-        self._values.append(value)
-        return True
+    def may_add(self, value: Value | None) -> bool:
+        return value is not None and not any(value in (known, _UNKNOWN) for known in self._values)
 
-    def remove(self, request: str, name: str) -> None:
-        if self._applies(request, name):
+    def _add(self, request: PreparedRequest, value: Value) -> None:
+        self._values.append(value)
+
+    def remove(self, request: PreparedRequest) -> None:
+        if self.applies_to(request):
             self._values.pop()
 
 
-class DistinctAttributeByRequest(_Attribute):
+class DistinctAttributeByRequest(Constraint):
     """Devices differ in the attribute, as v1.36 understands it.
 
     One value is stored for each request, not for each device: of a request for several devices only the last
     one counts, and taking back a device forgets the value of its request.
     """
 
-    __slots__ = ("_devices", "_values")
-
-    def __init__(self, name: str, requests: Iterable[str] = ()) -> None:
-        super().__init__(name, requests)
+    def __init__(self, attribute: str, requests: Iterable[str] = ()) -> None:
+        super().__init__(attribute, requests)
         self._devices = 0
         self._values: dict[str, Value] = {}
 
-    def add(self, request: str, name: str, device: SliceDevice) -> bool:
-        if not self._applies(request, name):
-            return True
-        value = self._value(device)
+    def may_add(self, value: Value | None) -> bool:
         if value is None:
             return False
-        if not self._devices:
-            self._values[request] = value
-            self._devices = 1
-            return True
-        if any(value in (known, _UNKNOWN) for known in self._values.values()):
-            return False
-        self._values[request] = value
-        self._devices += 1
-        return True
+        return not self._devices or not any(value in (known, _UNKNOWN) for known in self._values.values())
 
-    def remove(self, request: str, name: str) -> None:
-        if self._applies(request, name):
-            self._values.pop(request, None)
+    def _add(self, request: PreparedRequest, value: Value) -> None:
+        self._values[request.parent] = value
+        self._devices += 1
+
+    def remove(self, request: PreparedRequest) -> None:
+        if self.applies_to(request):
+            self._values.pop(request.parent, None)
             self._devices -= 1
 
 

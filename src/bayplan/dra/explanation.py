@@ -220,7 +220,7 @@ class _RequestExplainer:
             lacking = []
             for device in free:
                 constraint = make_constraint(one, self._features.rules)
-                if constraint is not None and not constraint.add(request.parent, request.full_name, device):
+                if constraint is not None and not constraint.add(request, device):
                     lacking.append(device)
             if lacking:
                 free[:] = [device for device in free if device not in lacking]

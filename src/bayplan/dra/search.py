@@ -2,42 +2,39 @@
 
 The order of everything is kube-scheduler's, so that the same devices are chosen: claims, requests and
 alternatives in order, within a request only combinations in the order of the devices, and the last choice is
-changed first.
-
-A search that becomes long ends if there are too few devices in any order (`pruning.py`), and skips
-devices that are equivalent, for all requests and constraints, to one that was tried without success
-(`_equivalence_key`).
+changed first. A search that becomes long leaves out branches that cannot have a solution (`pruning.py`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
+from functools import cached_property
 from typing import Final
 
 from bayplan.api.release import DeviceFeatures
 from bayplan.dra.allocated import AllocatedState
+from bayplan.dra.budget import SearchBudget
 from bayplan.dra.candidates import (
     Candidate,
     Candidates,
     Chosen,
     Constraint,
-    attribute_value,
     make_constraint,
     tolerated,
 )
 from bayplan.dra.content import fits
 from bayplan.dra.pools import CounterKey, DeviceKey, NodePools, PoolKey, SliceDevice
-from bayplan.dra.pruning import Need, can_be_met
+from bayplan.dra.pruning import Bounds, EquivalentDevices
 from bayplan.dra.requests import MAX_RESULTS, PreparedClaim, PreparedRequest
 from bayplan.errors import AllocationError
 
 _CHECK_EVERY: Final = 256
-"""Steps between two reads of the clock."""
+"""Steps between two checks of the budget."""
 _NOTHING: Final[Mapping[str, int]] = {}
-_LONG: Final = 1000
-"""Steps after which a search counts as long."""
+_LONG: Final = 128
+"""Steps after which a search counts as long: in a branch, until it is proved that it may have a solution."""
 
 
 class Outcome(Enum):
@@ -50,10 +47,6 @@ class Outcome(Enum):
 _FOUND, _NONE, _EXCEEDED = Outcome.FOUND, Outcome.NONE, Outcome.EXCEEDED
 
 
-class _NoSolutionError(Exception):
-    """There is no solution."""
-
-
 class Search:
     """One search. `run` says whether there is a solution; `chosen` and `selected` are it."""
 
@@ -64,15 +57,17 @@ class Search:
         allocated: AllocatedState,
         available: dict[PoolKey, Mapping[CounterKey, int]],
         features: DeviceFeatures,
-        check_deadline: Callable[[], None] | None = None,
+        budget: SearchBudget,
     ) -> None:
         self._pools = pools
         self._claims = claims
         self._allocated = allocated
         self._available = available
         self._features = features
-        self._check_deadline = check_deadline
-        self._steps = 0
+        self._budget = budget
+        self.steps = 0
+        """Devices that were tried, and calls for a further one."""
+        self._next_check = _CHECK_EVERY
         self._candidates: dict[PreparedRequest, Candidates] = {}
         self._constraints: list[list[Constraint]] = []
         self._allocating: dict[DeviceKey, list[int]] = {}
@@ -83,20 +78,14 @@ class Search:
         """Shares of devices that are taken in this search."""
         self._counters: dict[PoolKey, dict[CounterKey, int]] = {}
         """Counters that are used in this search."""
-        self._equivalence_keys: dict[DeviceKey, Hashable] = {}
-        self._skips_alike: bool | None = None
         self.chosen: list[list[Chosen]] = [[] for _ in claims]
         self.selected: list[list[int]] = [[0] * len(claim.requests) for claim in claims]
-
-    @property
-    def steps(self) -> int:
-        """The number of steps."""
-        return self._steps
 
     def run(self) -> bool:
         """Whether all claims can be allocated.
 
         Raises:
+            AllocationLimitError: the search exceeds its budget.
             AllocationError: a claim cannot be allocated as it is.
         """
         for claim in self._claims:
@@ -105,11 +94,11 @@ class Search:
         limit = sys.getrecursionlimit()
         if depth > limit // 2:
             sys.setrecursionlimit(limit + depth)
+        self._budget.start_search()
         try:
             return self._one(0, 0, -1, 0, 0) is _FOUND
-        except _NoSolutionError:
-            return False
         finally:
+            self._budget.end_search(self.steps)
             if depth > limit // 2:
                 sys.setrecursionlimit(limit)
 
@@ -153,11 +142,10 @@ class Search:
 
     def _one(self, index: int, request_index: int, sub: int, k: int, start: int) -> Outcome:
         """Finds device number `k` of a request; `sub` is the alternative that is being tried, or -1."""
-        self._steps += 1
-        if self._steps == _LONG and self._is_hopeless():
-            raise _NoSolutionError
-        if self._check_deadline is not None and self._steps % _CHECK_EVERY == 0:
-            self._check_deadline()
+        self.steps += 1
+        if self.steps >= self._next_check:
+            self._next_check = self.steps + _CHECK_EVERY
+            self._budget.check(self.steps)
         if index == len(self._claims):
             return _FOUND
         claim = self._claims[index]
@@ -204,8 +192,12 @@ class Search:
         candidates = self._candidates[request]
         allocating, admin, found_candidates = self._allocating, request.admin_access, candidates.found
         failed: set[Hashable] = set()
-        position = start
+        position, proved = start, self.steps
         while position < len(found_candidates) or candidates.has(position):
+            if self.steps - proved > _LONG:
+                if not self._bounds_allow(index, request_index, sub, request.count - k, position):
+                    return _NONE
+                proved = self.steps
             candidate = found_candidates[position]
             position += 1
             device = candidate.device
@@ -214,6 +206,7 @@ class Search:
                 continue
             if candidate.error:
                 raise AllocationError(candidate.error)
+            self.steps += 1
             if failed and self._equivalence_key(device) in failed:
                 continue
             if not self._take(index, request, candidate):
@@ -224,70 +217,34 @@ class Search:
             self._give_back(index, request, device)
             if found is _EXCEEDED:
                 return found
-            if self._steps > _LONG and (key := self._equivalence_key(device)) is not None:
-                failed.add(key)
+            if self.steps > _LONG and self._equivalents.exist:
+                failed.add(self._equivalence_key(device))
         return _NONE
 
-    def _is_hopeless(self) -> bool:
-        """Whether there are too few devices, and no error would end the search before."""
-        needs: list[Need] = []
-        for claim in self._claims:
-            has_constraints = bool(claim.claim.spec.devices.constraints)
-            for options in claim.requests:
-                found = [self._need(request) for request in options]
-                if any(request.is_all and has_constraints for request in options) or None in found:
-                    return False
-                possible = [need for need in found if need is not None and can_be_met([need])]
-                # Of several alternatives any may be the one.
-                needs += possible if len(options) == 1 else []
-                if not possible:
-                    needs.append(Need(1, (), 0))
-        return not can_be_met(needs)
+    def _bounds_allow(self, index: int, request_index: int, sub: int, count: int, position: int) -> bool:
+        """Whether this branch may have a solution, or an error that would end the search."""
+        if self._bounds.apply:
+            return self._bounds.allow(index, request_index, sub, count, position)
+        return True
 
-    def _need(self, request: PreparedRequest) -> Need | None:
-        """The devices that a request needs; None if selectors cannot be evaluated for some."""
-        candidates = self._candidates[request]
-        if not request.is_all:
-            candidates.find_all()
-        if any(candidate.error for candidate in candidates.found):
-            return None
-        devices = [candidate.device for candidate in candidates.found]
-        count = len(devices) if request.is_all else request.count
-        if request.is_all and not request.admin_access:
-            devices = [device for device in devices if device.key not in self._allocated.taken]
-            count = max(count, 1)
-        if request.admin_access:
-            return Need(count, (), len(devices))
-        multiple = self._features.consumable_capacity
-        exclusive = [device.key for device in devices if not (multiple and device.allow_multiple)]
-        return Need(count, exclusive, len(devices) - len(exclusive))
+    @cached_property
+    def _bounds(self) -> Bounds:
+        return Bounds(
+            self._claims,
+            self._candidates,
+            self._constraints,
+            self._allocating,
+            self._allocated,
+            self._features,
+        )
+
+    @cached_property
+    def _equivalents(self) -> EquivalentDevices:
+        return EquivalentDevices(self._candidates, self._constraints, self._pools, self._allocated)
 
     def _equivalence_key(self, device: SliceDevice) -> Hashable:
-        """Equal for devices that are equivalent in the current state; None if devices have to be tried one by
-        one."""
-        if self._skips_alike is None:
-            self._skips_alike = not any(
-                request.is_all or request.admin_access for request in self._candidates
-            )
-        if not self._skips_alike:
-            return None
-        found = self._equivalence_keys.get(device.key)
-        if found is None:
-            found = self._equivalence_keys[device.key] = (
-                tuple(device.content.matches(request.selectors) for request in self._candidates),
-                tuple(
-                    attribute_value(device.device, device.key[0], name)
-                    for claim in self._claims
-                    for one in claim.claim.spec.devices.constraints
-                    if (name := one.match_attribute or one.distinct_attribute) is not None
-                ),
-                id(device.content) if device.content.capacities else 0,
-                device.has_counters and (device.pool_key, device.counters),
-                tuple((taint.key, taint.value, taint.effect) for taint in device.blocking_taints),
-                device.selection is None or self._pools.is_on_node(device),
-                device.allow_multiple,
-                tuple(sorted(self._allocated.used(device.key).items())),
-            )
+        """Equal for devices that are equivalent in the current state."""
+        found = self._equivalents.key(device)
         if device.key in self._shares:
             return found, self._shares[device.key], tuple(sorted(self._capacity[device.key].items()))
         return found
@@ -394,20 +351,20 @@ class Search:
     ) -> bool:
         constraints = self._constraints[index]
         for added, constraint in enumerate(constraints):
-            if not constraint.add(request.parent, request.full_name, device):
+            if not constraint.add(request, device):
                 if all_of is not None:
                     raise AllocationError(
                         f"claim {all_of.claim.key}, request {request.name}: cannot add device "
                         f"{'/'.join(device.key)} because a claim constraint would not be satisfied"
                     )
                 for earlier in constraints[:added]:
-                    earlier.remove(request.parent, request.full_name)
+                    earlier.remove(request)
                 return False
         return True
 
     def _remove_from_constraints(self, index: int, request: PreparedRequest) -> None:
         for constraint in self._constraints[index]:
-            constraint.remove(request.parent, request.full_name)
+            constraint.remove(request)
 
     # Counters
 

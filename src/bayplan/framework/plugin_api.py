@@ -23,6 +23,7 @@ from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
+from bayplan.dra.budget import SearchClock
 from bayplan.framework.events import ClusterEventWithHint
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status, wrong_result
@@ -121,6 +122,11 @@ class Handle(Protocol):
 
     def now(self) -> float:
         """Seconds since the epoch, by the scheduler's clock."""
+
+    @property
+    def search_clock(self) -> SearchClock:
+        """Limits long searches: by time in a live scheduler, by steps where results must not depend on the
+        machine."""
 
     async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
         """Writes the binding of the pod to this node to the API server. Raises if that fails.

@@ -54,6 +54,8 @@ from bayplan.dra.allocator import AllocationCache as AllocationCache
 from bayplan.dra.allocator import Allocator as Allocator
 from bayplan.dra.allocator import NoFit as NoFit
 from bayplan.dra.allocator import new_share_id as new_share_id
+from bayplan.dra.budget import SearchBudget as SearchBudget
+from bayplan.dra.budget import StepClock as StepClock
 from bayplan.dra.requests import content_key as content_key
 from bayplan.dra.requests import spec_key as spec_key
 from bayplan.errors import AllocationError as AllocationError

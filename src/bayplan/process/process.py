@@ -33,6 +33,7 @@ from bayplan.client.http import KubernetesCluster
 from bayplan.client.informer import Informer
 from bayplan.client.leader_election import LeaderElection, lease_client, make_identity
 from bayplan.client.requests import Connections
+from bayplan.dra.budget import ElapsedTime
 from bayplan.errors import BayplanError
 from bayplan.metrics import NULL_METRICS, SchedulerMetrics
 from bayplan.metrics.families import LEADER
@@ -166,6 +167,7 @@ class Process:
             events=cluster.events(qps=limits.qps, burst=limits.burst),
             collect_events=COLLECT_EVENTS_SECONDS,
             max_in_unschedulable=settings.flags["pod-max-in-unschedulable-pods-duration"].seconds,
+            search_clock=ElapsedTime(asyncio.get_running_loop().time),
         )
 
     def _make_endpoints(

@@ -12,6 +12,7 @@ from typing import Any
 
 from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.pod import Pod
+from bayplan.dra.budget import SearchClock, StepClock
 from bayplan.framework.binders import ClaimBinder, VolumeBinder
 from bayplan.framework.plugin_api import WaitingPodView
 from bayplan.metrics import Metrics
@@ -68,12 +69,20 @@ class Context:
 class SchedulerHandle:
     """The handle of a running scheduler (`framework.plugin_api.Handle`)."""
 
-    def __init__(self, api: ClusterAPI, cluster: Cluster, now: Callable[[], float], seed: int) -> None:
+    def __init__(
+        self,
+        api: ClusterAPI,
+        cluster: Cluster,
+        now: Callable[[], float],
+        seed: int,
+        search_clock: SearchClock | None = None,
+    ) -> None:
         self.api = api
         self.cluster = cluster
         self.release = cluster.release
         self.log = logging.getLogger("bayplan.plugin")
         self.random = random.Random(seed)
+        self.search_clock: SearchClock = StepClock() if search_clock is None else search_clock
         self._now = now
         self._context: Context | None = None
         self._volumes: VolumeBinder | None = None

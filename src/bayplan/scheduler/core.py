@@ -16,6 +16,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration, ProfilePlan, build_profiles, default_config
+from bayplan.dra.budget import SearchClock, StepClock
 from bayplan.errors import ConfigError
 from bayplan.framework.outcome import fit_error
 from bayplan.framework.plugin_api import Handle, Plugin, WaitingPodView
@@ -44,6 +45,7 @@ class CoreHandle:
         self.release = cluster.release
         self.log = logging.getLogger("bayplan.plugin")
         self.random = random.Random(seed)
+        self.search_clock: SearchClock = StepClock()
 
     def now(self) -> float:
         return time.time()

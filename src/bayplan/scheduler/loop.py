@@ -25,6 +25,7 @@ from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.api.resource_claims import ResourceClaim
 from bayplan.client.informer import Informer
 from bayplan.config import KubeSchedulerConfiguration, default_config
+from bayplan.dra.budget import SearchClock
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import describe
@@ -108,6 +109,8 @@ class Scheduler:
         lister: finds pods in place of an informer. There are then no informers: the caller passes every
             change to `handlers`.
         max_in_unschedulable: seconds after which an unschedulable pod is tried again without an event.
+        search_clock: limits long searches. A live scheduler passes `ElapsedTime`; without it steps are
+            counted, so that decisions do not depend on the machine.
     """
 
     def __init__(
@@ -131,6 +134,7 @@ class Scheduler:
         release: Release = DEFAULT_RELEASE,
         core: SchedulingCore | None = None,
         lister: PodLister | None = None,
+        search_clock: SearchClock | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config = default_config(release=release) if config is None else config
@@ -142,7 +146,7 @@ class Scheduler:
                 cluster=cluster,
                 cache=cache,
                 plugins=(*BUILTIN_PLUGINS, *plugins),
-                handle=SchedulerHandle(api, cluster, now, seed),
+                handle=SchedulerHandle(api, cluster, now, seed, search_clock),
             )
         self.core, cluster, handle = core, core.cluster, core.handle
         assert isinstance(handle, SchedulerHandle), "the plugins of this core cannot act"

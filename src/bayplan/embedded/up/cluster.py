@@ -26,6 +26,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration
+from bayplan.dra.budget import ElapsedTime
 from bayplan.embedded import controllers, kubelets
 from bayplan.embedded.drivers import DeviceDrivers
 from bayplan.embedded.server import kubeconfig
@@ -176,6 +177,7 @@ class LocalCluster:
             on_decision=self._outcomes.decided,
             on_binding=self._outcomes.progressed,
             release=self._settings.release,
+            search_clock=ElapsedTime(asyncio.get_running_loop().time),
         )
 
     async def _schedule(self) -> None:

@@ -12,7 +12,6 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocat
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, partial
 from typing import ClassVar, Final
@@ -65,6 +64,8 @@ from bayplan.plugin.devices import (
     DeviceClass,
     PlannedClaim,
     ResourceClaim,
+    SearchBudget,
+    StepClock,
     is_in_flight,
     new_share_id,
     put_in_flight,
@@ -77,7 +78,6 @@ from bayplan.plugins.dynamic_resources.node_results import (
     NodeResult,
     NodeResults,
     ResultsByContent,
-    SearchSettings,
 )
 from bayplan.plugins.dynamic_resources.pod_claims import AllocatedClaim, PodClaims, allocated_claim
 from bayplan.plugins.dynamic_resources.resolving import LastClaims, claim_keys, resolve_claims
@@ -144,7 +144,8 @@ class DynamicResources(
         self._binding_seconds = None if timeout is None else timeout.seconds
         """None if binding does not wait for devices."""
         limit = self.args.filter_timeout
-        self._search = SearchSettings(time.monotonic, 0.0 if limit is None else limit.seconds)
+        clock = StepClock() if handle is None else handle.search_clock
+        self._budget = SearchBudget(clock, 0.0 if limit is None else limit.seconds)
 
     # What may help
 
@@ -240,8 +241,9 @@ class DynamicResources(
         claims: PodClaims,
     ) -> NodeResults | ExtendedNodeResults | None:
         """The devices for claims without devices, on each node."""
+        self._budget.start_attempt()
         demand, shared = claims.demand, state.signature.shared
-        by_content = shared.get(ResultsByContent) or shared.put(ResultsByContent(cluster, self._search))
+        by_content = shared.get(ResultsByContent) or shared.put(ResultsByContent(cluster, self._budget))
         if demand is None:
             return by_content.of(to_allocate)
         if demand.is_left_over:

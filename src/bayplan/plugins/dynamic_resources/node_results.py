@@ -8,7 +8,7 @@ Node object or a DeviceClass changed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -30,6 +30,7 @@ from bayplan.plugin.devices import (
     DeviceClass,
     NoFit,
     ResourceClaim,
+    SearchBudget,
     content_key,
     spec_key,
 )
@@ -37,6 +38,10 @@ from bayplan.plugins.dynamic_resources.extended import Variant
 from bayplan.plugins.dynamic_resources.preferences import has_alternatives, total_preference
 
 TIMED_OUT: Final = "node {node}: timed out trying to allocate devices"
+NOT_EVALUATED: Final = (
+    "resource claim {claim}: not evaluated on all nodes, "
+    "because this attempt has used up its time for allocating devices"
+)
 
 MAX_ROWS: Final = 200_000
 """Nodes times specs of claims whose results are cached: 40 specs for 5,000 nodes."""
@@ -67,25 +72,6 @@ _REASONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class SearchSettings:
-    """How the allocator searches."""
-
-    clock: Callable[[], float]
-    timeout_seconds: float
-    """For one node; 0 for no limit."""
-
-    def allocator(self, cluster: Cluster, devices: ClusterDevices) -> Allocator:
-        """For devices as they are now."""
-        return Allocator(
-            devices.inventory,
-            devices.allocated,
-            cluster.objects.of(DeviceClass).get,
-            clock=self.clock,
-            timeout_seconds=self.timeout_seconds,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class NodeResult:
     """What the claims get on a node, in their order."""
 
@@ -97,9 +83,9 @@ class NodeResult:
 class NodeResults:
     """Codes and results by row, for claims with one content."""
 
-    def __init__(self, cluster: Cluster, search: SearchSettings) -> None:
+    def __init__(self, cluster: Cluster, budget: SearchBudget) -> None:
         self._cluster = cluster
-        self._search_settings = search
+        self._budget = budget
         self._claims: tuple[ResourceClaim, ...] = ()
         changes, devices = cluster.changes, derived(cluster, ClusterDevices)
         self._devices = devices
@@ -195,13 +181,22 @@ class NodeResults:
         self._stale = np.ones(rows, dtype=np.bool_)
 
     def _search(self, rows: Sequence[int]) -> None:
-        nodes = self._cluster.nodes.node
-        allocator = self._search_settings.allocator(self._cluster, self._devices)
+        nodes, budget = self._cluster.nodes.node, self._budget
+        allocator = Allocator(
+            self._devices.inventory,
+            self._devices.allocated,
+            self._cluster.objects.of(DeviceClass).get,
+            budget=budget,
+        )
         for row in rows:
             node = nodes[row]
-            code, result = _NO_NODE, None
+            code, result, is_stale = _NO_NODE, None, False
             self._errors.pop(row, None)
-            if node is not None:
+            if node is not None and budget.is_used_up:
+                # The next attempt evaluates it.
+                code, is_stale = _ERROR, True
+                self._errors[row] = NOT_EVALUATED.format(claim=self._claims[0].key)
+            elif node is not None:
                 try:
                     code, result = self._on(allocator, node)
                 except AllocationError as error:
@@ -214,7 +209,7 @@ class NodeResults:
             if self._has_alternatives:
                 self._score(row, result)
             self._results[row] = result
-            self._stale[row] = False
+            self._stale[row] = is_stale
 
     def _score(self, row: int, result: NodeResult | None) -> None:
         counts = self._rows_by_score
@@ -245,9 +240,9 @@ def _named(claims: Sequence[ResourceClaim]) -> list[object]:
 class ResultsByContent:
     """The results for the claims of all pods of a profile."""
 
-    def __init__(self, cluster: Cluster, search: SearchSettings) -> None:
+    def __init__(self, cluster: Cluster, budget: SearchBudget) -> None:
         self._cluster = cluster
-        self._search = search
+        self._budget = budget
         self._freshness = cluster.changes.freshness((cluster.changes.kind(DeviceClass),))
         self._by_spec: dict[bytes, NodeResults] = {}
         self._by_content: WeakValueDictionary[bytes, NodeResults] = WeakValueDictionary()
@@ -273,5 +268,5 @@ class ResultsByContent:
         content = content_key(claims, self._cluster.objects.of(DeviceClass).get)
         found = self._by_content.get(content)
         if found is None:
-            found = self._by_content[content] = NodeResults(self._cluster, self._search)
+            found = self._by_content[content] = NodeResults(self._cluster, self._budget)
         return found

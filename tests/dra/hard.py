@@ -1,0 +1,37 @@
+"""Claims whose search is long, whatever is pruned."""
+
+from __future__ import annotations
+
+from bayplan.api.devices import Counter, CounterSet, DeviceCounterConsumption, ResourceSlice
+from bayplan.api.resource_claims import ResourceClaim
+from bayplan.testing.builders import (
+    make_device,
+    make_device_request,
+    make_resource_claim,
+    make_resource_slice,
+)
+
+REQUESTS = 8
+
+
+def hard_slices(node: str) -> list[ResourceSlice]:
+    """Partitions of which seven fit in any combination of small ones, and eight never."""
+    limit = sum(range(1, REQUESTS + 1)) - 1
+    counters = CounterSet(name="set", counters={"memory": Counter(value=limit)})
+    devices = [
+        make_device(
+            f"d{size:02}",
+            consumes_counters=(
+                DeviceCounterConsumption(counter_set="set", counters={"memory": Counter(value=size)}),
+            ),
+        )
+        for size in range(1, 33)
+    ]
+    return [
+        make_resource_slice(f"{node}-devices", *devices, pool=node, node=node, slices=2),
+        make_resource_slice(f"{node}-counters", pool=node, node=node, slices=2, counters=[counters]),
+    ]
+
+
+def hard_claim(name: str = "hard") -> ResourceClaim:
+    return make_resource_claim(name, *(make_device_request(f"r{i}") for i in range(REQUESTS)))
