@@ -17,7 +17,7 @@ from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulate.memory.store import MemoryStore
-from bayplan.state.claims_in_flight import ClaimInFlight
+from bayplan.state.devices import ClaimInFlight
 from tests.faults.cluster import room_of, sum_of
 
 

@@ -28,7 +28,7 @@ from bayplan.plugin import (
 )
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.runtime.profile import points_of
-from bayplan.state.one_node import OneNode
+from bayplan.state.view import OneNode
 from bayplan.testing.builders import make_node, make_pod
 
 GPU = "example.com/gpu"

@@ -18,7 +18,7 @@ from bayplan.preemption import choice
 from bayplan.preemption.cached import CachedDryRun
 from bayplan.preemption.evaluation import Sampling, evaluate, preemption_errors, why_not
 from bayplan.preemption.victims import FilterHypothesis
-from bayplan.state.what_if import Changes, Hypothesis
+from bayplan.state.hypothesis import Changes, Hypothesis
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 
 from .clusters import crowded, low, room_for

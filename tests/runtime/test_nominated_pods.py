@@ -13,7 +13,7 @@ from bayplan.plugin.preemption import Hypothesis
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.runtime.framework import Framework
 from bayplan.state.cluster import Cluster
-from bayplan.state.one_node import HypotheticalNode
+from bayplan.state.view import HypotheticalNode
 from bayplan.testing.builders import make_node, make_pod
 
 from .profiles import found, make_framework, statuses

@@ -25,7 +25,7 @@ from bayplan.plugin import (
 from bayplan.runtime.pre_filtering import PreFiltering
 from bayplan.runtime.search import NotFound, Search
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.state.claims_in_flight import put_in_flight
+from bayplan.state.devices import put_in_flight
 from bayplan.testing.builders import (
     make_device_request,
     make_node,

@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.api.pod import ContainerPort, EphemeralVolumeSource, Volume
 from bayplan.runtime.plugin_results import NOT_IN_TEMPLATE, POD_FIELDS, PodSigner
-from bayplan.state.pod_info import pod_signature
+from bayplan.state.pods import pod_signature
 from bayplan.testing.builders import (
     make_container,
     make_expression,

@@ -10,7 +10,7 @@ import pytest
 
 from bayplan.api.pod import Pod
 from bayplan.state.cluster import Cluster
-from bayplan.state.table import Table
+from bayplan.state.columns import Table
 from bayplan.testing.builders import make_node, make_pod, make_pod_affinity, make_pod_term
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
-from bayplan.state.assumed import (
+from bayplan.state.objects import Objects
+from bayplan.state.volume_binding import (
     AssumedVolume,
     OutOfSyncError,
     assume_object,
@@ -16,7 +17,6 @@ from bayplan.state.assumed import (
     expected_volume,
     restore_object,
 )
-from bayplan.state.objects import Objects
 from bayplan.testing.builders import make_pv, make_pvc
 
 

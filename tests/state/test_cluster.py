@@ -11,8 +11,10 @@ import pytest
 
 from bayplan.api.pod import Affinity, ContainerPort
 from bayplan.plugin import Cluster, Pod, PodQuery, PodSelector, compile_selector
-from bayplan.state import pod_counts, pod_info, terms
-from bayplan.state.order import NodeTree
+from bayplan.state import counts as counts_module
+from bayplan.state import pods as pods_module
+from bayplan.state import terms
+from bayplan.state.nodes import NodeTree
 from bayplan.state.terms import TermKind
 from bayplan.testing.builders import (
     make_namespace,
@@ -388,7 +390,7 @@ def about(labels: dict[str, str]) -> PodQuery:
 
 def test_labels_and_terms_of_deleted_pods_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each Job has labels of its own, in months millions; those of templates that are kept are enough."""
-    monkeypatch.setattr(pod_info, "MAX_SIGNATURES", 20)
+    monkeypatch.setattr(pods_module, "MAX_SIGNATURES", 20)
     cluster = cluster_of("a")
     cluster.add_pod(make_pod("stays", labels={"job": "stays"}, affinity=repels({"job": "stays"})), "a")
     for number in range(500):
@@ -405,8 +407,8 @@ def test_labels_and_terms_of_deleted_pods_are_dropped(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("seed", range(10))
 def test_reused_ids_do_not_mix_up_pods(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """What is counted, carried and found in tables by id follows from the pods that are there."""
-    monkeypatch.setattr(pod_info, "MAX_SIGNATURES", 2)
-    monkeypatch.setattr(pod_counts, "MAX_QUERIES", 6)
+    monkeypatch.setattr(pods_module, "MAX_SIGNATURES", 2)
+    monkeypatch.setattr(counts_module, "MAX_QUERIES", 6)
     monkeypatch.setattr(terms, "MAX_MATCHED", 2)
     rng = random.Random(seed)
     cluster = cluster_of("a", "b")

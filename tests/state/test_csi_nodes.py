@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bayplan.api.meta import Object
 from bayplan.state.cluster import Cluster
-from bayplan.state.csi_nodes import NO_LIMIT, CSINodes
 from bayplan.state.derived import derived
+from bayplan.state.volumes import NO_LIMIT, CSINodes
 from bayplan.testing.builders import make_csi_node, make_node
 
 DRIVER = "csi.example.com"

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from bayplan.api.storage import PersistentVolume
 from bayplan.state.cluster import Cluster
-from bayplan.state.csi_nodes import CSINodes
 from bayplan.state.derived import Groups, ObjectReader, changed_rows, derived
 from bayplan.state.disks import DiskUses
-from bayplan.state.volume_offers import StorageRoom, VolumeOffers
-from bayplan.state.volumes import VolumeUses
+from bayplan.state.volume_binding import StorageRoom, VolumeOffers
+from bayplan.state.volumes import CSINodes, VolumeUses
 from bayplan.testing.builders import make_node, make_pod, make_pv
 
 

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from bayplan import clock
 from bayplan.api.resource_claims import ResourceClaim
-from bayplan.state.claims_in_flight import ClaimInFlight, put_in_flight, remove_in_flight
 from bayplan.state.cluster import Cluster
 from bayplan.state.derived import derived
-from bayplan.state.devices import ClusterDevices
+from bayplan.state.devices import ClaimInFlight, ClusterDevices, put_in_flight, remove_in_flight
 from bayplan.testing.builders import (
     make_allocated_device,
     make_device,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayplan.state.interning import ABSENT, Interner, Lookup, SharedIds
+from bayplan.state.columns import ABSENT, Interner, Lookup, SharedIds
 
 
 def test_equal_things_have_equal_ids_in_order_of_first_sight() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bayplan.api.meta import LabelSelector
 from bayplan.api.selectors import EVERYTHING, NOTHING, Selector, compile_selector
-from bayplan.state.label_sets import LabelSets, PodQuery, PodSelector, SelectorIndex, narrowest
+from bayplan.state.terms import LabelSets, PodQuery, PodSelector, SelectorIndex, narrowest
 from bayplan.testing.builders import make_expression, make_selector
 
 

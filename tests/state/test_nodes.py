@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.state.interning import ABSENT
+from bayplan.state.columns import ABSENT
 from bayplan.state.nodes import NodeChange, NodeTable
 from bayplan.testing.builders import make_node
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from bayplan.state.cluster import Cluster
-from bayplan.state.order import NodeTree, zone_of
+from bayplan.state.nodes import NodeTree, zone_of
 from bayplan.testing.builders import make_node, make_pod
 
 ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"

@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.api.meta import LabelSelector
 from bayplan.plugin import Cluster, Pod, PodQuery, PodSelector, compile_selector
-from bayplan.state import pod_counts as module
+from bayplan.state import counts as module
 from bayplan.testing.builders import make_expression, make_node, make_pod, make_selector
 
 WEB = {"app": "web"}

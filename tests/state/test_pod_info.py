@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from bayplan.api.pod import ContainerStatus, Pod, PodStatus, ResourceRequirements
 from bayplan.plugin import Cluster
-from bayplan.state import pod_info as module
-from bayplan.state.pod_info import pod_signature, same_signature
+from bayplan.state import pods as module
+from bayplan.state.pods import pod_signature, same_signature
 from bayplan.testing.builders import make_owner, make_pod
 
 REPORT = ContainerStatus(name="c", resources=ResourceRequirements(requests={"cpu": "2"}))

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bayplan.clock import Clock, Freshness
-from bayplan.state.row_mask import FEW_ROWS, RowMask, few_true
+from bayplan.state.columns import FEW_ROWS, RowMask, few_true
 
 ROWS = 3 * FEW_ROWS
 

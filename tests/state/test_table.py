@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bayplan.state.table import FIRST_CAPACITY, Table
+from bayplan.state.columns import FIRST_CAPACITY, Table
 
 
 def test_rows_are_numbered_from_zero() -> None:

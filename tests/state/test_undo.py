@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.api.pod import Pod
 from bayplan.plugin import Cluster, PodQuery, PodSelector, compile_selector
-from bayplan.state.undo import UndoLog
+from bayplan.state.objects import UndoLog
 from bayplan.testing.builders import (
     make_namespace,
     make_node,

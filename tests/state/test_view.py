@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bayplan.plugin import Cluster, NodeColumns
-from bayplan.state.one_node import OneNode
+from bayplan.state.view import OneNode
 from bayplan.testing.builders import make_node, make_pod
 
 GPU = "example.com/gpu"

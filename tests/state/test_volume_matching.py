@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bayplan.plugin import Cluster, NodeColumns
-from bayplan.state.assumed import assume_object
 from bayplan.state.derived import derived
-from bayplan.state.volume_matching import VolumeMatches, match_volumes
-from bayplan.state.volume_offers import VolumeOffers
+from bayplan.state.volume_binding import VolumeMatches, VolumeOffers, assume_object, match_volumes
 from bayplan.testing.builders import make_node, make_pv, make_pvc
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"

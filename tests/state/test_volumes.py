@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from bayplan.api.meta import Object
 from bayplan.state.cluster import Cluster
 from bayplan.state.derived import derived
-from bayplan.state.volume_ids import VolumeId
-from bayplan.state.volumes import VolumeUses
+from bayplan.state.volumes import VolumeId, VolumeUses
 from bayplan.testing.builders import (
     make_node,
     make_pod,

@@ -9,7 +9,7 @@ The limits are chosen so that formulas over columns cannot overflow either: the 
 above that of allocatable amounts: such a request fits no node, and a node with such requests has no room.
 
 Sums must be exact again when the large pod is gone, so they are never computed from a saturated sum:
-`snapshot/cluster.py` adds up the pods of such a row again.
+`state/cluster.py` adds up the pods of such a row again.
 """
 
 from __future__ import annotations

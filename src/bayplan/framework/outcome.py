@@ -21,8 +21,8 @@ from bayplan.framework.plugin_api import Reject
 from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import Code, Status, WrongResultError, wrong_result
 from bayplan.state.cluster import Cluster
-from bayplan.state.interning import IdColumn
-from bayplan.state.what_if import Changes, Hypothesis
+from bayplan.state.columns import IdColumn
+from bayplan.state.hypothesis import Changes, Hypothesis
 
 PASS: Final = 127
 """`rejecting_plugin` of a row that passes: larger than any index, so the smaller of two values wins."""

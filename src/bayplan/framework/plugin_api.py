@@ -28,8 +28,7 @@ from bayplan.framework.events import ClusterEventWithHint
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status, wrong_result
 from bayplan.state.cluster import Cluster
-from bayplan.state.node_info import NodeInfo
-from bayplan.state.view import BoolColumn, IntColumn, NodeColumns
+from bayplan.state.view import BoolColumn, IntColumn, NodeColumns, NodeInfo
 
 if TYPE_CHECKING:
     from bayplan.framework.outcome import FilterOutcome, PostFilterResult
@@ -201,7 +200,7 @@ class Plugin:
     kinds: ClassVar[tuple[type[Object], ...]] = ()
     """Kinds that it reads from `cluster.objects`, besides those that every scheduler watches."""
     elementwise: ClassVar[bool] = False
-    """Filter and Score only compare, compute and call `nodes.where` and the like (`snapshot/one_node.py`)."""
+    """Filter and Score only compare, compute and call `nodes.where` and the like (`state/view.py`)."""
 
     pre_binds_in_parallel: ClassVar[bool] = False
     """PreBind may run in parallel with that of neighbouring plugins that also declare this."""

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from bayplan.api.pod import Pod
 from bayplan.framework.state import CycleState
-from bayplan.state.row_mask import RowMask
+from bayplan.state.columns import RowMask
 from bayplan.state.view import IntColumn, NodeColumns
 
 

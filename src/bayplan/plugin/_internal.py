@@ -14,8 +14,8 @@ from bayplan.framework.shortcuts import RowFilterPlugin as RowFilterPlugin
 from bayplan.framework.shortcuts import RowScorePlugin as RowScorePlugin
 from bayplan.framework.shortcuts import UniformScorePlugin as UniformScorePlugin
 from bayplan.framework.shortcuts import WaitingKeysPlugin as WaitingKeysPlugin
-from bayplan.state.domains import DomainSums as DomainSums
-from bayplan.state.interning import Interner as Interner
-from bayplan.state.interning import distinct_ids as distinct_ids
-from bayplan.state.pod_counts import PodCount as PodCount
-from bayplan.state.row_mask import RowMask as RowMask
+from bayplan.state.columns import Interner as Interner
+from bayplan.state.columns import RowMask as RowMask
+from bayplan.state.columns import distinct_ids as distinct_ids
+from bayplan.state.counts import DomainSums as DomainSums
+from bayplan.state.counts import PodCount as PodCount

@@ -17,4 +17,4 @@ from bayplan.preemption.plugin import PreemptionPlugin as PreemptionPlugin
 from bayplan.preemption.plugin import candidate_sampling as candidate_sampling
 from bayplan.preemption.victims import DryRun as DryRun
 from bayplan.preemption.victims import MayEvict as MayEvict
-from bayplan.state.what_if import Hypothesis as Hypothesis
+from bayplan.state.hypothesis import Hypothesis as Hypothesis

@@ -2,7 +2,7 @@
 
 The node's CSINode has the limit for each driver. A volume counts once however many pods use it, and as long
 as it is attached even if no pod uses it any more. A volume to be provisioned for a claim counts as well, and
-so do in-tree volumes, as their CSI drivers' (`snapshot/volumes.py`).
+so do in-tree volumes, as their CSI drivers' (`state/volumes.py`).
 
 A CSIDriver may also require that it is installed on the node (gate VolumeLimitScaling).
 

@@ -18,8 +18,8 @@ from bayplan.api.selectors import Selector, compile_selector
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.errors import SelectorError
 from bayplan.state.cluster import Cluster
-from bayplan.state.interning import distinct_ids
-from bayplan.state.what_if import Hypothesis
+from bayplan.state.columns import distinct_ids
+from bayplan.state.hypothesis import Hypothesis
 
 
 def violating(evicted: Hypothesis) -> NDArray[np.bool_]:

@@ -15,8 +15,8 @@ from bayplan.framework.outcome import FilterOutcome, FilterRow
 from bayplan.preemption.choice import Candidates, Ranking
 from bayplan.preemption.table import VictimTable
 from bayplan.preemption.victims import FilterHypothesis, dry_run, not_helpful_status
-from bayplan.state.interning import IdColumn
-from bayplan.state.what_if import FEW_ROWS
+from bayplan.state.columns import IdColumn
+from bayplan.state.hypothesis import FEW_ROWS
 
 
 class CachedDryRun:

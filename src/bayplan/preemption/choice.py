@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from bayplan.framework.status import Status
 from bayplan.preemption.table import VictimTable
-from bayplan.state.interning import IdColumn
-from bayplan.state.table import cells
+from bayplan.state.columns import IdColumn, cells
 
 
 def pick_node(table: VictimTable, rows: IdColumn) -> int | None:

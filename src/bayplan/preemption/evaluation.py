@@ -17,7 +17,7 @@ from bayplan.preemption.choice import Candidates, pick_node
 from bayplan.preemption.table import VictimTable
 from bayplan.preemption.victims import PRIORITY_OFFSET, MayEvict, dry_run
 from bayplan.state.cluster import Cluster
-from bayplan.state.interning import IdColumn
+from bayplan.state.columns import IdColumn
 from bayplan.state.pods import start_nanos
 
 PREFIX: Final = "preemption: "

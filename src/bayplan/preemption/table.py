@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bayplan.framework.status import Status
 from bayplan.preemption.victims import DryRun
-from bayplan.state.interning import IdColumn
+from bayplan.state.columns import IdColumn
 
 
 class VictimTable:

@@ -19,8 +19,8 @@ from bayplan.framework.outcome import FilterRow, NodeStatuses
 from bayplan.framework.status import Code, Status
 from bayplan.preemption.budgets import violating
 from bayplan.state.cluster import Cluster
-from bayplan.state.interning import IdColumn
-from bayplan.state.what_if import FEW_ROWS, Hypothesis
+from bayplan.state.columns import IdColumn
+from bayplan.state.hypothesis import FEW_ROWS, Hypothesis
 
 NO_VICTIMS: Final = Status(Code.UNRESOLVABLE, ("No preemption victims found for incoming pod",))
 

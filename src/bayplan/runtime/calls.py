@@ -28,7 +28,7 @@ from bayplan.framework.status import (
     wrong_result,
 )
 from bayplan.runtime.profile import Step
-from bayplan.state.row_mask import RowMask
+from bayplan.state.columns import RowMask
 from bayplan.state.view import IntColumn, NodeColumns
 
 

@@ -20,9 +20,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework.points import TieBreak
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.state.cluster import Cluster
-from bayplan.state.interning import IdColumn
-from bayplan.state.row_mask import FEW_ROWS, RowMask, few_true
-from bayplan.state.table import cells
+from bayplan.state.columns import FEW_ROWS, IdColumn, RowMask, cells, few_true
 from bayplan.state.view import IntColumn, NodeColumns
 
 _rank: NDArray[np.int64] = np.zeros(1, dtype=np.int64)

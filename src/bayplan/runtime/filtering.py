@@ -33,13 +33,9 @@ from bayplan.runtime.search import RowFilter, Search
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.runtime.timing import ADJUST, Caller, timed
 from bayplan.state.cluster import Cluster
-from bayplan.state.interning import IdColumn
-from bayplan.state.node_info import NodeInfo
-from bayplan.state.one_node import HypotheticalNode
-from bayplan.state.row_mask import RowMask
-from bayplan.state.table import cells
-from bayplan.state.view import NodeColumns
-from bayplan.state.what_if import FEW_ROWS, Changes, Hypothesis
+from bayplan.state.columns import IdColumn, RowMask, cells
+from bayplan.state.hypothesis import FEW_ROWS, Changes, Hypothesis
+from bayplan.state.view import HypotheticalNode, NodeColumns, NodeInfo
 
 
 class NominatedResults:

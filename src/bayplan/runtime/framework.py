@@ -36,7 +36,7 @@ from bayplan.runtime.search import (
 from bayplan.runtime.signature_cache import SignatureCache
 from bayplan.runtime.timing import Caller, PointObserver
 from bayplan.state.cluster import Cluster
-from bayplan.state.interning import IdColumn
+from bayplan.state.columns import IdColumn
 from bayplan.state.view import IntColumn, NodeColumns
 
 MIN_FEASIBLE: Final = 100

@@ -32,11 +32,9 @@ from bayplan.runtime import calls
 from bayplan.runtime.profile import Step
 from bayplan.runtime.timing import Caller
 from bayplan.state.cluster import Cluster
-from bayplan.state.interning import IdColumn
-from bayplan.state.one_node import OneNode
-from bayplan.state.pod_info import encoded, relevant_volumes
-from bayplan.state.table import cells
-from bayplan.state.view import NodeColumns
+from bayplan.state.columns import IdColumn, cells
+from bayplan.state.pods import encoded, relevant_volumes
+from bayplan.state.view import NodeColumns, OneNode
 
 _encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
 

@@ -53,7 +53,7 @@ from bayplan.framework.shortcuts import (
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime.failure_log import FailureLog
-from bayplan.state.row_mask import RowMask
+from bayplan.state.columns import RowMask
 from bayplan.state.view import IntColumn, NodeColumns
 
 METHODS: Final[dict[Point, str]] = {

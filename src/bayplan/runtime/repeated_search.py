@@ -18,7 +18,7 @@ from bayplan.runtime.profile import Step
 from bayplan.runtime.scoring import Scoring
 from bayplan.runtime.search import Found, Search
 from bayplan.state.cluster import Cluster
-from bayplan.state.row_mask import RowMask
+from bayplan.state.columns import RowMask
 from bayplan.state.view import IntColumn, NodeColumns
 
 

@@ -13,7 +13,7 @@ from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import Search
 from bayplan.runtime.timing import Caller
 from bayplan.state.cluster import Cluster
-from bayplan.state.interning import IdColumn
+from bayplan.state.columns import IdColumn
 from bayplan.state.view import IntColumn, NodeColumns
 
 

@@ -16,10 +16,10 @@ from bayplan.framework.status import Status
 from bayplan.runtime.feasible import Feasible
 from bayplan.runtime.signature_cache import CachedSignature
 from bayplan.runtime.signature_results import SignatureResults
-from bayplan.state.interning import IdColumn
-from bayplan.state.pod_info import PodInfo
+from bayplan.state.columns import IdColumn
+from bayplan.state.hypothesis import Changes
+from bayplan.state.pods import PodInfo
 from bayplan.state.view import NodeColumns
-from bayplan.state.what_if import Changes
 
 EXTENDER: Final = "Extender"
 """Added to the rejecting plugins if extenders removed nodes: any event may then requeue the pod."""

@@ -20,7 +20,7 @@ from bayplan.runtime.profile import Profile
 from bayplan.runtime.signature_results import Filters, Scorers, SignatureResults, UsageResults
 from bayplan.runtime.timing import Caller
 from bayplan.state.cluster import Cluster
-from bayplan.state.pod_info import PodInfo
+from bayplan.state.pods import PodInfo
 
 if TYPE_CHECKING:
     from bayplan.runtime.repeated_search import RepeatedSearch

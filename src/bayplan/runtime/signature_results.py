@@ -24,8 +24,7 @@ from bayplan.runtime.plugin_results import PluginColumn, PluginResults
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.timing import Caller
 from bayplan.state.cluster import Cluster
-from bayplan.state.interning import IdColumn
-from bayplan.state.table import cells
+from bayplan.state.columns import IdColumn, cells
 from bayplan.state.view import IntColumn, NodeColumns
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from bayplan.scheduler.claim_writes import (
 )
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.failure import patch_status
-from bayplan.state.claims_in_flight import remove_in_flight
+from bayplan.state.devices import remove_in_flight
 
 POLL_SECONDS: Final = 5.0
 """Interval between checks of binding conditions. The first check is immediate."""

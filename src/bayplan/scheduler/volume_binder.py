@@ -34,7 +34,7 @@ from bayplan.framework.binders import VolumePlan
 from bayplan.framework.status import Status, failure
 from bayplan.scheduler.context import Context
 from bayplan.state.objects import Objects
-from bayplan.state.volume_offers import reach
+from bayplan.state.volume_binding import reach
 
 POLL_SECONDS: Final = 1.0
 """Interval between polls, and before the first one."""

@@ -10,7 +10,7 @@ not get the same resources.
 
 An assumption never expires: the binding cycle that made it either confirms or forgets it. If the cache and
 the API server disagree on a pod's node, the API server is right; upstream ends the process in this case, this
-cache corrects itself and logs it. The columns are changed in `snapshot.cluster`.
+cache corrects itself and logs it. The columns are changed in `cluster.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
 from bayplan.state.cluster import Cluster
 from bayplan.state.nodes import NodeChange
-from bayplan.state.pod_info import PodInfo
+from bayplan.state.pods import PodInfo
 
 _log = logging.getLogger(__name__)
 

@@ -25,17 +25,12 @@ from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.clock import Changes
-from bayplan.state.interning import IdColumn
-from bayplan.state.label_sets import LabelSets, PodQuery
-from bayplan.state.nodes import CPU, MEMORY, NodeChange, NodeTable
-from bayplan.state.objects import Objects
-from bayplan.state.order import NodeTree, zone_of
-from bayplan.state.pod_counts import PodCount, PodCounts
-from bayplan.state.pod_info import PodInfo, PodInfos, same_signature
-from bayplan.state.pods import PodTable, start_nanos
-from bayplan.state.table import Column
-from bayplan.state.terms import CarriedTerms, TermSets
-from bayplan.state.undo import UndoLog
+from bayplan.state.columns import Column, IdColumn
+from bayplan.state.counts import PodCount, PodCounts
+from bayplan.state.nodes import CPU, MEMORY, NodeChange, NodeTable, NodeTree, zone_of
+from bayplan.state.objects import Objects, UndoLog
+from bayplan.state.pods import PodInfo, PodInfos, PodTable, same_signature, start_nanos
+from bayplan.state.terms import CarriedTerms, LabelSets, PodQuery, TermSets
 
 _NO_LABELS: dict[str, str] = {}
 _LABELS_OR_TAINTS: Final = NodeChange.LABELS | NodeChange.TAINTS

@@ -2,12 +2,13 @@
 
 The cluster itself updates what every cycle needs. An index over volumes would be wasted there for most pods;
 here it costs nothing until the first pod with volumes, and then as much as has changed since the last one.
-All users of one cluster share it.
+All users of one cluster share it. `NamespaceUsage` is the simplest; the others are in `devices.py`,
+`disks.py`, `node_amounts.py`, `volumes.py` and `volume_binding.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -115,3 +116,50 @@ class Groups(Generic[GroupT, ItemT]):
             found.pop(name, None)
             if not found:
                 del self._items[group]
+
+
+_NOTHING: Mapping[str, int] = {}
+
+_Sums = dict[str, dict[str, int]]
+"""By namespace and resource: cpu in milli, everything else in whole units."""
+
+
+class NamespaceUsage:
+    """The sum of the requests of the assigned pods of each namespace.
+
+    It includes assumed pods, so plugins need not update it in Reserve and Unreserve.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._freshness = cluster.changes.freshness(rows=(cluster.changes.usage,))
+        self._rows: dict[int, _Sums] = {}
+        self._total: _Sums = {}
+
+    def update(self, cluster: Cluster) -> None:
+        with self._freshness as stale:
+            for row in changed_rows(stale, cluster):
+                self._add(self._rows.pop(row, {}), -1)
+                sums: _Sums = {}
+                for slot in cluster.row_pods[row] if row < len(cluster.row_pods) else ():
+                    pod = cluster.pods.pod[slot]
+                    assert pod is not None
+                    here = sums.setdefault(pod.namespace, {})
+                    for resource, amount in cluster.pods.info_of(slot).requests.items():
+                        here[resource] = here.get(resource, 0) + amount
+                if sums:
+                    self._rows[row] = sums
+                    self._add(sums, 1)
+
+    def _add(self, sums: _Sums, sign: int) -> None:
+        for namespace, amounts in sums.items():
+            total = self._total.setdefault(namespace, {})
+            for resource, amount in amounts.items():
+                total[resource] = total.get(resource, 0) + sign * amount
+                if not total[resource]:
+                    del total[resource]
+            if not total:
+                del self._total[namespace]
+
+    def of(self, namespace: str) -> Mapping[str, int]:
+        """What the pods of a namespace request on all nodes."""
+        return self._total.get(namespace, _NOTHING)

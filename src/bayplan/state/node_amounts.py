@@ -22,12 +22,10 @@ from numpy.typing import NDArray
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.state.cluster import Cluster
+from bayplan.state.columns import IdColumn
 from bayplan.state.derived import changed_rows, derived
-from bayplan.state.interning import IdColumn
-from bayplan.state.node_info import NodeInfo
-from bayplan.state.one_node import HypotheticalNode
-from bayplan.state.view import NodeColumns
-from bayplan.state.what_if import Hypothesis
+from bayplan.state.hypothesis import Hypothesis
+from bayplan.state.view import HypotheticalNode, NodeColumns, NodeInfo
 
 RequestT = TypeVar("RequestT", bound=Hashable)
 

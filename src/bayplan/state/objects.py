@@ -1,17 +1,26 @@
-"""API objects that are neither pods nor nodes, by kind.
+"""API objects that are neither pods nor nodes, by kind; and the undo log of the cluster.
 
-Plugins look them up by name. Every change is recorded in the topic of its kind (`Changes.kind`), so that
+Plugins look objects up by name. Every change is recorded in the topic of its kind (`Changes.kind`), so that
 values that depend on a kind are brought up to date.
+
+A what-if question changes the cluster and reverts all changes afterwards. Copying 5,000 nodes and 50,000 pods
+would take a second; the cost of the undo log is proportional to the changes. While it records, every verb of
+the cluster adds the step that reverts it. Steps also restore the order of nodes, of the pods on a node and of
+objects, because ties and victims depend on it. They are ordinary changes on the clock, so cached results stay
+correct.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Generic, TypeVar
 
 from bayplan.api.meta import Object
+from bayplan.api.pod import Pod
+from bayplan.api.selectors import EVERYTHING, Requirement, Selector, compile_selector, selector_from_map
+from bayplan.api.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
 from bayplan.clock import Changes
-from bayplan.state.undo import UndoLog
+from bayplan.errors import SelectorError
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
@@ -98,3 +107,92 @@ class Objects:
 
     def remove(self, item: Object) -> None:
         self.of(type(item)).remove(item)
+
+
+class UndoLog:
+    """The steps that revert the changes since the oldest mark. Nothing is recorded without a mark."""
+
+    __slots__ = ("_marks", "_steps", "active")
+
+    def __init__(self) -> None:
+        self.active = False
+        """Whether changes are recorded: check it before you build a step."""
+        self._steps: list[Callable[[], object]] = []
+        self._marks: list[int] = []
+
+    def __len__(self) -> int:
+        """How many steps are recorded."""
+        return len(self._steps)
+
+    def record(self, step: Callable[[], object]) -> None:
+        """Adds a step that reverts a change. It runs when all later changes are reverted."""
+        self._steps.append(step)
+
+    def mark(self) -> None:
+        """Changes from now on can be reverted. Marks nest."""
+        self._marks.append(len(self._steps))
+        self.active = True
+
+    def revert(self) -> None:
+        """Reverts everything since the last mark, and removes that mark."""
+        start = self._marks.pop()
+        self.active = False
+        steps = self._steps
+        try:
+            while len(steps) > start:
+                steps.pop()()
+        finally:
+            self.active = bool(self._marks)
+
+    def keep(self) -> None:
+        """Removes the last mark and keeps the changes since: an outer mark can still revert them."""
+        self._marks.pop()
+        self.active = bool(self._marks)
+        if not self._marks:
+            self._steps.clear()
+
+
+OWNER_KINDS: Final[tuple[type[Object], ...]] = (Service, ReplicationController, ReplicaSet, StatefulSet)
+"""The kinds that `owner_selector` depends on."""
+
+
+def owner_selector(pod: Pod, objects: Objects) -> Selector:
+    """All Services that select the pod and the controller that owns it, combined.
+
+    It is empty if nothing selects the pod.
+    """
+    requirements: list[Requirement] = []
+    for service in objects.of(Service):
+        selector = service.spec.selector
+        if service.namespace == pod.namespace and selector is not None:
+            compiled = selector_from_map(selector)
+            if compiled.matches(pod.labels):
+                requirements.extend(compiled.requirements)
+    requirements.extend(_controller_requirements(pod, objects))
+    return EVERYTHING.and_(*requirements)
+
+
+def _controller_requirements(pod: Pod, objects: Objects) -> tuple[Requirement, ...]:
+    owner = pod.metadata.controller()
+    if owner is None:
+        return ()
+    if (owner.api_version, owner.kind) == ("v1", "ReplicationController"):
+        controller = objects.of(ReplicationController).get(owner.name, pod.namespace)
+        if controller is None or controller.spec.selector is None:
+            return ()
+        return selector_from_map(controller.spec.selector).requirements
+    kinds: dict[tuple[str, str], type[ReplicaSet] | type[StatefulSet]] = {
+        ("apps/v1", "ReplicaSet"): ReplicaSet,
+        ("apps/v1", "StatefulSet"): StatefulSet,
+    }
+    kind = kinds.get((owner.api_version, owner.kind))
+    if kind is None:
+        return ()
+    found = objects.of(kind).get(owner.name, pod.namespace)
+    if found is None:
+        return ()
+    try:
+        return compile_selector(found.spec.selector).requirements
+    except SelectorError:
+        # Upstream, too, ignores a controller whose selector it cannot parse.
+        return ()

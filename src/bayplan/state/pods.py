@@ -1,22 +1,188 @@
-"""Pods as columns: one slot for each pod that is on a node or nominated to one.
+"""Pods as columns, and what scheduling reads of them.
 
-What preemption and other hypotheses need of many pods at once is in columns; everything else is read from the
-pod itself. A nominated pod has a slot too (`assigned` is False), so that a hypothesis is always "these slots
-removed, those added".
+Pods of a Deployment differ in name and uid and in nothing that scheduling reads. `pod_signature` encodes what
+it does read; pods with equal signatures share one `PodInfo`, and the framework caches its results by the same
+signature (`runtime/signature_cache.py`).
+
+`PodTable` has one slot for each pod that is on a node or nominated to one. What preemption and other
+hypotheses need of many pods at once is in columns; everything else is read from the pod itself. A nominated
+pod has a slot too (`assigned` is False), so that a hypothesis is always "these slots removed, those added".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
-from bayplan.api.pod import Pod
-from bayplan.api.saturation import MAX_NANOS, saturated_nanos
-from bayplan.state.interning import IdColumn
-from bayplan.state.pod_info import PodInfo
-from bayplan.state.table import Column, Table
+from bayplan.api.host_ports import HostPort, host_ports
+from bayplan.api.meta import Condition
+from bayplan.api.pod import Pod, PodStatus, Volume
+from bayplan.api.requests import RESIZE_PENDING, RequestAccounting
+from bayplan.api.saturation import LARGE_REQUEST, MAX_NANOS, saturated_nanos
+from bayplan.state.columns import Column, IdColumn, Table
+from bayplan.state.terms import LabelSet, LabelSets, TermSet, TermSets, carried_terms
+
+if TYPE_CHECKING:
+    from bayplan.state.disks import Disk
+    from bayplan.state.volumes import PodVolumes
+
+MAX_SIGNATURES: Final = 50_000
+"""The maximum number of PodInfos; above it the older half is dropped."""
+
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+@dataclass(slots=True)
+class PodInfo:
+    """What is known of all pods with the same signature."""
+
+    key: bytes
+    requests: dict[str, int]
+    counted: tuple[tuple[Column, Column, int], ...]
+    """The same amounts, each with the columns in which nodes and pods have it."""
+    nonzero_cpu_milli: int
+    nonzero_memory_bytes: int
+    host_ports: tuple[HostPort, ...]
+    label_set: LabelSet
+    terms: TermSet
+    is_large: bool
+    """Whether its requests are so large that sums may saturate."""
+    claims: tuple[str, ...]
+    """`namespace/name` of each persistentVolumeClaim volume."""
+    disks: Sequence[Disk] | None = None
+    """The disks it mounts; None until first used (`disks.py`)."""
+    limited_volumes: PodVolumes | None = None
+    """Its volumes whose number is limited on a node; None until first used (`volumes.py`)."""
+
+
+def _names_itself(pod: Pod) -> bool:
+    """Whether something that scheduling reads depends on the pod's own name.
+
+    The claims of a pod do, too, if they were created from templates. But DynamicResources compares what is in
+    them, so that pods with equal claims are identical.
+    """
+    return any(volume.ephemeral is not None for volume in pod.spec.volumes)
+
+
+def relevant_volumes(pod: Pod) -> tuple[Volume, ...]:
+    """Volumes that scheduling reads. Others (config maps, tokens with random names) do not matter."""
+    return tuple(volume for volume in pod.spec.volumes if volume != Volume(name=volume.name))
+
+
+def pod_signature(pod: Pod) -> bytes:
+    """Equal for pods that scheduling cannot distinguish, whatever their node."""
+    spec = pod.spec
+    if spec.node_name or spec.volumes:
+        spec = msgspec.structs.replace(spec, node_name="", volumes=relevant_volumes(pod))
+    meta, status = pod.metadata, pod.status
+    parts: list[Any] = [meta.namespace, meta.labels, spec]
+    if meta.owner_references:
+        controller = meta.controller()
+        if controller is not None:
+            parts.append((controller.api_version, controller.kind, controller.name))
+    if (
+        status.container_statuses
+        or status.init_container_statuses
+        or status.resources is not None
+        or _pending_resize(status) is not None
+    ):
+        resize = [condition for condition in status.conditions if condition.type == RESIZE_PENDING]
+        parts.append(
+            (
+                [(c.name, c.resources, c.allocated_resources) for c in status.container_statuses],
+                [(c.name, c.resources, c.allocated_resources) for c in status.init_container_statuses],
+                status.resources,
+                status.allocated_resources,
+                [(condition.status, condition.reason) for condition in resize],
+            )
+        )
+    if spec.volumes and _names_itself(pod):
+        parts.append((meta.name, meta.uid))
+    return encoded(_encoder, parts)
+
+
+def _pending_resize(status: PodStatus) -> Condition | None:
+    for condition in status.conditions:
+        if condition.type == RESIZE_PENDING:
+            return condition
+    return None
+
+
+def encoded(encoder: msgspec.msgpack.Encoder, parts: object) -> bytes:
+    """A key for these values. A quantity may be a number of 2^64 or more, which msgpack does not have."""
+    try:
+        return encoder.encode(parts)
+    except OverflowError:
+        return repr(parts).encode()
+
+
+def same_signature(old: Pod, new: Pod) -> bool:
+    """A quick check whether two versions of a pod are equal in everything that `pod_signature` reads.
+
+    False only means that the signatures have to be compared.
+    """
+    was_meta, meta, was_status, status = old.metadata, new.metadata, old.status, new.status
+    return (
+        was_meta.labels == meta.labels
+        and was_meta.owner_references == meta.owner_references
+        and not (status.container_statuses or was_status.container_statuses)
+        and not (status.init_container_statuses or was_status.init_container_statuses)
+        and status.resources is was_status.resources is None
+        and _pending_resize(status) is _pending_resize(was_status) is None
+        and msgspec.structs.replace(old.spec, node_name=new.spec.node_name) == new.spec
+    )
+
+
+class PodInfos:
+    """The PodInfo of every signature in use."""
+
+    def __init__(
+        self,
+        label_sets: LabelSets,
+        term_sets: TermSets,
+        columns: Callable[[str], tuple[Column, Column]],
+        accounting: RequestAccounting,
+    ) -> None:
+        self._accounting = accounting
+        self._label_sets = label_sets
+        self._term_sets = term_sets
+        self._columns = columns
+        self._infos: dict[bytes, PodInfo] = {}
+
+    def of(self, pod: Pod) -> PodInfo:
+        key = pod_signature(pod)
+        found = self._infos.get(key)
+        if found is None:
+            if len(self._infos) >= MAX_SIGNATURES:
+                for old in list(self._infos)[: MAX_SIGNATURES // 2]:
+                    del self._infos[old]
+            found = self._infos[key] = self._make(key, pod)
+        return found
+
+    def _make(self, key: bytes, pod: Pod) -> PodInfo:
+        cpu_milli, memory_bytes = self._accounting.nonzero_requests(pod)
+        requests = self._accounting.assigned_requests(pod)
+        return PodInfo(
+            key=key,
+            requests=requests,
+            counted=tuple((*self._columns(resource), amount) for resource, amount in requests.items()),
+            nonzero_cpu_milli=cpu_milli,
+            nonzero_memory_bytes=memory_bytes,
+            is_large=max(cpu_milli, memory_bytes, *requests.values()) >= LARGE_REQUEST,
+            host_ports=host_ports(pod),
+            label_set=self._label_sets.intern(pod.namespace, pod.labels),
+            terms=self._term_sets.intern(carried_terms(pod)),
+            claims=tuple(
+                f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}"
+                for volume in pod.spec.volumes
+                if volume.persistent_volume_claim is not None
+            ),
+        )
+
 
 NOT_STARTED: Final = MAX_NANOS + 1
 """Start time of a pod without one: it counts as started later than any other."""

@@ -1,29 +1,32 @@
-"""The nodes as plugins see them: columns over some rows, read-only.
+"""How plugins read the cluster: over all nodes at once, or one node at a time.
 
-The rows may be all of the cluster's or a few that changed: a plugin is written once for both. Every accessor
-returns an array with one entry per row. `OneNode` has the same names for a single row with plain numbers
-instead of arrays, and `Hypothesis` the columns with hypothetical pods.
+Every accessor of `NodeColumns` returns a read-only array with one entry per row. The rows may be all of the
+cluster's or a few that changed: a plugin is written once for both. `OneNode` has the same names for a single
+row with plain numbers instead of arrays, and `Hypothesis` (`hypothesis.py`) the columns with hypothetical
+pods. `NodeInfo` is one node as an object, for plugins that evaluate one node at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, Final, TypeVar
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.host_ports import HostPort
-from bayplan.api.node import Taint
+from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod
+from bayplan.api.saturation import MAX_REQUEST
 from bayplan.clock import Freshness
 from bayplan.state.cluster import Cluster
-from bayplan.state.interning import ABSENT, IdColumn, Lookup, distinct_ids
-from bayplan.state.label_sets import PodQuery
-from bayplan.state.node_info import NodeInfo
+from bayplan.state.columns import ABSENT, Column, IdColumn, Lookup, distinct_ids
 from bayplan.state.nodes import LabelColumn
-from bayplan.state.table import Column
-from bayplan.state.terms import CarriedTerm
+from bayplan.state.terms import CarriedTerm, PodQuery
+
+if TYPE_CHECKING:
+    from bayplan.state.cluster import Cluster
 
 FEW_DOMAINS: Final = 64
 """Tables up to this length are compared with the last one gathered."""
@@ -299,3 +302,152 @@ class NodeColumns:
     @staticmethod
     def any(condition: Any) -> bool:
         return bool(np.count_nonzero(condition))
+
+
+class OneNode(NodeColumns):
+    """The accessors of `NodeColumns` for one row: numbers where those return arrays.
+
+    After a placement one row has changed. NumPy spends most of a microsecond on each operation however short
+    the array; Python's own numbers are ten times faster there. So a plugin with `elementwise = True` (it only
+    compares, adds, and calls `where`, `minimum` and so on of the columns it is given) is evaluated on such a
+    row instead of on arrays of length one. It is written once.
+    """
+
+    __slots__ = ("_row",)
+
+    def __init__(self, cluster: Cluster, row: int) -> None:
+        self.cluster = cluster
+        self._row = row
+        self._rows = None
+
+    def __len__(self) -> int:
+        return 1
+
+    @property
+    def rows(self) -> Any:
+        return np.array([self._row], dtype=np.intp)
+
+    def of(self, column: Column) -> Any:
+        return column.cell[self._row]
+
+    @staticmethod
+    def where(condition: Any, then: Any, otherwise: Any) -> Any:
+        return then if condition else otherwise
+
+    @staticmethod
+    def minimum(one: Any, other: Any) -> Any:
+        return one if one <= other else other
+
+    @staticmethod
+    def maximum(one: Any, other: Any) -> Any:
+        return one if one >= other else other
+
+    @staticmethod
+    def sqrt(value: Any) -> Any:
+        return math.sqrt(value)
+
+    @staticmethod
+    def trunc(value: Any) -> Any:
+        return int(value)
+
+    @staticmethod
+    def any(condition: Any) -> bool:
+        return bool(condition)
+
+
+class HypotheticalNode(OneNode):
+    """A single hypothetical row: `changes` are slots of pods with their signs, removed (-1) or added (+1)."""
+
+    __slots__ = ("changes",)
+
+    def __init__(self, cluster: Cluster, row: int, changes: Sequence[tuple[int, int]]) -> None:
+        super().__init__(cluster, row)
+        self.changes = changes
+
+    @property
+    def pod_count(self) -> Any:
+        return super().pod_count + sum([sign for _, sign in self.changes])
+
+    def requested(self, resource: str) -> Any:
+        amount = self.cluster.pods.requests(resource).cell
+        return self._sum(super().requested(resource), amount.__getitem__)
+
+    @property
+    def nonzero_cpu_milli(self) -> Any:
+        info_of = self.cluster.pods.info_of
+        return self._sum(super().nonzero_cpu_milli, lambda slot: info_of(slot).nonzero_cpu_milli)
+
+    @property
+    def nonzero_memory_bytes(self) -> Any:
+        info_of = self.cluster.pods.info_of
+        return self._sum(super().nonzero_memory_bytes, lambda slot: info_of(slot).nonzero_memory_bytes)
+
+    def _sum(self, total: Any, amount: Callable[[int], int]) -> Any:
+        """A sum over the pods of the row with these changes. The sum of the column may be saturated."""
+        if self._row in self.cluster.recounted_rows:
+            total = sum(map(amount, self.cluster.row_pods[self._row]))
+        for slot, sign in self.changes:
+            total += sign * amount(slot)
+        return total if total <= MAX_REQUEST else MAX_REQUEST
+
+
+class NodeInfo:
+    """A node and its pods. Read-only."""
+
+    __slots__ = ("_cluster", "_pods", "_row")
+
+    def __init__(self, cluster: Cluster, row: int, pods: Sequence[Pod] | None = None) -> None:
+        self._cluster = cluster
+        self._row = row
+        self._pods = pods
+
+    @property
+    def pods(self) -> Sequence[Pod]:
+        """The pods on the node (in a hypothesis: those that would be there)."""
+        if self._pods is None:
+            # Listed on first use: most plugins read only the Node object.
+            self._pods = list(self._cluster.pods_on(self._row))
+        return self._pods
+
+    @property
+    def row(self) -> int:
+        """Its row in the columns of the cluster."""
+        return self._row
+
+    @property
+    def node(self) -> Node:
+        """The API object."""
+        node = self._cluster.nodes.node[self._row]
+        assert node is not None
+        return node
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.node.labels
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.node.annotations
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        return self.node.spec.taints
+
+    @property
+    def unschedulable(self) -> bool:
+        return self.node.spec.unschedulable
+
+    def allocatable(self, resource: str) -> int:
+        """cpu in milli, everything else in whole units."""
+        return int(self._cluster.nodes.resource(resource).allocatable.cell[self._row])
+
+    def requested(self, resource: str) -> int:
+        """What the pods on the node request."""
+        return sum(self._cluster.pod_infos.of(pod).requests.get(resource, 0) for pod in self.pods)
+
+    def free(self, resource: str) -> int:
+        return self.allocatable(resource) - self.requested(resource)

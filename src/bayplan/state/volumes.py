@@ -1,24 +1,257 @@
-"""The volumes that the pods of each node use, if CSI drivers limit their number.
+"""The volumes that the pods of each node use, and how many of them CSI drivers attach there.
 
-`VolumeUses` keeps the counts of every node in columns and updates only rows where something changed: a pod
-was added or removed, a claim got its volume, a volume was attached. `volume_ids.py` identifies volumes.
+A volume is identified by driver and handle (`VolumeId`). A volume that two pods share counts once. A claim
+that has no volume yet counts under its own name. An in-tree volume of a pod or a PersistentVolume counts as
+its CSI driver's (`api/in_tree_volumes.py`), on every node that has a CSINode. On the others it does not
+count, but they have no limits either.
+
+`CSINodes` has the CSINode objects as columns: which node has which drivers, and how many volumes each
+attaches. `VolumeUses` keeps the counts of every node in columns and updates only rows where something
+changed: a pod was added or removed, a claim got its volume, a volume was attached.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
+from bayplan.api.in_tree_volumes import (
+    IN_TREE_PLUGINS,
+    TranslationError,
+    in_tree_plugin,
+    inline_handle,
+    migrated_plugins,
+    volume_handle,
+)
+from bayplan.api.pod import Pod
+from bayplan.api.storage import (
+    CSINode,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+    not_found,
+    not_made_for,
+)
 from bayplan.state.cluster import Cluster
+from bayplan.state.columns import ABSENT, Column, Interner
 from bayplan.state.derived import Groups, ObjectReader, changed_rows
+from bayplan.state.hypothesis import Hypothesis
 from bayplan.state.objects import Objects
-from bayplan.state.table import Column
-from bayplan.state.volume_ids import ClaimedVolume, PodVolumes, VolumeId, limited_volumes, used_volume
-from bayplan.state.what_if import Hypothesis
+
+NO_CLAIM_NAME: Final = "PersistentVolumeClaim had no name"
+CLAIM_LOOKUP: Final = "looking up PVC {namespace}/{name}: {problem}"
+INLINE_TRANSLATION: Final = "converting volume({name}) from inline to csi: {problem}"
+
+
+class VolumeId(NamedTuple):
+    """One volume, whichever pod uses it."""
+
+    driver: str
+    handle: str
+    claim: str = ""
+    """Instead of a handle: `namespace/name` of a claim without a volume yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedVolume:
+    """A volume of a pod that refers to a claim."""
+
+    name: str
+    """The claim's, in the pod's namespace."""
+    is_ephemeral: bool
+
+
+@dataclass(frozen=True, slots=True)
+class InlineVolume:
+    """An inline volume of an in-tree plugin."""
+
+    id: VolumeId | None
+    """None if it does not count."""
+    problem: str = ""
+    """Why the volume cannot be identified; nodes with a CSINode cannot take such a pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeProblem:
+    """The volumes of a pod cannot be identified."""
+
+    text: str
+    is_missing_claim: bool = False
+
+
+PodVolumes = tuple[ClaimedVolume | InlineVolume, ...]
+
+
+def limited_volumes(pod: Pod) -> PodVolumes:
+    """The volumes of a pod that may count against a driver's limit, in order."""
+    found: list[ClaimedVolume | InlineVolume] = []
+    for volume in pod.spec.volumes:
+        claim_name = pod.claim_name(volume)
+        plugin = in_tree_plugin(volume)
+        if claim_name is not None:
+            found.append(ClaimedVolume(claim_name, volume.persistent_volume_claim is None))
+        elif plugin is not None and not plugin.is_counted:
+            found.append(InlineVolume(None))
+        elif plugin is not None:
+            try:
+                found.append(InlineVolume(VolumeId(plugin.driver, inline_handle(plugin, volume))))
+            except TranslationError as error:
+                found.append(InlineVolume(None, INLINE_TRANSLATION.format(name=volume.name, problem=error)))
+    return tuple(found)
+
+
+def wanted_volumes(
+    objects: Objects, pod: Pod, volumes: PodVolumes, *, has_csi_node: bool
+) -> frozenset[VolumeId] | VolumeProblem:
+    """The volumes that a pending pod would use on a node with, or without, a CSINode."""
+    found: set[VolumeId | None] = set()
+    for volume in volumes:
+        if isinstance(volume, InlineVolume):
+            if has_csi_node and volume.problem:
+                return VolumeProblem(volume.problem)
+            found.add(volume.id if has_csi_node else None)
+            continue
+        if not volume.name:
+            return VolumeProblem(NO_CLAIM_NAME)
+        claim = objects.of(PersistentVolumeClaim).get(volume.name, pod.namespace)
+        if claim is None:
+            problem = not_found(PersistentVolumeClaim, volume.name)
+            text = CLAIM_LOOKUP.format(namespace=pod.namespace, name=volume.name, problem=problem)
+            return VolumeProblem(text, is_missing_claim=True)
+        if volume.is_ephemeral and not claim.was_made_for(pod):
+            return VolumeProblem(not_made_for(claim, pod))
+        found.add(volume_of_claim(objects, claim))
+    return frozenset(volume_id for volume_id in found if volume_id is not None)
+
+
+def used_volume(
+    objects: Objects, pod: Pod, volume: ClaimedVolume | InlineVolume
+) -> tuple[VolumeId | None, str]:
+    """The volume that a pod on a node with a CSINode uses, or why it cannot be identified."""
+    if isinstance(volume, InlineVolume):
+        return volume.id, volume.problem
+    if not volume.name:
+        return None, NO_CLAIM_NAME
+    claim = objects.of(PersistentVolumeClaim).get(volume.name, pod.namespace)
+    if claim is None:
+        # A running pod has had its claim; what happened to it does not matter to the incoming pod.
+        return None, ""
+    if volume.is_ephemeral and not claim.was_made_for(pod):
+        return None, not_made_for(claim, pod)
+    return volume_of_claim(objects, claim), ""
+
+
+def volume_of_claim(objects: Objects, claim: PersistentVolumeClaim) -> VolumeId | None:
+    """The volume of a claim, or None if it does not count."""
+    volume = objects.of(PersistentVolume).get(claim.spec.volume_name) if claim.spec.volume_name else None
+    if volume is not None:
+        return _id_of(volume)
+    storage_class = objects.of(StorageClass).get(claim.class_name)
+    driver = "" if storage_class is None else storage_class.provisioner
+    plugin = IN_TREE_PLUGINS.get(driver)
+    if plugin is not None:
+        driver = plugin.driver if plugin.is_counted else ""
+    return VolumeId(driver, "", claim.key) if driver else None
+
+
+def _id_of(volume: PersistentVolume) -> VolumeId | None:
+    csi = volume.spec.csi
+    if csi is not None:
+        return VolumeId(csi.driver, csi.volume_handle) if csi.driver and csi.volume_handle else None
+    plugin = in_tree_plugin(volume.spec)
+    if plugin is None or not plugin.is_counted:
+        return None
+    try:
+        handle = volume_handle(plugin, volume)
+    except TranslationError:
+        return None
+    return VolumeId(plugin.driver, handle) if handle else None
+
+
+NO_LIMIT: Final = -1
+
+
+class CSINodes:
+    """Columns over node rows.
+
+    | column | dtype | meaning |
+    |---|---|---|
+    | present | bool | the node has a CSINode |
+    | is_limited | bool | some driver takes a limited number of volumes there |
+    | installed(driver) | bool | the driver is installed there |
+    | limit(driver) | int64 | that number, or NO_LIMIT |
+    | migrated | id | which in-tree plugins have moved to CSI, of `plugin_sets` |
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._nodes = cluster.nodes
+        changes = cluster.changes
+        self._freshness = changes.freshness(rows=(changes.nodes,), objects=(changes.kind(CSINode),))
+        self._objects: ObjectReader[CSINode] = ObjectReader(self._freshness)
+        self._limits: dict[str, Column] = {}
+        self._installed: dict[str, Column] = {}
+        self.plugin_sets: Interner[frozenset[str]] = Interner()
+        self.present = cluster.nodes.column(np.bool_, False)
+        self.is_limited = cluster.nodes.column(np.bool_, False)
+        self.migrated = cluster.nodes.column(np.intp, ABSENT)
+
+    def limit(self, driver: str) -> Column | None:
+        """The maximum number of volumes of a driver on each node; None if no node ever limited it."""
+        return self._limits.get(driver)
+
+    def installed(self, driver: str) -> Column | None:
+        """Whether each node has the driver; None if no node ever had it."""
+        return self._installed.get(driver)
+
+    def limits_of(self, row: int) -> dict[str, int]:
+        """The limits of one row, by driver."""
+        limits = ((driver, column.cell[row]) for driver, column in self._limits.items())
+        return {driver: limit for driver, limit in limits if limit != NO_LIMIT}
+
+    def update(self, cluster: Cluster) -> None:
+        if self._freshness.is_current:
+            return
+        nodes, csi_nodes = cluster.nodes, cluster.objects.of(CSINode)
+        with self._freshness as stale:
+            rows = changed_rows(stale, cluster)
+            for changed in self._objects.changed(csi_nodes):
+                rows.update(nodes.row_of[item.name] for item in changed if item.name in nodes.row_of)
+            for row in rows:
+                self._write(row, csi_nodes.get(nodes.name[row]))
+
+    def _write(self, row: int, csi_node: CSINode | None) -> None:
+        for column in self._limits.values():
+            column.cell[row] = NO_LIMIT
+        for column in self._installed.values():
+            column.cell[row] = False
+        self.present.cell[row] = csi_node is not None
+        self.migrated.cell[row] = ABSENT
+        is_limited = False
+        if csi_node is not None:
+            self.migrated.cell[row] = self.plugin_sets.intern(migrated_plugins(csi_node))
+            for driver in csi_node.spec.drivers:
+                self._installed_column(driver.name).cell[row] = True
+                if driver.allocatable is not None and driver.allocatable.count is not None:
+                    is_limited = True
+                    self._limit_column(driver.name).cell[row] = driver.allocatable.count
+        self.is_limited.cell[row] = is_limited
+
+    def _installed_column(self, driver: str) -> Column:
+        column = self._installed.get(driver)
+        if column is None:
+            column = self._installed[driver] = self._nodes.column(np.bool_, False)
+        return column
+
+    def _limit_column(self, driver: str) -> Column:
+        column = self._limits.get(driver)
+        if column is None:
+            column = self._limits[driver] = self._nodes.column(np.int64, NO_LIMIT)
+        return column
+
 
 _ItemT = TypeVar("_ItemT", bound=Hashable)
 

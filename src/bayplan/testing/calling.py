@@ -20,7 +20,7 @@ from bayplan.runtime import calls
 from bayplan.runtime.profile import Step
 from bayplan.scheduler.core import CoreHandle
 from bayplan.state.cluster import Cluster
-from bayplan.state.table import Table
+from bayplan.state.columns import Table
 from bayplan.state.view import NodeColumns
 
 MAX_DIFFERENCES: Final = 3

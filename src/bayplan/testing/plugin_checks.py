@@ -35,10 +35,9 @@ from bayplan.runtime import calls
 from bayplan.runtime.plugin_results import PodSigner
 from bayplan.runtime.profile import points_of
 from bayplan.state.cluster import Cluster
-from bayplan.state.interning import IdColumn
-from bayplan.state.one_node import OneNode
-from bayplan.state.view import NodeColumns
-from bayplan.state.what_if import Hypothesis
+from bayplan.state.columns import IdColumn
+from bayplan.state.hypothesis import Hypothesis
+from bayplan.state.view import NodeColumns, OneNode
 from bayplan.testing.calling import (
     Answers,
     MakePlugin,

@@ -16,10 +16,9 @@ from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, run_virtual
-from bayplan.state.derived import derived
-from bayplan.state.namespace_usage import NamespaceUsage
+from bayplan.state.derived import NamespaceUsage, derived
+from bayplan.state.hypothesis import Hypothesis
 from bayplan.state.view import NodeColumns
-from bayplan.state.what_if import Hypothesis
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 from bayplan.testing.plugin_checks import check_plugin
 from bayplan.testing.samples import Samples, make_samples

@@ -12,7 +12,7 @@ from bayplan.api.pod import Container, ResourceRequirements
 from bayplan.plugin import DEFAULT_RELEASE, SKIP_FOR_SIGNATURE, unschedulable
 from bayplan.plugins.dynamic_resources.extended import variant
 from bayplan.state.derived import derived
-from bayplan.state.extended_resources import ExtendedResources
+from bayplan.state.devices import ExtendedResources
 from bayplan.testing.builders import make_device_class, make_pod, make_resource_claim
 
 from ..evaluating import UNRESOLVABLE

@@ -8,7 +8,7 @@ from typing import Any
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod, PodResourceClaim
 from bayplan.api.resource_claims import ResourceClaim
-from bayplan.state.claims_in_flight import ClaimInFlight
+from bayplan.state.devices import ClaimInFlight
 from bayplan.testing.builders import (
     make_device,
     make_device_class,

@@ -47,13 +47,12 @@ from bayplan.plugins.volume_restrictions import REASON_CLAIM
 from bayplan.plugins.volume_zone import locations_of
 from bayplan.runtime.framework import Framework
 from bayplan.state.cluster import Cluster
-from bayplan.state.csi_nodes import CSINodes
+from bayplan.state.columns import IdColumn
 from bayplan.state.derived import derived
 from bayplan.state.disks import disks_clash, disks_of
-from bayplan.state.interning import IdColumn
 from bayplan.state.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
 from bayplan.state.terms import TermKind, parse_terms, pod_terms
-from bayplan.state.volumes import VolumeUses
+from bayplan.state.volumes import CSINodes, VolumeUses
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from bayplan.runtime.feasible import pick
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.search import NotFound, Search
 from bayplan.scheduler.cycle import NO_NODES, diagnosis_message, filter_outcome, post_filter
-from bayplan.state.interning import IdColumn
+from bayplan.state.columns import IdColumn
 from bayplan.state.view import NodeColumns
 
 

@@ -31,7 +31,7 @@ from bayplan.runtime.framework import Framework
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduling_queue.hints import registrations
 from bayplan.state.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
-from bayplan.state.pod_info import pod_signature
+from bayplan.state.pods import pod_signature
 
 NO_SUCH_POD: Final = "there is no such pod in {source}"
 NO_SUCH_NODE: Final = "there is no such node in {source}"

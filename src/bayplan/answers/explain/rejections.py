@@ -27,9 +27,9 @@ from bayplan.plugins.dynamic_resources.resolving import resolve_claims
 from bayplan.runtime import calls
 from bayplan.runtime.framework import Framework
 from bayplan.state.cluster import Cluster
+from bayplan.state.columns import IdColumn
 from bayplan.state.derived import derived
 from bayplan.state.devices import ClusterDevices
-from bayplan.state.interning import IdColumn
 from bayplan.state.view import NodeColumns
 
 MAX_NAMED: Final = 3

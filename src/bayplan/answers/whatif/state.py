@@ -23,7 +23,7 @@ from bayplan.api.storage import PersistentVolumeClaim
 from bayplan.client.informer import Handler
 from bayplan.simulate.memory.store import Kubelet, MemoryStore, is_hidden
 from bayplan.state.cluster import Cluster as Columns
-from bayplan.state.undo import UndoLog
+from bayplan.state.objects import UndoLog
 
 Change = tuple[Object | None, Object | None]
 """An object before and after a write."""

@@ -5,7 +5,7 @@ anti-affinity. A term selects pods (by labels and namespaces) and has a topology
 of that label are a domain.
 
 Upstream evaluates every running pod. Here the incoming pod's terms are queries whose counts are columns of
-the snapshot, and the terms that running pods carry are columns too (`snapshot/terms.py`), found by the labels
+the snapshot, and the terms that running pods carry are columns too (`state/terms.py`), found by the labels
 of the incoming pod. What remains are sums over domains and gathers over the nodes.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity

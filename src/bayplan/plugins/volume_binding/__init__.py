@@ -6,7 +6,7 @@ none, one that is provisioned there, if the class allows it and the driver has c
 to be bound before its pod is scheduled.
 
 When the node is chosen (Reserve), those decisions are assumed, so that no other pod gets the same volume
-(`snapshot/assumed.py`). PreBind writes them to the API server and waits until they have happened.
+(`state/volume_binding.py`). PreBind writes them to the API server and waits until they have happened.
 
 https://kubernetes.io/docs/concepts/storage/storage-classes/#volume-binding-mode
 """

@@ -17,13 +17,10 @@ from numpy.typing import NDArray
 from bayplan.api.host_ports import HostPort
 from bayplan.api.pod import Pod
 from bayplan.state.cluster import Cluster
-from bayplan.state.interning import IdColumn, distinct_ids
-from bayplan.state.label_sets import PodQuery
-from bayplan.state.node_info import NodeInfo
-from bayplan.state.one_node import HypotheticalNode
-from bayplan.state.pod_info import PodInfo
-from bayplan.state.terms import CarriedTerm
-from bayplan.state.view import IntColumn, NodeColumns
+from bayplan.state.columns import IdColumn, distinct_ids
+from bayplan.state.pods import PodInfo
+from bayplan.state.terms import CarriedTerm, PodQuery
+from bayplan.state.view import HypotheticalNode, IntColumn, NodeColumns, NodeInfo
 
 FEW_ROWS: Final = 8
 """Up to this many rows plain numbers are faster than arrays."""
