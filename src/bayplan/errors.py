@@ -1,27 +1,25 @@
 """Everything bayplan raises deliberately, in one tree.
 
     BayplanError
-    ├── InputError            what the user handed us is wrong: where it stands, and what is wrong with it
-    │   ├── QuantityError     a quantity such as "1.5Gi" that is none
-    │   ├── SelectorError     a label or node selector that breaks its syntax
-    │   └── DecodeError       a file that is no YAML, or an object whose fields have the wrong shape
-    ├── ConfigError           the scheduler's configuration is wrong
-    ├── PluginError           a plugin broke its contract or could not do its work
-    ├── AllocationError       claims for devices cannot be allocated as they are
-    │   └── AllocationLimitError      the search took longer than it may
-    └── APIError              the API server said no, or nothing
-        ├── UnauthorizedError     401: it does not know us
-        ├── ForbiddenError        403: it knows us, and we may not do that
-        ├── NotFoundError         404: the object is not there
-        ├── ConflictError         409: it is not as we thought
-        ├── GoneError             410: the resourceVersion is too old, list again
-        ├── ServerError           429 or 5xx: it cannot now; nothing was done
-        └── UnknownOutcomeError   no answer: whether a write took effect is not known
+    ├── InputError            the user's input is invalid: where, and what is wrong
+    │   ├── QuantityError     a text is not a quantity such as "1.5Gi"
+    │   ├── SelectorError     a label or node selector is malformed
+    │   └── DecodeError       a file is not YAML or JSON, or a field of an object has the wrong type
+    ├── ConfigError           the scheduler's configuration is invalid
+    ├── PluginError           a plugin violated its contract, or failed
+    └── APIError              the API server rejected the request or did not respond
+        ├── UnauthorizedError     401: the server does not accept the credentials
+        ├── ForbiddenError        403: the user may not do this
+        ├── NotFoundError         404: the object does not exist
+        ├── ConflictError         409: the object has changed since it was read, or exists already
+        ├── GoneError             410: the resourceVersion is too old; list again
+        ├── ServerError           429, 5xx, or unreachable: the request may succeed later
+        └── UnknownOutcomeError   a write got no response: it may have taken effect
 
-More are defined where they are raised: `AttemptError` (runtime), `CacheError` (cache), `ExtenderError`
+More are defined where they are raised: `AttemptError` (runtime), `CacheError` (state), `ExtenderError`
 (extender), `NotLeadingError` and `LeadershipLostError` (client).
 
-"This pod does not fit" is an answer and not an error: it is a status, and never comes through here.
+"This pod does not fit" is an answer, not an error: it is a status, and is never raised.
 This file is at the bottom of the import graph: it imports nothing of ours.
 """
 
@@ -156,7 +154,7 @@ class NotFoundError(APIError):
 
 
 class ConflictError(APIError):
-    """The object has another state than the request assumed."""
+    """The object has changed since it was read, or exists already."""
 
     code = 409
 

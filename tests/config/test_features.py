@@ -60,10 +60,10 @@ def test_all_beta_off() -> None:
             "kube:DRADeviceTaints=true,OpportunisticBatching=true",
             "set kube feature gates with default empty prefix or kube: prefix consistently, do not mix use",
         ),
-        ("GangScheduling=true", "cannot turn on feature gate GangScheduling: not built into bayplan yet"),
+        ("GangScheduling=true", "cannot turn on feature gate GangScheduling: not implemented yet"),
         (
             "GenericWorkload=1,GangScheduling=1",
-            "cannot turn on feature gates GangScheduling, GenericWorkload: not built into bayplan yet",
+            "cannot turn on feature gates GangScheduling, GenericWorkload: not implemented yet",
         ),
     ],
 )
@@ -86,7 +86,7 @@ def test_errors(value: str, error: str) -> None:
             "DRADeviceTaints=false",
             "DRADeviceTaintRules is enabled, but depends on features that are disabled: [DRADeviceTaints]",
         ),
-        ("GenericWorkload=true", "cannot turn on feature gate GenericWorkload: not built into bayplan yet"),
+        ("GenericWorkload=true", "cannot turn on feature gate GenericWorkload: not implemented yet"),
         ("CompositePodGroup=false,PodGroupPreemptionPolicy=false", ""),
     ],
 )

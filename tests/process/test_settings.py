@@ -252,7 +252,7 @@ WRONG: list[Any] = [
     pytest.param(
         None,
         ["--allow-metric-labels=a,b=c"],
-        "--allow-metric-labels: not built into bayplan yet",
+        "--allow-metric-labels: not implemented yet",
         id="an option that is not built",
     ),
     pytest.param(
@@ -261,7 +261,7 @@ WRONG: list[Any] = [
     pytest.param(
         None,
         ["--feature-gates=GenericWorkload=true"],
-        "cannot turn on feature gate GenericWorkload: not built into bayplan yet",
+        "cannot turn on feature gate GenericWorkload: not implemented yet",
         id="a gate that is not built",
     ),
     pytest.param(

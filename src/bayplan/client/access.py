@@ -67,7 +67,7 @@ def proxy_problem(proxy: str) -> str:
         parts = urlsplit(proxy)
         if parts.scheme not in ("http", "https"):
             return f'unsupported scheme "{parts.scheme}", must be http or https'
-        return "" if parts.hostname and parts.port != 0 else "there is no host in it"
+        return "" if parts.hostname and parts.port != 0 else "it has no host"
     except ValueError as error:
         return str(error)
 

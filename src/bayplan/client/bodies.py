@@ -109,7 +109,7 @@ def _conditions(pod: Pod, wanted: Condition, now: Callable[[], float]) -> dict[s
 
 
 def _condition_change(known: Condition, wanted: Condition, now: Callable[[], float]) -> dict[str, Any]:
-    """The fields of a condition that change. A new observedGeneration alone is no change."""
+    """The fields of a condition that change. A new observedGeneration alone is not a change."""
     since: datetime | None
     if known.status != wanted.status:
         since = wanted.last_transition_time or _seconds(now)

@@ -49,7 +49,7 @@ def expand(plugins: Plugins, catalog: PluginCatalog) -> dict[Point, tuple[str, .
 
 
 def weights(plugins: Plugins, point: Point, catalog: PluginCatalog) -> dict[str, int]:
-    """The weights of the scoring plugins: what the point says, else what multiPoint says, else 1.
+    """The weights of the scoring plugins: the point's, else multiPoint's, else 1.
 
     Raises:
         ConfigError: the largest possible score does not fit into 64 bits.

@@ -131,7 +131,7 @@ class Decoder:
         self.problems.append(Problem(value.line, path, text))
 
     def raise_problems(self, source: str) -> None:
-        """Raise DecodeError if there is any problem: one with its place, several in one text."""
+        """Raises DecodeError if there is any problem: one with its place, several in one text."""
         if not self.problems:
             return
         if len(self.problems) == 1:
@@ -140,7 +140,7 @@ class Decoder:
         raise DecodeError("; ".join(map(str, self.problems)), source=source)
 
     def _decode(self, value: Value, hint: Any, path: str) -> Any:
-        """Dispatch on the type; what is null here is an element of a list or mapping, not a field."""
+        """Dispatches on the type; a null here is an element of a list or mapping, not a field."""
         origin, content = get_origin(hint), value.content
         if hint is Value:
             return value
@@ -246,7 +246,7 @@ class Decoder:
             return None
 
     def _mismatch(self, value: Value, path: str, expected: str) -> Any:
-        """Reports it, and returns None, because there is no value."""
+        """Reports the problem; returns None, because there is no value."""
         self.report(value, path, f"expected {expected}, got {_described(value)}")
 
 

@@ -16,7 +16,7 @@ from bayplan.api.releases import DEFAULT_RELEASE, Release, Stage
 from bayplan.errors import ConfigError
 from bayplan.framework.args import Gates
 
-_HEEDED: Final = frozenset(
+_EFFECTIVE: Final = frozenset(
     {
         "SchedulerPopFromBackoffQ",
         "NodeDeclaredFeatures",
@@ -41,7 +41,7 @@ _HEEDED: Final = frozenset(
 )
 """Gates that have an effect when they are turned off."""
 
-_BUILT: Final = frozenset({"DRAFractionalCapacityRange"})
+_IMPLEMENTED: Final = frozenset({"DRAFractionalCapacityRange"})
 """Gates that are off by default and can be turned on."""
 
 _GROUPS: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
@@ -59,7 +59,7 @@ def parse_feature_gates(values: Iterable[str], release: Release = DEFAULT_RELEAS
     `release` is the release whose gates these are.
 
     Raises:
-        ConfigError: with kube-scheduler's text, or because the gate is not built here.
+        ConfigError: with kube-scheduler's text, or because the gate is not implemented here.
     """
     features = release.features
     settings = _parse_settings(values, release)
@@ -71,7 +71,7 @@ def parse_feature_gates(values: Iterable[str], release: Release = DEFAULT_RELEAS
                     enabled[name] = settings[group]
     enabled |= {name: value for name, value in settings.items() if name not in _GROUPS}
     turned_on = {name for name, is_on in enabled.items() if is_on and not features[name].enabled}
-    _refuse_unbuilt(turned_on - _BUILT)
+    _reject_unimplemented(turned_on - _IMPLEMENTED)
     errors = []
     for name in sorted(enabled):
         missing = [need for need in features[name].needs if not enabled[need]]
@@ -85,7 +85,7 @@ def parse_feature_gates(values: Iterable[str], release: Release = DEFAULT_RELEAS
 
 def without_effect(release: Release) -> list[str]:
     """Gates that are turned off although their features are always on in bayplan."""
-    return sorted(default_gates(release.features) - release.gates - _HEEDED)
+    return sorted(default_gates(release.features) - release.gates - _EFFECTIVE)
 
 
 def _parse_settings(values: Iterable[str], release: Release) -> dict[str, bool]:
@@ -116,8 +116,8 @@ def _pairs(values: Iterable[str]) -> Iterator[str]:
         yield from (pair.strip() for pair in value.split(",") if pair.strip())
 
 
-def _refuse_unbuilt(names: Iterable[str]) -> None:
-    unbuilt = sorted(names)
-    if unbuilt:
-        what = "feature gate" if len(unbuilt) == 1 else "feature gates"
-        raise ConfigError(f"cannot turn on {what} {', '.join(unbuilt)}: not built into bayplan yet")
+def _reject_unimplemented(names: Iterable[str]) -> None:
+    missing = sorted(names)
+    if missing:
+        what = "feature gate" if len(missing) == 1 else "feature gates"
+        raise ConfigError(f"cannot turn on {what} {', '.join(missing)}: not implemented yet")

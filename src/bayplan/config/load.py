@@ -53,13 +53,13 @@ STDIN: Final = "-"
 def load_config(
     path: str | Path, catalog: PluginCatalog | None = None, release: Release = DEFAULT_RELEASE
 ) -> KubeSchedulerConfiguration:
-    """Read a file; `-` is standard input.
+    """Reads a file; `-` is standard input.
 
     `catalog` has the plugins that it may name (None: those of the release), and `release` the defaults.
 
     Raises:
-        InputError: there is no such file.
-        DecodeError: it is no configuration.
+        InputError: the file cannot be read.
+        DecodeError: it is not a configuration.
     """
     return parse_config(read_config_text(path), str(path), catalog, release)
 
@@ -68,7 +68,7 @@ def load_own_settings(path: str | Path) -> BayplanConfiguration:
     """The BayplanConfiguration in a file, which may contain other documents.
 
     Raises:
-        InputError: there is no such file.
+        InputError: the file cannot be read.
         DecodeError: it has no valid BayplanConfiguration.
     """
     source = str(path)
@@ -86,7 +86,7 @@ def read_config_text(path: str | Path) -> str:
     """The text of a file, for `parse_config`; `-` is standard input.
 
     Raises:
-        InputError: there is no such file, or it is not UTF-8.
+        InputError: it cannot be read, or it is not UTF-8.
     """
     source = str(path)
     try:
@@ -106,13 +106,13 @@ def parse_config(
     catalog: PluginCatalog | None = None,
     release: Release = DEFAULT_RELEASE,
 ) -> KubeSchedulerConfiguration:
-    """Read a text; `source` is what errors call it. The rest is as for `load_config`.
+    """Reads a text; errors name it `source`. The rest is as for `load_config`.
 
     It is a KubeSchedulerConfiguration, a BayplanConfiguration (then the rest is the default), or both. Other
     documents after the first are ignored, as by kube-scheduler.
 
     Raises:
-        DecodeError: the text is no configuration.
+        DecodeError: the text is not a configuration.
     """
     catalog = default_catalog(release) if catalog is None else catalog
     document, settings = _documents(text, source)
@@ -165,13 +165,13 @@ def _documents(text: str, source: str) -> tuple[Value | None, BayplanConfigurati
 def default_config(
     catalog: PluginCatalog | None = None, release: Release = DEFAULT_RELEASE
 ) -> KubeSchedulerConfiguration:
-    """The configuration of a scheduler that was given none."""
+    """The configuration of a scheduler without a configuration file."""
     catalog = default_catalog(release) if catalog is None else catalog
     return complete(FileConfiguration(), (), catalog, release)
 
 
 def _require_kind(document: Value, source: str) -> None:
-    """Refuse anything that does not say it is a configuration of the one version there is."""
+    """Rejects documents of another kind or version."""
     if not isinstance(document.content, dict):
         raise DecodeError(
             f"expected a mapping with apiVersion and kind {KIND}", source=source, line=document.line
@@ -261,7 +261,7 @@ def decode_own(documents: list[Value], source: str) -> BayplanConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class OwnFlags:
-    """What the command line says about bayplan's own settings; None: nothing."""
+    """Flags for bayplan's own settings; None: not given."""
 
     file: BayplanConfiguration | None = None
     """`--bayplan-config`: replaces the document in the file of `--config`."""

@@ -35,7 +35,7 @@ class ClientConnection(ConfigRecord, frozen=True):
     accept_content_types: str = ""
     content_type: str = ""
     qps: Float32 = 0.0
-    """Requests a second; negative means no limit."""
+    """Requests per second; negative means no limit."""
     burst: Int32 = 0
 
 
@@ -50,7 +50,7 @@ class LeaderElection(ConfigRecord, frozen=True):
 
 
 class ExtenderTLSConfig(ConfigRecord, frozen=True):
-    """How to speak TLS to an extender; data beats file."""
+    """TLS settings of an extender; data takes precedence over files."""
 
     insecure: bool = False
     server_name: str = ""
@@ -63,14 +63,14 @@ class ExtenderTLSConfig(ConfigRecord, frozen=True):
 
 
 class ManagedResource(ConfigRecord, frozen=True):
-    """An extended resource; pods that ask for none of an extender's do not concern it."""
+    """An extended resource; an extender is called only for pods that request one of its resources."""
 
     name: str = ""
     ignored_by_scheduler: bool = False
 
 
 class Extender(ConfigRecord, frozen=True):
-    """A webhook that takes part in decisions; an empty verb is one it does not know."""
+    """A webhook that takes part in decisions; an empty verb is one that it does not support."""
 
     url_prefix: str = ""
     filter_verb: str = ""
@@ -94,7 +94,7 @@ class PluginRef(ConfigRecord, frozen=True):
 
 
 class PluginSet(ConfigRecord, frozen=True):
-    """What a profile says about one extension point."""
+    """The plugins that a profile enables and disables at one extension point."""
 
     enabled: tuple[PluginRef, ...] = ()
     disabled: tuple[PluginRef, ...] = ()
@@ -105,7 +105,7 @@ class PluginSet(ConfigRecord, frozen=True):
 
 
 class Plugins(ConfigRecord, frozen=True):
-    """The sets of a profile, by extension point; `multi_point` speaks for all points at once."""
+    """The sets of a profile, by extension point; `multi_point` applies to all points."""
 
     pre_enqueue: PluginSet = PluginSet()
     queue_sort: PluginSet = PluginSet()
@@ -161,7 +161,7 @@ class BayplanConfiguration(ConfigRecord, frozen=True):
     tie_break: TieBreak = TieBreak.KUBE_SCHEDULER
     """Which of several nodes with the same highest total score is chosen."""
     slow_cycle_threshold: Duration = Duration.of(seconds=1)
-    """A scheduling cycle that takes longer is logged, with the plugin that is running; 0: none is."""
+    """A scheduling cycle that takes longer is logged, with the plugin that is running; 0: no cycle is."""
 
     def __post_init__(self) -> None:
         if self.slow_cycle_threshold < Duration():

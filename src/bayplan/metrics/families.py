@@ -1,4 +1,4 @@
-"""Every metric by name: type, stability, labels, buckets and what it says.
+"""Every metric by name: type, stability, labels, buckets and meaning.
 
 Names, types, labels and buckets are kube-scheduler's, so that its dashboards and alerts keep working. Metrics
 of features that are off by default (asynchronous API calls, pod groups) are absent, as upstream. There are

@@ -267,7 +267,7 @@ def _version_problems(flags: FlagValues, release: Release) -> Iterator[str]:
 
 
 def _minor_of(text: str) -> int | None:
-    """36 for `1.36`, `v1.36` and `kube=1.36`; None for what is no version 1.N."""
+    """36 for `1.36`, `v1.36` and `kube=1.36`; None if it is not a version 1.N."""
     version = text.removeprefix("kube=").removeprefix("kube:").removeprefix("v")
     major, _, minor = version.partition(".")
     return int(minor) if major == "1" and minor.isdecimal() else None
@@ -280,7 +280,7 @@ def _metric_problems(flags: FlagValues, release: Release) -> Iterator[str]:
         yield str(invalid("metrics.showHiddenMetricsForVersion", wanted, detail))
     for name in ("allow-metric-labels", "allow-metric-labels-manifest"):
         if flags[name]:
-            yield f"--{name}: not built into bayplan yet"
+            yield f"--{name}: not implemented yet"
 
 
 def _all_of(problems: list[str]) -> str:

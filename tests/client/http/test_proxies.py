@@ -73,7 +73,7 @@ def test_addresses_that_are_reached_without(host: str, exempt: str, is_exempt: b
         pytest.param("socks5://p", 'unsupported scheme "socks5"', id="another protocol"),
         pytest.param("http://[p]:3128", "'p' does not appear to be an IPv4 or IPv6", id="not an address"),
         pytest.param("http://p:port", "Port could not be cast", id="not a port"),
-        pytest.param("http://:3128", "there is no host in it", id="no host"),
+        pytest.param("http://:3128", "it has no host", id="no host"),
     ],
 )
 def test_a_proxy_that_we_cannot_use_is_rejected(proxy: str, problem: str) -> None:

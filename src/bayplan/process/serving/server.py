@@ -31,7 +31,7 @@ class SecureServer:
     Args:
         settings: where it listens, and its certificate.
         routes: what it serves.
-        access: who may read it (`delegated_access`).
+        access: authentication and authorization (`delegated_access`).
 
     Raises:
         ConfigError: a certificate, a version or a cipher suite is invalid.
