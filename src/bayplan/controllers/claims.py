@@ -117,17 +117,17 @@ def ephemeral_claim(pod: Content, volume: Content) -> Content | None:
     if template is None:
         return None
     own = {"name": f"{pod['metadata']['name']}-{volume['name']}", "ownerReferences": [owner_reference(pod)]}
-    return {"metadata": {**(template.get("metadata") or {}), **own}, "spec": dict(template["spec"])}
+    return {"metadata": {**(template.get("metadata") or {}), **own}, "spec": template.get("spec") or {}}
 
 
 def can_provision(storage_class: Content | None) -> bool:
-    return storage_class is not None and storage_class.get("provisioner") != NO_PROVISIONER
+    return storage_class is not None and storage_class.get("provisioner", "") not in ("", NO_PROVISIONER)
 
 
 def new_volume(claim: Content, storage_class: Content, node_labels: Mapping[str, str] | None) -> Content:
     """A new volume for a claim, with the labels of the node that was chosen for its first consumer."""
-    meta, spec = claim["metadata"], claim["spec"]
-    provisioner = storage_class["provisioner"]
+    meta, spec = claim["metadata"], claim.get("spec") or {}
+    provisioner = storage_class.get("provisioner", "")
     name = f"pvc-{meta['uid']}"
     volume: Content = {
         "metadata": {"name": name, "annotations": {PROVISIONED_BY: provisioner}},

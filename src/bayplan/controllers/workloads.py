@@ -258,7 +258,7 @@ def stateful_pod(content: Content, template: Content, digest: str, ordinal: int)
         for claim in content["spec"].get("volumeClaimTemplates") or ()
     }
     if volumes:
-        others = [each for each in spec.get("volumes") or () if each["name"] not in volumes]
+        others = [each for each in spec.get("volumes") or () if each.get("name") not in volumes]
         ours = [
             {"name": volume, "persistentVolumeClaim": {"claimName": claim}}
             for volume, claim in volumes.items()
@@ -281,7 +281,7 @@ def stateful_claims(content: Content, ordinal: int) -> list[Content]:
                 "labels": {**(claim["metadata"].get("labels") or {}), **labels},
                 **({"annotations": notes} if (notes := claim["metadata"].get("annotations")) else {}),
             },
-            "spec": dict(claim["spec"]),
+            "spec": claim.get("spec") or {},
         }
         for claim in content["spec"].get("volumeClaimTemplates") or ()
     ]

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.answers.whatif.controllers import template_labels
 from bayplan.answers.whatif.outcomes import Capacity, Outcome
-from bayplan.answers.whatif.pod_claims import for_copy
+from bayplan.answers.whatif.scaling import for_copy
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError

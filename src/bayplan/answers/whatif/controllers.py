@@ -9,7 +9,12 @@
 | ephemeral volume controller | pods get claims for generic ephemeral volumes, which end with the pod |
 | disruption controller | a budget allows one eviction fewer for every pod that is evicted |
 
-Volumes are in `volumes.py`.
+What they decide is in `bayplan.controllers`; this module carries it out.
+
+A new volume can be used in the zone of the node that was chosen for it (or by the keys of the class'
+allowedTopologies): what a real provisioner does depends on its storage system. Where a class without
+allowedTopologies binds at once, no node is chosen, and the volume is taken to be usable everywhere, with a
+warning (`volume_assumption`).
 """
 
 from __future__ import annotations
@@ -17,23 +22,53 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from bayplan.answers.whatif.state import BranchStore
-from bayplan.answers.whatif.volumes import VolumeControllers
 from bayplan.api.in_tree_volumes import REGION, ZONE
-from bayplan.api.meta import Condition, Object, ObjectMeta, OwnerReference
+from bayplan.api.meta import (
+    Condition,
+    Object,
+    ObjectMeta,
+    ObjectReference,
+    OwnerReference,
+)
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod, PodResourceClaimStatus
 from bayplan.api.resource_claims import AllocatedDeviceStatus, ResourceClaim, ResourceClaimTemplate
 from bayplan.api.selectors import compile_selector
-from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
+from bayplan.api.storage import (
+    BIND_COMPLETED_ANNOTATION,
+    CLASS_ANNOTATION,
+    SELECTED_NODE_ANNOTATION,
+    WAIT_FOR_FIRST_CONSUMER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeStatus,
+    StorageClass,
+)
 from bayplan.api.workloads import PodDisruptionBudget
+from bayplan.controllers.claims import (
+    all_claims_of,
+    can_provision,
+    claim_from_template,
+    claims_of,
+    new_volume,
+)
 from bayplan.framework.binders import results_with_conditions
 
+UNKNOWN_UID: Final = ""
+"""Of the owner of an ephemeral volume's claim whose pod has not been created yet."""
 _PREPARED: Final = (
     "driver {driver} has to prepare device {device} of ResourceClaim {claim} before the pod is bound: "
     "evaluated as if it succeeds at once"
+)
+_ANYWHERE: Final = "bayplan.dev/assumed-usable-everywhere"
+"""An annotation of volumes that were provisioned without a node."""
+_ASSUMED: Final = (
+    "StorageClass {storage_class} provisions the volume of PersistentVolumeClaim {claim} before a node is "
+    "chosen: evaluated as if it could be used on every node"
 )
 _COPIED_LABELS: Final = (ZONE, REGION)
 _PER_NODE: Final = frozenset(("DaemonSet", "Node"))
@@ -94,9 +129,7 @@ def _selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
 
 def device_assumption(pod: Pod, store: BranchStore) -> str:
     """What is assumed about devices of a pod, as text; empty if nothing is."""
-    names = [one.resource_claim_name for one in pod.spec.resource_claims]
-    names += [one.resource_claim_name for one in pod.status.resource_claim_statuses]
-    for name in filter(None, names):
+    for name in filter(None, (claim.claim_name for claim in claims_of(pod))):
         claim = store.find(ResourceClaim, name, pod.namespace)
         for device in () if claim is None else results_with_conditions(claim):
             return _PREPARED.format(
@@ -131,12 +164,7 @@ class Controllers:
 
     def _free_claims(self, pod: Pod) -> None:
         """Frees the resource claims of a pod, and deletes those that were created for it."""
-        names = {status.resource_claim_name for status in pod.status.resource_claim_statuses}
-        names.update(entry.resource_claim_name for entry in pod.spec.resource_claims)
-        extended = pod.status.extended_resource_claim_status
-        if extended is not None:
-            names.add(extended.resource_claim_name)
-        for name in filter(None, names):
+        for name in filter(None, (claim.claim_name for claim in all_claims_of(pod))):
             claim = self._store.find(ResourceClaim, name, pod.namespace)
             if claim is not None:
                 self._release(claim, pod)
@@ -191,28 +219,135 @@ class Controllers:
 
     def _make_claims(self, pod: Pod) -> None:
         """The claims that a pod gets from ResourceClaimTemplates."""
-        known = {status.name for status in pod.status.resource_claim_statuses}
         made: list[PodResourceClaimStatus] = []
-        for entry in pod.spec.resource_claims:
-            template_name = entry.resource_claim_template_name
-            if not template_name or entry.name in known:
+        for entry in claims_of(pod):
+            if not entry.template or entry.claim_name:
                 continue
-            template = self._store.find(ResourceClaimTemplate, template_name, pod.namespace)
+            template = self._store.find(ResourceClaimTemplate, entry.template, pod.namespace)
             if template is None:
                 continue
-            owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.uid, controller=True)
-            claim = self._store.create(
-                ResourceClaim(
-                    metadata=ObjectMeta(
-                        namespace=pod.namespace,
-                        generate_name=f"{pod.name}-{entry.name}-",
-                        labels=template.spec.metadata.labels,
-                        owner_references=(owner,),
-                    ),
-                    spec=template.spec.spec,
-                )
-            )
+            content = claim_from_template(msgspec.to_builtins(template), pod, entry.name)
+            content["metadata"]["namespace"] = pod.namespace
+            claim = self._store.create(msgspec.convert(content, ResourceClaim))
             made.append(PodResourceClaimStatus(name=entry.name, resource_claim_name=claim.name))
         if made:
             status = replace(pod.status, resource_claim_statuses=(*pod.status.resource_claim_statuses, *made))
             self._store.update(replace(pod, status=status))
+
+
+class VolumeControllers:
+    """The PersistentVolume controller, provisioners, and the controller of ephemeral volumes."""
+
+    def __init__(self, store: BranchStore) -> None:
+        self._store = store
+
+    # Claims of ephemeral volumes
+
+    def pod_created(self, pod: Pod) -> None:
+        """Claims of ephemeral volumes that were created before their pod get its uid."""
+        for claim in self._claims_of(pod):
+            owner = claim.metadata.controller()
+            if owner is not None and (owner.kind, owner.uid) == ("Pod", UNKNOWN_UID):
+                owners = (replace(owner, uid=pod.uid),)
+                self._store.update(replace(claim, metadata=replace(claim.metadata, owner_references=owners)))
+
+    def pod_deleted(self, pod: Pod) -> None:
+        """The claims of ephemeral volumes end with their pod; if it is created again, it gets new ones."""
+        for claim in self._claims_of(pod):
+            if not claim.was_made_for(pod):
+                continue
+            volume = self._store.find(PersistentVolume, claim.spec.volume_name)
+            self._remove(claim)
+            if volume is not None:
+                self._remove(volume)
+            owner = claim.metadata.controller()
+            assert owner is not None, "it was made for the pod"
+            self._store.create(unbound(claim, claim.name, replace(owner, uid=UNKNOWN_UID)))
+
+    def _claims_of(self, pod: Pod) -> list[PersistentVolumeClaim]:
+        names = [f"{pod.name}-{volume.name}" for volume in pod.spec.volumes if volume.ephemeral is not None]
+        found = (self._store.find(PersistentVolumeClaim, name, pod.namespace) for name in names)
+        return [claim for claim in found if claim is not None]
+
+    def _remove(self, item: PersistentVolumeClaim | PersistentVolume) -> None:
+        if item.metadata.finalizers:
+            meta = replace(item.metadata, finalizers=(), resource_version="")
+            self._store.update(replace(item, metadata=meta))
+        self._store.delete(type(item), item.name, item.namespace)
+
+    # Binding
+
+    def volume_changed(self, volume: PersistentVolume) -> None:
+        reference = volume.spec.claim_ref
+        if reference is None:
+            return
+        claim = self._store.find(PersistentVolumeClaim, reference.name, reference.namespace)
+        if claim is not None and not claim.spec.volume_name and volume.is_for(claim):
+            self._bind(claim, volume)
+
+    def claim_changed(self, claim: PersistentVolumeClaim) -> None:
+        """Provisions a volume if a node was chosen, or if none has to be; `volume_changed` binds it."""
+        storage_class = self._store.find(StorageClass, claim.class_name)
+        if claim.spec.volume_name or storage_class is None:
+            return
+        node = self._store.find(Node, claim.annotations.get(SELECTED_NODE_ANNOTATION, ""))
+        if node is None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER:
+            return
+        kind = msgspec.to_builtins(storage_class)
+        if can_provision(kind) and self._store.find(PersistentVolume, f"pvc-{claim.uid}") is None:
+            made = new_volume(msgspec.to_builtins(claim), kind, None if node is None else node.labels)
+            volume = msgspec.convert(made, PersistentVolume)
+            reaches_all = node is None and volume.spec.node_affinity is None
+            notes = {**volume.annotations, _ANYWHERE: "true"} if reaches_all else volume.annotations
+            reference = ObjectReference(
+                kind="PersistentVolumeClaim", namespace=claim.namespace, name=claim.name, uid=claim.uid
+            )
+            self._store.create(
+                replace(
+                    volume,
+                    metadata=replace(volume.metadata, annotations=notes),
+                    spec=replace(volume.spec, claim_ref=reference),
+                    status=PersistentVolumeStatus(phase="Bound"),
+                )
+            )
+
+    def _bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
+        if volume.status.phase != "Bound":
+            self._store.update(replace(volume, status=PersistentVolumeStatus(phase="Bound")))
+        notes = {**claim.annotations, BIND_COMPLETED_ANNOTATION: "yes"}
+        self._store.update(
+            replace(
+                claim,
+                metadata=replace(claim.metadata, annotations=notes),
+                spec=replace(claim.spec, volume_name=volume.name),
+                status=replace(claim.status, phase="Bound"),
+            )
+        )
+
+
+def volume_assumption(pod: Pod, store: BranchStore) -> str:
+    """What is assumed about new volumes of a pod, as text; empty if nothing is."""
+    for volume in pod.spec.volumes:
+        name = pod.claim_name(volume)
+        claim = store.find(PersistentVolumeClaim, name, pod.namespace) if name else None
+        bound = store.find(PersistentVolume, claim.spec.volume_name) if claim is not None else None
+        if claim is not None and bound is not None and _ANYWHERE in bound.annotations:
+            return _ASSUMED.format(storage_class=claim.class_name, claim=claim.key)
+    return ""
+
+
+def unbound(
+    claim: PersistentVolumeClaim, name: str, owner: OwnerReference | None = None
+) -> PersistentVolumeClaim:
+    """A claim as it was before it got a volume."""
+    notes = {key: text for key, text in claim.annotations.items() if key == CLASS_ANNOTATION}
+    return PersistentVolumeClaim(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=claim.namespace,
+            labels=claim.labels,
+            annotations=notes,
+            owner_references=() if owner is None else (owner,),
+        ),
+        spec=replace(claim.spec, volume_name=""),
+    )

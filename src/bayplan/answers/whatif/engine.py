@@ -27,7 +27,7 @@ from bayplan.answers.sources.loading import extender_warnings
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.answers.whatif.controllers import Controllers, is_recreated, without_node
 from bayplan.answers.whatif.outcomes import Outcome, Placement
-from bayplan.answers.whatif.pod_claims import for_copy
+from bayplan.answers.whatif.scaling import for_copy
 from bayplan.answers.whatif.state import State
 from bayplan.api.cluster_api import ClusterAPI, EventSink
 from bayplan.api.devices import DeviceClass

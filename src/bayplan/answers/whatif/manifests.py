@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from bayplan.answers.sources.files import STDIN
-from bayplan.answers.whatif.pod_claims import UNKNOWN_UID
-from bayplan.answers.whatif.scaling import TEMPLATE_HASH
+from bayplan.answers.whatif.controllers import UNKNOWN_UID
 from bayplan.api.decode import decode_object, expand_lists
 from bayplan.api.documents import Document, parse_documents, read_documents
 from bayplan.api.input_files import read_stream
-from bayplan.api.meta import Object
+from bayplan.api.meta import Content, Object
 from bayplan.api.pod import Pod
+from bayplan.controllers.claims import ephemeral_claim
+from bayplan.controllers.pods import TEMPLATE_HASH, hash_of, pod_from
+from bayplan.controllers.workloads import job_pods, stateful_claims, stateful_pod
 from bayplan.errors import DecodeError, InputError
 
 APPS: Final = "apps/v1"
@@ -103,113 +104,93 @@ def _expanded(raw: Mapping[str, Any], kind: str, replicas: int | None) -> Iterat
     name = meta.get("name") or meta.get("generateName")
     if not spec.get("template") or not name:
         raise DecodeError(_NO_TEMPLATE, object_key=_key(raw))
-    template = _mapping(raw, spec, "template")
     namespace = meta.get("namespace") or "default"
+    template = _checked_template(raw, spec, f"{name}-0", namespace)
     count = _limited(_count(raw, kind, spec) if replicas is None else replicas)
-    owner_kind = "ReplicaSet" if kind == "Deployment" else kind
-    described, pod_spec = _mapping(raw, template, "metadata"), _mapping(raw, template, "spec")
-    selector, labels = spec.get("selector"), described.get("labels") or {}
-    owner_name = name
-    if kind == "Deployment" and isinstance(labels, Mapping):
+    owner_kind, owner_name, selector = kind, name, spec.get("selector")
+    added: dict[str, str] = {}
+    if kind == "Deployment":
         # So that matchLabelKeys and the selector of the ReplicaSet tell these pods from earlier ones.
-        added = {TEMPLATE_HASH: _template_hash(template)}
-        owner_name, labels = f"{name}-{added[TEMPLATE_HASH]}", {**labels, **added}
+        added = {TEMPLATE_HASH: hash_of(template)}
+        owner_kind, owner_name = "ReplicaSet", f"{name}-{added[TEMPLATE_HASH]}"
         if isinstance(selector, Mapping):
             selector = {**selector, "matchLabels": {**_mapping(raw, selector, "matchLabels"), **added}}
-    owner = {"apiVersion": WORKLOADS[owner_kind], "kind": owner_kind, "name": owner_name, "controller": True}
-    owner["uid"] = f"{owner_kind}-{namespace}-{owner_name}"
-    if kind not in ("Job",):
-        yield _decoded(
-            {
-                "apiVersion": owner["apiVersion"],
-                "kind": owner_kind,
-                "metadata": {"name": owner_name, "namespace": namespace, "uid": owner["uid"]},
-                "spec": {"selector": selector} if selector else {},
-            }
-        )
+    owner = {
+        "apiVersion": WORKLOADS[owner_kind],
+        "kind": owner_kind,
+        "metadata": {
+            "name": owner_name,
+            "namespace": namespace,
+            "uid": f"{owner_kind}-{namespace}-{owner_name}",
+        },
+        "spec": {"selector": selector} if selector else {},
+    }
+    if kind != "Job":
+        yield _decoded(owner)
+    if kind == "StatefulSet":
+        owner["spec"] = {**spec, "volumeClaimTemplates": _claim_templates(raw, spec)}
+        _mapping(raw, _mapping(raw, spec, "selector"), "matchLabels")
     for number in range(count):
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"{name}-{number}",
-                "namespace": namespace,
-                "labels": labels,
-                "annotations": described.get("annotations") or {},
-                "ownerReferences": [owner],
-            },
-            "spec": dict(pod_spec),
-        }
         if kind == "StatefulSet":
-            yield from _claims(raw, spec, pod, f"{name}-{number}", namespace)
-        decoded = _decoded(pod)
+            for claim in stateful_claims(owner, number):
+                yield _decoded(_typed("PersistentVolumeClaim", claim, namespace))
+            pod = stateful_pod(owner, template, hash_of(template), number)
+        else:
+            pod = pod_from(template, owner, name=f"{name}-{number}", labels=added)
+        pod = _typed("Pod", pod, namespace)
         yield from _ephemeral_claims(pod)
-        yield decoded
+        yield _decoded(pod)
 
 
-def _template_hash(template: Mapping[str, Any]) -> str:
-    """Equal for equal templates. It is not the value that kube-controller-manager computes."""
-    return sha256(repr(template).encode()).hexdigest()[:10]
+def _checked_template(
+    raw: Mapping[str, Any], spec: Mapping[str, Any], pod_name: str, namespace: str
+) -> Content:
+    """The pod template; its fields have the types of a pod's."""
+    template = _mapping(raw, spec, "template")
+    described, pod_spec = _mapping(raw, template, "metadata"), _mapping(raw, template, "spec")
+    meta = {field: described.get(field) or {} for field in ("labels", "annotations")}
+    pod = {"metadata": {**meta, "name": pod_name}, "spec": pod_spec}
+    _decoded(_typed("Pod", pod, namespace))
+    return {"metadata": meta, "spec": dict(pod_spec)}
 
 
-def _claims(
-    raw: Mapping[str, Any], spec: Mapping[str, Any], pod: dict[str, Any], pod_name: str, namespace: str
-) -> Iterator[Object]:
-    """The claims of one pod of a StatefulSet, which the pod mounts."""
-    templates, volumes = spec.get("volumeClaimTemplates") or [], pod["spec"].get("volumes") or []
+def _claim_templates(raw: Mapping[str, Any], spec: Mapping[str, Any]) -> list[Content]:
+    templates = spec.get("volumeClaimTemplates") or []
     if not isinstance(templates, list) or not all(isinstance(one, Mapping) for one in templates):
         raise DecodeError("expected a list of claims", object_key=_key(raw), field="volumeClaimTemplates")
+    found = []
     for template in templates:
         meta = _mapping(raw, template, "metadata")
-        volume = meta.get("name", "")
-        name = f"{volume}-{pod_name}"
-        yield _decoded(
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": {**meta, "name": name, "namespace": namespace},
-                "spec": _mapping(raw, template, "spec"),
-            }
-        )
-        mounted = {"name": volume, "persistentVolumeClaim": {"claimName": name}}
-        # A volume of the same name is replaced; anything that is not a volume is found when it is decoded.
-        others = [one for one in volumes if not isinstance(one, Mapping) or one.get("name") != volume]
-        volumes = [*others, mounted]
-    if templates:
-        pod["spec"]["volumes"] = volumes
+        labels = _mapping(raw, meta, "labels")
+        described = {**meta, "name": meta.get("name", ""), "labels": labels}
+        found.append({"metadata": described, "spec": _mapping(raw, template, "spec")})
+    return found
+
+
+def _typed(kind: str, content: Content, namespace: str) -> Content:
+    meta = {**content["metadata"], "namespace": namespace}
+    return {**content, "apiVersion": "v1", "kind": kind, "metadata": meta}
 
 
 def _ephemeral_claims(pod: Mapping[str, Any]) -> Iterator[Object]:
     """The claims that the controller of generic ephemeral volumes creates for a pod that can be decoded."""
     meta = _mapping(pod, pod, "metadata")
     name, namespace = meta.get("name"), meta.get("namespace") or "default"
+    owner = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "uid": UNKNOWN_UID}}
     for volume in _mapping(pod, pod, "spec").get("volumes") or []:
         template = _mapping(pod, volume.get("ephemeral") or {}, "volumeClaimTemplate")
-        if not template or not name:
-            continue
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": UNKNOWN_UID, "controller": True}
-        described = _mapping(pod, template, "metadata")
-        yield _decoded(
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": {
-                    "name": f"{name}-{volume.get('name', '')}",
-                    "namespace": namespace,
-                    "labels": described.get("labels") or {},
-                    "annotations": described.get("annotations") or {},
-                    "ownerReferences": [owner],
-                },
-                "spec": _mapping(pod, template, "spec"),
-            }
-        )
+        _mapping(pod, template, "metadata")
+        claim = ephemeral_claim(owner, {"name": "", **volume}) if template and name else None
+        if claim is not None:
+            yield _decoded(_typed("PersistentVolumeClaim", claim, namespace))
 
 
 def _count(raw: Mapping[str, Any], kind: str, spec: Mapping[str, Any]) -> int:
     if kind != "Job":
         return _number(raw, spec, "replicas", 1)
-    parallel = _number(raw, spec, "parallelism", 1)
-    return min(parallel, _number(raw, spec, "completions", parallel))
+    parallelism = _number(raw, spec, "parallelism", 1)
+    completions = _number(raw, spec, "completions", parallelism)
+    return job_pods({"parallelism": parallelism, "completions": completions})
 
 
 def _number(raw: Mapping[str, Any], spec: Mapping[str, Any], field: str, default: int) -> int:

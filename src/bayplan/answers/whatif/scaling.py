@@ -1,31 +1,73 @@
-"""Scales a workload of a cluster: creates copies of its pods, or deletes those that its controller would."""
+"""Scales a workload of a cluster: creates copies of its pods, or deletes those that its controller would.
+
+A copy of a pod needs PersistentVolumeClaims of its own where the claims belong to one pod: those of
+StatefulSets and of generic ephemeral volumes. They are copied from those of the pod, unbound, because nothing
+else says what the StatefulSet or the volume has as a template.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count as count_up
 from itertools import islice
 from typing import Final
 
-from bayplan.answers.whatif.controllers import template_labels
-from bayplan.answers.whatif.pod_claims import for_copy
+from msgspec.structs import replace
+
+from bayplan.answers.whatif.controllers import UNKNOWN_UID, template_labels, unbound
 from bayplan.answers.whatif.state import BranchStore
-from bayplan.api.meta import Object, ObjectMeta
-from bayplan.api.pod import Pod
+from bayplan.api.meta import Object, ObjectMeta, OwnerReference
+from bayplan.api.pod import PersistentVolumeClaimVolumeSource, Pod, PodSpec, Volume
+from bayplan.api.storage import PersistentVolumeClaim
 from bayplan.api.workloads import ReplicaSet
+from bayplan.controllers.pods import TEMPLATE_HASH, deletion_order
+from bayplan.controllers.workloads import POD_INDEX_LABEL, POD_NAME_LABEL
 from bayplan.errors import InputError
 
-TEMPLATE_HASH: Final = "pod-template-hash"
-POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
-POD_INDEX: Final = "apps.kubernetes.io/pod-index"
-DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+FindClaim = Callable[[str, str], PersistentVolumeClaim | None]
+"""By name and namespace."""
+
+
+def for_copy(pod: Pod, name: str, find: FindClaim) -> tuple[PodSpec, list[PersistentVolumeClaim]]:
+    """The spec of a copy of the pod with another name, and the claims to create for it.
+
+    If a claim is not known, the copy refers to one that does not exist: it is unschedulable, with a warning.
+    """
+    volumes: list[Volume] = []
+    claims: list[PersistentVolumeClaim] = []
+    for volume in pod.spec.volumes:
+        known = find(pod.claim_name(volume) or "", pod.namespace)
+        if volume.ephemeral is not None:
+            if known is not None:
+                claims.append(unbound(known, f"{name}-{volume.name}", _owner(name)))
+        elif is_of_stateful_set(pod, volume):
+            claim_name = f"{volume.name}-{name}"
+            volume = replace(
+                volume, persistent_volume_claim=PersistentVolumeClaimVolumeSource(claim_name=claim_name)
+            )
+            if known is not None:
+                claims.append(unbound(known, claim_name))
+        volumes.append(volume)
+    return replace(pod.spec, node_name="", volumes=tuple(volumes)), claims
+
+
+def is_of_stateful_set(pod: Pod, volume: Volume) -> bool:
+    """Whether the volume's claim is from a template of the pod's StatefulSet, not shared by its pods."""
+    owner, source = pod.metadata.controller(), volume.persistent_volume_claim
+    if owner is None or owner.kind != "StatefulSet" or source is None:
+        return False
+    return source.claim_name == f"{volume.name}-{pod.name}"
+
+
+def _owner(pod_name: str) -> OwnerReference:
+    return OwnerReference(api_version="v1", kind="Pod", name=pod_name, uid=UNKNOWN_UID, controller=True)
+
 
 _NO_PODS: Final = (
     "cannot scale {key}: no Deployment, ReplicaSet, StatefulSet or Job of that name has a pod to copy; "
     "check the namespace (NAMESPACE/NAME), or add its manifest instead"
 )
-_BY_PHASE: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 def pods_of_workload(namespace: str, name: str, pods: Iterable[Pod], sets: Iterable[ReplicaSet]) -> list[Pod]:
@@ -51,25 +93,12 @@ def pods_of_workload(namespace: str, name: str, pods: Iterable[Pod], sets: Itera
 def to_delete(pods: list[Pod], count: int) -> list[Pod]:
     """The pods that the controller deletes first.
 
-    A StatefulSet: the highest ordinals. All others: pods without a node, then by phase, deletion cost and
-    number of its pods on the node, newest first.
+    A StatefulSet: the highest ordinals. All others: `deletion_order`.
     """
     owner = pods[0].metadata.controller()
     if owner is not None and owner.kind == "StatefulSet":
         return sorted(pods, key=_ordinal)[len(pods) - count :]
-    on_node = Counter(pod.spec.node_name for pod in pods)
-
-    def rank(pod: Pod) -> tuple[bool, int, int, int, float]:
-        created = pod.metadata.creation_timestamp
-        return (
-            bool(pod.spec.node_name),
-            _BY_PHASE.get(pod.status.phase, 2),
-            _cost(pod),
-            -on_node[pod.spec.node_name],
-            -(created.timestamp() if created is not None else 0.0),
-        )
-
-    return sorted(pods, key=rank)[:count]
+    return deletion_order(pods)[:count]
 
 
 def new_pods(key: str, pods: list[Pod], count: int, store: BranchStore) -> list[Object]:
@@ -92,7 +121,7 @@ def new_pods(key: str, pods: list[Pod], count: int, store: BranchStore) -> list[
     labels = template_labels(model, store)
     made: list[Object] = []
     for name in islice((name for name in names if name not in taken), count):
-        own = {POD_NAME: name, POD_INDEX: name.rpartition("-")[2]} if has_ordinals else {}
+        own = {POD_NAME_LABEL: name, POD_INDEX_LABEL: name.rpartition("-")[2]} if has_ordinals else {}
         meta = ObjectMeta(
             name=name,
             namespace=model.namespace,
@@ -110,11 +139,3 @@ def new_pods(key: str, pods: list[Pod], count: int, store: BranchStore) -> list[
 def _ordinal(pod: Pod) -> int:
     number = pod.name.rpartition("-")[2]
     return int(number) if number.isdecimal() else 0
-
-
-def _cost(pod: Pod) -> int:
-    text = pod.annotations.get(DELETION_COST, "0")
-    try:
-        return int(text)
-    except ValueError:
-        return 0

@@ -13,11 +13,10 @@ from typing import Final
 
 from bayplan.answers.sources.loaded import skip_reason
 from bayplan.answers.sources.warnings import MissingObjects, Reason, Warning, selects_namespaces
-from bayplan.answers.whatif.controllers import Controllers, device_assumption
+from bayplan.answers.whatif.controllers import Controllers, device_assumption, volume_assumption
 from bayplan.answers.whatif.engine import Clock, Profiles, Run
 from bayplan.answers.whatif.outcomes import Outcome, Placement, Placements, unique
 from bayplan.answers.whatif.state import State
-from bayplan.answers.whatif.volumes import volume_assumption
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod

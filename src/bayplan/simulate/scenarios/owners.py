@@ -1,7 +1,8 @@
 """Owners of pods: they create pods, and replace those that are evicted.
 
-They do what the controllers of Kubernetes do, as far as the number of pods is concerned. A replacement is
-created as soon as a pod begins to terminate, and starts from the beginning: the work of the pod is lost.
+They do what the controllers of Kubernetes do (`bayplan.controllers`), as far as the number of pods is
+concerned. A replacement is created as soon as a pod begins to terminate, and starts from the beginning: the
+work of the pod is lost.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from bayplan.api.meta import LabelSelector, ObjectMeta, OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
 from bayplan.api.workloads import LabelSelectorSpec, ReplicaSet
+from bayplan.controllers.pods import TEMPLATE_HASH, deletion_order
+from bayplan.controllers.workloads import job_pods
 from bayplan.simulate.scenarios.pods import Outcome, SimulatedPod
 
 if TYPE_CHECKING:
     from bayplan.simulate.scenarios.world import World
 
 JOB_LABEL: Final = "batch.kubernetes.io/job-name"
-HASH_LABEL: Final = "pod-template-hash"
 
 
 class Owner:
@@ -70,11 +72,15 @@ class PodSet(Owner):
             )
             self.pods[pod.uid] = pod
 
+    def lost(self, pod: SimulatedPod) -> None:
+        if self.pods.pop(pod.uid, None) is not None:
+            self._create(1, pod.run_seconds)
+
 
 class Job(PodSet):
     """Runs pods until enough of them have succeeded, some at a time."""
 
-    __slots__ = ("_run_seconds",)
+    __slots__ = ("_run_seconds", "_spec", "_succeeded")
 
     def __init__(
         self,
@@ -94,16 +100,17 @@ class Job(PodSet):
         )
         self._run_seconds = run_seconds
         """The run times of the pods that have yet to be created, the next one last."""
-        for _ in range(min(parallelism, completions)):
-            self._create(1, self._run_seconds.pop())
-
-    def lost(self, pod: SimulatedPod) -> None:
-        if self.pods.pop(pod.uid, None) is not None:
-            self._create(1, pod.run_seconds)
+        self._spec = {"parallelism": parallelism, "completions": completions}
+        self._succeeded = 0
+        self._create_missing()
 
     def succeeded(self, pod: SimulatedPod) -> None:
         del self.pods[pod.uid]
-        if self._run_seconds:
+        self._succeeded += 1
+        self._create_missing()
+
+    def _create_missing(self) -> None:
+        for _ in range(job_pods(self._spec, succeeded=self._succeeded) - len(self.pods)):
             self._create(1, self._run_seconds.pop())
 
 
@@ -134,10 +141,6 @@ class Gang(PodSet):
         )
         self._create(size, run_seconds)
 
-    def lost(self, pod: SimulatedPod) -> None:
-        if self.pods.pop(pod.uid, None) is not None:
-            self._create(1, pod.run_seconds)
-
     def succeeded(self, pod: SimulatedPod) -> None:
         del self.pods[pod.uid]
         if not self.pods:
@@ -153,7 +156,7 @@ class Deployment(PodSet):
         super().__init__(world, workload, name, template)
         self._namespace = template.namespace
         self._is_over = False
-        self._labels = {HASH_LABEL: name}
+        self._labels = {TEMPLATE_HASH: name}
         labels = {**template.labels, **self._labels}
         made = world.store.create(
             ReplicaSet(
@@ -167,18 +170,16 @@ class Deployment(PodSet):
         self._create(replicas, None)
 
     def scale(self, replicas: int) -> None:
-        """Creates pods, or deletes some: first those without a node, then the newest."""
+        """Creates pods, or deletes some, in the order of a ReplicaSet."""
         if self._is_over:
             return
         surplus = len(self.pods) - replicas
         if surplus <= 0:
             self._create(-surplus, None)
             return
-        newest_first = list(reversed(self.pods.values()))
-        newest_first.sort(key=lambda pod: bool(pod.node_name))
-        for pod in newest_first[:surplus]:
-            del self.pods[pod.uid]
-            self._world.delete_pod(pod, Outcome.DELETED)
+        stored = [self._world.store.get(Pod, pod.name, pod.namespace) for pod in self.pods.values()]
+        for pod in deletion_order(stored)[:surplus]:
+            self._world.delete_pod(self.pods.pop(pod.uid), Outcome.DELETED)
 
     def end(self) -> None:
         """Its lifetime is over: it is deleted with its pods."""
@@ -186,7 +187,3 @@ class Deployment(PodSet):
             self.scale(0)
             self._is_over = True
             self._world.store.delete(ReplicaSet, self.name, self._namespace)
-
-    def lost(self, pod: SimulatedPod) -> None:
-        if self.pods.pop(pod.uid, None) is not None:
-            self._create(1, None)
