@@ -217,7 +217,8 @@ def test_the_message_names_the_remedy(
     assert message.replace("{line}", str(line)) in output
     # `up` keeps running the cluster, and its log has tracebacks.
     keeps_running = command is UP and "filter plugin" in message
-    assert status == (0 if keeps_running else 2)
+    check_failed = command is CHECK and "FAILED" in output
+    assert status == (0 if keeps_running else 1 if check_failed else 2)
     if not keeps_running:
         assert "Traceback" not in output
         assert str(author.package) not in output, "no path of this machine in messages"

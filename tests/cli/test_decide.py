@@ -21,9 +21,11 @@ from .decide_files import CONFIG, OBJECTS, SCENARIO, as_lines, as_yaml, cluster_
 AS_RELEASE = f"decided as Kubernetes {DEFAULT_RELEASE}"
 
 
-def decide(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[dict[str, Any]]:
+def decide(
+    capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int = 0
+) -> list[dict[str, Any]]:
     """The lines of JSON."""
-    assert main(["decide", *map(str, arguments), "--output", "json"]) == 0
+    assert main(["decide", *map(str, arguments), "--output", "json"]) == status
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -144,14 +146,14 @@ def test_only_pods_that_wait_are_evaluated(tmp_path: Path, capsys: pytest.Captur
             pod("waits"),
         )
     )
-    (line,) = decide(capsys, path)
+    (line,) = decide(capsys, path, status=3)
     assert [result["pod"] for result in line["results"]] == ["default/waits"]
     assert [skipped["pod"] for skipped in line["skipped"]] == [
         "default/gated",
         "default/foreign",
         "default/deleted",
     ]
-    assert main(["decide", str(path), "--output", "table"]) == 0
+    assert main(["decide", str(path), "--output", "table"]) == 3
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{path}: 1 node, 1 assigned pod, 1 pending; {AS_RELEASE}"
     assert [line for line in lines if " skipped: " in line] == [
@@ -276,8 +278,9 @@ def test_profiles_select_the_pods_to_decide(tmp_path: Path, capsys: pytest.Captu
     config, path = tmp_path / "config.yaml", tmp_path / "a.yaml"
     config.write_text(f"{CONFIG}profiles:\n- schedulerName: mine\n")
     path.write_bytes(as_yaml(node("n1"), pod("a", schedulerName="mine"), pod("b")))
-    (line,) = decide(capsys, path, "--config", config)
+    (line,) = decide(capsys, path, "--config", config, status=3)
     assert [result["pod"] for result in line["results"]] == ["default/a"]
+    assert main(["decide", str(path), "--config", str(config), "--pod", "a"]) == 0
 
 
 def test_extenders_are_not_called(cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

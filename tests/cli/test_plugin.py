@@ -15,7 +15,7 @@ import pytest
 
 from bayplan.cli import plugin as commands
 from bayplan.cli.main import main
-from bayplan.cli.new_plugin import words_of, write_package
+from bayplan.cli.plugin import words_of, write_package
 from bayplan.config import LIBRARY
 from bayplan.errors import InputError
 from bayplan.plugins import BUILTIN_PLUGINS
@@ -93,7 +93,7 @@ def test_check(name: str, module: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_check_that_fails(module: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, output = run(capsys, "check", "Unstable")
-    assert status == 2
+    assert status == 1
     assert "FAILED  answers the same again\n        plugin Unstable, pod " in output
     assert "checks failed" in output
 

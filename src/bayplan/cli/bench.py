@@ -27,9 +27,9 @@ from bayplan.bench.runner import (
 )
 from bayplan.bench.workload import Workload
 from bayplan.bench.workloads import WORKLOADS, find_workload
-from bayplan.cli.encoding import echo
 from bayplan.cli.options import SchedulerOptions, scheduler_options
 from bayplan.cli.output import make_console
+from bayplan.cli.terminal import echo
 
 PLAIN_WIDTH = 150
 """Columns of a table that is written to a file or pipe; wide enough for every line."""

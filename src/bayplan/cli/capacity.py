@@ -15,7 +15,8 @@ from bayplan.answers.whatif.machines import read_node_template
 from bayplan.answers.whatif.manifests import read_manifests
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.cli.changes import name_and_number
+from bayplan.cli.errors import ExitStatus, raise_failures, traceback_option
+from bayplan.cli.options import source_options
 from bayplan.cli.output import (
     TABLE,
     make_console,
@@ -25,9 +26,7 @@ from bayplan.cli.output import (
     print_table,
     print_warnings,
 )
-from bayplan.cli.plugin_failures import raise_failures, traceback_option
-from bayplan.cli.source_options import source_options
-from bayplan.cli.whatif import DOES_NOT_FIT, FITS
+from bayplan.cli.whatif import name_and_number
 from bayplan.errors import InputError
 
 MAX_NODES: Final = 12
@@ -99,7 +98,7 @@ def capacity(
     else:
         _print(make_console(), loaded.name, cluster, counted, wanted, template, needed)
     raise_failures(counted.failures, with_traceback=traceback)
-    return FITS if enough else DOES_NOT_FIT
+    return ExitStatus.OK if enough else ExitStatus.NO
 
 
 def _share(text: str, cluster: Cluster) -> tuple[Pod, int]:

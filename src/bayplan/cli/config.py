@@ -14,9 +14,9 @@ from typing import Any
 import click
 
 from bayplan.api.releases import DEFAULT_RELEASE, Release
-from bayplan.cli.encoding import echo, echo_utf8
-from bayplan.cli.errors import FAILED
+from bayplan.cli.errors import ExitStatus
 from bayplan.cli.options import SchedulerOptions, plugin_option, release_option
+from bayplan.cli.terminal import echo, echo_utf8
 from bayplan.config import completed, default_config, load_config, own_wire, to_yaml
 from bayplan.errors import BayplanError, InputError
 
@@ -64,7 +64,7 @@ def check(
         echo(f"{outcome.file}: ok" if outcome.error is None else outcome.error_line)
     echo(f"checked as Kubernetes {release}", err=True)
     if failed:
-        ctx.exit(FAILED)
+        ctx.exit(ExitStatus.FAILED)
 
 
 @config.command()
@@ -103,7 +103,7 @@ def show(
             start = "---\n" if i else f"# Kubernetes {release}\n"
             echo_utf8(f"{start}{to_yaml(outcome.result, outcome.own)}", newline=False)
     if failed:
-        ctx.exit(FAILED)
+        ctx.exit(ExitStatus.FAILED)
 
 
 def _outcomes(files: Iterable[str], plugin_specs: Sequence[str], release: Release) -> Iterator[_Outcome]:

@@ -22,12 +22,11 @@ from bayplan.answers.sources.warnings import MissingObjects, Warning
 from bayplan.api.meta import DEFAULT_NAMESPACE
 from bayplan.api.pod import Pod
 from bayplan.api.releases import RELEASES, Release
-from bayplan.cli.compare_versions import print_comparison
-from bayplan.cli.encoding import echo_utf8
-from bayplan.cli.errors import did_you_mean
+from bayplan.cli.compare import print_comparison
+from bayplan.cli.errors import ExitStatus, FailedPlugins, did_you_mean, traceback_option
 from bayplan.cli.options import ReleaseType, SchedulerOptions, scheduler_options
 from bayplan.cli.output import JSON, TABLE, make_console
-from bayplan.cli.plugin_failures import FailedPlugins, traceback_option
+from bayplan.cli.terminal import echo_utf8
 from bayplan.errors import InputError
 from bayplan.scheduler.core import SchedulingCore
 
@@ -80,7 +79,7 @@ def decide(
     traceback: bool,
     compared: Release | None,
     scheduler: SchedulerOptions,
-) -> None:
+) -> int:
     """Explain for each pending pod which node it would get and why, or why it is unschedulable.
 
     FILE is a cluster: a YAML or JSON file as written by `kubectl get … -o yaml`, or a directory of them.
@@ -99,11 +98,12 @@ def decide(
         if allocations:
             raise click.UsageError(_NOT_BOTH)
         print_comparison(files, settings, compared, wanted, console if output == TABLE else None)
-        return
+        return ExitStatus.OK
     choice = Choice(wanted)
     failed = FailedPlugins(traceback)
-    is_first = True
+    is_first, left_out = True, False
     for case, core, pods in _cases(files, settings, choice):
+        left_out |= not wanted and bool(case.of_other_schedulers(core))
         if allocations:
             found = [pod_allocations(core.frameworks[pod.spec.scheduler_name], pod) for pod in pods]
             echo_utf8(msgspec.json.encode(found))
@@ -118,6 +118,7 @@ def decide(
         _print_tables(console, case, core, pods, details, failed)
     failed.raise_any()
     choice.require_all_found()
+    return ExitStatus.NOT_JUDGED if left_out else ExitStatus.OK
 
 
 class Choice:

@@ -15,10 +15,9 @@ from bayplan.answers.sources.loaded import LoadedCluster, Origin
 from bayplan.answers.sources.loading import SourceOptions, default_namespace, load_cluster
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.api.pod import Pod
-from bayplan.cli.errors import did_you_mean
+from bayplan.cli.errors import ExitStatus, FailedPlugins, did_you_mean, traceback_option
+from bayplan.cli.options import source_options
 from bayplan.cli.output import TABLE, make_console, number, output_option, print_document
-from bayplan.cli.plugin_failures import FailedPlugins, traceback_option
-from bayplan.cli.source_options import source_options
 from bayplan.errors import InputError
 from bayplan.garbage import no_garbage_collection
 from bayplan.scheduler.core import SchedulingCore
@@ -72,7 +71,7 @@ def explain_pod(
     scheduler_ca: str,
     output: str,
     traceback: bool,
-) -> None:
+) -> int:
     """Explain why a pod is pending, or why it is on its node.
 
     For a pending pod: which plugins reject which nodes and how near they are, what preemption would do, and
@@ -102,6 +101,7 @@ def explain_pod(
     if answer.explanation is not None:
         failed.add(answer.explanation)
     failed.raise_any()
+    return ExitStatus.NOT_JUDGED if questions.core.framework_for(pod) is None else ExitStatus.OK
 
 
 def _not_run(core: SchedulingCore, pod: Pod, queue: dict[str, Any]) -> Iterator[Warning]:
@@ -155,7 +155,7 @@ def _queue_text(queue: dict[str, Any]) -> str:
 @traceback_option
 @source_options
 @no_garbage_collection()
-def explain_node_command(source: SourceOptions, name: str, output: str, traceback: bool) -> None:
+def explain_node_command(source: SourceOptions, name: str, output: str, traceback: bool) -> int:
     """Explain what runs on a node, what is free there, and which pending pods it rejects and why."""
     loaded = load_cluster(source)
     questions = PodQuestions(loaded)
@@ -174,3 +174,4 @@ def explain_node_command(source: SourceOptions, name: str, output: str, tracebac
     for one in answer.waiting:
         failed.add(one.explanation)
     failed.raise_any()
+    return ExitStatus.NOT_JUDGED if answer.not_evaluated else ExitStatus.OK

@@ -15,8 +15,8 @@ from typing import Any, Final
 import click
 
 from bayplan import __version__
-from bayplan.cli.encoding import tolerate_any_encoding
-from bayplan.cli.errors import OK, did_you_mean, report
+from bayplan.cli.errors import ClosedPipeError, ExitStatus, did_you_mean, report
+from bayplan.cli.terminal import tolerate_any_encoding
 from bayplan.garbage import no_garbage_collection
 
 
@@ -50,7 +50,7 @@ COMMANDS: Final = {
     "explain": LazyCommand(
         "bayplan.cli.explain", "explain", "Explain why a pod is pending or on its node; what a node has."
     ),
-    "node": LazyCommand("bayplan.cli.node", "node", "Make simulated nodes fail and recover."),
+    "node": LazyCommand("bayplan.cli.up", "node", "Make simulated nodes fail and recover."),
     "plugin": LazyCommand("bayplan.cli.plugin", "plugin", "List and check plugins, and start a new one."),
     "replay": LazyCommand(
         "bayplan.cli.replay", "replay_runs", "Replay recorded runs of kube-scheduler and compare."
@@ -87,6 +87,12 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"no such command {name!r}.{did_you_mean(name, COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ClosedPipeError from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name].summary) for name in self.list_commands(ctx)])
@@ -109,7 +115,7 @@ def main(argv: Sequence[str] | None = None, *, prog_name: str = "bayplan") -> in
         sys.stdout.flush()
     except BaseException as error:
         return report(error)
-    return status if isinstance(status, int) else OK
+    return status if isinstance(status, int) else ExitStatus.OK
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
-"""Options that several commands share: which configuration and which plugins a scheduler has.
+"""Options that several commands share, so that they have the same meaning everywhere.
 
-`scheduler_options` adds them to a command, which gets one `SchedulerOptions`, so that they have the same
-meaning everywhere. `bayplan run` has kube-scheduler's flags instead (`operating/flags.py`).
+`scheduler_options` adds the scheduler's configuration and plugins to a command, which gets them as one
+`SchedulerOptions`; `source_options` also adds where the cluster comes from, and the command gets one
+`SourceOptions`. `bayplan run` has kube-scheduler's flags instead (`process/flags.py`).
+
+Everything that needs NumPy is imported late: `bayplan config` and `--help` work without it.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -18,30 +21,19 @@ from bayplan.config import (
     KubeSchedulerConfiguration,
     OwnFlags,
     PluginCatalog,
-    build_profiles,
     default_catalog,
-    default_config,
-    load_config,
     load_own_settings,
 )
 from bayplan.errors import ConfigError
 from bayplan.framework.points import PLUGIN_ENTRY_POINTS, TieBreak
 
 if TYPE_CHECKING:
-    from bayplan.answers.sources.loading import SchedulerSettings
+    from bayplan.answers.sources.loading import SchedulerSettings, SourceOptions
     from bayplan.framework.plugin_api import Plugin
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
-plugin_option = click.option(
-    "--plugin",
-    "plugin_specs",
-    multiple=True,
-    metavar="SOURCE:CLASS",
-    help="A plugin of your own, module:Class or path/to/file.py:Class, or the name of a library plugin. It "
-    "runs at every extension point that it implements, after the built-in plugins, unless the configuration "
-    "names it. Can be repeated.",
-)
+_BOTH: Final = "a cluster comes from -f or from --kubeconfig and --context, not from both"
 
 
 class ReleaseType(click.ParamType[Release]):
@@ -58,23 +50,32 @@ class ReleaseType(click.ParamType[Release]):
             self.fail(str(error), param, ctx)
 
 
-_RELEASE_FLAG = ("--emulated-version", "release")
-release_option = click.option(
-    *_RELEASE_FLAG,
-    type=ReleaseType(),
-    metavar="|".join(RELEASES),
-    help="The Kubernetes version to behave as.",
-)
-releases_option = click.option(
-    *_RELEASE_FLAG,
-    type=ReleaseType(),
-    multiple=True,
-    metavar="|".join(RELEASES),
-    help="The Kubernetes version to behave as. Two versions: show what changes from one to the other.",
-)
-"""For commands that can compare versions: they get all that are given."""
+def _release_option(help_text: str, *, multiple: bool = False) -> Callable[[Any], Any]:
+    return click.option(
+        "--emulated-version",
+        "release",
+        type=ReleaseType(),
+        multiple=multiple,
+        metavar="|".join(RELEASES),
+        help=help_text,
+    )
 
-_OPTIONS = (
+
+release_option = _release_option("The Kubernetes version to behave as.")
+_releases_option = _release_option(
+    "The Kubernetes version to behave as. Two versions: show what changes from one to the other.",
+    multiple=True,
+)
+plugin_option = click.option(
+    "--plugin",
+    "plugin_specs",
+    multiple=True,
+    metavar="SOURCE:CLASS",
+    help="A plugin of your own, module:Class or path/to/file.py:Class, or the name of a library plugin. It "
+    "runs at every extension point that it implements, after the built-in plugins, unless the configuration "
+    "names it. Can be repeated.",
+)
+_SCHEDULER: Final = (
     click.option(
         "--config",
         "config_file",
@@ -94,6 +95,31 @@ _OPTIONS = (
         "the first in the node list.",
     ),
 )
+
+
+def _kubeconfig_option(default: str) -> Callable[[Any], Any]:
+    help_text = f"Read the live cluster of this kubeconfig; nothing is written.{default}"
+    return click.option("--kubeconfig", default="", metavar="FILE", help=help_text)
+
+
+_FILES: Final = click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    metavar="FILE",
+    help="The cluster: a YAML or JSON file of API objects (kubectl get … -o yaml), a snapshot, a "
+    "directory, or - for standard input. Can be repeated; all of them are one cluster.",
+)
+_CONTEXT: Final = click.option(
+    "--context", default="", metavar="NAME", help="The context of the kubeconfig to use."
+)
+_SOURCE: Final = (
+    _FILES,
+    _kubeconfig_option(" [default without -f: $KUBECONFIG or ~/.kube/config]"),
+    _CONTEXT,
+)
+_OPTIONAL_SOURCE: Final = (_FILES, _kubeconfig_option(""), _CONTEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +153,6 @@ class SchedulerOptions:
         """The plugins of `--plugin`; `fresh` reads their files again."""
         if not self.plugin_specs:
             return ()
-        # Imported here: commands that need no plugin, such as `bayplan config`, do not need NumPy either.
         from bayplan.scheduler.plugin_sources import load_plugin
 
         return tuple(dict.fromkeys(load_plugin(spec, fresh=fresh) for spec in self.plugin_specs))
@@ -162,19 +187,14 @@ class SchedulerOptions:
         Raises:
             BayplanError: a file or plugin cannot be loaded or is invalid.
         """
+        from bayplan.answers.sources.loading import load_settings
+
         if fresh:
             self.plugins(fresh=True)
-        if self.config_file is None:
-            plugins = self.plugins()
-            return self.config(plugins), plugins
-        available = self.available()
-        config = self.config(available)
-        assert config is not None
-        from bayplan.scheduler.plugin_sources import only_where_named
-
-        given = self.plugins()
-        config, used = only_where_named(config, {one.name: one for one in available if one not in given})
-        return config, (*given, *used)
+        release = self.release or DEFAULT_RELEASE
+        specs, flags = self.plugin_specs, self.own_flags
+        settings = load_settings(self.config_file, specs, flags, release, allow_absent=False)
+        return settings.config_for(None, release), settings.plugins
 
     def settings(self) -> SchedulerSettings:
         """Configuration and plugins for evaluating a cluster, where absent plugins are only a warning."""
@@ -182,62 +202,80 @@ class SchedulerOptions:
 
         return load_settings(self.config_file, self.plugin_specs, self.own_flags, self.release)
 
-    def config(self, plugins: Sequence[type[Plugin]]) -> KubeSchedulerConfiguration | None:
-        """The configuration that the options describe, checked; None if they say nothing about it.
 
-        Raises:
-            BayplanError: a file cannot be read or is invalid.
-        """
-        flags = self.own_flags
-        release = self.release or DEFAULT_RELEASE
-        if self.config_file is None:
-            return None if flags == OwnFlags() else flags.apply(default_config(release=release))
-        catalog = self.catalog(plugins)
-        config = flags.apply(load_config(self.config_file, catalog, release))
-        try:
-            build_profiles(config, catalog)
-        except ConfigError as error:
-            raise ConfigError(f"{self.config_file}: {error}") from None
-        return config
+# Decorators
 
 
 def scheduler_options(command: CommandT) -> CommandT:
     """Adds the options to a command, which gets them as `scheduler`."""
-    decorated: CommandT = _decorated(_with_scheduler(command), release_option)
-    return decorated
+    return _with_options(command, (*_SCHEDULER, release_option, plugin_option), scheduler=_scheduler)
 
 
-def comparing_scheduler_options(command: CommandT) -> CommandT:
+def source_options(command: CommandT) -> CommandT:
+    """Adds the options to a command, which gets them as one `SourceOptions` named `source`."""
+    return _with_options(command, (*_SOURCE, *_SCHEDULER, release_option, plugin_option), source=_source)
+
+
+def optional_source_options(command: CommandT) -> CommandT:
+    """The same for a command that needs no cluster: a kubeconfig is read only if it is named."""
+    options = (*_OPTIONAL_SOURCE, *_SCHEDULER, release_option, plugin_option)
+    return _with_options(command, options, source=_source)
+
+
+def comparing_source_options(command: CommandT) -> CommandT:
     """The same for a command that also gets all versions that are given, as `releases`."""
-    inner = _with_scheduler(command)
+    options = (*_SOURCE, *_SCHEDULER, _releases_option, plugin_option)
+    return _with_options(command, options, releases=_releases, source=_source)
+
+
+def _with_options(
+    command: CommandT,
+    options: Sequence[Callable[[Any], Any]],
+    **arguments: Callable[[dict[str, Any]], object],
+) -> CommandT:
+    """Adds options to a command. It gets the arguments that are made from their values, not the values."""
 
     @wraps(command)
-    def with_releases(*args: Any, release: tuple[Release, ...], **kwargs: Any) -> Any:
-        return inner(*args, releases=release, release=release[0] if len(release) == 1 else None, **kwargs)
+    def wrapper(*args: Any, **values: Any) -> Any:
+        made = {name: make(values) for name, make in arguments.items()}
+        return command(*args, **made, **values)
 
-    decorated: CommandT = _decorated(with_releases, releases_option)
-    return decorated
-
-
-def _with_scheduler(command: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(command)
-    def wrapper(
-        *args: Any,
-        config_file: str | None,
-        own_file: str | None,
-        tie_break: str | None,
-        release: Release | None,
-        plugin_specs: tuple[str, ...],
-        **kwargs: Any,
-    ) -> Any:
-        tie = None if tie_break is None else TieBreak(tie_break)
-        options = SchedulerOptions(config_file, own_file, tie, plugin_specs, release)
-        return command(*args, scheduler=options, **kwargs)
-
-    return wrapper
+    decorated: Any = wrapper
+    for option in reversed(options):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
 
 
-def _decorated(command: Callable[..., Any], version: Callable[[Any], Any]) -> Any:
-    for option in reversed((*_OPTIONS, version, plugin_option)):
-        command = option(command)
-    return command
+def _scheduler(values: dict[str, Any]) -> SchedulerOptions:
+    tie_break = values.pop("tie_break")
+    return SchedulerOptions(
+        values.pop("config_file"),
+        values.pop("own_file"),
+        None if tie_break is None else TieBreak(tie_break),
+        values.pop("plugin_specs"),
+        values.pop("release"),
+    )
+
+
+def _releases(values: dict[str, Any]) -> tuple[Release, ...]:
+    releases: tuple[Release, ...] = values["release"]
+    values["release"] = releases[0] if len(releases) == 1 else None
+    return releases
+
+
+def _source(values: dict[str, Any]) -> SourceOptions:
+    from bayplan.answers.sources.loading import SourceOptions
+
+    scheduler = _scheduler(values)
+    files, kubeconfig, context = values.pop("files"), values.pop("kubeconfig"), values.pop("context")
+    if files and (kubeconfig or context):
+        raise click.UsageError(_BOTH)
+    return SourceOptions(
+        files,
+        kubeconfig,
+        context,
+        scheduler.config_file,
+        tuple(scheduler.plugin_specs),
+        scheduler.own_flags,
+        scheduler.release,
+    )

@@ -16,7 +16,7 @@ from bayplan.answers.explain.tables import number as number
 from bayplan.answers.explain.tables import print_part
 from bayplan.answers.sources.warnings import Warning
 from bayplan.api.own_version import OWN_API_VERSION
-from bayplan.cli.encoding import echo_utf8
+from bayplan.cli.terminal import echo_utf8
 
 PLAIN_WIDTH: Final = 120
 """Columns of tables where output is not a terminal."""

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import traceback as tracebacks
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from string import Template
+from typing import Final
 
 import click
 from rich.table import Table
 
 from bayplan import __version__
-from bayplan.cli.encoding import echo
-from bayplan.cli.errors import FAILED, did_you_mean
-from bayplan.cli.new_plugin import write_package
+from bayplan.api.releases import DEFAULT_RELEASE
+from bayplan.cli.errors import ExitStatus, did_you_mean, traceback_option
 from bayplan.cli.options import SchedulerOptions, plugin_option, scheduler_options
 from bayplan.cli.output import make_console
-from bayplan.cli.plugin_failures import traceback_option
-from bayplan.config import build_profiles
+from bayplan.cli.terminal import echo
+from bayplan.config import build_profiles, default_catalog, load_config
 from bayplan.errors import BayplanError, InputError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import PLUGIN_ENTRY_POINTS, Point
@@ -73,7 +75,7 @@ def list_plugins(ctx: click.Context, plugin_specs: tuple[str, ...], as_json: boo
     else:
         _print(found)
     if any(one.error for one in found):
-        ctx.exit(FAILED)
+        ctx.exit(ExitStatus.FAILED)
 
 
 def _bundled() -> Iterator[ListedPlugin]:
@@ -132,7 +134,7 @@ def check(ctx: click.Context, name: str, traceback: bool, scheduler: SchedulerOp
     """Check whether plugin NAME keeps the rules: the same results again, for few rows as for all, and so on.
 
     NAME is that of a plugin of bayplan or of an installed one, or SOURCE:CLASS. --config has its arguments,
-    if it needs some. The exit status is 2 if a check fails.
+    if it needs some. The exit status is 1 if a check fails.
     """
     from bayplan.testing.plugin_checks import PLUGIN_CHECKS, SEEDS, make_samples, maker
 
@@ -155,7 +157,7 @@ def check(ctx: click.Context, name: str, traceback: bool, scheduler: SchedulerOp
             echo(f"ok      {title}")
     echo(f"{found.name}: {failed} of {len(PLUGIN_CHECKS)} checks failed" if failed else f"{found.name}: ok")
     if failed:
-        ctx.exit(FAILED)
+        ctx.exit(ExitStatus.NO)
 
 
 def _find(name: str, scheduler: SchedulerOptions) -> type[Plugin]:
@@ -174,18 +176,13 @@ def _find(name: str, scheduler: SchedulerOptions) -> type[Plugin]:
 
 def _arguments(found: type[Plugin], scheduler: SchedulerOptions) -> object:
     """The arguments of the plugin: of the first profile that uses it, or the default ones."""
-    options = SchedulerOptions(
-        scheduler.config_file, scheduler.own_file, scheduler.tie_break, (), scheduler.release
-    )
-    if scheduler.config_file is None:
-        return None if found.args_type is None else found.args_type()
-    plugins = tuple(dict.fromkeys((found, *options.available(), *scheduler.plugins())))
-    given = tuple(one for one in plugins if one not in BUILTIN_PLUGINS)
-    config = options.config(given)
-    assert config is not None
-    for plan in build_profiles(config, options.catalog(given)):
-        if found.name in plan.args:
-            return plan.args[found.name]
+    if scheduler.config_file is not None:
+        available = dict.fromkeys((found, *scheduler.available()))
+        catalog = scheduler.catalog([one for one in available if one not in BUILTIN_PLUGINS])
+        config = load_config(scheduler.config_file, catalog, scheduler.release or DEFAULT_RELEASE)
+        for plan in build_profiles(config, catalog):
+            if found.name in plan.args:
+                return plan.args[found.name]
     return None if found.args_type is None else found.args_type()
 
 
@@ -202,3 +199,210 @@ def new(name: str, directory: Path | None) -> None:
     echo(f"{written}: written. Next:\n")
     echo(f"    cd {written}\n    pip install -e '.[test]'\n    pytest\n    bayplan plugin check {name}")
     echo("    bayplan up --config scheduler.yaml")
+
+
+_NAME: Final = re.compile(r"[A-Z][A-Za-z0-9]{1,62}")
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*")
+
+_PYPROJECT: Final = Template("""\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "$package"
+version = "0.1.0"
+description = "A scheduler plugin for bayplan"
+requires-python = ">=3.11"
+dependencies = ["bayplan"]
+
+[project.optional-dependencies]
+test = ["pytest"]
+
+# bayplan finds the plugin here. It runs where the configuration names it.
+[project.entry-points."bayplan.plugins"]
+$name = "$module:$name"
+
+[tool.hatch.build.targets.wheel]
+include = ["$module.py"]
+""")
+
+_PLUGIN: Final = Template('''\
+"""$name: a scheduler plugin for bayplan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bayplan.plugin import (
+    Action,
+    ClusterEventWithHint,
+    Dependencies,
+    NodeInfo,
+    NodePlugin,
+    NodeRejection,
+    Pod,
+    PluginArgs,
+    Resource,
+    event_with_hint,
+    reject,
+)
+from bayplan.plugin.args import FieldError, Gates, at, required
+
+
+class ${name}Args(PluginArgs, frozen=True):
+    """The arguments in the configuration: pluginConfig, args."""
+
+    label: str = "$label"  # label in the file
+
+    def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
+        if not self.label:
+            yield required(at(path, "label"), "the label of the nodes")
+
+
+class $name(NodePlugin):
+    """Pods with the label go only to nodes with the same value, and other pods prefer nodes without it."""
+
+    args_type = ${name}Args
+    args: ${name}Args
+
+    # What the results depend on: the labels of the pod, and the Node object. Results are cached accordingly.
+    depends_on = Dependencies.of("labels")
+
+    def filter_node(self, pod: Pod, node: NodeInfo) -> NodeRejection | None:
+        wanted = pod.labels.get(self.args.label)
+        if wanted is None or node.labels.get(self.args.label) == wanted:
+            return None
+        return reject(f"node(s) didn't have {self.args.label}={wanted}", unresolvable=True)
+
+    def score_node(self, pod: Pod, node: NodeInfo) -> int:
+        return 100 if self.args.label in pod.labels or self.args.label not in node.labels else 0
+
+    def events_to_register(self) -> list[ClusterEventWithHint]:
+        """A pod that was rejected is tried again when a node is added or relabelled."""
+        return [event_with_hint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)]
+''')
+
+_TEST: Final = Template('''\
+"""Tests of $name. `core.decide` runs a whole scheduling cycle, without a cluster."""
+
+from __future__ import annotations
+
+import pytest
+from bayplan.config import load_config
+from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.plugin_sources import catalog_with
+from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.plugin_checks import check_plugin
+from pathlib import Path
+
+from $module import $name, ${name}Args
+
+LABEL = "$label"
+
+
+@pytest.fixture
+def core() -> SchedulingCore:
+    made = SchedulingCore(plugins=[*BUILTIN_PLUGINS, $name])
+    made.load([make_node("plain"), make_node("special", labels={LABEL: "a"})])
+    return made
+
+
+def test_pods_with_the_label_go_to_nodes_with_the_same_value(core: SchedulingCore) -> None:
+    assert core.decide(make_pod("p", labels={LABEL: "a"})).node_name == "special"
+
+
+def test_other_values_fit_nowhere(core: SchedulingCore) -> None:
+    decision = core.decide(make_pod("p", labels={LABEL: "b"}))
+    assert not decision.fits
+    assert f"2 node(s) didn't have {LABEL}=b" in decision.message
+
+
+def test_other_pods_prefer_nodes_without_it(core: SchedulingCore) -> None:
+    assert core.decide(make_pod("p")).node_name == "plain"
+
+
+def test_it_keeps_the_rules_of_plugins() -> None:
+    check_plugin($name, ${name}Args())
+
+
+def test_the_configuration_is_valid() -> None:
+    plugins = [*BUILTIN_PLUGINS, $name]
+    config = load_config(Path(__file__).parents[1] / "scheduler.yaml", catalog_with(plugins))
+    assert SchedulingCore(config, plugins=plugins).frameworks
+''')
+
+_CONFIG: Final = Template("""\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins:
+    multiPoint:
+      enabled:
+      - name: $name
+  pluginConfig:
+  - name: $name
+    args:
+      label: $label
+""")
+
+_README: Final = Template("""\
+# $name
+
+A scheduler plugin for bayplan.
+
+    pip install -e '.[test]'
+    pytest
+    bayplan plugin list
+    bayplan plugin check $name
+    bayplan up --nodes 5 --config scheduler.yaml
+
+While you work on it, let bayplan load the file again whenever you save it:
+
+    bayplan up --nodes 5 --plugin ./$module.py:$name --reload
+
+| file | |
+|---|---|
+| `$module.py` | the plugin |
+| `scheduler.yaml` | a configuration that enables it, with its arguments |
+| `tests/test_$module.py` | tests; they run without a cluster |
+""")
+
+
+def words_of(name: str) -> list[str]:
+    """`PreferSSDNodes` → prefer, ssd, nodes."""
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def write_package(name: str, directory: Path | None = None) -> Path:
+    """Writes the package into a new directory, and returns the directory.
+
+    Raises:
+        InputError: the name cannot be used, or the directory exists.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{name!r} cannot be a plugin's name: use a name like PreferSsd")
+    if name in default_catalog().names:
+        raise InputError(f"bayplan has a plugin {name}; choose another name")
+    words = words_of(name)
+    module, package = "_".join(words), "-".join(words)
+    target = Path(package) if directory is None else directory
+    if target.exists():
+        raise InputError(f"{target} exists already; nothing was written. Choose another --directory")
+    names = {"name": name, "module": module, "package": package, "label": f"example.com/{package}"}
+    files = {
+        "pyproject.toml": _PYPROJECT,
+        f"{module}.py": _PLUGIN,
+        f"tests/test_{module}.py": _TEST,
+        "scheduler.yaml": _CONFIG,
+        "README.md": _README,
+    }
+    try:
+        (target / "tests").mkdir(parents=True)
+        for file, template in files.items():
+            (target / file).write_text(template.substitute(names), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{error.strerror or error}".lower(), source=str(target)) from None
+    return target

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ from bayplan.answers.sources.files import VERSION
 from bayplan.api.input_files import read_lines
 from bayplan.api.nesting import decode_json
 from bayplan.api.releases import Release
-from bayplan.cli.encoding import echo, echo_utf8
+from bayplan.cli.errors import ExitStatus
 from bayplan.cli.options import release_option
+from bayplan.cli.terminal import echo, echo_utf8
 from bayplan.errors import BayplanError, DecodeError, InputError
 from bayplan.simulate.replay import RECORDED, release_of, replay
 from bayplan.simulate.run_format import check_run
@@ -28,7 +28,7 @@ from bayplan.simulate.run_format import check_run
 )
 @release_option
 @click.option("--no-cache", is_flag=True, help="Reuse no results: compute everything again for each pod.")
-def replay_runs(files: tuple[str, ...], check: bool, release: Release | None, no_cache: bool) -> None:
+def replay_runs(files: tuple[str, ...], check: bool, release: Release | None, no_cache: bool) -> int:
     """Replay recorded runs (.jsonl or .jsonl.gz, one run per line) on a cluster in this process.
 
     Prints one JSON line per run. Runs with extenders take real time, all others virtual time.
@@ -56,7 +56,8 @@ def replay_runs(files: tuple[str, ...], check: bool, release: Release | None, no
         if versions:
             echo(f"replayed as Kubernetes {' and '.join(sorted(versions))}")
         echo(f"{runs - differing} passed, {differing} failed")
-        sys.exit(1 if differing else 0)
+        return ExitStatus.NO if differing else ExitStatus.OK
+    return ExitStatus.OK
 
 
 def _read(file: str) -> Iterator[tuple[int, dict[str, Any]]]:

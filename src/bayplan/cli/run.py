@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from bayplan.cli.encoding import echo
+from bayplan.cli.terminal import echo
 from bayplan.errors import BayplanError, ConfigError
 from bayplan.garbage import no_garbage_collection
 from bayplan.process.command_line import ArgumentError, FlagError, FlagValues, parse, usage, version_text

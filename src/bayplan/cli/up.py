@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import sys
@@ -20,10 +21,16 @@ import click
 from rich.console import Console
 
 from bayplan.api.documents import Document
+from bayplan.api.kinds import KINDS
 from bayplan.api.releases import DEFAULT_RELEASE
-from bayplan.cli.encoding import echo
 from bayplan.cli.options import SchedulerOptions, scheduler_options
+from bayplan.cli.terminal import echo
+from bayplan.client.access import Access
+from bayplan.client.http import KubernetesCluster
+from bayplan.client.kubeconfig import load_access
+from bayplan.client.requests import MERGE_PATCH
 from bayplan.embedded.kubelets import DEFAULT_STOP_SECONDS
+from bayplan.embedded.kubelets.nodes import DOWN
 from bayplan.embedded.up.cluster import KubeconfigFile, LocalCluster, LocalSettings
 from bayplan.embedded.up.manifests import Snapshot, read_manifests_or_snapshots
 from bayplan.embedded.up.report import Outcomes
@@ -265,3 +272,48 @@ def _signals() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
+
+
+_kubeconfig_option = click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=Path(KUBECONFIG),
+    show_default=True,
+    help="The kubeconfig that `bayplan up` wrote.",
+)
+_context_option = click.option(
+    "--context", default="", metavar="NAME", help="The context to use. Default: the file's current context."
+)
+_names: Final = click.argument("names", metavar="NAME...", nargs=-1, required=True)
+
+
+@click.group()
+def node() -> None:
+    """Make simulated nodes fail and recover."""
+
+
+@node.command("down")
+@_names
+@_kubeconfig_option
+@_context_option
+def node_down(names: tuple[str, ...], kubeconfig: Path, context: str) -> None:
+    """Stop the heartbeats of nodes; their pods are evicted after tolerationSeconds."""
+    asyncio.run(_annotate(load_access(str(kubeconfig), context=context), names, "true"))
+
+
+@node.command("up")
+@_names
+@_kubeconfig_option
+@_context_option
+def node_up(names: tuple[str, ...], kubeconfig: Path, context: str) -> None:
+    """Resume the heartbeats of nodes."""
+    asyncio.run(_annotate(load_access(str(kubeconfig), context=context), names, None))
+
+
+async def _annotate(access: Access, names: tuple[str, ...], value: str | None) -> None:
+    body: dict[str, Any] = {"metadata": {"annotations": {DOWN: value}}}
+    async with KubernetesCluster(access, component="bayplan") as cluster:
+        for name in names:
+            path = KINDS["Node"].item(name)
+            await cluster.requests.send("PATCH", path, json.dumps(body).encode(), content_type=MERGE_PATCH)
+            echo(f"node {name} is {'up' if value is None else 'down'}")

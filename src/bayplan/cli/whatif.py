@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import click
 from rich.console import Console
 
-from bayplan.answers.sources.loading import SourceOptions, load_cluster
+from bayplan.answers.sources.loading import SourceOptions, load_cluster, load_settings
+from bayplan.answers.sources.warnings import Warning
 from bayplan.answers.whatif import Cluster, Outcome, Placement, Placements
-from bayplan.cli.changes import Changes
-from bayplan.cli.ordered import OrderedCommand, in_order
+from bayplan.answers.whatif.machines import read_node_template, usual_node
+from bayplan.answers.whatif.manifests import MAX_PODS, read_manifests
+from bayplan.cli.errors import ExitStatus, raise_failures, traceback_option
+from bayplan.cli.options import source_options
 from bayplan.cli.output import (
     TABLE,
     make_console,
@@ -23,10 +26,99 @@ from bayplan.cli.output import (
     print_table,
     print_warnings,
 )
-from bayplan.cli.plugin_failures import raise_failures, traceback_option
-from bayplan.cli.source_options import source_options
+from bayplan.errors import InputError
 
-FITS, DOES_NOT_FIT = 0, 1
+_ORDER: Final = "bayplan.option_order"
+
+
+class OrderedCommand(click.Command):
+    """Remembers in which order options were given."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        ctx.meta[_ORDER] = [parameter.name for parameter in order]
+        return super().parse_args(ctx, args)
+
+
+def in_order(ctx: click.Context, values: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, Any]]:
+    """The values of repeated options, by option name, one after the other as they were given."""
+    left = {name: iter(given) for name, given in values.items()}
+    for name in ctx.meta[_ORDER]:
+        if name in left:
+            yield name, next(left[name])
+
+
+MAX_NODES: Final = 100_000
+
+
+class Changes:
+    """Makes changes, and says what was done. The method for an option has the option's name."""
+
+    def __init__(self, cluster: Cluster, source: SourceOptions) -> None:
+        self._cluster = cluster
+        self._source = source
+        self.warnings: list[Warning] = []
+        """What the results rest on since the changes."""
+
+    def make(self, option: str, value: str) -> str:
+        """Makes the change of one option.
+
+        Raises:
+            InputError: the value is malformed, or names something that is not there.
+        """
+        done: str = getattr(self, option)(value)
+        return done
+
+    def add(self, value: str) -> str:
+        file, replicas = name_and_number(value)
+        pods = self._cluster.add(*read_manifests(file, replicas))
+        return f"add {number(len(pods), 'pod')} of {file}"
+
+    def add_nodes(self, value: str) -> str:
+        text, sign, like = value.partition("=")
+        if not text.isdecimal() or (sign and not like):
+            raise InputError(f"--add-nodes {value}: write N or N=LIKE, as in 3=n01 or 3=cpu=8,memory=32Gi")
+        if int(text) > MAX_NODES:
+            raise InputError(f"--add-nodes {value}: the limit is {MAX_NODES:,} nodes")
+        like = like or usual_node(self._cluster)
+        names = self._cluster.add_nodes(int(text), read_node_template(like, self._cluster))
+        return f"add {number(len(names), 'node')} like {like}"
+
+    def remove_node(self, value: str) -> str:
+        return f"remove node {value}: {number(len(self._cluster.remove_node(value)), 'pod')} to place again"
+
+    def drain(self, value: str) -> str:
+        return f"drain {value}: {number(len(self._cluster.drain(value)), 'pod')} to place again"
+
+    def cordon(self, value: str) -> str:
+        self._cluster.cordon(value)
+        return f"cordon {value}"
+
+    def scale(self, value: str) -> str:
+        workload, _, text = value.rpartition("=")
+        if not workload or not text.isdecimal():
+            raise InputError(f"--scale {value}: write NAMESPACE/NAME=N, as in shop/web=12")
+        if int(text) > MAX_PODS:
+            raise InputError(f"--scale {value}: the limit is {MAX_PODS:,} pods")
+        self._cluster.scale(workload, int(text))
+        return f"scale {workload} to {text}"
+
+    def new_config(self, value: str) -> str:
+        source = self._source
+        release = self._cluster.columns.release
+        settings = load_settings(value, source.plugin_specs, source.own_flags, release)
+        assert settings.config is not None, "a file was read"
+        self._cluster.use_config(settings.config, settings.plugins)
+        self.warnings += settings.warnings
+        return f"schedule with {value}"
+
+
+def name_and_number(value: str) -> tuple[str, int | None]:
+    """NAME[=NUMBER]: a name may contain =, too."""
+    name, sign, text = value.rpartition("=")
+    return (name, int(text)) if sign and text.isdecimal() else (value, None)
+
+
 MAX_ROWS: Final = 40
 
 _WHAT: Final = {
@@ -108,7 +200,7 @@ def whatif(
 
     Pods are taken one after the other as the scheduler would take them, with Permit, groups, volumes and
     preemption. Nothing is written to the cluster. Exit status: 0 everything fits, 1 something does not,
-    2 invalid input or a plugin failed.
+    2 invalid input or a plugin failed, 3 pods were skipped and all others fit.
     """
     loaded = load_cluster(source)
     cluster = Cluster.from_loaded(loaded)
@@ -135,7 +227,9 @@ def whatif(
     else:
         _print(make_console(), loaded.name, cluster, done, placed)
     raise_failures(placed.failures, with_traceback=traceback)
-    return FITS if fits else DOES_NOT_FIT
+    if not fits:
+        return ExitStatus.NO
+    return ExitStatus.NOT_JUDGED if any(one.outcome is Outcome.SKIPPED for one in placed) else ExitStatus.OK
 
 
 # Tables

@@ -163,6 +163,11 @@ class LoadedCluster:
         without_node = {pod.key for pod in self._pods() if not pod.spec.node_name and not pod.is_finished}
         return {key: reason for key, reason in self.not_pending(core).items() if key in without_node}
 
+    def of_other_schedulers(self, core: SchedulingCore) -> list[Pod]:
+        """The pods without a node that no profile of the core is responsible for."""
+        waiting = (pod for pod in self._pods() if not pod.spec.node_name and not pod.is_finished)
+        return [pod for pod in waiting if core.framework_for(pod) is None]
+
     @property
     def node_count(self) -> int:
         return sum(isinstance(item, Node) for item in self.objects)

@@ -215,8 +215,13 @@ def load_settings(
     plugin_specs: Sequence[str] = (),
     own_flags: OwnFlags | None = None,
     release: Release | None = None,
+    *,
+    allow_absent: bool = True,
 ) -> SchedulerSettings:
     """Reads `--config FILE` and `--plugin SOURCE:CLASS`; `release` is `--emulated-version`.
+
+    A plugin that the configuration names and that does not exist here is a warning, or an error if
+    `allow_absent` is false.
 
     Raises:
         InputError: the file is missing or malformed, or a plugin cannot be loaded.
@@ -229,7 +234,7 @@ def load_settings(
     text = read_config_text(config_file)
 
     def read(as_release: Release) -> SchedulerSettings:
-        settings = _read_settings(text, config_file, plugins, own, as_release)
+        settings = _read_settings(text, config_file, plugins, own, as_release, allow_absent)
         return replace(settings, release=release, reload=read)
 
     if release is not None:
@@ -247,11 +252,17 @@ def load_settings(
 
 
 def _read_settings(
-    text: str, source: str, plugins: tuple[type[Plugin], ...], own: OwnFlags, release: Release
+    text: str,
+    source: str,
+    plugins: tuple[type[Plugin], ...],
+    own: OwnFlags,
+    release: Release,
+    allow_absent: bool,
 ) -> SchedulerSettings:
     installed = installed_plugins()
     catalog = catalog_with((*plugins, *installed.values()), release)
-    config, absent = without_absent_plugins(own.apply(parse_config(text, source, catalog, release)), catalog)
+    config = own.apply(parse_config(text, source, catalog, release))
+    config, absent = without_absent_plugins(config, catalog) if allow_absent else (config, [])
     try:
         build_profiles(config, catalog)
     except ConfigError as error:
