@@ -17,8 +17,11 @@ from typing import Any
 
 import pytest
 
-from bayplan.cel import CompileError, EvaluationError, compile_selector, device_variables
+from bayplan.cel import COST_LIMIT, CompileError, EvaluationError, compile_selector, device_variables
 from bayplan.cel.__main__ import answer
+from bayplan.cel.costs import is_cheap
+from bayplan.cel.parser import parse
+from bayplan.cel.syntax import Source
 
 CEL = Path(__file__).parents[2] / "conformance/cel"
 RECORDED = CEL / "evaluations.jsonl.gz"
@@ -75,6 +78,42 @@ def test_selectors_that_do_not_count_their_cost_decide_the_same() -> None:
             found = {"error": str(error)}
         if "allowMultipleAllocations" not in device:
             assert found == line["want"], line["expression"]
+
+
+def test_compiling_estimates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kube-scheduler does not; the API server estimates the cost of what is written."""
+
+    def estimated(*args: object) -> int:
+        raise AssertionError("estimated")
+
+    monkeypatch.setattr("bayplan.cel.estimate.estimate", estimated)
+    selector = compile_selector('device.driver == "d" && [1, 2].exists(x, x == 2)')
+    assert selector.matches(device_variables("d", {}, {}))
+    with pytest.raises(AssertionError, match="estimated"):
+        selector.max_cost()
+
+
+def test_expressions_whose_cost_is_not_counted_cannot_reach_the_limit() -> None:
+    cheap, others = [], 0
+    for expression in {line["expression"] for line in recorded()}:
+        source = Source(expression)
+        try:
+            selector = compile_selector(expression)
+        except CompileError:
+            continue
+        if is_cheap(parse(source)):
+            cheap.append(selector.max_cost())
+        else:
+            others += 1
+    assert len(cheap) > 100 < others
+    assert max(cheap) < COST_LIMIT // 100
+
+
+def test_an_evaluation_that_is_too_expensive_is_stopped() -> None:
+    nested = "lists.range(200)"
+    expression = f"{nested}.all(a, {nested}.all(b, {nested}.all(c, a + b + c >= 0)))"
+    with pytest.raises(EvaluationError, match="actual cost limit exceeded"):
+        compile_selector(expression).matches(device_variables("d", {}, {}))
 
 
 def test_the_command_answers_line_by_line() -> None:

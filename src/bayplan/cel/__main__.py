@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.cel.device import DeviceSelector, compile_selector, device_variables
-from bayplan.cel.errors import CompileError, EvaluationError
+from bayplan.cel import CompileError, DeviceSelector, EvaluationError, compile_selector, device_variables
 
 UNKNOWN_COST: Final = 2**63
 """The cost of an expression that does not compile."""
@@ -34,8 +33,8 @@ def answer(line: dict[str, Any]) -> dict[str, Any]:
         )
         found = selector.evaluate(variables)
     except EvaluationError as error:
-        return {"want": {"error": str(error)}, "cost": error.cost, "maxCost": selector.max_cost}
-    return {"want": {"match": found.matches}, "cost": found.cost, "maxCost": selector.max_cost}
+        return {"want": {"error": str(error)}, "cost": error.cost, "maxCost": selector.max_cost()}
+    return {"want": {"match": found.matches}, "cost": found.cost, "maxCost": selector.max_cost()}
 
 
 @lru_cache(maxsize=1024)

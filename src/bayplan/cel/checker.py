@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from bayplan.cel import types
 from bayplan.cel.declarations import Overload, functions, type_names
-from bayplan.cel.errors import EvaluationError
-from bayplan.cel.format_clauses import check_format
-from bayplan.cel.kubernetes_library import pattern
+from bayplan.cel.extensions import check_format, pattern
 from bayplan.cel.operators import OPERATORS
-from bayplan.cel.source import Source
 from bayplan.cel.syntax import (
     Call,
     Comprehension,
@@ -22,11 +19,12 @@ from bayplan.cel.syntax import (
     Literal,
     MapExpr,
     Select,
+    Source,
     Struct,
     qualified_name,
 )
 from bayplan.cel.types import Bindings, Type
-from bayplan.cel.values import Uint
+from bayplan.cel.values import EvaluationError, Uint
 
 Fields = dict[str, dict[str, Type]]
 """Fields of object types, by the type's name."""

@@ -1,4 +1,4 @@
-"""The cost of calls at run time, in CEL's cost units.
+"""The cost of calls at run time, in CEL's cost units, and sizes of values for the estimate.
 
 Kubernetes limits the cost of a selector, and the recorded test vectors contain it. A unit is about the work
 of one field access; strings cost 0.1 units per character.
@@ -7,13 +7,13 @@ of one field access; strings cost 0.1 units per character.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from bayplan.cel.addresses import Address, Network
-from bayplan.cel.formats import Format
-from bayplan.cel.quantity import Quantity
-from bayplan.cel.semver import Semver
-from bayplan.cel.urls import Url
+from bayplan.cel.addresses import Address, Format, Network, Url
+from bayplan.cel.scalars import Quantity, Semver
+from bayplan.cel.syntax import Call, Expr, Ident, ListExpr, Literal, MapExpr, Select
 from bayplan.cel.values import Optional, Value
 
 LIST_BASE: Final = 10
@@ -44,6 +44,35 @@ COMPARED_OVERLOADS: Final = frozenset(
     {f"{order}_{kind}" for order in _ORDERS for kind in ("string", "bytes")} | {"equals", "not_equals"}
 )
 _SIZE_ONE: Final = (Quantity, Semver, Address, Network, Format, Url)
+
+
+_CHEAP: Final = NOMINAL | {
+    "_&&_", "_||_", "!_", "_?_:_", "_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_", "@in", "_[_]", "_[?_]",
+    "_?._", "or", "orValue", "optional.of", "optional.none", "hasValue", "value", "quantity", "isQuantity",
+    "semver", "isSemver", "startsWith", "endsWith",
+}  # fmt: skip
+"""Functions whose cost is at most 1, the size of a literal, or a tenth of the size of a string."""
+
+
+def is_cheap(expr: Expr) -> bool:
+    """Whether an expression within the API's limit of 10 KiB cannot reach the cost limit of selectors.
+
+    It has no loops, and none of its values is larger than a literal or an attribute.
+    """
+    match expr:
+        case Literal() | Ident():
+            return True
+        case Select():
+            return is_cheap(expr.operand)
+        case Call():
+            operands = expr.args if expr.target is None else (expr.target, *expr.args)
+            return expr.function in _CHEAP and all(map(is_cheap, operands))
+        case ListExpr():
+            return all(map(is_cheap, expr.elements))
+        case MapExpr():
+            return all(is_cheap(entry.key) and is_cheap(entry.value) for entry in expr.entries)
+        case _:
+            return False
 
 
 class _Failed:
@@ -173,3 +202,76 @@ def _traversal(value: Value) -> int:
     if isinstance(value, dict):
         return sum(_traversal(key) + _traversal(each) for key, each in value.items())
     return 1
+
+
+UNBOUNDED: Final = 2**64 - 1
+
+
+def bounded(number: int) -> int:
+    return min(number, UNBOUNDED)
+
+
+def scaled(number: int, factor: float) -> int:
+    product = math.ceil(float(number) * factor)
+    return UNBOUNDED if product >= 2**64 else product
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The minimum and maximum size of a value."""
+
+    least: int
+    most: int
+
+    def __add__(self, other: Size) -> Size:
+        return Size(bounded(self.least + other.least), bounded(self.most + other.most))
+
+    def __mul__(self, other: Size) -> Size:
+        return Size(bounded(self.least * other.least), bounded(self.most * other.most))
+
+    def __or__(self, other: Size) -> Size:
+        """Either of the two."""
+        return Size(min(self.least, other.least), max(self.most, other.most))
+
+
+UNKNOWN: Final = Size(0, UNBOUNDED)
+ONE: Final = Size(1, 1)
+
+
+def no_item(items: Sequence[object]) -> Size:
+    """The size of an item before any was seen: anything else takes its place."""
+    return Size(UNBOUNDED, 0) if items else Size(0, 0)
+
+
+def literal_size(expr: Expr) -> Size | None:
+    match expr:
+        case Literal():
+            length = len(expr.value) if isinstance(expr.value, str | bytes) else 1
+        case ListExpr():
+            length = len(expr.elements)
+        case MapExpr():
+            length = len(expr.entries)
+        case _:
+            return None
+    return Size(length, length)
+
+
+def regex_bound(text: Size, expression: Size) -> int:
+    return bounded(scaled(bounded(text.most + 1), STRING_FACTOR) * scaled(expression.most, REGEX_FACTOR))
+
+
+def replaced(text: Size, old: Size, new: Size) -> Size:
+    """The size of a text after `replace`."""
+    if old.least == 0:
+        most = bounded(bounded(text.most + 1) * new.most) + text.most
+    elif new.most <= old.least:
+        most = text.most
+    else:
+        most = bounded(math.ceil(float(text.most) / old.least)) * new.most
+    if old.most == 0:
+        least = (text.least + 1) * new.least + text.least
+    elif old.most <= new.least:
+        least = text.least
+    else:
+        least = math.ceil(text.least / old.most) * new.least
+    return Size(bounded(least), bounded(most))

@@ -19,14 +19,10 @@ from bayplan.cel.costs import (
     LIST_BASE,
     MAP_BASE,
     NOMINAL,
+    ONE,
     REGEX_FACTOR,
     STRING_FACTOR,
     TRAVERSALS,
-)
-from bayplan.cel.declarations import CIDR, FORMAT, IP, QUANTITY, SEMVER, URL
-from bayplan.cel.macros import ACCUMULATOR
-from bayplan.cel.sizes import (
-    ONE,
     UNBOUNDED,
     UNKNOWN,
     Size,
@@ -37,7 +33,18 @@ from bayplan.cel.sizes import (
     replaced,
     scaled,
 )
-from bayplan.cel.syntax import Call, Comprehension, Expr, Ident, ListExpr, Literal, MapExpr, Select
+from bayplan.cel.declarations import CIDR, FORMAT, IP, QUANTITY, SEMVER, URL
+from bayplan.cel.syntax import (
+    ACCUMULATOR,
+    Call,
+    Comprehension,
+    Expr,
+    Ident,
+    ListExpr,
+    Literal,
+    MapExpr,
+    Select,
+)
 from bayplan.cel.types import Type
 
 Path = tuple[str, ...]

@@ -11,21 +11,22 @@ from collections.abc import Callable, Collection
 from itertools import pairwise
 from typing import Final
 
-from bayplan.cel import timestamps
-from bayplan.cel.errors import NO_SUCH_OVERLOAD, EvaluationError, no_such_overload
-from bayplan.cel.format_clauses import format_string
-from bayplan.cel.kubernetes_library import KUBERNETES_FUNCTIONS, guarded
+from bayplan.cel.extensions import KUBERNETES_FUNCTIONS, format_string, guarded
 from bayplan.cel.operators import OPERATORS, add, contained, divide_integers
+from bayplan.cel.scalars import ZERO_TIME, LocalTime, in_zone
 from bayplan.cel.values import (
+    NO_SUCH_OVERLOAD,
     NONE,
     ORDERED,
     Duration,
+    EvaluationError,
     Optional,
     Timestamp,
     Uint,
     Value,
     compare,
     equal_or_false,
+    no_such_overload,
     size,
     type_name,
     unsupported,
@@ -268,7 +269,7 @@ def _map_insert(entries: dict[Value, Value], *update: Value) -> dict[Value, Valu
 
 def _of_non_zero(value: Value) -> Optional:
     kinds = (bool, int, Uint, float, str, bytes, tuple, dict)
-    zero = value in (None, Duration(0), timestamps.ZERO) or (type(value) in kinds and not value)
+    zero = value in (None, Duration(0), ZERO_TIME) or (type(value) in kinds and not value)
     return NONE if zero else Optional(value)
 
 
@@ -279,7 +280,7 @@ def _unwrap(values: tuple[Value, ...]) -> tuple[Value, ...]:
     return tuple(each.value for each in values if each.has_value)
 
 
-def _time_part(name: str, part: Callable[[timestamps.LocalTime], int], span: int = 0) -> Function:
+def _time_part(name: str, part: Callable[[LocalTime], int], span: int = 0) -> Function:
     """A part of a timestamp in a zone, or a duration in whole units of so many nanoseconds."""
 
     def call(value: Value, *zones: Value) -> int:
@@ -287,7 +288,7 @@ def _time_part(name: str, part: Callable[[timestamps.LocalTime], int], span: int
             return divide_integers(value.nanoseconds, span)
         if type(value) is not Timestamp or any(type(zone) is not str for zone in zones):
             raise no_such_overload(name, type_name(value), *map(type_name, zones))
-        return part(timestamps.in_zone(value, *zones))
+        return part(in_zone(value, *zones))
 
     return call
 

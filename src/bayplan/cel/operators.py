@@ -7,15 +7,23 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from bayplan.cel import timestamps
-from bayplan.cel.errors import NO_SUCH_OVERLOAD, EvaluationError, no_such_overload
-from bayplan.cel.kubernetes_library import address_text
+from bayplan.cel.addresses import address_text
+from bayplan.cel.scalars import (
+    between,
+    format_duration,
+    format_timestamp,
+    parse_duration,
+    parse_timestamp,
+    shifted,
+)
 from bayplan.cel.values import (
     MAX_INT,
     MAX_UINT,
     MIN_INT,
+    NO_SUCH_OVERLOAD,
     ORDERED,
     Duration,
+    EvaluationError,
     Growing,
     Timestamp,
     TypeValue,
@@ -28,6 +36,7 @@ from bayplan.cel.values import (
     go_double,
     is_same_key,
     itself,
+    no_such_overload,
     type_name,
     unsupported,
 )
@@ -97,9 +106,9 @@ def add(one: Value, other: Value) -> Value:
     if kind is Duration and other_kind is Duration:
         return Duration(checked_int(one.nanoseconds + other.nanoseconds))
     if kind is Timestamp and other_kind is Duration:
-        return timestamps.add(one, other.nanoseconds)
+        return shifted(one, other.nanoseconds)
     if kind is Duration and other_kind is Timestamp:
-        return timestamps.add(other, one.nanoseconds)
+        return shifted(other, one.nanoseconds)
     return _add_numbers(one, other)
 
 
@@ -108,9 +117,9 @@ def _subtract(one: Value, other: Value) -> Value:
     if kind is Duration and other_kind is Duration:
         return Duration(checked_int(one.nanoseconds - other.nanoseconds))
     if kind is Timestamp and other_kind is Duration:
-        return timestamps.add(one, -other.nanoseconds)
+        return shifted(one, -other.nanoseconds)
     if kind is Timestamp and other_kind is Timestamp:
-        return timestamps.between(one, other)
+        return between(one, other)
     return _subtract_numbers(one, other)
 
 
@@ -222,9 +231,9 @@ def to_string(value: Value) -> str:
             except UnicodeDecodeError as error:
                 raise EvaluationError("invalid UTF-8 in bytes, cannot convert to string") from error
         case Duration():
-            return timestamps.format_duration(value)
+            return format_duration(value)
         case Timestamp():
-            return timestamps.format_timestamp(value)
+            return format_timestamp(value)
     text = address_text(value)
     if text is None:
         raise _no_conversion("string", value)
@@ -261,7 +270,7 @@ def _to_duration(value: Value) -> Duration:
     if type(value) is int:
         raise _conversion_error(value, "google.protobuf.Duration")
     if type(value) is str:
-        return timestamps.parse_duration(value)
+        return parse_duration(value)
     raise _no_conversion("duration", value)
 
 
@@ -269,9 +278,9 @@ def _to_timestamp(value: Value) -> Timestamp:
     if type(value) is Timestamp:
         return value
     if type(value) is int:
-        return timestamps.add(timestamps.parse_timestamp("1970-01-01T00:00:00Z"), value * 10**9)
+        return shifted(parse_timestamp("1970-01-01T00:00:00Z"), value * 10**9)
     if type(value) is str:
-        return timestamps.parse_timestamp(value)
+        return parse_timestamp(value)
     raise _no_conversion("timestamp", value)
 
 

@@ -9,13 +9,164 @@ https://github.com/google/cel-spec/blob/master/doc/langdef.md#syntax
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Final
 
-from bayplan.cel.lexer import EOF, Token, tokenize
-from bayplan.cel.literals import bytes_literal, int_literal, string_literal, uint_literal
-from bayplan.cel.macros import MacroError, expand
-from bayplan.cel.source import Source
-from bayplan.cel.syntax import Call, Expr, Ident, ListExpr, Literal, MapEntry, MapExpr, Select, Struct
+from bayplan.cel.syntax import (
+    Call,
+    Expr,
+    Ident,
+    ListExpr,
+    Literal,
+    MacroError,
+    MapEntry,
+    MapExpr,
+    Select,
+    Source,
+    Struct,
+    expand,
+)
+from bayplan.cel.values import MAX_INT, MAX_UINT, MIN_INT, Uint
+
+EOF: Final = "<EOF>"
+_ESCAPE: Final = r"\\(?:[abfnrtv\"'\\?`]|[0-3][0-7][0-7]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
+_STRING: Final = (
+    r"[rR]\"\"\"[\s\S]*?\"\"\"|[rR]'''[\s\S]*?'''|[rR]\"[^\"\n\r]*\"|[rR]'[^'\n\r]*'"
+    rf"|\"\"\"(?:{_ESCAPE}|[^\\])*?\"\"\"|'''(?:{_ESCAPE}|[^\\])*?'''"
+    rf"|\"(?:{_ESCAPE}|[^\\\"\n\r])*\"|'(?:{_ESCAPE}|[^\\'\n\r])*'"
+)
+_TOKEN: Final = re.compile(
+    rf"""(?P<hidden>[\t \r\n\f]+|//[^\n]*)
+    |(?P<BYTES>[bB](?:{_STRING}))
+    |(?P<STRING>{_STRING})
+    |(?P<NUM_FLOAT>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?)
+    |(?P<NUM_UINT>0x[0-9a-fA-F]+[uU]|[0-9]+[uU])
+    |(?P<NUM_INT>0x[0-9a-fA-F]+|[0-9]+)
+    |(?P<IDENTIFIER>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<ESC_IDENTIFIER>`[A-Za-z0-9_./\- ]+`)
+    |(?P<operator>==|!=|<=|>=|&&|\|\||[-\[\]{{}}().,!?:+*/%<>])""",
+    re.VERBOSE,
+)
+_KEYWORDS: Final = frozenset({"in", "true", "false", "null"})
+_TWO_CHARACTERS: Final = "=&|"
+"""Characters that are tokens only when doubled; upstream reports them together with what follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    kind: str
+    """STRING, IDENTIFIER, …; for operators and keywords their text."""
+    text: str
+    offset: int
+
+
+def tokenize(source: Source) -> list[Token]:
+    """All tokens, closed by an EOF token; unknown characters are reported to the source."""
+    text, position = source.text, 0
+    tokens: list[Token] = []
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        if found is None:
+            position = _skip_unknown(source, position)
+            continue
+        if found.lastgroup != "hidden":
+            tokens.append(_token(found))
+        position = found.end()
+    tokens.append(Token(EOF, EOF, len(text)))
+    return tokens
+
+
+def _token(found: re.Match[str]) -> Token:
+    kind, text = found.lastgroup or "", found[0]
+    if kind == "operator" or text in _KEYWORDS:
+        kind = text
+    return Token(kind, text, found.start())
+
+
+def _skip_unknown(source: Source, position: int) -> int:
+    text = source.text
+    if text[position] in "\"'":
+        end = len(text)
+        for stop in "\n\r":
+            at = text.find(stop, position)
+            end = min(end, at if at >= 0 else end)
+    else:
+        end = position + (2 if text[position] in _TWO_CHARACTERS else 1)
+    unknown = text[position:end].replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    source.report(position, f"Syntax error: token recognition error at: '{unknown}'")
+    return end
+
+
+_SIMPLE: Final = {
+    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    '"': '"', "'": "'", "\\": "\\", "?": "?", "`": "`",
+}  # fmt: skip
+_ESCAPED: Final = re.compile(
+    r"\\(?:([abfnrtv\"'\\?`])|([0-3][0-7]{2})|[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}))"
+)
+_SURROGATES: Final = range(0xD800, 0xE000)
+
+
+def int_literal(text: str, negative: bool) -> int | None:
+    """The number, None if it does not fit into 64 bits."""
+    number = int(text, 16) if text.startswith("0x") else int(text)
+    number = -number if negative else number
+    return number if MIN_INT <= number <= MAX_INT else None
+
+
+def uint_literal(text: str) -> Uint | None:
+    digits = text[:-1]
+    number = int(digits, 16) if digits.startswith("0x") else int(digits)
+    return Uint(number) if number <= MAX_UINT else None
+
+
+def string_literal(text: str) -> str | None:
+    """The string, None if an escape is not a valid character."""
+    raw, body = _body(text)
+    if raw:
+        return body
+    try:
+        return _ESCAPED.sub(lambda found: _character(found), body)
+    except ValueError:
+        return None
+
+
+def bytes_literal(text: str) -> bytes | None:
+    """The bytes: octal and hexadecimal escapes are bytes, everything else is encoded as UTF-8."""
+    raw, body = _body(text[1:])
+    if raw:
+        return body.encode()
+    parts, position = [], 0
+    for found in _ESCAPED.finditer(body):
+        parts.append(body[position : found.start()].encode())
+        position = found.end()
+        if found[2] or found[3]:
+            parts.append(bytes([int(found[2], 8) if found[2] else int(found[3], 16)]))
+            continue
+        if found[4] or found[5]:
+            return None
+        parts.append(_character(found).encode())
+    parts.append(body[position:].encode())
+    return b"".join(parts)
+
+
+def _body(text: str) -> tuple[bool, str]:
+    raw = text[0] in "rR"
+    text = (text[1:] if raw else text).replace("\r\n", "\n").replace("\r", "\n")
+    quotes = 3 if text[:3] in ('"""', "'''") and len(text) >= 6 else 1
+    return raw, text[quotes:-quotes]
+
+
+def _character(found: re.Match[str]) -> str:
+    simple, octal, byte, short, long = found.groups()
+    if simple:
+        return _SIMPLE[simple]
+    code = int(octal, 8) if octal else int(byte or short or long, 16)
+    if code in _SURROGATES:
+        raise ValueError(code)
+    return chr(code)
+
 
 MAX_DEPTH: Final = 250
 _PRECEDENCE: Final = {

@@ -4,8 +4,8 @@ Every node becomes a function of the variables. Constant parts are computed once
 such as `device.attributes["d"].model` is one *attribute*: a base value and the keys that are looked up in it,
 one after the other; optional keys make the rest of the chain optional.
 
-With a meter the same plan also counts its cost. Counting takes longer than evaluating, so a program that
-cannot reach the limit according to its estimate is planned without one.
+With a meter the same plan also counts its cost. Counting takes longer than evaluating, so an expression that
+cannot reach the limit (`costs.is_cheap`) is planned without one.
 """
 
 from __future__ import annotations
@@ -13,38 +13,35 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
-from bayplan.cel.attributes import (
+from bayplan.cel.checker import type_of
+from bayplan.cel.costs import LIST_BASE, MAP_BASE
+from bayplan.cel.declarations import type_names
+from bayplan.cel.extensions import pattern
+from bayplan.cel.library import FUNCTIONS
+from bayplan.cel.steps import (
     KEY_TYPES,
     METER,
+    REGEX_FUNCTIONS,
+    UNHASHABLE,
     Attribute,
     Conditional,
     Step,
     Variables,
-    constant_lookup,
-    look_up,
-)
-from bayplan.cel.checker import type_of
-from bayplan.cel.costs import LIST_BASE, MAP_BASE
-from bayplan.cel.declarations import type_names
-from bayplan.cel.errors import NO_SUCH_OVERLOAD, AbortedError, CompileError, EvaluationError
-from bayplan.cel.kubernetes_library import pattern
-from bayplan.cel.library import FUNCTIONS
-from bayplan.cel.macros import ACCUMULATOR
-from bayplan.cel.steps import (
-    REGEX_FUNCTIONS,
-    UNHASHABLE,
     alternative,
     among_constants,
     charged,
     compared_with,
+    constant_lookup,
     counted,
     logical,
+    look_up,
     metered_call,
     no_list,
     plain_call,
     unhashable,
 )
 from bayplan.cel.syntax import (
+    ACCUMULATOR,
     Call,
     Comprehension,
     Expr,
@@ -56,6 +53,10 @@ from bayplan.cel.syntax import (
     qualified_name,
 )
 from bayplan.cel.values import (
+    NO_SUCH_OVERLOAD,
+    AbortedError,
+    CompileError,
+    EvaluationError,
     Growing,
     Optional,
     TypeValue,

@@ -1,21 +1,326 @@
-"""The functions that evaluate operators and calls, composed of the functions of their operands.
+"""The closures that an expression is planned as, and their cost: chains of lookups, logic and calls.
 
-With `metered` they also charge the meter among the variables, as upstream counts costs.
+A chain such as `device.attributes["d"].model` has a base value and keys that are looked up in it, one after
+the other; from the first optional key on a missing one makes the whole chain `optional.none()`.
+`condition ? a.b : c` is a chain too: keys that follow are looked up in the branch that is taken. `planner.py`
+puts them together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
-from bayplan.cel.attributes import METER, Step, Variables
+from bayplan.cel.addresses import Format
 from bayplan.cel.costs import FAILED, call_cost
 from bayplan.cel.declarations import SINGLE_IMPLEMENTATION
-from bayplan.cel.errors import NO_SUCH_OVERLOAD, AbortedError, EvaluationError
-from bayplan.cel.formats import Format
-from bayplan.cel.semver import Semver
+from bayplan.cel.scalars import Semver
 from bayplan.cel.syntax import Call
-from bayplan.cel.values import Optional, Uint, Value, equal_or_false, go_type_name
+from bayplan.cel.values import (
+    NO_SUCH_OVERLOAD,
+    NONE,
+    AbortedError,
+    CostLimitError,
+    DefaultMap,
+    EvaluationError,
+    Optional,
+    Uint,
+    Value,
+    equal_or_false,
+    go_double,
+    go_type_name,
+    is_same_key,
+    no_such_key,
+    type_name,
+)
+
+Variables: TypeAlias = dict[str, Value]
+Step: TypeAlias = Callable[[Variables], Value]
+Lookup: TypeAlias = Callable[[Variables, Value, bool], Value]
+"""Looks a key up in a value; the flag says that a missing key is `MISSING` and not an error."""
+
+METER: Final = "#meter"
+"""The name of the meter among the variables; it is not valid in an expression."""
+
+
+KEY_TYPES: Final = frozenset({str, int, Uint, float, bool})
+
+
+class _Missing:
+    """The result of an optional lookup of a missing key."""
+
+
+MISSING: Final = _Missing()
+
+
+class Meter:
+    """Counts the cost of one evaluation and stops it at a limit."""
+
+    __slots__ = ("cost", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.cost = 0
+        self.limit = limit
+
+    def charge(self, cost: int) -> None:
+        # As upstream's, the sum has 64 bits: a huge cost may make it small again.
+        self.cost = (self.cost + cost) % 2**64
+        if self.cost > self.limit:
+            raise CostLimitError
+
+
+class Attribute:
+    """A base and the keys looked up in it."""
+
+    def __init__(self, base: Step, metered: bool, base_cost: int = 1) -> None:
+        self._base = base
+        self._metered = metered
+        self._base_cost = base_cost
+        self._lookups: list[tuple[Lookup, bool]] = []
+        self._names: list[str] = []
+        """The leading keys that are constant strings and not optional."""
+        self._test_only = False
+
+    def add(self, lookup: Lookup, optional: bool, key: Value = None) -> Attribute:
+        """Adds a key; its value is given if it is constant."""
+        self._lookups.append((lookup, optional))
+        if type(key) is str and not optional:
+            self._names.append(key)
+        return self
+
+    def test(self, lookup: Lookup) -> Attribute:
+        """Makes it a presence test of one more key."""
+        self._lookups.append((lookup, False))
+        self._test_only = True
+        return self
+
+    def step(self) -> Step:
+        return self._build(self._base_cost, is_part=False)
+
+    def branch_step(self) -> Step:
+        """As a branch of a conditional or as a key, where upstream does not charge for the base."""
+        return self._build(0, is_part=True)
+
+    def _build(self, base_cost: int, *, is_part: bool) -> Step:
+        base, lookups = self._base, tuple(self._lookups)
+        if self._test_only:
+            resolve = _presence(lookups, self._metered, is_part)
+        else:
+            resolve = _chain(lookups, self._metered)
+        cost = 0 if self._test_only else base_cost
+        if not self._metered:
+            if len(self._names) == len(lookups):
+                return _named_chain(base, tuple(self._names), resolve)
+            return lambda variables: resolve(variables, base(variables))
+
+        def metered(variables: Variables) -> Value:
+            try:
+                return resolve(variables, base(variables))
+            finally:
+                variables[METER].cost += cost
+
+        return metered
+
+
+class Conditional:
+    """`condition ? then : otherwise`; keys looked up in it are looked up in the branch that is taken."""
+
+    def __init__(
+        self,
+        condition: Step,
+        then: Attribute | Conditional,
+        otherwise: Attribute | Conditional,
+        *,
+        metered: bool,
+    ) -> None:
+        self._condition = condition
+        self._branches = (then, otherwise)
+        self._metered = metered
+        self._test_only = False
+
+    def add(self, lookup: Lookup, optional: bool, key: Value = None) -> Conditional:
+        for branch in self._branches:
+            branch.add(lookup, optional, key)
+        return self
+
+    def test(self, lookup: Lookup) -> Conditional:
+        for branch in self._branches:
+            branch.test(lookup)
+        self._test_only = True
+        return self
+
+    def step(self) -> Step:
+        choose, metered = self.branch_step(), self._metered
+        if not self._test_only:
+            return choose
+
+        def test(variables: Variables) -> Value:
+            try:
+                found = choose(variables)
+                return found.has_value if type(found) is Optional else found
+            finally:
+                if metered:
+                    # Upstream takes back the cost of the base, which it does not charge here.
+                    variables[METER].charge(-1)
+
+        return test
+
+    def branch_step(self) -> Step:
+        condition = self._condition
+        then, otherwise = (branch.branch_step() for branch in self._branches)
+
+        def choose(variables: Variables) -> Value:
+            value = condition(variables)
+            if value is True:
+                return then(variables)
+            if value is False:
+                return otherwise(variables)
+            raise EvaluationError(NO_SUCH_OVERLOAD)
+
+        return choose
+
+
+def constant_lookup(key: Value) -> Lookup:
+    if type(key) is str:
+
+        def find(variables: Variables, value: Value, test: bool) -> Value:
+            found = value.get(key, MISSING) if type(value) is dict else MISSING
+            return found if found is not MISSING else look_up(value, key, test)
+
+        return find
+    return lambda variables, value, test: look_up(value, key, test)
+
+
+def look_up(value: Value, key: Value, test: bool) -> Value:
+    """The value at a key or index. Maps take numbers of any type by value; a missing key is `MISSING` in a
+    test.
+    """
+    if type(key) not in KEY_TYPES:
+        raise EvaluationError(f"invalid qualifier type: {go_type_name(key)}")
+    if isinstance(value, dict):
+        found = _find(value, key)
+        if found is not MISSING or test:
+            return found
+        raise no_such_key(key)
+    if type(value) is tuple:
+        index = _index(key)
+        if 0 <= index < len(value):
+            return value[index]
+        if test:
+            return MISSING
+        raise EvaluationError(f"index out of bounds: {index}")
+    if test:
+        return MISSING
+    raise no_such_key(key)
+
+
+def _find(entries: dict[Value, Value], key: Value) -> Value:
+    if type(key) is str:
+        found = entries.get(key, MISSING)
+    else:
+        found = next((each for name, each in entries.items() if is_same_key(name, key)), MISSING)
+    return DefaultMap.EMPTY if found is MISSING and type(entries) is DefaultMap else found
+
+
+def _index(key: Value) -> int:
+    kind = type(key)
+    if kind in (int, Uint) or (kind is float and key.is_integer()):
+        return int(key)
+    if kind is float:
+        raise EvaluationError(f"unsupported index value {go_double(key)} in list")
+    raise EvaluationError(f"unsupported index type '{type_name(key)}' in list")
+
+
+def _chain(lookups: tuple[tuple[Lookup, bool], ...], metered: bool) -> Callable[[Variables, Value], Value]:
+    """Looks up all keys in turn; from the first optional one on a missing key gives `optional.none()`."""
+    if not metered and not any(optional for _, optional in lookups):
+        return _plain_chain(tuple(lookup for lookup, _ in lookups))
+
+    def resolve(variables: Variables, value: Value) -> Value:
+        is_optional = False
+        if type(value) is Optional and lookups:
+            if not value.has_value:
+                return value
+            value, is_optional = value.value, True
+        for lookup, optional in lookups:
+            is_optional = is_optional or optional
+            if metered and not is_optional:
+                variables[METER].charge(1)
+            value = lookup(variables, value, is_optional)
+            if value is MISSING:
+                return NONE
+            if metered and is_optional:
+                variables[METER].charge(1)
+        return Optional(value) if is_optional else value
+
+    return resolve
+
+
+def _named_chain(base: Step, names: tuple[str, ...], resolve: Callable[[Variables, Value], Value]) -> Step:
+    """The chain that selectors are made of, `device.attributes["d"].model`, in one loop without calls."""
+    if not names:
+        return base
+
+    def find(variables: Variables) -> Value:
+        value = base(variables)
+        if type(value) is Optional:
+            return resolve(variables, value)
+        for name in names:
+            kind = type(value)
+            if kind is DefaultMap:
+                value = value.get(name, DefaultMap.EMPTY)
+            elif kind is dict and name in value:
+                value = value[name]
+            else:
+                value = look_up(value, name, False)
+        return value
+
+    return find
+
+
+def _plain_chain(lookups: tuple[Lookup, ...]) -> Callable[[Variables, Value], Value]:
+    def resolve(variables: Variables, value: Value) -> Value:
+        if type(value) is Optional and lookups:
+            if not value.has_value:
+                return value
+            value = value.value
+            for lookup in lookups:
+                value = lookup(variables, value, True)
+                if value is MISSING:
+                    return NONE
+            return Optional(value)
+        for lookup in lookups:
+            value = lookup(variables, value, False)
+        return value
+
+    return resolve
+
+
+def _presence(
+    lookups: tuple[tuple[Lookup, bool], ...], metered: bool, is_part: bool
+) -> Callable[[Variables, Value], Value]:
+    """Whether the last key exists; the keys before it have to exist, unless they are optional.
+
+    In a part of another chain upstream does not test an optional key: the result is its optional value.
+    """
+    before = _chain(lookups[:-1], metered)
+    last = lookups[-1][0]
+
+    def resolve(variables: Variables, value: Value) -> Value:
+        value = before(variables, value)
+        if type(value) is not Optional:
+            if metered:
+                variables[METER].charge(1)
+            return last(variables, value, True) is not MISSING
+        found = last(variables, value.value, True) if value.has_value else MISSING
+        if found is MISSING:
+            return NONE if is_part else False
+        if metered:
+            variables[METER].charge(1)
+        return Optional(found) if is_part else True
+
+    return resolve
+
 
 UNHASHABLE: Final = (bytes, Semver, Format)
 """Values that upstream cannot look up in a hash table."""

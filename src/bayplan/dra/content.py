@@ -36,7 +36,7 @@ from bayplan.api.release import DeviceFeatures
 
 if TYPE_CHECKING:
     from bayplan.cel import DeviceSelector, EvaluationError
-    from bayplan.cel.attributes import Variables
+    from bayplan.cel.steps import Variables
 
 NOT_REPRESENTABLE: Final = "capacity request cannot be represented in the device's range arithmetic"
 NEGATIVE: Final = "capacity value is negative"

@@ -8,7 +8,7 @@ from bayplan.api.meta import Content
 from bayplan.api.names import dns_subdomain_problems
 from bayplan.api.quantity import NANO, canonical_quantity, parse_quantity
 from bayplan.cel import EvaluationError
-from bayplan.cel.semver import semver
+from bayplan.cel.scalars import semver
 from bayplan.embedded.server.schema.types import go_struct, named_type
 from bayplan.embedded.server.statuses import FieldProblem, forbidden_field, invalid_field, required, too_long
 from bayplan.embedded.server.validation.devices import (

@@ -185,7 +185,7 @@ def _selector_problems(selector: Content, path: str) -> list[FieldProblem]:
 def _compiled(expression: str) -> tuple[str, bool]:
     """Why an expression does not compile, and whether its cost can exceed the limit."""
     try:
-        return "", compile_selector(expression).max_cost > COST_LIMIT
+        return "", compile_selector(expression).max_cost() > COST_LIMIT
     except CompileError as error:
         return str(error), False
 
