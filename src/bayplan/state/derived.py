@@ -25,10 +25,16 @@ class Derived(Protocol):
     """An index. It must refer only to parts of the cluster, not to the cluster itself, so that both can be
     freed."""
 
+    freshness: Freshness
+    """What the index depends on."""
+
     def __init__(self, cluster: Cluster) -> None: ...
 
-    def update(self, cluster: Cluster) -> None:
-        """Processes what has changed since the last call that succeeded (`with freshness as stale`)."""
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
+        """Brings these rows up to date, and processes the objects that changed (`ObjectReader`).
+
+        After an exception the next call gets the same rows and objects again.
+        """
 
 
 DerivedT = TypeVar("DerivedT", bound=Derived)
@@ -44,7 +50,10 @@ def derived(cluster: Cluster, kind: type[DerivedT]) -> DerivedT:
     index: DerivedT | None = indexes.get(kind)
     if index is None:
         index = indexes[kind] = kind(cluster)
-    index.update(cluster)
+    freshness = index.freshness
+    if not freshness.is_current:
+        with freshness as stale:
+            index.update(cluster, changed_rows(stale, cluster))
     return index
 
 
@@ -131,24 +140,23 @@ class NamespaceUsage:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._freshness = cluster.changes.freshness(rows=(cluster.changes.usage,))
+        self.freshness = cluster.changes.freshness(rows=(cluster.changes.usage,))
         self._rows: dict[int, _Sums] = {}
         self._total: _Sums = {}
 
-    def update(self, cluster: Cluster) -> None:
-        with self._freshness as stale:
-            for row in changed_rows(stale, cluster):
-                self._add(self._rows.pop(row, {}), -1)
-                sums: _Sums = {}
-                for slot in cluster.row_pods[row] if row < len(cluster.row_pods) else ():
-                    pod = cluster.pods.pod[slot]
-                    assert pod is not None
-                    here = sums.setdefault(pod.namespace, {})
-                    for resource, amount in cluster.pods.info_of(slot).requests.items():
-                        here[resource] = here.get(resource, 0) + amount
-                if sums:
-                    self._rows[row] = sums
-                    self._add(sums, 1)
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
+        for row in rows:
+            self._add(self._rows.pop(row, {}), -1)
+            sums: _Sums = {}
+            for slot in cluster.row_pods[row] if row < len(cluster.row_pods) else ():
+                pod = cluster.pods.pod[slot]
+                assert pod is not None
+                here = sums.setdefault(pod.namespace, {})
+                for resource, amount in cluster.pods.info_of(slot).requests.items():
+                    here[resource] = here.get(resource, 0) + amount
+            if sums:
+                self._rows[row] = sums
+                self._add(sums, 1)
 
     def _add(self, sums: _Sums, sign: int) -> None:
         for namespace, amounts in sums.items():

@@ -82,7 +82,7 @@ class ClusterDevices:
 
     def __init__(self, cluster: Cluster) -> None:
         changes = cluster.changes
-        self._freshness = changes.freshness(objects=changes.kinds(DEVICE_KINDS))
+        self.freshness = changes.freshness(objects=changes.kinds(DEVICE_KINDS))
         self._state = DeviceState(device_features(cluster.release), changes.clock)
         self.inventory = self._state.inventory
         self.allocated = self._state.allocated
@@ -91,37 +91,34 @@ class ClusterDevices:
         self.everywhere = self._state.changes.everywhere
         """Devices that all nodes may use have changed."""
         self._rows_freshness = changes.freshness(objects=(self._state.changes.nodes,))
-        self._slices: ObjectReader[ResourceSlice] = ObjectReader(self._freshness)
-        self._taint_rules: ObjectReader[DeviceTaintRule] = ObjectReader(self._freshness)
+        self._slices: ObjectReader[ResourceSlice] = ObjectReader(self.freshness)
+        self._taint_rules: ObjectReader[DeviceTaintRule] = ObjectReader(self.freshness)
         self._allocations: dict[str, tuple[str, AllocationResult]] = {}
         """The allocated claims by uid."""
 
-    def update(self, cluster: Cluster) -> None:
-        if self._freshness.is_current:
-            return
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
         objects = cluster.objects
-        with self._freshness:
-            # A changed rule is in both lists, with the devices that it selected before and selects now.
-            old_rules, new_rules = self._taint_rules.changed(objects.of(DeviceTaintRule))
-            for rule in old_rules:
-                self._state.remove_taint_rule(rule)
-            for rule in new_rules:
-                self._state.put_taint_rule(rule)
-            removed, added = self._slices.changed(objects.of(ResourceSlice))
-            replaced = {item.name for item in added}
-            for item in removed:
-                if item.name not in replaced:
-                    self._state.remove_slice(item.name)
-            for item in added:
-                self._state.put_slice(item)
-            self._read_claims(cluster)
-            self._record_rows(cluster)
+        # A changed rule is in both lists, with the devices that it selected before and selects now.
+        old_rules, new_rules = self._taint_rules.changed(objects.of(DeviceTaintRule))
+        for rule in old_rules:
+            self._state.remove_taint_rule(rule)
+        for rule in new_rules:
+            self._state.put_taint_rule(rule)
+        removed, added = self._slices.changed(objects.of(ResourceSlice))
+        replaced = {item.name for item in added}
+        for item in removed:
+            if item.name not in replaced:
+                self._state.remove_slice(item.name)
+        for item in added:
+            self._state.put_slice(item)
+        self._read_claims(cluster)
+        self._record_rows(cluster)
 
     def _read_claims(self, cluster: Cluster) -> None:
         """Brings allocated devices up to date. Most changes of a claim are about something else."""
         claims, in_flight = cluster.objects.of(ResourceClaim), cluster.objects.of(ClaimInFlight)
-        changed = self._freshness.recorded(claims.changes)
-        started_or_ended = self._freshness.recorded(in_flight.changes)
+        changed = self.freshness.recorded(claims.changes)
+        started_or_ended = self.freshness.recorded(in_flight.changes)
         if changed is None or started_or_ended is None:
             self._read_all_claims(claims, in_flight)
             return
@@ -202,7 +199,7 @@ class ExtendedResources:
 
     def __init__(self, cluster: Cluster) -> None:
         self._classes: dict[str, DeviceClass] = {}
-        self._freshness = cluster.changes.freshness(objects=cluster.changes.kinds((DeviceClass,)))
+        self.freshness = cluster.changes.freshness(objects=cluster.changes.kinds((DeviceClass,)))
         self._is_on = "DRAExtendedResource" in cluster.release.gates
 
     def __len__(self) -> int:
@@ -212,22 +209,21 @@ class ExtendedResources:
         """The class whose devices serve a resource; None if none does."""
         return self._classes.get(resource)
 
-    def update(self, cluster: Cluster) -> None:
-        if not self._is_on or self._freshness.is_current:
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
+        if not self._is_on:
             return
         lister = cluster.objects.of(DeviceClass)
-        with self._freshness:
-            recorded = self._freshness.recorded(lister.changes)
-            if recorded is None:
-                self._classes.clear()
-                recorded = lister.changes.history() or [(None, item) for item in lister]
-            for before, after in recorded:
-                assert before is None or isinstance(before, DeviceClass)
-                assert after is None or isinstance(after, DeviceClass)
-                if after is not None:
-                    self._put(before, after)
-                elif before is not None:
-                    self._drop(before)
+        recorded = self.freshness.recorded(lister.changes)
+        if recorded is None:
+            self._classes.clear()
+            recorded = lister.changes.history() or [(None, item) for item in lister]
+        for before, after in recorded:
+            assert before is None or isinstance(before, DeviceClass)
+            assert after is None or isinstance(after, DeviceClass)
+            if after is not None:
+                self._put(before, after)
+            elif before is not None:
+                self._drop(before)
 
     def _put(self, before: DeviceClass | None, after: DeviceClass) -> None:
         resource = after.spec.extended_resource_name
@@ -252,8 +248,8 @@ class ExtendedResourceClaims:
 
     def __init__(self, cluster: Cluster) -> None:
         self._claims: Groups[str, ResourceClaim] = Groups()
-        self._freshness = cluster.changes.freshness(objects=cluster.changes.kinds((ResourceClaim,)))
-        self._objects: ObjectReader[ResourceClaim] = ObjectReader(self._freshness)
+        self.freshness = cluster.changes.freshness(objects=cluster.changes.kinds((ResourceClaim,)))
+        self._objects: ObjectReader[ResourceClaim] = ObjectReader(self.freshness)
 
     def of(self, pod: Pod) -> ResourceClaim | None:
         """The claim of a pod; None if it has none."""
@@ -263,17 +259,14 @@ class ExtendedResourceClaims:
                 return claim
         return None
 
-    def update(self, cluster: Cluster) -> None:
-        if self._freshness.is_current:
-            return
-        with self._freshness:
-            removed, added = self._objects.changed(cluster.objects.of(ResourceClaim))
-            for claim in removed:
-                if (owner := _owner(claim)) is not None:
-                    self._claims.discard(owner.uid, claim.key)
-            for claim in added:
-                if (owner := _owner(claim)) is not None:
-                    self._claims.put(owner.uid, claim.key, claim)
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
+        removed, added = self._objects.changed(cluster.objects.of(ResourceClaim))
+        for claim in removed:
+            if (owner := _owner(claim)) is not None:
+                self._claims.discard(owner.uid, claim.key)
+        for claim in added:
+            if (owner := _owner(claim)) is not None:
+                self._claims.put(owner.uid, claim.key, claim)
 
 
 def _owner(claim: ResourceClaim) -> OwnerReference | None:
@@ -314,14 +307,12 @@ class DeviceCounts:
 
     def __init__(self, cluster: Cluster) -> None:
         changes = cluster.changes
-        self._freshness = changes.freshness((changes.size, *changes.kinds(DEVICE_KINDS)), (changes.nodes,))
+        self.freshness = changes.freshness((changes.size, *changes.kinds(DEVICE_KINDS)), (changes.nodes,))
         self._counts: dict[str, DeviceCount] = {}
         """By the name of the class."""
 
-    def update(self, cluster: Cluster) -> None:
-        if not self._freshness.is_current:
-            self._counts.clear()
-        self._freshness.mark_current()
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
+        self._counts.clear()
 
     def of(self, cluster: Cluster, device_class: DeviceClass) -> DeviceCount:
         known = self._counts.get(device_class.name)

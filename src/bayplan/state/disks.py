@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from bayplan.api.pod import Pod, Volume
 from bayplan.state.cluster import Cluster
-from bayplan.state.derived import changed_rows
 
 DiskKey = tuple[str, ...]
 
@@ -60,22 +59,21 @@ def disks_clash(disks: Iterable[Disk], others: Sequence[Disk]) -> bool:
 class DiskUses:
     """For each disk the rows where a pod mounts it, and those where one mounts it exclusively."""
 
-    __slots__ = ("_exclusive_users", "_freshness", "_on_row", "_users")
+    __slots__ = ("_exclusive_users", "_on_row", "_users", "freshness")
 
     def __init__(self, cluster: Cluster) -> None:
-        self._freshness = cluster.changes.freshness(rows=(cluster.changes.usage,))
+        self.freshness = cluster.changes.freshness(rows=(cluster.changes.usage,))
         self._users: dict[DiskKey, set[int]] = {}
         self._exclusive_users: dict[DiskKey, set[int]] = {}
         self._on_row: dict[int, frozenset[Disk]] = {}
 
-    def update(self, cluster: Cluster) -> None:
-        with self._freshness as stale:
-            for row in changed_rows(stale, cluster):
-                disks = frozenset(_disks_on(cluster, row))
-                before = self._on_row.get(row, frozenset())
-                if disks != before:
-                    self._forget(row, before)
-                    self._remember(row, disks)
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
+        for row in rows:
+            disks = frozenset(_disks_on(cluster, row))
+            before = self._on_row.get(row, frozenset())
+            if disks != before:
+                self._forget(row, before)
+                self._remember(row, disks)
 
     def rows_clashing(self, disks: Iterable[Disk]) -> set[int]:
         """Rows where one of the disks is in use in a way that excludes it."""

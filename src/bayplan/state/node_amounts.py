@@ -23,7 +23,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
-from bayplan.state.derived import changed_rows, derived
+from bayplan.state.derived import derived
 from bayplan.state.hypothesis import Hypothesis
 from bayplan.state.view import HypotheticalNode, NodeColumns, NodeInfo
 
@@ -49,7 +49,7 @@ class NodeAmounts(Generic[RequestT]):
 
     def __init__(self, cluster: Cluster) -> None:
         changes = cluster.changes
-        self._freshness = changes.freshness((), (changes.usage, changes.nodes))
+        self.freshness = changes.freshness((), (changes.usage, changes.nodes))
         self._cluster: ReferenceType[Cluster] = ref(cluster)
         self._capacity: Amounts = np.zeros((0, 1), dtype=np.int64)
         self._free: Amounts = np.zeros((0, 1), dtype=np.int64)
@@ -133,17 +133,16 @@ class NodeAmounts(Generic[RequestT]):
 
     # Updates
 
-    def update(self, cluster: Cluster) -> None:
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
         """Processes what has changed since the last call (`derived` calls it)."""
-        with self._freshness as stale:
-            high = cluster.nodes.high
-            if high > len(self._free):
-                self._grow(max(high, 2 * len(self._free)))
-            slots = len(cluster.pods.pod)
-            if slots > len(self._by_slot):
-                self._by_slot = _resized(self._by_slot, max(slots, 2 * len(self._by_slot)), self._width)
-            for row in changed_rows(stale, cluster):
-                self._read(cluster, row)
+        high = cluster.nodes.high
+        if high > len(self._free):
+            self._grow(max(high, 2 * len(self._free)))
+        slots = len(cluster.pods.pod)
+        if slots > len(self._by_slot):
+            self._by_slot = _resized(self._by_slot, max(slots, 2 * len(self._by_slot)), self._width)
+        for row in rows:
+            self._read(cluster, row)
 
     def _read(self, cluster: Cluster, row: int) -> None:
         """Reads the node and the pods of one row."""

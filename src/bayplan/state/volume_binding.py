@@ -14,7 +14,7 @@ decision is made or reverted. Volumes that pods already use are in `volumes.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final
@@ -66,16 +66,6 @@ def expected_claim(objects: Objects, name: str, namespace: str) -> PersistentVol
     actual = objects.of(PersistentVolumeClaim).get(name, namespace)
     assumed = objects.of(AssumedClaim).get(name, namespace)
     return assumed.item if actual and assumed and _is_current(assumed.item, actual) else actual
-
-
-def expected_volumes(objects: Objects) -> Iterator[PersistentVolume]:
-    """All volumes with their decisions."""
-    volumes = objects.of(PersistentVolume)
-    if not len(objects.of(AssumedVolume)):
-        yield from volumes
-        return
-    for volume in volumes:
-        yield expected_volume(objects, volume.name) or volume
 
 
 def assume_object(objects: Objects, item: PersistentVolume | PersistentVolumeClaim) -> None:
@@ -165,9 +155,9 @@ class VolumeOffers:
 
     def __init__(self, cluster: Cluster) -> None:
         kinds = cluster.changes.kinds((PersistentVolume, AssumedVolume))
-        self._freshness = cluster.changes.freshness(objects=kinds)
-        self._volumes: ObjectReader[PersistentVolume] = ObjectReader(self._freshness)
-        self._assumed: ObjectReader[AssumedVolume] = ObjectReader(self._freshness)
+        self.freshness = cluster.changes.freshness(objects=kinds)
+        self._volumes: ObjectReader[PersistentVolume] = ObjectReader(self.freshness)
+        self._assumed: ObjectReader[AssumedVolume] = ObjectReader(self.freshness)
         self._known: dict[str, PersistentVolume] = {}
         self._free: Groups[str, Offer] = Groups()
         self._reserved: Groups[tuple[str, str], Offer] = Groups()
@@ -181,26 +171,23 @@ class VolumeOffers:
         """Volumes that name a claim, perhaps an earlier one of that name."""
         return self._reserved.of((namespace, name))
 
-    def update(self, cluster: Cluster) -> None:
-        if self._freshness.is_current:
-            return
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
         objects = cluster.objects
-        with self._freshness:
-            names = {
-                item.name
-                for changed in (
-                    *self._volumes.changed(objects.of(PersistentVolume)),
-                    *self._assumed.changed(objects.of(AssumedVolume)),
-                )
-                for item in changed
-            }
-            for name in names:
-                before, now = self._known.pop(name, None), expected_volume(objects, name)
-                if before is not None:
-                    self._remove(before)
-                if now is not None:
-                    self._known[name] = now
-                    self._add(now)
+        names = {
+            item.name
+            for changed in (
+                *self._volumes.changed(objects.of(PersistentVolume)),
+                *self._assumed.changed(objects.of(AssumedVolume)),
+            )
+            for item in changed
+        }
+        for name in names:
+            before, now = self._known.pop(name, None), expected_volume(objects, name)
+            if before is not None:
+                self._remove(before)
+            if now is not None:
+                self._known[name] = now
+                self._add(now)
 
     def _add(self, volume: PersistentVolume) -> None:
         affinity, reference = volume.spec.node_affinity, volume.spec.claim_ref
@@ -238,8 +225,8 @@ class StorageRoom:
 
     def __init__(self, cluster: Cluster) -> None:
         kinds = cluster.changes.kinds((CSIStorageCapacity,))
-        self._freshness = cluster.changes.freshness(objects=kinds)
-        self._capacities: ObjectReader[CSIStorageCapacity] = ObjectReader(self._freshness)
+        self.freshness = cluster.changes.freshness(objects=kinds)
+        self._capacities: ObjectReader[CSIStorageCapacity] = ObjectReader(self.freshness)
         self._by_class: Groups[str, Room] = Groups()
 
     def rows_with_room(self, nodes: NodeColumns, class_name: str, size_bytes: int) -> BoolColumn:
@@ -273,17 +260,14 @@ class StorageRoom:
                 is_open &= ~here
         return result
 
-    def update(self, cluster: Cluster) -> None:
-        if self._freshness.is_current:
-            return
-        with self._freshness:
-            removed, added = self._capacities.changed(cluster.objects.of(CSIStorageCapacity))
-            for capacity in removed:
-                self._by_class.discard(capacity.storage_class_name, capacity.key)
-            for capacity in added:
-                room = _room(capacity)
-                if room is not None:
-                    self._by_class.put(capacity.storage_class_name, capacity.key, room)
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
+        removed, added = self._capacities.changed(cluster.objects.of(CSIStorageCapacity))
+        for capacity in removed:
+            self._by_class.discard(capacity.storage_class_name, capacity.key)
+        for capacity in added:
+            room = _room(capacity)
+            if room is not None:
+                self._by_class.put(capacity.storage_class_name, capacity.key, room)
 
 
 def volume_limit(capacity: CSIStorageCapacity) -> int | None:

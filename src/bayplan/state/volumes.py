@@ -38,7 +38,7 @@ from bayplan.api.storage import (
 )
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import ABSENT, Column, Interner
-from bayplan.state.derived import Groups, ObjectReader, changed_rows
+from bayplan.state.derived import Groups, ObjectReader
 from bayplan.state.hypothesis import Hypothesis
 from bayplan.state.objects import Objects
 
@@ -190,8 +190,8 @@ class CSINodes:
     def __init__(self, cluster: Cluster) -> None:
         self._nodes = cluster.nodes
         changes = cluster.changes
-        self._freshness = changes.freshness(rows=(changes.nodes,), objects=(changes.kind(CSINode),))
-        self._objects: ObjectReader[CSINode] = ObjectReader(self._freshness)
+        self.freshness = changes.freshness(rows=(changes.nodes,), objects=(changes.kind(CSINode),))
+        self._objects: ObjectReader[CSINode] = ObjectReader(self.freshness)
         self._limits: dict[str, Column] = {}
         self._installed: dict[str, Column] = {}
         self.plugin_sets: Interner[frozenset[str]] = Interner()
@@ -212,16 +212,12 @@ class CSINodes:
         limits = ((driver, column.cell[row]) for driver, column in self._limits.items())
         return {driver: limit for driver, limit in limits if limit != NO_LIMIT}
 
-    def update(self, cluster: Cluster) -> None:
-        if self._freshness.is_current:
-            return
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
         nodes, csi_nodes = cluster.nodes, cluster.objects.of(CSINode)
-        with self._freshness as stale:
-            rows = changed_rows(stale, cluster)
-            for changed in self._objects.changed(csi_nodes):
-                rows.update(nodes.row_of[item.name] for item in changed if item.name in nodes.row_of)
-            for row in rows:
-                self._write(row, csi_nodes.get(nodes.name[row]))
+        for changed in self._objects.changed(csi_nodes):
+            rows.update(nodes.row_of[item.name] for item in changed if item.name in nodes.row_of)
+        for row in rows:
+            self._write(row, csi_nodes.get(nodes.name[row]))
 
     def _write(self, row: int, csi_node: CSINode | None) -> None:
         for column in self._limits.values():
@@ -280,14 +276,14 @@ class VolumeUses:
         self._nodes = cluster.nodes
         changes = cluster.changes
         kinds = changes.kinds((PersistentVolumeClaim, PersistentVolume, StorageClass, VolumeAttachment))
-        self._freshness = changes.freshness(rows=(changes.usage, changes.nodes), objects=kinds)
+        self.freshness = changes.freshness(rows=(changes.usage, changes.nodes), objects=kinds)
         self._on_row: dict[int, NodeVolumes] = {}
         self._counts: dict[str, Column] = {}
         self._rows: dict[VolumeId, set[int]] = {}
-        self._claims: ObjectReader[PersistentVolumeClaim] = ObjectReader(self._freshness)
-        self._volumes: ObjectReader[PersistentVolume] = ObjectReader(self._freshness)
-        self._classes: ObjectReader[StorageClass] = ObjectReader(self._freshness)
-        self._attachments: ObjectReader[VolumeAttachment] = ObjectReader(self._freshness)
+        self._claims: ObjectReader[PersistentVolumeClaim] = ObjectReader(self.freshness)
+        self._volumes: ObjectReader[PersistentVolume] = ObjectReader(self.freshness)
+        self._classes: ObjectReader[StorageClass] = ObjectReader(self.freshness)
+        self._attachments: ObjectReader[VolumeAttachment] = ObjectReader(self.freshness)
         self._claim_rows: dict[ClaimKey, set[int]] = {}
         self._claims_on: Groups[str, ClaimKey] = Groups()
         self._attached_to: Groups[str, VolumeAttachment] = Groups()
@@ -303,19 +299,17 @@ class VolumeUses:
         """Rows where a pod uses the volume."""
         return self._rows.get(volume, ())
 
-    def update(self, cluster: Cluster) -> None:
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
         nodes, objects = cluster.nodes, cluster.objects
-        with self._freshness as stale:
-            rows = changed_rows(stale, cluster)
-            changed_volumes = self._volumes.changed(objects.of(PersistentVolume))
-            volumes = {volume.name for changed in changed_volumes for volume in changed}
-            for key in self._changed_claims(objects, volumes):
-                rows.update(self._claim_rows.get(key, ()))
-            for node_name in self._changed_attachments(objects, volumes):
-                if node_name in nodes.row_of:
-                    rows.add(nodes.row_of[node_name])
-            for row in rows:
-                self._write(row, self.on_node(cluster, cluster.row_pods[row], nodes.name[row]))
+        changed_volumes = self._volumes.changed(objects.of(PersistentVolume))
+        volumes = {volume.name for changed in changed_volumes for volume in changed}
+        for key in self._changed_claims(objects, volumes):
+            rows.update(self._claim_rows.get(key, ()))
+        for node_name in self._changed_attachments(objects, volumes):
+            if node_name in nodes.row_of:
+                rows.add(nodes.row_of[node_name])
+        for row in rows:
+            self._write(row, self.on_node(cluster, cluster.row_pods[row], nodes.name[row]))
 
     def on_node(self, cluster: Cluster, slots: Iterable[int], node_name: str) -> NodeVolumes:
         """The volumes of a node with these hypothetical pods."""

@@ -162,13 +162,12 @@ class NodeResults:
     def _mark_stale(self) -> None:
         if self._freshness.is_now:
             return
-        self._devices.update(self._cluster)
-        stale = self._freshness.stale_rows()
-        if stale is None:
-            self._reset(self._cluster.nodes.high)
-        elif stale:
-            self._stale[stale] = True
-        self._freshness.mark_current()
+        derived(self._cluster, ClusterDevices)
+        with self._freshness as stale:
+            if stale is None:
+                self._reset(self._cluster.nodes.high)
+            elif stale:
+                self._stale[stale] = True
 
     def _reset(self, rows: int) -> None:
         self._codes = np.zeros(rows, dtype=np.int8)

@@ -40,7 +40,6 @@ from bayplan.plugin import (
     Reject,
     Resource,
     ScorePlugin,
-    changed_rows,
     derived,
     event_with_hint,
 )
@@ -199,28 +198,26 @@ class Topologies:
 
     def __init__(self, cluster: Cluster) -> None:
         changes = cluster.changes
-        self._freshness = changes.freshness(
+        self.freshness = changes.freshness(
             rows=(changes.nodes,), objects=(changes.kind(NodeResourceTopology),)
         )
-        self._objects: ObjectReader[NodeResourceTopology] = ObjectReader(self._freshness)
+        self._objects: ObjectReader[NodeResourceTopology] = ObjectReader(self.freshness)
         self.by_row: dict[int, Topology] = {}
         self.decides = cluster.nodes.column(np.bool_, False)
         """Whether the kubelet of the row rejects pods that it cannot align."""
 
-    def update(self, cluster: Cluster) -> None:
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
         row_of, topologies = cluster.nodes.row_of, cluster.objects.of(NodeResourceTopology)
-        with self._freshness as stale:
-            rows = changed_rows(stale, cluster)
-            for changed in self._objects.changed(topologies):
-                rows.update(row_of[item.name] for item in changed if item.name in row_of)
-            for row in rows:
-                found = topologies.get(cluster.nodes.name[row])
-                parsed = None if found is None else parse(found)
-                self.decides.cell[row] = parsed is not None and parsed.decides
-                if parsed is None:
-                    self.by_row.pop(row, None)
-                else:
-                    self.by_row[row] = parsed
+        for changed in self._objects.changed(topologies):
+            rows.update(row_of[item.name] for item in changed if item.name in row_of)
+        for row in rows:
+            found = topologies.get(cluster.nodes.name[row])
+            parsed = None if found is None else parse(found)
+            self.decides.cell[row] = parsed is not None and parsed.decides
+            if parsed is None:
+                self.by_row.pop(row, None)
+            else:
+                self.by_row[row] = parsed
 
 
 def _deciding(nodes: NodeColumns) -> Iterator[tuple[int, Node, Topology]]:
