@@ -15,6 +15,8 @@ import msgspec
 from rich.table import Table
 
 from bayplan.api.releases import DEFAULT_RELEASE
+from bayplan.bench.against import Comparison, bench_command, can_count_instructions, checkout, compare
+from bayplan.bench.against import make_table as comparison_table
 from bayplan.bench.runner import (
     CORE_TITLE,
     WHOLE_TITLE,
@@ -55,6 +57,18 @@ PLAIN_WIDTH = 150
     is_flag=True,
     help="Show the calls, rows and time of each plugin and extension point, with --core.",
 )
+@click.option(
+    "--against",
+    metavar="COMMIT",
+    help="Compare this code with another commit of its repository: CPU time, and instructions with valgrind.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="With --against: runs on each side; with 0 only instructions are counted.",
+)
 @scheduler_options
 @click.pass_context
 def bench(
@@ -68,6 +82,8 @@ def bench(
     list_only: bool,
     profile: bool,
     by_plugin: bool,
+    against: str | None,
+    rounds: int,
     scheduler: SchedulerOptions,
 ) -> None:
     """Measure the speed of scheduling for the named workloads, or for all.
@@ -89,6 +105,12 @@ def bench(
         )
         for workload in workloads
     ]
+    if against is not None:
+        if by_plugin or profile:
+            raise click.UsageError("--against cannot be combined with --by-plugin and --profile")
+        options = [*(["--core"] if core else []), *scheduler.arguments()]
+        _compare(against, rounds, workloads, sizes, options, as_json)
+        return
     if by_plugin:
         for workload, size in zip(workloads, sizes, strict=True):
             _by_plugin(workload, size, scheduler, as_json)
@@ -108,6 +130,35 @@ def bench(
         if finished:
             title = CORE_TITLE if core else WHOLE_TITLE
             _print(make_table(finished, f"{title}; as Kubernetes {scheduler.release or DEFAULT_RELEASE}"))
+
+
+def _compare(
+    commit: str,
+    rounds: int,
+    workloads: Sequence[Workload],
+    sizes: Sequence[Sizes],
+    options: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Measures the workloads here and at a commit, and prints both."""
+    if not rounds and not can_count_instructions():
+        raise BenchError("without rounds there is nothing to measure: valgrind is not installed")
+    finished: list[Comparison] = []
+    with checkout(commit) as other:
+        try:
+            for result in compare(
+                [(workload.name, size) for workload, size in zip(workloads, sizes, strict=True)],
+                other,
+                options,
+                rounds=rounds,
+                progress=progress_on(sys.stderr, f"against {other[0]}"),
+            ):
+                finished.append(result)
+                if as_json:
+                    echo(result.as_json())
+        finally:
+            if finished and not as_json:
+                _print(comparison_table(finished, other[0]))
 
 
 def _by_plugin(workload: Workload, sizes: Sizes, scheduler: SchedulerOptions, as_json: bool) -> None:
@@ -189,14 +240,10 @@ def _run_apart(
 ) -> Iterator[Measurement]:
     """Runs each workload in a process of its own; a failure is printed by that process and ends the run."""
     for workload, size in zip(workloads, sizes, strict=True):
-        command = [sys.executable, "-m", "bayplan.cli.main", "bench", workload.name, "--json"]
-        if core:
-            command.append("--core")
-        command += ["--nodes", str(size.nodes), "--init-pods", str(size.init_pods), "--pods", str(size.pods)]
-        command += scheduler.arguments()
-        if profile:
-            command.append("--profile")
-        ended = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+        options = ["--core"] * core + ["--profile"] * profile + scheduler.arguments()
+        ended = subprocess.run(
+            bench_command(workload.name, size, options), stdout=subprocess.PIPE, check=False
+        )
         if ended.returncode < 0:
             raise BenchError(f"{workload.name}: the process was ended by signal {-ended.returncode}")
         if ended.returncode > 0:
