@@ -26,12 +26,12 @@ from bayplan.plugin import (
     failure,
     reject,
 )
-from bayplan.plugin.preemption import Hypothesis
 from bayplan.plugins.inter_pod_affinity import InterPodAffinity
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.search import SearchStart
+from bayplan.state.hypothesis import Hypothesis
 from bayplan.testing.builders import make_node, make_pod, make_pod_affinity, make_pod_term
 
 from .profiles import found, make_framework, not_found, statuses

@@ -10,6 +10,7 @@ import pytest
 
 from bayplan.plugin import Code, CycleState, Dependencies, NodeColumns, Plugin, Pod, Reject
 from bayplan.runtime.calls import AttemptError
+from bayplan.runtime.timing import AttemptTimer, PointObserver
 from bayplan.testing.builders import make_pod
 
 from .profiles import found, make_framework, not_found
@@ -46,7 +47,7 @@ class Shortcut(Plugin):
         return int(nodes.cluster.nodes.pod_count.cell[row])
 
 
-class HalfSeconds:
+class HalfSeconds(AttemptTimer):
     """A timer whose clock advances by half a second whenever it is read."""
 
     def __init__(self) -> None:
@@ -57,14 +58,16 @@ class HalfSeconds:
         self._now += 0.5
         return self._now
 
-    def start(self) -> None:
-        pass
-
-    def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
-        pass
-
-    def took(self, plugin: str, point: str, code: Code, seconds: float) -> None:
+    def took(self, plugin: str, point: str, code: Code, seconds: float, rows: int = 0) -> None:
         self.observed.append((point, seconds))
+
+
+class Sampled(PointObserver):
+    def __init__(self, timer: AttemptTimer) -> None:
+        self._timer = timer
+
+    def sample(self) -> AttemptTimer:
+        return self._timer
 
 
 class TestShortcuts:
@@ -104,7 +107,7 @@ class TestShortcuts:
             found(framework, next(next_pod))
             framework.cluster.remove_pod(make_pod("other").uid)
         timer = HalfSeconds()
-        framework.caller.use(timer)
+        framework.observer = Sampled(timer)
         found(framework, next(next_pod))
         assert timer.observed == observed
 

@@ -244,11 +244,9 @@ class NodeStatuses:
         return NodeStatuses(self.rejecting_plugin.copy(), self.reason_id.copy(), dict(self._reasons))
 
     @property
-    def masks(self) -> tuple[NDArray[np.bool_], ...] | None:
-        """The rows that each added plugin rejects; None if nominated pods or errors reject others."""
-        if not self._plain:
-            return None
-        return tuple([found.mask for _, found in self._layers]) if self._layers else ()
+    def is_plain(self) -> bool:
+        """Whether neither added plugins nor nominated pods reject a row."""
+        return self._plain and not self._layers
 
     @property
     def passing(self) -> NDArray[np.bool_]:
@@ -256,11 +254,6 @@ class NodeStatuses:
         for _, found in self._layers:
             passing &= ~found.mask
         return passing
-
-    @property
-    def may_have_errors(self) -> bool:
-        """Whether any plugin has ever returned an error."""
-        return any([reasons.has_errors for reasons in self._reasons.values()])  # noqa: C419  # it is faster
 
     def status(self, position: int) -> Status | None:
         """The status of a rejected row; None if it was not rejected."""

@@ -1,13 +1,16 @@
-"""Calling plugins: every call that may raise goes through here.
+"""Calls plugins in the search for a node: PreFilter, Filter, PreScore, Score.
 
-An exception in a plugin fails the attempt of that one pod and names the plugin; it never reaches the loop.
-The texts are upstream's.
+They are called plugin by plugin, because cached plugins are called for some rows only. `timing.py` has the
+same functions with timers, and `extension_points.py` runs all other points. No other module calls a plugin.
+
+An exception in a plugin fails the attempt of that one pod and names the plugin; it never reaches the loop. So
+does a result of the wrong type. The texts are upstream's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +30,33 @@ from bayplan.framework.status import (
     traceback_of,
     wrong_result,
 )
-from bayplan.runtime.profile import Step
+from bayplan.runtime.profile import PointStep, Step
 from bayplan.state.columns import RowMask
-from bayplan.state.view import IntColumn, NodeColumns
+from bayplan.state.view import IntColumn, NodeColumns, NodeInfo
+
+PRE_FLIGHT: Final = "PreBindPreFlight"
+NORMALIZE: Final = "ScoreExtensionNormalize"
+
+_PRE_FILTER_RESULTS: Final = (
+    'return None, SKIP, NodeNames(...), unschedulable("reason") or unresolvable("reason")'
+)
+_SCORES: Final = "return one integer for each row, for example np.rint(x).astype(np.int64)"
+_PRE_FILTER_CODES: Final = (Code.SUCCESS, Code.SKIP, Code.UNSCHEDULABLE, Code.UNRESOLVABLE)
+
+_TEXTS: Final[dict[str, str]] = {
+    Point.FILTER: 'running "{}" filter plugin: {}',
+    Point.SCORE: 'running Score plugins: plugin "{}" failed with: {}',
+    NORMALIZE: 'running Normalize on Score plugins: plugin "{}" failed with: {}',
+    PRE_FLIGHT: f'running {PRE_FLIGHT} "{{}}": {{}}',
+    "AddPod": 'running AddPod on PreFilter plugin "{}": {}',
+    "RemovePod": 'running RemovePod on PreFilter plugin "{}": {}',
+}
+"""The texts of errors, where they differ from `running POINT plugin "NAME": PROBLEM`."""
+_POINTS: Final[dict[str, str]] = {
+    NORMALIZE: Point.SCORE,
+    "AddPod": Point.FILTER,
+    "RemovePod": Point.FILTER,
+}
 
 
 class AttemptError(BayplanError):
@@ -46,33 +73,48 @@ class AttemptError(BayplanError):
         """The traceback of the plugin's exception; empty if there is none."""
         return traceback_of(self.__cause__)
 
+    @property
+    def code(self) -> Code:
+        """The result code of the point at which the attempt ended."""
+        return Code.ERROR
 
-_PRE_FILTER_RESULTS: Final = (
-    'return None, SKIP, NodeNames(...), unschedulable("reason") or unresolvable("reason")'
-)
-_SCORES: Final = "return one integer for each row, for example np.rint(x).astype(np.int64)"
-_PRE_FILTER_CODES: Final = (Code.SUCCESS, Code.SKIP, Code.UNSCHEDULABLE, Code.UNRESOLVABLE)
+
+def plugin_error(step: Step | PointStep[Any], point: str, problem: str | Exception) -> AttemptError:
+    """The attempt failed because of this plugin."""
+    text = describe(problem, step.plugin) if isinstance(problem, Exception) else problem
+    template = _TEXTS.get(point)
+    if template is None:
+        text = f'running {point} plugin "{step.name}": {text}'
+    else:
+        text = template.format(step.name, text)
+    return AttemptError(text, step.name, _POINTS.get(point, point))
+
+
+def dependency_error(plugin: Plugin, error: Exception) -> AttemptError:
+    """A function in the plugin's `depends_on` failed."""
+    return AttemptError(f'running "{plugin.name}" plugin: {describe(error, plugin)}', plugin.name)
+
+
+# PreFilter and Filter
 
 
 def pre_filter(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | NodeNames:
     try:
         answer: object = step.pre_filter(state, pod, nodes)
+        if answer is None:
+            return SUCCESS
+        if isinstance(answer, NodeNames):
+            return answer
+        if isinstance(answer, Status):
+            if answer.code in _PRE_FILTER_CODES:
+                return answer.by(step.name) if answer.is_rejection else answer
+            if answer.message:
+                raise plugin_error(step, Point.PRE_FILTER, answer.message)
+        raise wrong_result("pre_filter", answer, _PRE_FILTER_RESULTS)
+    except AttemptError:
+        raise
     except Exception as error:
-        raise _pre_filter_error(step.name, describe(error, step.plugin)) from error
-    if answer is None:
-        return SUCCESS
-    if isinstance(answer, NodeNames):
-        return answer
-    if isinstance(answer, Status) and answer.code in _PRE_FILTER_CODES:
-        return answer.by(step.name) if answer.is_rejection else answer
-    if isinstance(answer, Status) and answer.message:
-        raise _pre_filter_error(step.name, answer.message)
-    wrong = wrong_result("pre_filter", answer, _PRE_FILTER_RESULTS)
-    raise _pre_filter_error(step.name, describe(wrong, step.plugin))
-
-
-def _pre_filter_error(plugin: str, text: str) -> AttemptError:
-    return AttemptError(f'running PreFilter plugin "{plugin}": {text}', plugin, Point.PRE_FILTER)
+        raise plugin_error(step, Point.PRE_FILTER, error) from error
 
 
 def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
@@ -83,7 +125,7 @@ def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reaso
             if is_rejected(reject):
                 reason_id = reasons.with_reason(reason_id, reject)
     except Exception as error:
-        raise filter_error(step.name, describe(error, step.plugin)) from error
+        raise plugin_error(step, Point.FILTER, error) from error
     return reason_id
 
 
@@ -94,7 +136,7 @@ def filter_rows(
     try:
         return collect(rejects(step.filter(state, pod, nodes)), reasons, len(nodes))
     except Exception as error:
-        raise filter_error(step.name, describe(error, step.plugin)) from error
+        raise plugin_error(step, Point.FILTER, error) from error
 
 
 def rejected_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> RowMask | None:
@@ -105,39 +147,27 @@ def rejected_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -
             raise wrong_result("rejected_rows", found, "return a RowMask, or None")
         return found
     except Exception as error:
-        raise filter_error(step.name, describe(error, step.plugin)) from error
+        raise plugin_error(step, Point.FILTER, error) from error
 
 
-def row_filter(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], bool] | None:
-    """The plugin's shortcut for Filter on single rows."""
+def row_shortcut(
+    step: Step, point: Point, state: CycleState, pod: Pod, nodes: NodeColumns
+) -> Callable[[int], int] | None:
+    """The plugin's shortcut for Filter or Score on single rows, if it has one."""
+    make: Any = step.row_filter if point is Point.FILTER else step.row_score
     try:
-        found = None if step.row_filter is None else step.row_filter(state, pod, nodes)
+        found = None if make is None else make(state, pod, nodes)
         if found is not None and not callable(found):
-            raise wrong_result("row_filter", found, "return a function of the row, or None")
+            name = "row_filter" if point is Point.FILTER else "row_score"
+            raise wrong_result(name, found, "return a function of the row, or None")
         return found
     except Exception as error:
-        raise filter_error(step.name, describe(error, step.plugin)) from error
+        raise plugin_error(step, point, error) from error
 
 
-def row_score(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], int] | None:
-    """The plugin's shortcut for Score on single rows."""
-    try:
-        found = None if step.row_score is None else step.row_score(state, pod, nodes)
-        if found is not None and not callable(found):
-            raise wrong_result("row_score", found, "return a function of the row, or None")
-        return found
-    except Exception as error:
-        raise score_error(step.name, describe(error, step.plugin)) from error
-
-
-def by_row(step: Step, point: Point, shortcut: Callable[[int], int], row: int) -> int:
-    """The result of the plugin's shortcut for one row. The caller handles exceptions, once for many rows."""
-    return shortcut(row)
-
-
-def dependency_error(plugin: Plugin, error: Exception) -> AttemptError:
-    """A function in the plugin's `depends_on` failed."""
-    return AttemptError(f'running "{plugin.name}" plugin: {describe(error, plugin)}', plugin.name)
+def shortcut(step: Step, point: Point, shortcut: Callable[[int], int]) -> Callable[[int], int]:
+    """How that shortcut is called. The caller handles its exceptions, once for many rows."""
+    return shortcut
 
 
 def nodes_affected_by_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.bool_]:
@@ -153,38 +183,50 @@ def nodes_affected_by_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeC
             )
         return affected
     except Exception as error:
-        raise filter_error(step.name, describe(error, step.plugin)) from error
+        raise plugin_error(step, Point.FILTER, error) from error
 
 
-def filter_error(plugin: str, text: str) -> AttemptError:
-    return AttemptError(f'running "{plugin}" filter plugin: {text}', plugin, Point.FILTER)
+def adjust(step: Step, verb: str, state: CycleState, pod: Pod, others: Iterable[Pod], node: NodeInfo) -> None:
+    """Runs the plugin's AddPod or RemovePod for pods that are hypothetically added or removed."""
+    assert step.adjusts is not None
+    method = step.adjusts.add_pod if verb == "AddPod" else step.adjusts.remove_pod
+    for other in others:
+        try:
+            answer: object = method(state, pod, other, node)
+            if answer is not None and not isinstance(answer, Status):
+                raise wrong_result(method.__name__, answer, "return None or failure(text)")
+        except Exception as error:
+            raise plugin_error(step, verb, error) from error
+        if answer is not None and not answer.is_success:
+            raise plugin_error(step, verb, answer.message)
+
+
+# PreScore and Score
 
 
 def pre_score(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
     """Success, or SKIP if the plugin has nothing to score."""
     try:
         answer: object = step.pre_score(state, pod, nodes)
+        if answer is None:
+            return SUCCESS
+        if isinstance(answer, Status):
+            if answer.code in (Code.SUCCESS, Code.SKIP):
+                return answer
+            if answer.message:
+                raise plugin_error(step, Point.PRE_SCORE, answer.message)
+        raise wrong_result("pre_score", answer, "return None, SKIP or SKIP_FOR_SIGNATURE")
+    except AttemptError:
+        raise
     except Exception as error:
-        raise _pre_score_error(step.name, describe(error, step.plugin)) from error
-    if answer is None:
-        return SUCCESS
-    if isinstance(answer, Status) and answer.code in (Code.SUCCESS, Code.SKIP):
-        return answer
-    if isinstance(answer, Status) and answer.message:
-        raise _pre_score_error(step.name, answer.message)
-    wrong = wrong_result("pre_score", answer, "return None, SKIP or SKIP_FOR_SIGNATURE")
-    raise _pre_score_error(step.name, describe(wrong, step.plugin))
-
-
-def _pre_score_error(plugin: str, text: str) -> AttemptError:
-    return AttemptError(f'running PreScore plugin "{plugin}": {text}', plugin, Point.PRE_SCORE)
+        raise plugin_error(step, Point.PRE_SCORE, error) from error
 
 
 def score_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
     try:
         return _integers("score", step.score(state, pod, nodes), len(nodes))
     except Exception as error:
-        raise score_error(step.name, describe(error, step.plugin)) from error
+        raise plugin_error(step, Point.SCORE, error) from error
 
 
 def _integers(method: str, answer: object, rows: int) -> IntColumn:
@@ -196,27 +238,21 @@ def _integers(method: str, answer: object, rows: int) -> IntColumn:
         text = f"{method} returned an array of shape {scores.shape} for {rows} rows; {_SCORES}"
         raise WrongResultError(method, text)
     if scores.dtype.kind not in "iub":
-        text = f"{method} returned an array of {scores.dtype}; {_SCORES}"
-        raise WrongResultError(method, text)
+        raise WrongResultError(method, f"{method} returned an array of {scores.dtype}; {_SCORES}")
     return scores.astype(np.int64, copy=False)
-
-
-def _integer(score: object) -> int:
-    """The score of one row."""
-    if isinstance(score, int | np.integer):
-        return int(score)
-    if isinstance(score, np.ndarray) and score.size == 1 and score.dtype.kind in "iub":
-        return int(score.reshape(())[()])
-    raise wrong_result("score", score, _SCORES)
 
 
 def score_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int:
     """The score of a single row."""
     try:
         score: object = step.score(state, pod, node)
-        return score if type(score) is int else _integer(score)
+        if isinstance(score, int | np.integer):
+            return int(score)
+        if isinstance(score, np.ndarray) and score.size == 1 and score.dtype.kind in "iub":
+            return int(score.reshape(())[()])
+        raise wrong_result("score", score, _SCORES)
     except Exception as error:
-        raise score_error(step.name, describe(error, step.plugin)) from error
+        raise plugin_error(step, Point.SCORE, error) from error
 
 
 def has_uniform_score(step: Step, state: CycleState, pod: Pod) -> bool:
@@ -224,12 +260,7 @@ def has_uniform_score(step: Step, state: CycleState, pod: Pod) -> bool:
     try:
         return step.uniform_score is not None and step.uniform_score(state, pod)
     except Exception as error:
-        raise score_error(step.name, describe(error, step.plugin)) from error
-
-
-def score_error(plugin: str, text: str) -> AttemptError:
-    text = f'running Score plugins: plugin "{plugin}" failed with: {text}'
-    return AttemptError(text, plugin, Point.SCORE)
+        raise plugin_error(step, Point.SCORE, error) from error
 
 
 def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn) -> IntColumn:
@@ -240,9 +271,7 @@ def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scor
         try:
             scores = _integers("normalize", step.normalize(state, pod, nodes, scores), len(nodes))
         except Exception as error:
-            text = f'plugin "{step.name}" failed with: {describe(error, step.plugin)}'
-            text = f"running Normalize on Score plugins: {text}"
-            raise AttemptError(text, step.name, Point.SCORE) from error
+            raise plugin_error(step, NORMALIZE, error) from error
     check_range(step, scores)
     return scores
 
@@ -270,7 +299,7 @@ def scores_by_domain(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
         present = nodes.domains(key)
         scores = table.take(nodes.label(key).ids if present is None else present)
     except Exception as error:
-        raise score_error(step.name, describe(error, step.plugin)) from error
+        raise plugin_error(step, Point.SCORE, error) from error
     seen = scores.tolist()
     lowest, highest = min(seen, default=0), max(seen, default=0)
     if lowest < 0 or highest > MAX_SCORE:

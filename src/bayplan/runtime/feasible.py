@@ -7,7 +7,6 @@ tie-break are one integer (`ties.py`), so the best node is one argmax.
 
 from __future__ import annotations
 
-import operator
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
@@ -20,7 +19,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework.points import TieBreak
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.state.cluster import Cluster
-from bayplan.state.columns import FEW_ROWS, IdColumn, RowMask, cells, few_true
+from bayplan.state.columns import FEW_ROWS, IdColumn, RowMask, cells
 from bayplan.state.view import IntColumn, NodeColumns
 
 _rank: NDArray[np.int64] = np.zeros(1, dtype=np.int64)
@@ -102,7 +101,6 @@ MANY_ROWS: Final = 16384
 
 NOT_LISTED: Final = -1
 
-Masks = tuple[NDArray[np.bool_], ...]
 Rejected = tuple[RowMask, ...]
 
 
@@ -132,9 +130,7 @@ class Feasible:
 
     Args:
         order: the rows evaluated, in order; the search stops once `wanted` of them pass.
-        passing: for each row of the table whether it passes.
-        rejected: the rows that uncached plugins reject, if each of them has the shortcut for that.
-        masks: if not, the rows that each rejects; None if nominated pods or errors reject others.
+        rejected: the rows that uncached plugins and nominated pods reject besides.
         max_total: a bound for total scores.
         tie_break: which of several rows with the same total is the best.
     """
@@ -144,9 +140,7 @@ class Feasible:
         cluster: Cluster,
         results: SignatureResults,
         order: SearchOrder,
-        passing: NDArray[np.bool_],
-        rejected: Rejected | None,
-        masks: Masks | None,
+        rejected: Rejected,
         *,
         wanted: int,
         max_total: int,
@@ -155,18 +149,18 @@ class Feasible:
         self._cluster = cluster
         self._results = results
         self.order = order
-        self._passing = passing
         self._rejected = rejected
-        self._masks = masks
         changes = cluster.changes
         self._rows_freshness = changes.freshness(
-            (results.recombined, changes.topology, *(rows.replaced for rows in rejected or ())),
-            (results.passing_rows, *(rows.changed for rows in rejected or ())),
+            (results.recombined, changes.topology, *(rows.replaced for rows in rejected)),
+            (results.passing_rows, *(rows.changed for rows in rejected)),
         )
         self._scores_freshness = changes.freshness((results.scores_changed,), (changes.usage,))
-        rows = order.rows
+        rows, passing = order.rows, results.passing
+        for mask in rejected:
+            passing = passing & ~mask.mask
         fitting = passing.take(rows).nonzero()[0]
-        self._wanted = wanted
+        self.wanted = wanted
         self._complete = len(fitting) <= wanted
         self.evaluated = rows if self._complete else rows[: fitting[wanted]]
         """The rows that were evaluated until enough were found."""
@@ -195,38 +189,8 @@ class Feasible:
 
     # Which rows
 
-    def update(
-        self,
-        results: SignatureResults,
-        order: SearchOrder,
-        passing: Callable[[], NDArray[np.bool_]],
-        masks: Masks | None,
-    ) -> bool:
+    def update(self, results: SignatureResults, order: SearchOrder, rejected: Rejected) -> bool:
         """Inserts and removes rows, if they are few. False if starting from scratch is better."""
-        if self._rejected is not None or self._results is not results or self.order is not order:
-            return False
-        stale = self._rows_freshness.stale_rows()
-        if stale is None:
-            return False
-        if not stale and _same(masks, self._masks):
-            return True
-        known, self._masks = self._masks, masks
-        if masks is None or known is None or len(masks) != len(known):
-            before, self._passing = self._passing, passing()
-            changed = (before != self._passing).nonzero()[0].tolist()
-            return self._replace(changed, cells(self._passing).__getitem__)
-        changed = set(stale)
-        for before, mask in zip(known, masks, strict=True):
-            if mask is not before:
-                changed.update(few_true(mask != before, FEW_ROWS))
-        if len(changed) > FEW_ROWS:
-            return False
-        for row in changed:
-            self._passing[row] = results.is_passing(row) and not any(mask[row] for mask in masks)
-        return self._replace(changed, cells(self._passing).__getitem__)
-
-    def update_rejected(self, results: SignatureResults, order: SearchOrder, rejected: Rejected) -> bool:
-        """Like `update`, if all uncached plugins have the shortcut for the rows that they reject."""
         if self._results is not results or self.order is not order or self._rejected != rejected:
             return False
         stale = self._rows_freshness.stale_rows()
@@ -236,7 +200,7 @@ class Feasible:
         return self._replace(stale if len(stale) == 1 else set(stale), is_passing)
 
     def _is_passing(self, row: int) -> bool:
-        for rows in self._rejected or ():
+        for rows in self._rejected:
             if rows.cell[row]:
                 return False
         return self._results.is_passing(row)
@@ -247,7 +211,7 @@ class Feasible:
             if len(changed) > FEW_ROWS or not self._complete or self._normalized is not None:
                 return False
             self._insert_or_remove(changed, is_passing)
-            if self._count > self._wanted:
+            if self._count > self.wanted:
                 # The search now stops earlier.
                 return False
         self._rows_freshness.mark_current()
@@ -418,10 +382,3 @@ class Feasible:
         np.subtract(self._totals[stale], self._rank[stale], out=self._keys[stale])
         self._keys_until = self._count
         self._maximum = None
-
-
-def _same(masks: Masks | None, known: Masks | None) -> bool:
-    """Whether uncached plugins reject the same rows: a mask is the same array until it changes."""
-    if masks is None or known is None or len(masks) != len(known):
-        return False
-    return all(map(operator.is_, known, masks))

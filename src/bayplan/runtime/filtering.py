@@ -16,26 +16,27 @@ from numpy.typing import NDArray
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import (
     PASS,
+    Diagnosis,
+    FilterOutcome,
     FilterRow,
+    LocalFilters,
     NodeStatuses,
     ReasonIds,
     Reasons,
     RejectingPlugins,
     Rejections,
 )
-from bayplan.framework.plugin_api import AddRemovePodPlugin
-from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import Status, describe, wrong_result
+from bayplan.framework.status import Status
 from bayplan.runtime import calls
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import RowFilter, Search
 from bayplan.runtime.signature_results import SignatureResults
-from bayplan.runtime.timing import ADJUST, Caller, timed
+from bayplan.runtime.timing import Caller
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn, RowMask, cells
 from bayplan.state.hypothesis import FEW_ROWS, Changes, Hypothesis
-from bayplan.state.view import HypotheticalNode, NodeColumns, NodeInfo
+from bayplan.state.view import HypotheticalNode, NodeColumns
 
 
 class NominatedResults:
@@ -192,9 +193,6 @@ def _places(rows: IdColumn, wanted: IdColumn) -> IdColumn:
 MAX_REASONS: Final = 1000
 """The maximum number of combinations of reasons that are stored for one plugin and one signature."""
 
-Adjust = Callable[[CycleState, Pod, Pod, NodeInfo], Status | None]
-"""A plugin's AddPod or RemovePod."""
-
 
 class Filtering:
     """The Filter plugins of one profile on one cluster."""
@@ -212,15 +210,34 @@ class Filtering:
         """The uncached plugins whose Filter runs for this pod."""
         return [step for step in self._uncached if step.name not in search.skipped_filters]
 
-    def rejected_rows(self, search: Search) -> tuple[RowMask, ...] | None:
-        """The rows that uncached plugins reject, of those that reject any.
+    def rejected_rows(self, search: Search) -> tuple[tuple[RowMask, ...], NodeStatuses | None]:
+        """The rows that uncached plugins and nominated pods reject besides `search.results`.
 
-        None if a plugin does not have the shortcut for that, or if nominated pods may reject others.
+        Also returns the statuses of all rows if they had to be computed for it: not if every uncached plugin
+        has the shortcut `rejected_rows` and no pod is nominated, as usual.
         """
-        if self._cluster.nominated:
-            return None
+        uncached = self.uncached_steps(search)
+        if not self._cluster.nominated:
+            if not uncached:
+                return (), None
+            found = self._by_shortcut(search, uncached)
+            if found is not None:
+                return found, None
+        node_statuses = self.node_statuses(search)
+        if node_statuses.is_plain:
+            return (), node_statuses
+        mask = search.results.passing & ~node_statuses.passing
+        rejected = search.signature.rejected
+        if rejected is None:
+            rejected = search.signature.rejected = RowMask(self._cluster.changes.clock, mask)
+        else:
+            rejected.assign(mask)
+        return (rejected,) if rejected.count else (), node_statuses
+
+    def _by_shortcut(self, search: Search, steps: Sequence[Step]) -> tuple[RowMask, ...] | None:
+        """The rows that these plugins reject, of those that reject any; None if one lacks the shortcut."""
         found = []
-        for step in self.uncached_steps(search):
+        for step in steps:
             rows = calls.rejected_rows(step, search.state, search.pod, self._nodes)
             if rows is None:
                 return None
@@ -229,7 +246,10 @@ class Filtering:
         return tuple(found)
 
     def node_statuses(self, search: Search) -> NodeStatuses:
-        """The filter results of every row, with and without nominated pods."""
+        """The filter results of every row, with and without nominated pods.
+
+        framework.go: RunFilterPluginsWithNominatedPods
+        """
         results, uncached = search.results, self.uncached_steps(search)
         for step in uncached:
             if len(results.reasons[step.index]) > MAX_REASONS:
@@ -346,7 +366,7 @@ class Filtering:
 
         return filter_row
 
-    def row_with_nominated(self, search: Search) -> FilterRow | None:
+    def _row_with_nominated(self, search: Search) -> FilterRow | None:
         """`filter_hypothesis` for one row; None if a plugin needs arrays."""
         filter_row, reasons = self._row_filter(search), search.results.reasons
         if filter_row is None:
@@ -376,6 +396,25 @@ class Filtering:
             if result[0] != PASS:
                 return result
         return filter_row(row, changes)
+
+    def outcome(self, search: Search, diagnosis: Diagnosis, *, cached: bool) -> FilterOutcome:
+        """The input of PostFilter plugins. Without `cached`, no result may be reused for identical pods."""
+        uncached = bool(self.uncached_steps(search))
+        local_filters = LocalFilters(
+            filter_hypothesis=lambda hypothesis: self.filter_hypothesis(search, hypothesis, cached_only=True),
+            locally_decided=lambda: self.locally_decided(search),
+        )
+        return FilterOutcome(
+            cluster=self._cluster,
+            diagnosis=diagnosis,
+            filter_hypothesis=lambda hypothesis: self.filter_hypothesis(search, hypothesis),
+            memory=search.results.memory,
+            topics=search.results.topics,
+            pre_filtered=search.pre_filtered,
+            is_local=cached and not uncached,
+            local_filters=local_filters if cached and uncached else None,
+            filter_row=self._row_with_nominated(search),
+        )
 
     def locally_decided(self, search: Search) -> NDArray[np.bool_]:
         """The rows that pass the uncached filters, whichever pods are removed from them.
@@ -433,7 +472,7 @@ class Filtering:
         if isinstance(view, Hypothesis):
             view = view if left is None else view.subset(left)
             if step.adjusts is not None:
-                return self._filter_adjusted(search, step, step.adjusts, view)
+                return self._filter_adjusted(search, step, view)
         elif left is not None:
             view = NodeColumns(self._cluster, view.rows.take(left))
         return self._caller.calls.filter_rows(step, state, search.pod, view, reasons)
@@ -442,9 +481,7 @@ class Filtering:
     def _state(search: Search, step: Step) -> CycleState:
         return search.results.state_of(step) if step.cached else search.state
 
-    def _filter_adjusted(
-        self, search: Search, step: Step, adjusts: AddRemovePodPlugin, view: Hypothesis
-    ) -> Rejections | None:
+    def _filter_adjusted(self, search: Search, step: Step, view: Hypothesis) -> Rejections | None:
         """Filters row by row, for plugins with AddPod and RemovePod: each row has its own state."""
         reasons = search.results.reasons[step.index]
         reason_ids = np.zeros(len(view), dtype=np.int64)
@@ -452,30 +489,8 @@ class Filtering:
             state = self._state(search, step).clone()
             gone, added = view.changed_pods(position)
             node = view.node_info(position)
-            for verb, method, pods in (
-                ("RemovePod", adjusts.remove_pod, gone),
-                ("AddPod", adjusts.add_pod, added),
-            ):
-                for other in pods:
-                    self._adjust(verb, method, step, state, search.pod, other, node)
+            self._caller.calls.adjust(step, "RemovePod", state, search.pod, gone, node)
+            self._caller.calls.adjust(step, "AddPod", state, search.pod, added, node)
             row = view.subset(np.array([position], dtype=np.intp))
             reason_ids[position] = self._caller.calls.filter_one(step, state, search.pod, row, reasons)
         return Rejections.from_numbers(reason_ids, reasons) if reason_ids.any() else None
-
-    def _adjust(
-        self, verb: str, method: Adjust, step: Step, state: CycleState, pod: Pod, other: Pod, node: NodeInfo
-    ) -> None:
-        try:
-            answer = timed(self._caller.timer, step.name, ADJUST + verb, method)(state, pod, other, node)
-            if answer is not None and not isinstance(answer, Status):
-                raise wrong_result(method.__name__, answer, "return None or failure(text)")
-            problem = "" if answer is None or answer.is_success else answer.message
-        except Exception as error:
-            raise _adjust_error(verb, step, describe(error, step.plugin)) from error
-        if problem:
-            raise _adjust_error(verb, step, problem)
-
-
-def _adjust_error(verb: str, step: Step, text: str) -> calls.AttemptError:
-    text = f'running {verb} on PreFilter plugin "{step.name}": {text}'
-    return calls.AttemptError(text, step.name, Point.FILTER)

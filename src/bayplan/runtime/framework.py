@@ -1,8 +1,13 @@
-"""One pod, all nodes: PreFilter, Filter, PreScore, Score, and the choice of the best node.
+"""One pod, all nodes: PreFilter → Filter → Score → select.
 
-`Framework.find` is a plain function of cluster and pod. The results of plugins that declare their
-dependencies are in the pod's `SignatureResults`; the others are called in every cycle (`pre_filtering.py`,
-`filtering.py`, `scoring.py`). `feasible.py` has the feasible rows and the best of them.
+`Framework.search` is the only search for a node. It is a plain function of cluster and pod, written as a
+generator for extenders, which are called in between; without them it never yields. It calls every plugin that
+has to be called: results of plugins that declare their dependencies are in the pod's `SignatureResults` and
+are brought up to date for rows that changed, and `Feasible` has the rows that pass, with their scores. So for
+the second of two identical pods the same steps are taken, and there is almost nothing to compute.
+
+Explanations observe this search: `Search.filtered` has what Filter found, `score_table` the scores by plugin.
+Plugins are called by `calls.py`; Filter and hypotheses are in `filtering.py`.
 """
 
 from __future__ import annotations
@@ -12,18 +17,18 @@ from typing import Final
 import numpy as np
 
 from bayplan.api.pod import Pod
-from bayplan.framework.outcome import NO_STATUS, Diagnosis, LocalFilters, NodeStatuses
+from bayplan.framework.outcome import NO_STATUS, Diagnosis, FilterOutcome, NodeStatuses
+from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.points import Point, TieBreak
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import Code, Status
+from bayplan.framework.status import SKIP_FOR_SIGNATURE, Code, Status
 from bayplan.runtime import calls
-from bayplan.runtime.feasible import Feasible, SearchOrder, pick
+from bayplan.runtime.feasible import Feasible, Rejected, SearchOrder, pick
 from bayplan.runtime.filtering import Filtering
-from bayplan.runtime.pre_filtering import PreFiltering
-from bayplan.runtime.profile import Profile
-from bayplan.runtime.repeated_search import RepeatedSearch
-from bayplan.runtime.scoring import Scoring
+from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import (
+    EXTENDER,
+    Accepted,
     ExtenderSteps,
     Filtered,
     Found,
@@ -34,7 +39,7 @@ from bayplan.runtime.search import (
     run_through,
 )
 from bayplan.runtime.signature_cache import SignatureCache
-from bayplan.runtime.timing import Caller, PointObserver
+from bayplan.runtime.timing import NO_OBSERVER, NO_TIMER, Caller
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
 from bayplan.state.view import IntColumn, NodeColumns
@@ -63,27 +68,19 @@ class Framework:
         own = profile.percentage_of_nodes_to_score
         self._percentage = percentage_of_nodes_to_score if own is None else own
         self._start = SearchStart() if start is None else start
-        self.observer: PointObserver | None = None
-        """Measures extension points and counts evaluations; None: nothing is measured."""
+        self.observer = NO_OBSERVER
+        """Measures extension points and counts evaluations."""
         self.caller = Caller()
         self.extenders: ExtenderSteps | None = None
         """Called in the middle of a cycle, if the configuration has extenders."""
         self._signatures = SignatureCache(profile, cluster, self.caller)
-        self._pre_filtering = PreFiltering(profile, cluster, self.caller)
         self.filtering = Filtering(profile, cluster, self.caller)
-        self.scoring = Scoring(profile, cluster, self.caller)
-        with_filter = {step.name for step in profile.filters}
-        with_shortcut = {
-            step.name
-            for step in profile.pre_filters
-            if step.rejected_rows is not None and step.name in with_filter
-        }
-        self._not_repeatable = frozenset(
-            step.name
-            for step in (*profile.pre_filters, *profile.filters)
-            if not step.cached and step.name not in with_shortcut
-        )
-        """The plugins that have to be skipped for a search to be repeated."""
+        self._nodes = NodeColumns(cluster)
+        self._uncached_pre_filters = _uncached(profile.pre_filters)
+        self._uncached_pre_scores = _uncached(profile.pre_scores)
+        self._uncached_scores = _uncached(profile.scores)
+        self._pre_filter_names = tuple(step.name for step in profile.pre_filters)
+        self._all_pre_filters = frozenset(self._pre_filter_names)
         changes = cluster.changes
         self._rotation: tuple[int, SearchOrder] | None = None
         self._rotation_freshness = changes.freshness((changes.order, changes.size))
@@ -93,111 +90,142 @@ class Framework:
         """How many rows of cached results were computed, over all attempts."""
         return self._signatures.rows_computed
 
-    # Search
+    # The search
 
     def begin(self, pod: Pod) -> Search:
-        if not self._cache:
-            return self.begin_uncached(pod)
+        self.caller.use(self.observer.sample())
         info = self.cluster.pod_infos.of(pod)
+        if not self._cache:
+            return Search(pod, info, CycleState(), *self._signatures.uncached(pod))
         signature, results = self._signatures.of(pod, info)
         return Search(pod, info, CycleState(signature.memory), signature, results)
 
     def begin_uncached(self, pod: Pod) -> Search:
         """A search that uses no cached results."""
-        self.caller.use(None)
-        signature, results = self._signatures.uncached(pod)
-        return Search(pod, self.cluster.pod_infos.of(pod), CycleState(), signature, results)
+        self.caller.use(NO_TIMER)
+        return Search(pod, self.cluster.pod_infos.of(pod), CycleState(), *self._signatures.uncached(pod))
 
     def find(self, pod: Pod) -> Found | NotFound:
         """The best node for the pod, or why there is none, without extenders."""
-        search = self.start(pod)
-        return search if isinstance(search, Found) else run_through(self.complete_search(search))
+        return run_through(self.search(self.begin(pod)))
 
-    def start(self, pod: Pod) -> Search | Found:
-        """Begins a search; its result if the search for the last identical pod can be repeated."""
-        search = self.begin(pod)
-        if self.observer is not None:
-            self.caller.use(self.observer.sample())
-        return self._repeated(search) or search
+    def search(self, search: Search) -> Steps[Found | NotFound]:
+        """The best node for the pod, or why there is none. Raises AttemptError if a plugin fails.
 
-    def complete_search(self, search: Search) -> Steps[Found | NotFound]:
-        """The best node for the pod, or why there is none. Raises AttemptError if a plugin fails."""
+        schedule_one.go: schedulePod
+        """
         pod, extenders = search.pod, self.extenders
         rejected = self.pre_filter(search)
         if rejected is not None:
             return NotFound(search, rejected)
         search.results.update()
-        nominated = self.try_nominated_node(search) if pod.status.nominated_node_name else None
+        nominated = self._try_nominated_node(search) if pod.status.nominated_node_name else None
         if nominated is not None and (extenders is None or (yield from extenders.accepts(nominated))):
-            return nominated
-        filtered = self.filtered(search, self.filtering.node_statuses(search))
-        if extenders is not None:
-            return (yield from extenders.choose(search, filtered))
-        found = self.choose(search, filtered)
-        if self._is_repeatable(search, filtered.feasible):
-            search.signature.repeated = RepeatedSearch(
-                self.cluster,
-                search,
-                filtered.feasible,
-                self._start.index,
-                self._pre_filtering.not_skipped(search),
-                self.filtering,
-                self.scoring,
-            )
-        return found
-
-    # Repeated searches
-
-    def _repeated(self, search: Search) -> Found | None:
-        """The result if the search for the last identical pod can be repeated."""
-        last = search.signature.repeated
-        if last is None or self.extenders is not None or self.caller.timer is not None:
-            return None
-        return None if search.pod.status.nominated_node_name else last.found(search, self._start.index)
-
-    def _is_repeatable(self, search: Search, feasible: Feasible) -> bool:
-        """Whether uncached filters were skipped or have the shortcut for what they reject, and all nodes were
-        evaluated."""
-        return (
-            search.skipped_filters >= self._not_repeatable
-            and search.skipped_scores is not None
-            and search.pre_filter_nodes is None
-            and len(feasible.evaluated) == self.cluster.node_count
-            and not self.cluster.nominated
-            and not search.pod.status.nominated_node_name
-        )
-
-    def is_local(self, search: Search) -> bool:
-        """Whether the results of the filters on a row depend on that row alone, for this pod."""
-        return self._cache and not self.filtering.uncached_steps(search)
-
-    def local_filters(self, search: Search) -> LocalFilters | None:
-        """The results that depend on each row alone, if not all do."""
-        if not self._cache or not self.filtering.uncached_steps(search):
-            return None
-        filtering = self.filtering
-        return LocalFilters(
-            filter_hypothesis=lambda hypothesis: filtering.filter_hypothesis(
-                search, hypothesis, cached_only=True
-            ),
-            locally_decided=lambda: filtering.locally_decided(search),
-        )
+            if not search.explained:
+                return nominated
+        else:
+            nominated = None
+        filtered = self._filter(search)
+        feasible = filtered.feasible
+        nodes = feasible if extenders is None else (yield from extenders.filter(pod, feasible.view))
+        count = len(nodes)
+        if count == 0:
+            return NotFound(search, self._diagnosis(search, filtered, nodes))
+        if count == 1:
+            row = nodes.row_at(0)
+        elif extenders is None:
+            row = self._best(search, feasible)
+        else:
+            row = yield from extenders.best(pod, nodes.view, self._totals(search, nodes))
+        found = Found(search, row, self.cluster.nodes.name[row], count, len(filtered.evaluated))
+        return found if nominated is None else nominated
 
     # PreFilter
 
     def pre_filter(self, search: Search) -> Diagnosis | None:
-        """Runs PreFilter. A Diagnosis means that no node has to be evaluated."""
-        rejected = self._pre_filtering.run(search)
-        timer = self.caller.timer
-        if timer is not None:
-            code = Code.SUCCESS if rejected is None else rejected.absent_nodes_status.code
-            timer.passed(Point.PRE_FILTER, code)
+        """Runs the PreFilter plugins. A Diagnosis means that no node has to be evaluated.
+
+        Those of cached plugins run again only if objects that they depend on have changed, and those that
+        returned SKIP_FOR_SIGNATURE if objects or (anti-)affinity terms have.
+
+        framework.go: RunPreFilterPlugins
+        """
+        results, signature = search.results, search.signature
+        pre_filtered = results.is_pre_filtered
+        if not pre_filtered:
+            results.check_objects()
+        signature.skipped.update()
+        skipped = search.skipped_filters = signature.skipped.filters
+        remembered: Status | None = None
+        rejected: Diagnosis | None = None
+        for step in self._uncached_pre_filters if pre_filtered else self.profile.pre_filters:
+            if step.cached:
+                answer = results.pre_filter(step, self._nodes)
+            elif step.name in skipped:
+                continue
+            else:
+                answer = self.caller.calls.pre_filter(step, search.state, search.pod, self._nodes)
+                if answer is SKIP_FOR_SIGNATURE:
+                    signature.skipped.filters |= {step.name}
+            if isinstance(answer, NodeNames):
+                rejected = self._narrow(search, step.name, answer)
+            elif answer.code is Code.SKIP:
+                if not step.cached:
+                    search.skipped_filters |= {step.name}
+            elif answer.code is Code.UNRESOLVABLE:
+                rejected = self._rejected(answer, {answer.plugin})
+            elif answer.code is Code.UNSCHEDULABLE:
+                remembered = answer
+            if rejected is not None:
+                # The plugins that ran, now or earlier for an identical pod.
+                names = self._pre_filter_names
+                search.pre_filtered = frozenset(names[: names.index(step.name) + 1])
+                break
+        else:
+            search.pre_filtered = self._all_pre_filters
+            if remembered is not None:
+                rejected = self._rejected(remembered, {remembered.plugin, *search.pre_filter_plugins})
+            elif not pre_filtered and search.pre_filter_nodes is None:
+                results.mark_pre_filtered()
+        self.caller.timer.passed(
+            Point.PRE_FILTER, Code.SUCCESS if rejected is None else rejected.absent_nodes_status.code
+        )
         return rejected
 
-    # The nominated node first
+    def _narrow(self, search: Search, plugin: str, answer: NodeNames) -> Diagnosis | None:
+        """Restricts the search to these nodes. A Diagnosis if none is left."""
+        search.pre_filter_plugins += (plugin,)
+        search.pre_filter_nodes = (
+            answer.names if search.pre_filter_nodes is None else search.pre_filter_nodes & answer.names
+        )
+        if search.pre_filter_nodes:
+            return None
+        names = sorted(search.pre_filter_plugins)
+        reason = (
+            f"node(s) didn't satisfy plugin {names[0]}"
+            if len(names) == 1
+            else f"node(s) didn't satisfy plugin(s) [{' '.join(names)}] simultaneously"
+        )
+        return self._rejected(Status(Code.UNRESOLVABLE, (reason,)), set(names))
 
-    def try_nominated_node(self, search: Search) -> Found | None:
-        """A nominated pod gets its node if it fits there, and no other node is evaluated."""
+    def _rejected(self, status: Status, plugins: set[str]) -> Diagnosis:
+        return Diagnosis(
+            cluster=self.cluster,
+            node_count=self.cluster.node_count,
+            evaluated=np.zeros(0, dtype=np.intp),
+            node_statuses=None,
+            absent_nodes_status=status,
+            pre_filter_message=status.message,
+            rejecting_plugins={plugin for plugin in plugins if plugin},
+        )
+
+    # Filter
+
+    def _try_nominated_node(self, search: Search) -> Found | None:
+        """A nominated pod gets its node if it fits there, and no other node is evaluated.
+
+        schedule_one.go: evaluateNominatedNode
+        """
         name = search.pod.status.nominated_node_name
         row = self.cluster.nodes.row_of.get(name)
         if row is None or not self.cluster.nodes.exists.cell[row]:
@@ -205,71 +233,43 @@ class Framework:
         try:
             fits = self.filtering.fits_row(search, row)
         except calls.AttemptError:
-            self.caller.passed(Point.FILTER, Code.ERROR)
+            self.caller.timer.passed(Point.FILTER, Code.ERROR)
             return None
-        self.caller.passed(Point.FILTER)
+        self.caller.timer.passed(Point.FILTER)
         return Found(search, row, name, 1, 1) if fits else None
 
-    def with_nominated_node(
-        self, search: Search, evaluated: IdColumn, node_statuses: NodeStatuses
-    ) -> IdColumn:
-        """The evaluated rows, with that of the nominated node, which was evaluated first and did not fit."""
-        row = self.cluster.nodes.row_of.get(search.pod.status.nominated_node_name, -1)
-        if row < 0 or not self.cluster.nodes.exists.cell[row] or row in evaluated:
-            return evaluated
-        status = node_statuses.status(row)
-        return evaluated if status is None or not status.is_rejection else np.append(evaluated, row)
+    def _filter(self, search: Search) -> Filtered:
+        """The evaluated and the feasible nodes. Advances the start of the next search.
 
-    # Choosing
-
-    def choose(self, search: Search, filtered: Filtered) -> Found | NotFound:
-        """The best of the feasible nodes."""
-        feasible = filtered.feasible
-        count = len(feasible)
-        if count == 0:
-            return self.not_found(search, filtered)
-        row = feasible.row_at(0) if count == 1 else self._best(search, feasible)
-        return Found(search, row, self.cluster.nodes.name[row], count, len(filtered.evaluated))
-
-    def filtered(self, search: Search, node_statuses: NodeStatuses) -> Filtered:
-        """The evaluated and the feasible nodes. Advances the start of the next search."""
-        candidates, absent, plugins = self.candidates(search)
-        feasible = self._feasible(search, candidates, node_statuses)
+        schedule_one.go: findNodesThatPassFilters
+        """
+        order, absent = self._candidates(search)
+        rejected, node_statuses = self.filtering.rejected_rows(search)
+        feasible = self._feasible(search, order, rejected)
         evaluated = feasible.evaluated
-        rejects_any = len(feasible) < len(evaluated)
-        failed = (
-            self.first_error(node_statuses, evaluated)
-            if rejects_any and node_statuses.may_have_errors
-            else None
+        filtered = search.filtered = Filtered(
+            evaluated, feasible, absent, lambda: self.filtering.node_statuses(search), node_statuses
         )
-        if failed is not None:
-            evaluated = evaluated[: failed[0]]
+        rejects_any = len(feasible) < len(evaluated)
+        failed = None
+        if rejects_any and search.results.may_have_errors:
+            failed = self._first_error(filtered.node_statuses, evaluated)
+            if failed is not None:
+                evaluated = filtered.evaluated = evaluated[: failed[0]]
         if search.pod.status.nominated_node_name:
-            evaluated = self.with_nominated_node(search, evaluated, node_statuses)
+            evaluated = filtered.evaluated = self._with_nominated_node(search, filtered)
         total = self.cluster.node_count
-        self._start.index = (self._start.index + len(evaluated)) % total if total else 0
+        if not search.explained:
+            self._start.index = (self._start.index + len(evaluated)) % total if total else 0
         if failed is not None:
             raise failed[1]
-        if self.caller.timer is not None:
-            self.caller.timer.passed(Point.FILTER)
-        return Filtered(evaluated, feasible, node_statuses, absent, tuple(plugins))
+        self.caller.timer.passed(Point.FILTER)
+        return filtered
 
-    def not_found(self, search: Search, filtered: Filtered) -> NotFound:
-        diagnosis = Diagnosis(
-            cluster=self.cluster,
-            node_count=self.cluster.node_count,
-            evaluated=filtered.evaluated,
-            node_statuses=filtered.node_statuses.detached(),
-            absent_nodes_status=filtered.absent_nodes_status,
-        )
-        diagnosis.rejecting_plugins.update(filtered.pre_filter_plugins)
-        diagnosis.rejecting_plugins.update(status.plugin for status, _ in diagnosis.counts())
-        return NotFound(search, diagnosis)
-
-    def candidates(self, search: Search) -> tuple[SearchOrder, Status, list[str]]:
+    def _candidates(self, search: Search) -> tuple[SearchOrder, Status]:
         """The rows to evaluate, in order, and the status of all others."""
         if search.pre_filter_nodes is None:
-            return self._rotated(), NO_STATUS, search.pre_filter_plugins
+            return self._rotated(), NO_STATUS
         cluster, start = self.cluster, self._first_index()
         names = sorted(search.pre_filter_plugins)
         absent = Status(Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(names)}]",))
@@ -280,7 +280,7 @@ class Framework:
         order = cluster.order[wanted.take(cluster.order)]
         if len(order):
             order = np.roll(order, -(start % len(order)))
-        return SearchOrder(order, cluster.nodes.high), absent, search.pre_filter_plugins
+        return SearchOrder(order, cluster.nodes.high), absent
 
     def _first_index(self) -> int:
         """Where in the node list this search begins; the list may have become shorter."""
@@ -297,32 +297,28 @@ class Framework:
             self._rotation_freshness.mark_current()
         return rotation[1]
 
-    def _feasible(self, search: Search, order: SearchOrder, node_statuses: NodeStatuses) -> Feasible:
+    def _feasible(self, search: Search, order: SearchOrder, rejected: Rejected) -> Feasible:
         """The feasible rows: those of the last identical pod, brought up to date."""
-        results, masks = search.results, node_statuses.masks
-        rejected = () if masks == () else self.filtering.rejected_rows(search)
-        cached_in = results if rejected == () else search.signature
-        last = cached_in.feasible
-        if last is not None and (
-            last.update(results, order, lambda: node_statuses.passing, masks)
-            if rejected is None
-            else last.update_rejected(results, order, rejected)
-        ):
+        results = search.results
+        cached_in = search.signature if rejected else results
+        last, wanted = cached_in.feasible, self._nodes_to_find(search, len(order.rows))
+        if last is not None and last.wanted == wanted and last.update(results, order, rejected):
             return last
         made = cached_in.feasible = Feasible(
             self.cluster,
             results,
             order,
-            node_statuses.passing,
             rejected,
-            masks,
-            wanted=self._nodes_to_find(len(order.rows)),
+            wanted=wanted,
             max_total=self.profile.max_total,
             tie_break=self.tie_break,
         )
         return made
 
-    def _nodes_to_find(self, count: int) -> int:
+    def _nodes_to_find(self, search: Search, count: int) -> int:
+        """schedule_one.go: numFeasibleNodesToFind"""
+        if search.explained:
+            return count
         extended = self.extenders is not None and self.extenders.needs_all_feasible
         if not self.profile.scores and not extended:
             return 1
@@ -331,7 +327,7 @@ class Framework:
         return max(MIN_FEASIBLE, count * self._percentage // 100)
 
     @staticmethod
-    def first_error(
+    def _first_error(
         node_statuses: NodeStatuses, evaluated: IdColumn
     ) -> tuple[int, calls.AttemptError] | None:
         """The first error of a filter, and how many nodes were evaluated before it.
@@ -342,34 +338,136 @@ class Framework:
         for position, row in enumerate(evaluated):
             status = node_statuses.status(int(row))
             if status is not None and status.code is Code.ERROR:
-                return position, calls.filter_error(status.plugin, status.message)
+                return position, calls.AttemptError(
+                    f'running "{status.plugin}" filter plugin: {status.message}', status.plugin, Point.FILTER
+                )
         return None
+
+    def _with_nominated_node(self, search: Search, filtered: Filtered) -> IdColumn:
+        """The evaluated rows, with that of the nominated node, which was evaluated first and did not fit."""
+        evaluated = filtered.evaluated
+        row = self.cluster.nodes.row_of.get(search.pod.status.nominated_node_name, -1)
+        if row < 0 or not self.cluster.nodes.exists.cell[row] or row in evaluated:
+            return evaluated
+        status = filtered.node_statuses.status(row)
+        return evaluated if status is None or not status.is_rejection else np.append(evaluated, row)
+
+    def _diagnosis(self, search: Search, filtered: Filtered, left: Feasible | Accepted) -> Diagnosis:
+        """Why no node fits."""
+        diagnosis = Diagnosis(
+            cluster=self.cluster,
+            node_count=self.cluster.node_count,
+            evaluated=filtered.evaluated,
+            node_statuses=filtered.node_statuses.detached(),
+            absent_nodes_status=filtered.absent_nodes_status,
+        )
+        diagnosis.rejecting_plugins.update(search.pre_filter_plugins)
+        diagnosis.rejecting_plugins.update(status.plugin for status, _ in diagnosis.counts())
+        if isinstance(left, Accepted):
+            response, row_of = left.response, self.cluster.nodes.row_of
+            diagnosis.overrule(
+                {row_of[name]: status for name, status in response.statuses.items() if name in row_of}
+            )
+            if response.removed:
+                diagnosis.rejecting_plugins.add(EXTENDER)
+        return diagnosis
+
+    def filter_outcome(self, result: NotFound) -> FilterOutcome:
+        """The input of PostFilter plugins."""
+        return self.filtering.outcome(result.search, result.diagnosis, cached=self._cache)
 
     # Score
 
     def _best(self, search: Search, feasible: Feasible) -> int:
-        """The best of several rows."""
+        """The best of several rows.
+
+        Scores that are equal for all rows change nothing, and are omitted where that is known.
+
+        schedule_one.go: prioritizeNodes, selectHost
+        """
         if not self.profile.scores:
             return feasible.row_at(pick(np.ones(len(feasible), dtype=np.int64), 1, self.tie_break))
-        timer = self.caller.timer
         search.results.prepare_scores()
-        uncached = self.scoring.uncached_steps(search, lambda: feasible.view)
-        if timer is not None:
-            timer.passed(Point.PRE_SCORE)
-        uncached = self.scoring.varying(search, uncached)
-        added = self.scoring.added(search, feasible.view, uncached, feasible.unit) if uncached else None
+        steps = self._pre_score(search, feasible)
+        added = self._added(search, feasible.view, steps, feasible.unit) if steps else None
         row = feasible.best(search.pod, added)
-        if timer is not None:
-            timer.passed(Point.SCORE)
+        self.caller.timer.passed(Point.SCORE)
         return row
 
-    def totals(self, search: Search, view: NodeColumns) -> IntColumn:
-        """Total scores of feasible rows, for comparing them with one another."""
+    def _pre_score(self, search: Search, nodes: Feasible | Accepted) -> list[Step]:
+        """Runs PreScore of uncached plugins. Returns those whose scores may differ between nodes.
+
+        framework.go: RunPreScorePlugins
+        """
+        steps = [
+            step
+            for step in self._scoring_steps(search, nodes)
+            if step.uniform_score is None or not calls.has_uniform_score(step, search.state, search.pod)
+        ]
+        self.caller.timer.passed(Point.PRE_SCORE)
+        return steps
+
+    def _scoring_steps(self, search: Search, nodes: Feasible | Accepted) -> list[Step]:
+        """The uncached plugins that score this pod. Usually there are none."""
+        skipped = search.signature.skipped
+        search.skipped_scores = skipped.scores
+        for step in self._uncached_pre_scores:
+            if step.name not in skipped.scores:
+                answer = self.caller.calls.pre_score(step, search.state, search.pod, nodes.view)
+                if answer.code is Code.SKIP:
+                    search.skipped_scores |= {step.name}
+                    if answer is SKIP_FOR_SIGNATURE:
+                        skipped.scores |= {step.name}
+        return [step for step in self._uncached_scores if step.name not in search.skipped_scores]
+
+    def _added(self, search: Search, view: NodeColumns, steps: list[Step], unit: int) -> IntColumn | None:
+        """What uncached plugins add: the weighted sum of their scores, in units. None: nothing."""
+        added: IntColumn | None = None
+        for step in steps:
+            factor = step.weight * unit
+            by_domain = (
+                self.caller.calls.scores_by_domain(step, search.state, search.pod, view)
+                if step.domain_scores is not None
+                else None
+            )
+            if by_domain is not None:
+                if not by_domain.differ:
+                    continue
+                scores: IntColumn = view.by_domain(by_domain.topology_key, by_domain.table * factor)
+            else:
+                raw = self.caller.calls.score_rows(step, search.state, search.pod, view)
+                scores = factor * self.caller.calls.normalized(step, search.state, search.pod, view, raw)
+            added = scores if added is None else added + scores
+        return added
+
+    def _totals(self, search: Search, nodes: Feasible | Accepted) -> IntColumn:
+        """Total scores of feasible rows, for comparing them with one another after extenders have scored."""
+        view, results = nodes.view, search.results
         if not self.profile.scores:
             return np.ones(len(view), dtype=np.int64)
-        search.results.prepare_scores()
-        uncached = self.scoring.uncached_steps(search, lambda: view)
-        self.caller.passed(Point.PRE_SCORE)
-        totals = self.scoring.totals(search, view, self.scoring.varying(search, uncached))
-        self.caller.passed(Point.SCORE)
+        results.prepare_scores()
+        steps = self._pre_score(search, nodes)
+        totals = results.totals(view.rows)
+        for part in (results.normalized(search.pod, view.rows), self._added(search, view, steps, 1)):
+            if part is not None:
+                totals += part
+        self.caller.timer.passed(Point.SCORE)
         return totals
+
+    def score_table(self, search: Search) -> list[tuple[Step, IntColumn, IntColumn]]:
+        """For each plugin that scores the pod: raw and normalised scores of the feasible rows."""
+        assert search.filtered is not None
+        search.results.prepare_scores()
+        feasible, pod = search.filtered.feasible, search.pod
+        view = feasible.view
+        steps = (*search.results.scorers(), *self._scoring_steps(search, feasible))
+        table = []
+        for step in sorted(steps, key=lambda step: step.index):
+            state = search.results.state_of(step) if step.cached else search.state
+            raw = self.caller.calls.score_rows(step, state, pod, view)
+            table.append((step, raw, self.caller.calls.normalized(step, state, pod, view, raw)))
+        return table
+
+
+def _uncached(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    return tuple(step for step in steps if not step.cached)

@@ -13,7 +13,6 @@ their shortcut for single rows, or else with `OneNode`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +26,7 @@ from bayplan.framework.outcome import Reasons
 from bayplan.framework.plugin_api import Dependencies, NodeNames, Plugin, PodFunction, PreScorePlugin
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import Code, Status, describe
+from bayplan.framework.status import Code, Status
 from bayplan.runtime import calls
 from bayplan.runtime.profile import Step
 from bayplan.runtime.timing import Caller
@@ -157,13 +156,11 @@ class PluginColumn:
         make_shortcut: the plugin's function for single rows, if it has one (`RowFilterPlugin`,
             `RowScorePlugin`). If it returns True, `compute_one` is called.
         point: Filter or Score.
-        error: creates the error for an exception in the shortcut.
     """
 
     __slots__ = (
         "_compute",
         "_compute_one",
-        "_error",
         "_freshness",
         "_make_shortcut",
         "_point",
@@ -183,7 +180,6 @@ class PluginColumn:
         compute_one: Callable[[OneNode], int],
         make_shortcut: Callable[[NodeColumns], Callable[[int], int] | None],
         point: Point,
-        error: Callable[[str, str], calls.AttemptError],
     ) -> None:
         self._results = results
         self._freshness = freshness
@@ -191,7 +187,6 @@ class PluginColumn:
         self._compute_one = compute_one
         self._make_shortcut = make_shortcut
         self._point = point
-        self._error = error
         self._shortcut: Callable[[int], int] | None = None
         self.usage = results.depends_on.usage
         """Whether it depends on the pods of the row, or only on the Node object."""
@@ -234,8 +229,7 @@ class PluginColumn:
         if shortcut is None or len(rows) > FEW_ROWS_BY_SHORTCUT:
             self._compute_without_shortcut(rows)
             return
-        if results.caller.timer is not None:
-            shortcut = partial(results.caller.calls.by_row, results.step, self._point, shortcut)
+        shortcut = results.caller.calls.shortcut(results.step, self._point, shortcut)
         for row in rows:
             try:
                 found = shortcut(row)
@@ -243,7 +237,7 @@ class PluginColumn:
                     cell[row] = found
                     continue
             except Exception as error:
-                raise self._error(results.name, describe(error, results.plugin)) from error
+                raise calls.plugin_error(results.step, self._point, error) from error
             cell[row] = self._compute_one(OneNode(results.cluster, row))
 
     def _compute_without_shortcut(self, rows: Collection[int]) -> None:
@@ -290,9 +284,8 @@ class PluginResults:
             changes.freshness(topics, logs),
             self._filter,
             self._filter_one,
-            lambda view: calls.row_filter(step, self.state, pod, view),
+            lambda view: calls.row_shortcut(step, Point.FILTER, self.state, pod, view),
             Point.FILTER,
-            calls.filter_error,
         )
         """The id of the reasons for which each row is rejected; 0 if it is not."""
         self.score_column = PluginColumn(
@@ -300,9 +293,8 @@ class PluginResults:
             changes.freshness(topics, logs),
             self._score,
             self._score_one,
-            lambda view: calls.row_score(step, self.state, pod, view),
+            lambda view: calls.row_shortcut(step, Point.SCORE, self.state, pod, view),
             Point.SCORE,
-            calls.score_error,
         )
         """The raw scores."""
 
@@ -360,9 +352,6 @@ class PluginResults:
         return existing, NodeColumns(self.cluster, view.rows.take(existing))
 
     def _filter_one(self, one: OneNode) -> int:
-        if self.caller.timer is None:
-            # The function itself, because this is a frequent call, as is the one in `_score_one`.
-            return calls.filter_one(self.step, self.state, self._pod, one, self.reasons)
         return self.caller.calls.filter_one(self.step, self.state, self._pod, one, self.reasons)
 
     def _score(self, view: NodeColumns) -> NDArray[np.int64]:
@@ -375,8 +364,6 @@ class PluginResults:
         return all_scores
 
     def _score_one(self, one: OneNode) -> int:
-        if self.caller.timer is None:
-            return calls.score_one(self.step, self.state, self._pod, one)
         return self.caller.calls.score_one(self.step, self.state, self._pod, one)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence, Set
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, TypeVar
 
@@ -10,7 +10,6 @@ import msgspec
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Diagnosis, Eviction, NodeStatuses, PostFilterResult
-from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime.feasible import Feasible
@@ -19,7 +18,7 @@ from bayplan.runtime.signature_results import SignatureResults
 from bayplan.state.columns import IdColumn
 from bayplan.state.hypothesis import Changes
 from bayplan.state.pods import PodInfo
-from bayplan.state.view import NodeColumns
+from bayplan.state.view import IntColumn, NodeColumns
 
 EXTENDER: Final = "Extender"
 """Added to the rejecting plugins if extenders removed nodes: any event may then requeue the pod."""
@@ -125,15 +124,17 @@ class Search(msgspec.Struct):
     state: CycleState
     signature: CachedSignature
     results: SignatureResults
-    skipped_filters: Set[str] = frozenset()
+    explained: bool = False
+    """Every node is evaluated, and the next search begins where this one did: for explanations."""
+    skipped_filters: frozenset[str] = frozenset()
     """Uncached plugins whose Filter is skipped for this pod."""
-    pre_filter_answers: dict[str, Status | NodeNames] = msgspec.field(default_factory=dict)
-    """What uncached plugins have returned before it turned out that the search cannot be repeated."""
     pre_filter_nodes: frozenset[str] | None = None
-    pre_filter_plugins: list[str] = msgspec.field(default_factory=list)
+    pre_filter_plugins: tuple[str, ...] = ()
     pre_filtered: frozenset[str] = frozenset()
     """Plugins whose PreFilter ran, for this pod or for an identical one before it."""
-    skipped_scores: Set[str] | None = None
+    filtered: Filtered | None = None
+    """The result of Filter; None if PreFilter or the nominated node ended the search."""
+    skipped_scores: frozenset[str] | None = None
     """Uncached plugins whose Score is skipped for this pod; None if nothing was scored."""
     row_filters: dict[bool, RowFilter | None] = msgspec.field(default_factory=dict)
     """The filters on single hypothetical rows, once they are needed: all of them, or the cached ones."""
@@ -157,22 +158,37 @@ class NotFound:
     diagnosis: Diagnosis
 
 
-class Filtered(msgspec.Struct, frozen=True):
-    """The result of filtering.
+class Filtered(msgspec.Struct):
+    """The result of Filter.
 
-    `absent_nodes_status` is the status of the nodes that `pre_filter_plugins` excluded.
+    `absent_nodes_status` is the status of the nodes that PreFilter excluded. The statuses of single nodes are
+    computed only if they are needed: usually some node is feasible.
     """
 
     evaluated: IdColumn
     feasible: Feasible
-    node_statuses: NodeStatuses
     absent_nodes_status: Status
-    pre_filter_plugins: tuple[str, ...] = ()
+    make_node_statuses: Callable[[], NodeStatuses]
+    known_node_statuses: NodeStatuses | None = None
 
     @property
-    def view(self) -> NodeColumns:
-        """The feasible rows, in the order in which they were found."""
-        return self.feasible.view
+    def node_statuses(self) -> NodeStatuses:
+        if self.known_node_statuses is None:
+            self.known_node_statuses = self.make_node_statuses()
+        return self.known_node_statuses
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The feasible nodes that extenders accept, in the order of their answer."""
+
+    view: NodeColumns
+    response: FilterResponse
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def row_at(self, position: int) -> int:
+        return int(self.view.rows[position])
 
 
 class ExtenderSteps(Protocol):
@@ -184,8 +200,11 @@ class ExtenderSteps(Protocol):
     def accepts(self, found: Found) -> Steps[bool]:
         """Whether extenders accept the pod's nominated node."""
 
-    def choose(self, search: Search, filtered: Filtered) -> Steps[Found | NotFound]:
-        """The best of the nodes that filters and extenders accept."""
+    def filter(self, pod: Pod, feasible: NodeColumns) -> Steps[Accepted]:
+        """The feasible nodes that extenders accept."""
+
+    def best(self, pod: Pod, nodes: NodeColumns, totals: IntColumn) -> Steps[int]:
+        """The row with the highest total of plugins and extenders."""
 
     def select_victims(self, pod: Pod, answer: PostFilterResult) -> Steps[PostFilterResult]:
         """The eviction that extenders accept, in place of the one that PostFilter chose."""

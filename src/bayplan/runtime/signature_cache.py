@@ -9,7 +9,7 @@ of rows, not of signatures, and the least recently used ones are dropped first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
 from bayplan.api.pod import Pod
@@ -20,10 +20,8 @@ from bayplan.runtime.profile import Profile
 from bayplan.runtime.signature_results import Filters, Scorers, SignatureResults, UsageResults
 from bayplan.runtime.timing import Caller
 from bayplan.state.cluster import Cluster
+from bayplan.state.columns import RowMask
 from bayplan.state.pods import PodInfo
-
-if TYPE_CHECKING:
-    from bayplan.runtime.repeated_search import RepeatedSearch
 
 MAX_ROWS: Final = 2_000_000
 """Signatures times nodes that are cached, at some 130 bytes each: 400 signatures for 5,000 nodes."""
@@ -40,20 +38,19 @@ class SkippedPlugins:
     def __init__(self, cluster: Cluster) -> None:
         changes = cluster.changes
         self._freshness = changes.freshness((changes.objects, changes.terms))
-        self.filters: set[str] = set()
-        self.scores: set[str] = set()
+        self.filters: frozenset[str] = frozenset()
+        self.scores: frozenset[str] = frozenset()
 
     def update(self) -> None:
         if not self._freshness.is_current:
-            self.filters.clear()
-            self.scores.clear()
+            self.filters = self.scores = frozenset()
             self._freshness.mark_current()
 
 
 class CachedSignature:
     """What is cached for pods of one signature, besides the results of cached plugins."""
 
-    __slots__ = ("feasible", "fragments", "last_used", "memory", "repeated", "results", "skipped")
+    __slots__ = ("feasible", "fragments", "last_used", "memory", "rejected", "results", "skipped")
 
     def __init__(self, cluster: Cluster, shared: SignatureMemory | None = None) -> None:
         self.results: SignatureResults | None = None
@@ -65,8 +62,9 @@ class CachedSignature:
         self.skipped = SkippedPlugins(cluster)
         self.feasible: Feasible | None = None
         """The rows that pass, if uncached plugins reject some."""
-        self.repeated: RepeatedSearch | None = None
-        """The last search, if no uncached plugin took part in it."""
+        self.rejected: RowMask | None = None
+        """The rows that uncached plugins and nominated pods rejected in the last search, if they had to be
+        filtered."""
         self.last_used = 0
 
 

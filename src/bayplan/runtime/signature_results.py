@@ -71,11 +71,6 @@ class UsageResults:
         self.plugin_cell, self.reason_cell = cells(self.rejecting_plugin), cells(self.reason_id)
         self.total_cell = cells(self.total)
 
-    @property
-    def has_errors(self) -> bool:
-        """Whether a filter has ever returned an error for some row."""
-        return any([results.reasons.has_errors for _, results in self._filters])  # noqa: C419  # faster
-
     def update(self) -> int:
         """Brings all rows up to date. Returns how many were not."""
         rows: Collection[int] | None = self._freshness.stale_rows()
@@ -245,13 +240,8 @@ class SignatureResults:
 
     @property
     def may_have_errors(self) -> bool:
-        """Whether a cached plugin has ever returned an error for some row."""
-        return any(results.reasons.has_errors for _, results in self._filters)
-
-    @property
-    def usage_errors(self) -> bool:
-        """The same for the plugins that depend on the pods of the row."""
-        return self._usage.has_errors
+        """Whether a filter has ever returned an error for some row."""
+        return any([reasons.has_errors for reasons in self.reasons.values()])  # noqa: C419  # faster
 
     def state_of(self, step: Step) -> CycleState:
         """The state of a cached plugin for these pods."""

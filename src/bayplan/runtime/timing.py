@@ -8,7 +8,7 @@ plugin (`took`). All plugins of a framework are called through its `Caller`: wit
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypeVar
 
 from bayplan.api.pod import Pod
@@ -19,12 +19,11 @@ from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.runtime import calls
 from bayplan.runtime.profile import Step
-from bayplan.state.view import IntColumn, NodeColumns
+from bayplan.state.view import IntColumn, NodeColumns, NodeInfo
 
 if TYPE_CHECKING:
     from bayplan.runtime.search import Found, NotFound
 
-NORMALIZE: Final = "ScoreExtensionNormalize"
 ADJUST: Final = "PreFilterExtension"
 """Followed by AddPod or RemovePod."""
 
@@ -38,10 +37,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AttemptTimer(Protocol):
-    """Measures one sampled attempt."""
+class AttemptTimer:
+    """Measures one attempt. This class measures nothing: it is the timer of attempts that are not sampled."""
 
-    def clock(self) -> float: ...
+    __slots__ = ()
+
+    def clock(self) -> float:
+        return 0.0
 
     def start(self) -> None:
         """The next extension point begins now: the time since the last one is not counted."""
@@ -49,17 +51,22 @@ class AttemptTimer(Protocol):
     def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
         """The plugins of a point have run, with this result; the next point begins."""
 
-    def took(self, plugin: str, point: str, code: Code, seconds: float) -> None:
-        """One plugin has run."""
+    def took(self, plugin: str, point: str, code: Code, seconds: float, rows: int = 0) -> None:
+        """One plugin has run, for so many rows at Filter and Score."""
 
 
-class PointObserver(Protocol):
-    """Observes the extension points of one profile."""
+NO_TIMER: Final = AttemptTimer()
 
-    clock: Callable[[], float]
 
-    def sample(self) -> AttemptTimer | None:
-        """The timer of the attempt that begins; None if this one is not sampled, as most are not."""
+class PointObserver:
+    """Observes the extension points of one profile. This class observes nothing."""
+
+    def clock(self) -> float:
+        return 0.0
+
+    def sample(self) -> AttemptTimer:
+        """The timer of the attempt that begins: `NO_TIMER` if this one is not sampled, as most are not."""
+        return NO_TIMER
 
     def observe(self, point: str, code: Code, seconds: float) -> None:
         """A point that is measured in every attempt took this long."""
@@ -69,6 +76,9 @@ class PointObserver(Protocol):
 
     def preemption_tried(self) -> None:
         """The PostFilter of a plugin that evicts pods is called."""
+
+
+NO_OBSERVER: Final = PointObserver()
 
 
 class Calls(Protocol):
@@ -86,7 +96,11 @@ class Calls(Protocol):
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
     ) -> Rejections | None: ...
 
-    def by_row(self, step: Step, point: Point, shortcut: Callable[[int], int], row: int) -> int: ...
+    def shortcut(self, step: Step, point: Point, shortcut: Callable[[int], int]) -> Callable[[int], int]: ...
+
+    def adjust(
+        self, step: Step, verb: str, state: CycleState, pod: Pod, others: Iterable[Pod], node: NodeInfo
+    ) -> None: ...
 
     def pre_score(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status: ...
 
@@ -113,37 +127,50 @@ class TimedCalls:
         return timed(self._timer, step.name, Point.PRE_FILTER, calls.pre_filter)(step, state, pod, nodes)
 
     def filter_one(self, step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons) -> int:
-        return timed(self._timer, step.name, _FILTER, calls.filter_one)(step, state, pod, node, reasons)
+        return timed(self._timer, step.name, _FILTER, calls.filter_one, 1)(step, state, pod, node, reasons)
 
     def filter_rows(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
     ) -> Rejections | None:
-        call = timed(self._timer, step.name, _FILTER, calls.filter_rows)
+        call = timed(self._timer, step.name, _FILTER, calls.filter_rows, len(nodes))
         return call(step, state, pod, nodes, reasons)
 
-    def by_row(self, step: Step, point: Point, shortcut: Callable[[int], int], row: int) -> int:
+    def shortcut(self, step: Step, point: Point, shortcut: Callable[[int], int]) -> Callable[[int], int]:
         """Not observed if the shortcut returns True: `filter_one` is then called and observed instead."""
-        started = self._timer.clock()
-        answer = calls.by_row(step, point, shortcut, row)
-        if answer is not True:
-            self._timer.took(step.name, point, _SUCCESS, self._timer.clock() - started)
-        return answer
+        timer = self._timer
+
+        def run(row: int) -> int:
+            started = timer.clock()
+            answer = shortcut(row)
+            if answer is not True:
+                timer.took(step.name, point, _SUCCESS, timer.clock() - started, 1)
+            return answer
+
+        return run
+
+    def adjust(
+        self, step: Step, verb: str, state: CycleState, pod: Pod, others: Iterable[Pod], node: NodeInfo
+    ) -> None:
+        for other in others:
+            timed(self._timer, step.name, ADJUST + verb, calls.adjust)(step, verb, state, pod, (other,), node)
 
     def pre_score(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
         return timed(self._timer, step.name, Point.PRE_SCORE, calls.pre_score)(step, state, pod, nodes)
 
     def score_rows(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
-        return timed(self._timer, step.name, _SCORE, calls.score_rows)(step, state, pod, nodes)
+        return timed(self._timer, step.name, _SCORE, calls.score_rows, len(nodes))(step, state, pod, nodes)
 
     def score_one(self, step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int:
-        return timed(self._timer, step.name, _SCORE, calls.score_one)(step, state, pod, node)
+        return timed(self._timer, step.name, _SCORE, calls.score_one, 1)(step, state, pod, node)
 
     def normalized(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn
     ) -> IntColumn:
         if not step.normalizes:
             return calls.normalized(step, state, pod, nodes, scores)
-        return timed(self._timer, step.name, NORMALIZE, calls.normalized)(step, state, pod, nodes, scores)
+        return timed(self._timer, step.name, calls.NORMALIZE, calls.normalized, len(nodes))(
+            step, state, pod, nodes, scores
+        )
 
     def scores_by_domain(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
@@ -166,23 +193,20 @@ class Caller:
 
     def __init__(self) -> None:
         self.calls: Calls = calls
-        self.timer: AttemptTimer | None = None
+        self.timer = NO_TIMER
 
-    def use(self, timer: AttemptTimer | None) -> None:
-        """Times the plugins from now on, or not (None)."""
+    def use(self, timer: AttemptTimer) -> None:
+        """Times the plugins from now on, or not (`NO_TIMER`)."""
         if timer is not self.timer:
             self.timer = timer
-            self.calls = calls if timer is None else TimedCalls(timer)
-
-    def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
-        """The plugins of a point have run: observed if this attempt is sampled."""
-        if self.timer is not None:
-            self.timer.passed(point, code)
+            self.calls = calls if timer is NO_TIMER else TimedCalls(timer)
 
 
-def timed(timer: AttemptTimer | None, plugin: str, point: str, call: Callable[P, T]) -> Callable[P, T]:
-    """The call, timed if there is a timer."""
-    if timer is None:
+def timed(
+    timer: AttemptTimer, plugin: str, point: str, call: Callable[P, T], rows: int = 0
+) -> Callable[P, T]:
+    """The call, timed unless this attempt is not sampled."""
+    if timer is NO_TIMER:
         return call
 
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -192,16 +216,16 @@ def timed(timer: AttemptTimer | None, plugin: str, point: str, call: Callable[P,
             code = _code(answer)
             return answer
         finally:
-            timer.took(plugin, point, code, timer.clock() - started)
+            timer.took(plugin, point, code, timer.clock() - started, rows)
 
     return run
 
 
 def timed_wait(
-    timer: AttemptTimer | None, plugin: str, point: str, call: Callable[P, Awaitable[T]]
+    timer: AttemptTimer, plugin: str, point: str, call: Callable[P, Awaitable[T]]
 ) -> Callable[P, Awaitable[T]]:
     """Like `timed`, for an awaitable call."""
-    if timer is None:
+    if timer is NO_TIMER:
         return call
 
     async def run(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,40 +1,40 @@
 """From decision to binding: Reserve, Permit, waiting, PreBind, Bind; or undoing all of it.
 
 `commit` is the end of the scheduling cycle and synchronous. What follows may take long (a permit, volumes,
-the API server), so there is a coroutine for each pod, and many run at once.
+the API server), so there is a coroutine for each pod, and many run at once. The plugins are called by
+`runtime/extension_points.py`.
+
+PreBind plugins report in advance whether they have work. Neighbours that allow it run in parallel; the first
+failure cancels the others. While they run the pod may be preempted: then all of them are cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final, Protocol
+from collections.abc import Collection, Sequence
+from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, BayplanError, NotFoundError, ServerError, UnknownOutcomeError
 from bayplan.framework.outcome import Nomination, fit_error
-from bayplan.framework.plugin_api import Wait
+from bayplan.framework.plugin_api import PreBindPlugin
 from bayplan.framework.points import Point
-from bayplan.framework.status import Code, Status, describe, traceback_of, wrong_result
-from bayplan.runtime.calls import AttemptError
+from bayplan.framework.status import Code, Status, describe
+from bayplan.runtime import extension_points
+from bayplan.runtime.calls import PRE_FLIGHT, AttemptError
+from bayplan.runtime.extension_points import Placement, RejectedError
 from bayplan.runtime.profile import PointStep
-from bayplan.runtime.timing import timed, timed_wait
-from bayplan.scheduler.attempt import (
-    Attempt,
-    NoBinderError,
-    RejectedError,
-    check,
-    code_of,
-    plugin_error,
-)
-from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
+from bayplan.runtime.search import Search
+from bayplan.runtime.timing import PointObserver
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.failure import Failures, patch_status
-from bayplan.scheduler.observing import PRE_FLIGHT, UNRESERVE
-from bayplan.scheduler.pre_bind import pre_bind, pre_flight
-from bayplan.scheduler.waiting import MAX_WAIT_SECONDS, WaitingPod
+from bayplan.scheduler.waiting import BindingProgress, BindingStep, PreBinding, WaitingPod
 from bayplan.scheduling_queue.object_events import ASSIGNED_POD_DELETE
+from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.state.cache import CacheError
 
 PODS_TO_ACTIVATE: Final = "kubernetes.io/pods-to-activate"
@@ -43,15 +43,33 @@ PODS_TO_ACTIVATE: Final = "kubernetes.io/pods-to-activate"
 READ_BACK_SECONDS: Final = 1.0
 MAX_READ_BACK_SECONDS: Final = 30.0
 
-# In Python 3.11 looking up a member of an enum takes longer than calling a function.
-_RESERVE: Final = Point.RESERVE
-_PERMIT: Final = Point.PERMIT
-_BIND: Final = Point.BIND
-_POST_BIND: Final = Point.POST_BIND
-_SAMPLED: Final = (PRE_FLIGHT, _BIND)
+_SAMPLED: Final = (PRE_FLIGHT, Point.BIND)
 """The points of the binding cycle that are measured in sampled attempts only."""
 
 _log = logging.getLogger(__name__)
+
+
+class Attempt(Placement, eq=False, kw_only=True):
+    """A pod between decision and binding."""
+
+    info: QueuedPod
+    search: Search
+    started: float
+    """By the loop's clock, when its scheduling cycle began."""
+    observer: PointObserver
+    """Measures the extension points that are measured in every attempt."""
+    waiting: WaitingPod | None = None
+    pre_binds: Collection[PointStep[PreBindPlugin]] = ()
+    """PreBind plugins that have work to do for this pod."""
+    pre_binding: PreBinding | None = None
+    """Set while they run."""
+    running_tasks: Sequence[asyncio.Task[None]] = ()
+    """PreBind plugins that are running now, in parallel. Those that finish without waiting have no task."""
+
+    @property
+    def assigned_pod(self) -> Pod:
+        """The pod with its node."""
+        return replace(self.pod, spec=replace(self.pod.spec, node_name=self.node_name))
 
 
 class Binder(Protocol):
@@ -83,10 +101,10 @@ class Bindings:
             return
         context.queue.nominations.remove(pod.metadata.uid)
         try:
-            seconds = self._reserve_and_permit(attempt)
+            extension_points.reserve(attempt)
+            seconds = extension_points.permit(attempt)
         except (RejectedError, AttemptError) as error:
-            if attempt.timer is not None:
-                attempt.timer.passed(error.point, code_of(error))
+            attempt.timer.passed(error.point, error.code)
             self._undo(attempt)
             self._handle_failure(attempt, error)
             return
@@ -98,47 +116,6 @@ class Bindings:
         start = context.tasks.start if seconds else context.tasks.defer
         start(self._bind_cycle(attempt), "binding of pod", attempt.info.key)
 
-    def _reserve_and_permit(self, attempt: Attempt) -> dict[str, float]:
-        """Runs Reserve and Permit. Returns how long the pod has to wait for each plugin."""
-        timer, profile = attempt.timer, attempt.profile
-        state, pod, node_name = attempt.search.state, attempt.pod, attempt.node_name
-        if timer is not None:
-            timer.start()
-        for step in profile.reserves:
-            try:
-                call = step.plugin.reserve
-                if timer is not None:
-                    call = timed(timer, step.name, _RESERVE, call)
-                answer = call(state, pod, node_name)
-            except Exception as error:
-                raise plugin_error(step, _RESERVE, error) from error
-            if answer is not None:
-                check(step, _RESERVE, answer)
-        if timer is not None:
-            timer.passed(_RESERVE)
-        seconds = self._permit(attempt) if profile.permits else {}
-        if timer is not None:
-            timer.passed(_PERMIT, Code.WAIT if seconds else Code.SUCCESS)
-        return seconds
-
-    def _permit(self, attempt: Attempt) -> dict[str, float]:
-        seconds: dict[str, float] = {}
-        for step in attempt.profile.permits:
-            call = timed(attempt.timer, step.name, Point.PERMIT, step.plugin.permit)
-            try:
-                answer = call(attempt.search.state, attempt.pod, attempt.node_name)
-            except Exception as error:
-                raise plugin_error(step, Point.PERMIT, error) from error
-            if isinstance(answer, Wait):
-                given: object = answer.seconds
-                if not isinstance(given, int | float):
-                    wrong = wrong_result("permit", answer, "the seconds of Wait must be a number")
-                    raise plugin_error(step, Point.PERMIT, wrong)
-                seconds[step.name] = min(answer.seconds, MAX_WAIT_SECONDS)
-            else:
-                check(step, Point.PERMIT, answer)
-        return seconds
-
     def _activate(self, attempt: Attempt) -> None:
         wanted = attempt.search.state.get(PODS_TO_ACTIVATE)
         if wanted:
@@ -148,16 +125,7 @@ class Bindings:
 
     def _undo(self, attempt: Attempt) -> bool:
         """Reverts everything that was assumed. False if the cache had already forgotten the pod."""
-        points = attempt.points
-        since = 0.0 if points is None else points.clock()
-        for step in reversed(attempt.profile.reserves):
-            try:
-                call = timed(attempt.timer, step.name, UNRESERVE, step.plugin.unreserve)
-                call(attempt.search.state, attempt.pod, attempt.node_name)
-            except Exception as error:
-                self._log_failure(step, "Unreserve", attempt, error)
-        if points is not None:
-            points.observe(UNRESERVE, Code.SUCCESS, points.clock() - since)
+        extension_points.unreserve(attempt, attempt.observer)
         try:
             return self._context.cache.forget(attempt.pod, attempt.node_name)
         except CacheError as error:
@@ -172,8 +140,8 @@ class Bindings:
         try:
             await self._wait_and_bind(attempt)
         except (RejectedError, AttemptError) as error:
-            if attempt.timer is not None and error.point in _SAMPLED:
-                attempt.timer.passed(error.point, code_of(error))
+            if error.point in _SAMPLED:
+                attempt.timer.passed(error.point, error.code)
             self._failed(attempt, error)
         except Exception as error:
             _log.exception("the binding of pod %s failed", attempt.pod.key)
@@ -184,16 +152,11 @@ class Bindings:
             self.under_way -= 1
 
     async def _wait_and_bind(self, attempt: Attempt) -> None:
-        context, pod, timer = self._context, attempt.pod, attempt.timer
-        uid = pod.metadata.uid
+        context, uid = self._context, attempt.pod.metadata.uid
         try:
             if self._failures.is_writing(uid):
                 await self._failures.written(uid)
-            if timer is not None:
-                timer.start()
-            has_work = pre_flight(attempt)
-            if timer is not None:
-                timer.passed(PRE_FLIGHT, Code.SUCCESS if has_work else Code.SKIP)
+            has_work = attempt.pre_binds = extension_points.pre_flight(attempt)
             if has_work or attempt.waiting is not None:
                 await self._set_expected_node(attempt)
             if attempt.waiting is not None:
@@ -205,25 +168,68 @@ class Bindings:
         context.queue.done(uid)
         if has_work:
             await self._pre_bind(attempt)
-        elif timer is not None:
-            timer.start()
-            timer.passed(Point.PRE_BIND)
+        else:
+            attempt.timer.start()
+            attempt.timer.passed(Point.PRE_BIND)
         if self._binder is None or not await self._bound_by_extender(attempt, self._binder):
             await self._bind(attempt)
 
     async def _pre_bind(self, attempt: Attempt) -> None:
-        points = attempt.points
-        if points is None:
-            await pre_bind(attempt, self._context)
-            return
-        since, code = points.clock(), Code.SUCCESS
+        """Runs PreBind. Meanwhile the pod is in `context.pre_binding`, where it can be cancelled.
+
+        framework.go: RunPreBindPlugins
+        """
+        context, observer, uid = self._context, attempt.observer, attempt.pod.metadata.uid
+
+        def stop() -> None:
+            for task in attempt.running_tasks:
+                task.cancel()
+
+        since, code = observer.clock(), Code.SUCCESS
+        attempt.pre_binding = context.pre_binding[uid] = PreBinding(stop)
         try:
-            await pre_bind(attempt, self._context)
+            for group in _pre_bind_groups(attempt):
+                await self._pre_bind_together(attempt, group)
+                if attempt.pre_binding.cause:
+                    break
+            if not attempt.pre_binding.finish():
+                raise AttemptError(attempt.pre_binding.cause)
         except (RejectedError, AttemptError) as error:
-            code = code_of(error)
+            code = error.code
             raise
         finally:
-            points.observe(Point.PRE_BIND, code, points.clock() - since)
+            del context.pre_binding[uid]
+            observer.observe(Point.PRE_BIND, code, observer.clock() - since)
+
+    async def _pre_bind_together(self, attempt: Attempt, steps: list[PointStep[PreBindPlugin]]) -> None:
+        running: list[asyncio.Task[None]] = []
+        attempt.running_tasks = running
+
+        def cause() -> str:
+            return "" if attempt.pre_binding is None else attempt.pre_binding.cause
+
+        try:
+            for step in steps:
+                work = extension_points.pre_bind(step, attempt, cause)
+                # None: it ran without a task and has already finished.
+                task = self._context.tasks.begin(work) if step.built_in else asyncio.ensure_future(work)
+                if task is not None:
+                    running.append(task)
+            if len(running) == 1:
+                await running[0]
+            elif running:
+                for first in asyncio.as_completed(running):
+                    await first
+        except asyncio.CancelledError:
+            # A plugin that was cancelled before its first step could not report the cause.
+            if not cause():
+                raise
+        finally:
+            for task in running:
+                task.cancel()
+            if not all(task.done() for task in running):
+                # Nothing may be reverted while a plugin is still running.
+                await asyncio.gather(*running, return_exceptions=True)
 
     async def _set_expected_node(self, attempt: Attempt) -> None:
         """Before a binding that may take long, writes the expected node into the pod's status."""
@@ -249,30 +255,12 @@ class Bindings:
             raise AttemptError(f"waiting on permit for pod: {outcome.message}", outcome.plugin)
 
     async def _bind(self, attempt: Attempt) -> None:
-        """Calls the Bind plugins in turn until one binds the pod."""
-        timer = attempt.timer
-        if timer is not None:
-            timer.start()
-        for step in attempt.profile.binds:
-            call = timed_wait(timer, step.name, _BIND, step.plugin.bind)
-            if not step.built_in:
-                call = self._context.tasks.in_task(call)
-            try:
-                answer = await call(attempt.search.state, attempt.pod, attempt.node_name)
-            except (UnknownOutcomeError, ServerError) as error:
-                await self._read_back(attempt, plugin_error(step, _BIND, error))
-                answer = None
-            except Exception as error:
-                raise plugin_error(step, _BIND, error) from error
-            if answer is not None:
-                if isinstance(answer, Status) and answer.code is Code.SKIP:
-                    continue
-                check(step, _BIND, answer)
-            break
-        else:
-            raise NoBinderError
-        if timer is not None:
-            timer.passed(_BIND)
+        await extension_points.bind(
+            attempt,
+            self._context.tasks.in_task,
+            (UnknownOutcomeError, ServerError),
+            lambda error: self._read_back(attempt, error),
+        )
 
     async def _bound_by_extender(self, attempt: Attempt, binder: Binder) -> bool:
         """False if no extender binds this pod, so that the plugins have to."""
@@ -319,22 +307,8 @@ class Bindings:
             )
             if info.was_flushed and context.cluster.release.queue.counts_flushed_pods:
                 context.metrics.scheduled_after_flush()
-        if profile.post_binds or attempt.timer is not None:
-            self._post_bind(attempt)
+        extension_points.post_bind(attempt)
         self._activate(attempt)
-
-    def _post_bind(self, attempt: Attempt) -> None:
-        timer = attempt.timer
-        if timer is not None:
-            timer.start()
-        for step in attempt.profile.post_binds:
-            call = timed(timer, step.name, Point.POST_BIND, step.plugin.post_bind)
-            try:
-                call(attempt.search.state, attempt.pod, attempt.node_name)
-            except Exception as error:
-                self._log_failure(step, Point.POST_BIND, attempt, error)
-        if timer is not None:
-            timer.passed(_POST_BIND)
 
     def _failed(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
         """Reverts a failed binding; if a cycle is waiting for an extender, after that cycle."""
@@ -355,11 +329,6 @@ class Bindings:
         if preemptor is not None:
             context.queue.activate([preemptor])
         context.wake()
-
-    def _log_failure(self, step: PointStep[Any], point: str, attempt: Attempt, error: Exception) -> None:
-        """Logs an exception that does not fail the attempt."""
-        text = f'running {point} plugin "{step.name}" for pod {attempt.pod.key}'
-        self._context.failures.log(_log, f"{text}: {describe(error, step.plugin)}", traceback_of(error))
 
     def _handle_failure(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
         self._report_failure(attempt, error)
@@ -403,3 +372,17 @@ class Bindings:
         self._failures.handle(
             attempt.info, attempt.assigned_pod, status, message, Nomination(""), plugins=plugins
         )
+
+
+def _pre_bind_groups(attempt: Attempt) -> list[list[PointStep[PreBindPlugin]]]:
+    """The PreBind plugins with work to do, in order, grouped if they may run in parallel."""
+    groups: list[list[PointStep[PreBindPlugin]]] = [[]]
+    for step in attempt.profile.pre_binds:
+        has_work, alone = step in attempt.pre_binds, not step.declared.pre_binds_in_parallel
+        if alone:
+            groups.append([])
+        if has_work:
+            groups[-1].append(step)
+        if alone:
+            groups.append([])
+    return [group for group in groups if group]

@@ -17,10 +17,9 @@ from bayplan.framework.binders import ClaimBinder, VolumeBinder
 from bayplan.framework.plugin_api import WaitingPodView
 from bayplan.metrics import Metrics
 from bayplan.runtime.failure_log import FailureLog
-from bayplan.scheduler.binding_progress import BindingProgress
 from bayplan.scheduler.recorder import EventRecorder
 from bayplan.scheduler.tasks import Tasks
-from bayplan.scheduler.waiting import PreBinding, WaitingPods
+from bayplan.scheduler.waiting import BindingProgress, PreBinding, WaitingPods
 from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.state.cache import Cache
 from bayplan.state.cluster import Cluster

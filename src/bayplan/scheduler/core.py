@@ -21,14 +21,13 @@ from bayplan.errors import ConfigError
 from bayplan.framework.outcome import fit_error
 from bayplan.framework.plugin_api import Handle, Plugin, WaitingPodView
 from bayplan.framework.points import Point
-from bayplan.framework.status import describe, traceback_of
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.calls import AttemptError
+from bayplan.runtime.extension_points import Placement, RejectedError, reserve, unreserve
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import SearchStart
-from bayplan.scheduler.attempt import RejectedError, check, plugin_error
 from bayplan.scheduler.cycle import Decision, decide, error_decision
 from bayplan.scheduler.plugin_library import named_library_plugins
 from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere
@@ -178,24 +177,13 @@ class SchedulingCore:
         and a decision without a node is returned.
         """
         assert decision.found is not None
-        pod, node_name, state = decision.pod, decision.node_name, decision.found.search.state
-        steps = self.frameworks[pod.spec.scheduler_name].profile.reserves
+        pod, framework = decision.pod, self.frameworks[decision.pod.spec.scheduler_name]
+        placed = Placement(framework.profile, decision.found.search.state, pod, decision.node_name)
         self.assume(decision)
         try:
-            for step in steps:
-                try:
-                    answer = step.plugin.reserve(state, pod, node_name)
-                except Exception as error:
-                    raise plugin_error(step, Point.RESERVE, error) from error
-                if answer is not None:
-                    check(step, Point.RESERVE, answer)
+            reserve(placed)
         except (RejectedError, AttemptError) as failed:
-            for step in reversed(steps):
-                try:
-                    step.plugin.unreserve(state, pod, node_name)
-                except Exception as error:
-                    text = f'running Unreserve plugin "{step.name}" for pod {pod.key}: '
-                    self.failures.log(_log, text + describe(error, step.plugin), traceback_of(error))
+            unreserve(placed, framework.observer)
             self.cluster.remove_pod(pod.uid)
             if isinstance(failed, RejectedError):
                 return Decision(pod, failed.status, fit_error(1, [(failed.status, 1)]))

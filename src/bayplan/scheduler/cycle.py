@@ -7,29 +7,17 @@ never yields.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Final
 
 import msgspec
 
 from bayplan.api.pod import Pod
-from bayplan.framework.outcome import Diagnosis, FilterOutcome, Nomination, PostFilterResult, fit_error
-from bayplan.framework.plugin_api import PostFilterPlugin
-from bayplan.framework.points import Point
-from bayplan.framework.status import (
-    SUCCESS,
-    Code,
-    Status,
-    WrongResultError,
-    describe,
-    traceback_of,
-    wrong_result,
-)
-from bayplan.runtime import calls
+from bayplan.framework.outcome import Diagnosis, Nomination, PostFilterResult, fit_error
+from bayplan.framework.status import SUCCESS, Code, Status
+from bayplan.runtime.calls import AttemptError
+from bayplan.runtime.extension_points import post_filter
 from bayplan.runtime.framework import Framework
-from bayplan.runtime.profile import PointStep
-from bayplan.runtime.search import Found, NotFound, Search, Steps, run_through
-from bayplan.runtime.timing import timed
+from bayplan.runtime.search import Found, NotFound, Steps, run_through
 
 NO_NODES: Final = "no nodes available to schedule pods"
 
@@ -59,55 +47,39 @@ class Decision(msgspec.Struct, frozen=True):
 
 def decide(framework: Framework, pod: Pod) -> Decision:
     """One attempt to schedule the pod, without extenders."""
-    begun = _begin(framework, pod)
-    return begun if isinstance(begun, Decision) else run_through(_complete(framework, begun))
+    return run_through(scheduling_cycle(framework, pod))
 
 
 def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
-    """One attempt to schedule the pod."""
-    begun = _begin(framework, pod)
-    return begun if isinstance(begun, Decision) else (yield from _complete(framework, begun))
+    """One attempt to schedule the pod.
 
-
-def _begin(framework: Framework, pod: Pod) -> Search | Decision:
-    """Begins an attempt. A Decision if the search for the last identical pod can be repeated, as usual."""
+    schedule_one.go: schedulingAlgorithm
+    """
     # Upstream lists the nodes at the beginning of every attempt, even of one that does not evaluate them.
     if not len(framework.cluster.order):
-        return _no_nodes(pod)
+        return Decision(pod, Status(Code.UNRESOLVABLE, (NO_NODES,)), NO_NODES, nomination=Nomination(""))
     try:
-        begun = framework.start(pod)
-    except calls.AttemptError as error:
-        return _plugin_error(framework, pod, error)
-    return _found(framework, begun) if isinstance(begun, Found) else begun
-
-
-def _found(framework: Framework, found: Found) -> Decision:
-    if framework.observer is not None:
-        framework.observer.ended(found)
-    return Decision(found.search.pod, SUCCESS, node_name=found.node_name, found=found)
-
-
-def _complete(framework: Framework, search: Search) -> Steps[Decision]:
-    """The rest of an attempt: a complete search and, if no node fits, PostFilter."""
-    pod = search.pod
-    try:
-        result = yield from framework.complete_search(search)
-    except calls.AttemptError as error:
-        return _plugin_error(framework, pod, error)
+        result = yield from framework.search(framework.begin(pod))
+    except AttemptError as error:
+        if error.point:
+            framework.caller.timer.passed(error.point, Code.ERROR)
+        return error_decision(pod, str(error), error.plugin, error.traceback)
+    framework.observer.ended(result)
     if isinstance(result, Found):
-        return _found(framework, result)
-    if framework.observer is not None:
-        framework.observer.ended(result)
+        return Decision(pod, SUCCESS, node_name=result.node_name, found=result)
     answer = None
     if framework.profile.post_filters:
-        answer = post_filter(framework, result)
+        answer = run_post_filter(framework, result)
         if framework.extenders is not None:
             answer = yield from framework.extenders.select_victims(pod, answer)
     return _unschedulable(result, answer)
 
 
-def _no_nodes(pod: Pod) -> Decision:
-    return Decision(pod, Status(Code.UNRESOLVABLE, (NO_NODES,)), NO_NODES, nomination=Nomination(""))
+def run_post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
+    """The result of the PostFilter plugins for a pod that fits on no node."""
+    search, timer = result.search, framework.caller.timer
+    outcome = framework.filter_outcome(result)
+    return post_filter(framework.profile, search.state, search.pod, outcome, timer, framework.observer)
 
 
 def error_decision(pod: Pod, text: str, plugin: str = "", traceback: str = "") -> Decision:
@@ -116,31 +88,16 @@ def error_decision(pod: Pod, text: str, plugin: str = "", traceback: str = "") -
     return Decision(pod, status, text, nomination=Nomination(""), traceback=traceback)
 
 
-def _plugin_error(framework: Framework, pod: Pod, error: calls.AttemptError) -> Decision:
-    """An error of a plugin or an extender ended the search."""
-    if error.point:
-        framework.caller.passed(error.point, Code.ERROR)
-    return error_decision(pod, str(error), error.plugin, error.traceback)
-
-
 def _unschedulable(result: NotFound, answer: PostFilterResult | None) -> Decision:
     """The message and the nomination of a pod that fits on no node."""
-    pod, diagnosis = result.search.pod, result.diagnosis
-    if answer is None:
-        nomination: Nomination | None = Nomination("")
-        text = ""
-    else:
-        nomination = answer.nomination
-        text = answer.status.message
-    message = diagnosis_message(diagnosis, text)
-    status = Status(Code.UNSCHEDULABLE, (message,))
+    message = diagnosis_message(result.diagnosis, "" if answer is None else answer.status.message)
     return Decision(
-        pod,
-        status,
+        result.search.pod,
+        Status(Code.UNSCHEDULABLE, (message,)),
         message,
-        diagnosis=diagnosis,
+        diagnosis=result.diagnosis,
         post_filter=answer,
-        nomination=nomination,
+        nomination=Nomination("") if answer is None else answer.nomination,
         traceback="" if answer is None else answer.traceback,
     )
 
@@ -154,70 +111,3 @@ def diagnosis_message(diagnosis: Diagnosis, post_filter_message: str = "") -> st
         diagnosis.pre_filter_message,
         post_filter_message,
     )
-
-
-def filter_outcome(framework: Framework, result: NotFound) -> FilterOutcome:
-    """The input of PostFilter plugins."""
-    search = result.search
-    return FilterOutcome(
-        cluster=framework.cluster,
-        diagnosis=result.diagnosis,
-        filter_hypothesis=lambda hypothesis: framework.filtering.filter_hypothesis(search, hypothesis),
-        memory=search.results.memory,
-        topics=search.results.topics,
-        pre_filtered=search.pre_filtered,
-        is_local=framework.is_local(search),
-        local_filters=framework.local_filters(search),
-        filter_row=framework.filtering.row_with_nominated(search),
-    )
-
-
-def post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
-    """Calls the PostFilter plugins in turn until one nominates a node or fails with an error."""
-    observer = framework.observer
-    if observer is None:
-        return _post_filter(framework, result)
-    since = observer.clock()
-    answer = _post_filter(framework, result)
-    observer.observe(Point.POST_FILTER, answer.status.code, observer.clock() - since)
-    return answer
-
-
-def _post_filter_text(step: PointStep[PostFilterPlugin], error: Exception) -> str:
-    """Names plugin and point, unless the error is a deliberate one with kube-scheduler's text."""
-    text = describe(error, step.plugin)
-    if isinstance(error, WrongResultError) or traceback_of(error):
-        return f'running PostFilter plugin "{step.name}": {text}'
-    return text
-
-
-def _post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
-    observer, timer = framework.observer, framework.caller.timer
-    outcome = filter_outcome(framework, result)
-    reasons: list[str] = []
-    nomination: Nomination | None = None
-    rejected_by = ""
-    for step in framework.profile.post_filters:
-        if observer is not None and step.declared.preempts:
-            observer.preemption_tried()
-        call = timed(timer, step.name, Point.POST_FILTER, step.plugin.post_filter)
-        try:
-            answer: object = call(result.search.state, result.search.pod, outcome)
-        except Exception as error:
-            status = Status(Code.ERROR, (_post_filter_text(step, error),), step.name)
-            return PostFilterResult(status, traceback=traceback_of(error))
-        if not isinstance(answer, PostFilterResult) or not isinstance(answer.status, Status):
-            wrong = wrong_result("post_filter", answer, "return a PostFilterResult with a Status")
-            return PostFilterResult(Status(Code.ERROR, (_post_filter_text(step, wrong),), step.name))
-        code = answer.status.code
-        if code is Code.SUCCESS:
-            return dataclasses.replace(answer, status=answer.status.by(step.name), earlier=tuple(reasons))
-        if code is Code.UNRESOLVABLE:
-            return PostFilterResult(answer.status.by(step.name), answer.nomination)
-        if not answer.status.is_rejection:
-            # An error does not affect the nomination: it stays unchanged.
-            return PostFilterResult(Status(Code.ERROR, answer.status.reasons, step.name))
-        nomination = answer.nomination or nomination
-        reasons.extend(answer.status.reasons)
-        rejected_by = rejected_by or step.name
-    return PostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons), rejected_by), nomination)

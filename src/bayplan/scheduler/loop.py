@@ -32,9 +32,7 @@ from bayplan.framework.status import describe
 from bayplan.metrics import NULL_METRICS, Metrics
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.framework import Framework
-from bayplan.scheduler.attempt import Attempt
-from bayplan.scheduler.binding import Bindings
-from bayplan.scheduler.binding_progress import BindingProgress
+from bayplan.scheduler.binding import Attempt, Bindings
 from bayplan.scheduler.claim_binder import ClusterClaimBinder
 from bayplan.scheduler.claim_handler import ClaimHandler
 from bayplan.scheduler.context import Context, SchedulerHandle, wall_clock
@@ -47,6 +45,7 @@ from bayplan.scheduler.observing import ExtensionPointMetrics, QueueMetrics
 from bayplan.scheduler.recorder import EventRecorder
 from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
+from bayplan.scheduler.waiting import BindingProgress
 from bayplan.scheduler.watchdog import Watchdog
 from bayplan.scheduler.watches import make_handlers, make_informers
 from bayplan.scheduling_queue.queue import SchedulingQueue
@@ -434,14 +433,15 @@ class Scheduler:
         if decision.found is not None:
             self._bindings.commit(
                 Attempt(
-                    info,
-                    pod,
                     framework.profile,
-                    decision.found.search,
+                    decision.found.search.state,
+                    pod,
                     decision.node_name,
-                    started,
-                    framework.observer,
                     framework.caller.timer,
+                    info=info,
+                    search=decision.found.search,
+                    started=started,
+                    observer=framework.observer,
                 )
             )
         else:

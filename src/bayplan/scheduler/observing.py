@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code
@@ -11,10 +10,8 @@ from bayplan.metrics import Metrics, Observe, ignore
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import Found, NotFound, Search
 from bayplan.runtime.signature_results import EvaluationCounter
+from bayplan.runtime.timing import NO_TIMER, AttemptTimer, PointObserver
 from bayplan.scheduling_queue.observer import QueueObserver
-
-PRE_FLIGHT: Final = "PreBindPreFlight"
-UNRESERVE: Final = "Unreserve"
 
 
 class QueueMetrics(QueueObserver):
@@ -54,27 +51,32 @@ class QueueMetrics(QueueObserver):
         self._metrics.plugin_duration(plugin, Point.PRE_ENQUEUE, status)(seconds)
 
 
-class PointTimer:
+class PointTimer(AttemptTimer):
     """Measures the extension points and plugins of one sampled attempt (`runtime.timing.AttemptTimer`)."""
 
-    __slots__ = ("_metrics", "_since", "clock", "took")
+    __slots__ = ("_clock", "_metrics", "_since")
 
-    def __init__(self, metrics: ExtensionPointMetrics) -> None:
+    def __init__(self, metrics: ExtensionPointMetrics, clock: Callable[[], float]) -> None:
         self._metrics = metrics
-        self.clock = metrics.clock
-        self.took = metrics.observe_plugin
-        self._since = self.clock()
+        self._clock = clock
+        self._since = clock()
+
+    def clock(self) -> float:
+        return self._clock()
 
     def start(self) -> None:
-        self._since = self.clock()
+        self._since = self._clock()
 
     def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
-        now = self.clock()
+        now = self._clock()
         self._metrics.observe(point, code, now - self._since)
         self._since = now
 
+    def took(self, plugin: str, point: str, code: Code, seconds: float, rows: int = 0) -> None:
+        self._metrics.observe_plugin(plugin, point, code, seconds)
 
-class ExtensionPointMetrics:
+
+class ExtensionPointMetrics(PointObserver):
     """Durations of the extension points of one profile, and which plugins were evaluated.
 
     In a sampled attempt every extension point and plugin is measured, by the attempt's `PointTimer`. In the
@@ -82,7 +84,7 @@ class ExtensionPointMetrics:
     """
 
     def __init__(self, metrics: Metrics, profile: Profile, clock: Callable[[], float]) -> None:
-        self.clock = clock
+        self._clock = clock
         self._metrics = metrics
         self._profile = profile
         self._points: dict[tuple[str, Code], Observe] = {}
@@ -91,12 +93,15 @@ class ExtensionPointMetrics:
         self._plugins: dict[tuple[str, str, Code], Observe] = {}
         self._before_sample = metrics.cycles_before_sample()
 
-    def sample(self) -> PointTimer | None:
+    def clock(self) -> float:
+        return self._clock()
+
+    def sample(self) -> AttemptTimer:
         self._before_sample -= 1
         if self._before_sample >= 0:
-            return None
+            return NO_TIMER
         self._before_sample = self._metrics.cycles_before_sample()
-        return PointTimer(self)
+        return PointTimer(self, self._clock)
 
     def observe(self, point: str, code: Code, seconds: float) -> None:
         observe = self._points.get((point, code))
@@ -129,10 +134,7 @@ class ExtensionPointMetrics:
     def _counter_of(self, search: Search) -> EvaluationCounter:
         """The counter for this set of evaluated plugins, which identical pods usually share."""
         counters = search.results.evaluation_counters
-        key = (
-            frozenset(search.skipped_filters),
-            None if search.skipped_scores is None else frozenset(search.skipped_scores),
-        )
+        key = (search.skipped_filters, search.skipped_scores)
         found = counters.get(key)
         if found is None:
             found = self._metrics.evaluations(self._profile.scheduler_name, self._evaluated(search))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from bayplan.api.pod import Pod
@@ -15,7 +17,6 @@ from bayplan.framework.args import Duration
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.scheduler.tasks import Parking
 
-MAX_WAIT_SECONDS: Final = 15 * 60.0
 REMOVED: Final = "removed"
 
 
@@ -128,3 +129,29 @@ class PreBinding:
             return False
         self._done = True
         return True
+
+
+class BindingStep(Enum):
+    WAITING = "waiting at Permit"
+    BOUND = "bound"
+    REJECTED = "rejected"
+    """A plugin rejected the pod."""
+    FAILED = "failed"
+    """A plugin or the API server failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindingProgress:
+    """The progress of a pod after a node was found for it, for display (`Scheduler(on_binding=…)`).
+
+    A decision is not a binding: Permit may delay the pod, and Reserve, Permit, PreBind or Bind may reject it.
+    """
+
+    pod: Pod
+    node_name: str
+    step: BindingStep
+    point: str = ""
+    """The extension point at which it was rejected or failed."""
+    plugins: tuple[str, ...] = ()
+    """The plugins for which the pod waits at Permit, or the one that rejected it."""
+    reason: str = ""

@@ -285,7 +285,10 @@ class RowMask:
             self.changed.record(row)
 
     def assign(self, mask: NDArray[np.bool_]) -> None:
-        """Takes over the values of an array of the same length."""
+        """Takes over the values of an array."""
+        if len(mask) != len(self.mask):
+            self.replace(mask)
+            return
         differing = few_true(mask != self.mask, FEW_ROWS)
         if len(differing) > FEW_ROWS:
             self.replace(mask)

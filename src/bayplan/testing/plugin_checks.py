@@ -29,6 +29,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework.events import Action, ClusterEventWithHint, Resource
 from bayplan.framework.outcome import Reasons
 from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.points import Point
 from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import SKIP_FOR_SIGNATURE, SUCCESS, Code, Status
 from bayplan.runtime import calls
@@ -300,12 +301,12 @@ def _check_shortcuts(
     """`row_filter` and `row_score` agree with Filter and Score on every row."""
     plugin, pod, everything = prepared.plugin, prepared.pod, prepared.everything
     if prepared.filters:
-        rejects = calls.row_filter(prepared.step, prepared.state, pod, everything)
+        rejects = calls.row_shortcut(prepared.step, Point.FILTER, prepared.state, pod, everything)
         if rejects is not None:
             found = [rejects(row) for row in range(len(everything))]
             same(plugin, pod, [status is not None for status in statuses], found, "row_filter")
     if prepared.scores:
-        score = calls.row_score(prepared.step, prepared.state, pod, everything)
+        score = calls.row_shortcut(prepared.step, Point.SCORE, prepared.state, pod, everything)
         if score is not None:
             same(plugin, pod, scores, [score(row) for row in range(len(everything))], "row_score")
 

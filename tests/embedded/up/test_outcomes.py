@@ -6,8 +6,8 @@ import pytest
 
 from bayplan.api.pod import Pod
 from bayplan.embedded.up.report import MAX_OUTCOMES, Outcome, Outcomes, State, why_there
-from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.testing.builders import make_node, make_pod
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bayplan.api.meta import OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.embedded.up.report import Outcomes, Report, State, lines
-from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.testing.builders import make_node, make_pod
 
 INDENT_AND_CLOCK = len("  00:00:00  ")

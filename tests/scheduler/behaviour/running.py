@@ -23,10 +23,10 @@ from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import NULL_METRICS, Metrics
-from bayplan.scheduler.binding_progress import BindingProgress
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.plugin_sources import catalog_with
+from bayplan.scheduler.waiting import BindingProgress
 from bayplan.simulate.memory.store import Kubelet, MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 

@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.status import failure, unschedulable
-from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
+from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.testing.builders import make_node, make_pod
 from tests.locations import without_location
 

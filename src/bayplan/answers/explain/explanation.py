@@ -12,17 +12,14 @@ import numpy as np
 
 from bayplan.answers.explain.permit import PermitResult, permit
 from bayplan.api.pod import Pod
-from bayplan.framework.outcome import PASS, Diagnosis, NodeStatuses
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.status import Code, Status
 from bayplan.preemption.choice import ranked
 from bayplan.preemption.evaluation import evaluate, eviction_on
 from bayplan.runtime import calls
-from bayplan.runtime.feasible import pick
 from bayplan.runtime.framework import Framework
-from bayplan.runtime.search import NotFound, Search
-from bayplan.scheduler.cycle import NO_NODES, diagnosis_message, filter_outcome, post_filter
-from bayplan.state.columns import IdColumn
+from bayplan.runtime.search import Found, NotFound, Search, run_through
+from bayplan.scheduler.cycle import NO_NODES, diagnosis_message, run_post_filter
 from bayplan.state.view import NodeColumns
 
 
@@ -105,13 +102,18 @@ def explain(framework: Framework, pod: Pod) -> Explanation:
         return result
     try:
         search = framework.begin(pod)
+        search.explained = True
         result.filters = _each_filter(framework, pod)
-        diagnosis = _node_statuses(framework, search, result)
-        if diagnosis is None:
+        try:
+            outcome = run_through(framework.search(search))
+        finally:
+            _node_statuses(framework, search, result)
+        if isinstance(outcome, Found):
+            result.chosen = outcome.node_name
             _scores(framework, search, result)
             result.permit = permit(framework, pod, result.chosen, search.state)
         else:
-            _unschedulable(framework, NotFound(search, diagnosis), result)
+            _unschedulable(framework, outcome, result)
     except calls.AttemptError as error:
         result.error = str(error)
         _note_failure(framework, result, error.plugin, str(error), error.traceback)
@@ -149,47 +151,24 @@ def _each_filter(framework: Framework, pod: Pod) -> dict[str, dict[str, Status]]
     return found
 
 
-def _node_statuses(framework: Framework, search: Search, result: Explanation) -> Diagnosis | None:
-    """Fills in the status of each node and the feasible nodes; returns a diagnosis if there are none."""
-    names = framework.cluster.nodes.name
-    rejected = framework.pre_filter(search)
-    if rejected is not None:
-        result.node_status = dict.fromkeys(result.nodes, rejected.absent_nodes_status)
-        return rejected
-    search.results.update()
-    node_statuses = framework.filtering.node_statuses(search)
-    candidates, absent, by = framework.candidates(search)
-    rows = candidates.rows
-    failed = framework.first_error(node_statuses, rows)
-    if failed is not None:
-        raise failed[1]
-    rows = framework.with_nominated_node(search, rows, node_statuses)
-    if absent.reasons:
-        result.node_status = dict.fromkeys(result.nodes, absent)
-    for row in rows:
-        status = node_statuses.status(int(row))
+def _node_statuses(framework: Framework, search: Search, result: Explanation) -> None:
+    """Fills in the status of each node and the feasible nodes, as far as the search got."""
+    filtered, names = search.filtered, framework.cluster.nodes.name
+    if filtered is None:
+        return
+    if filtered.absent_nodes_status.reasons:
+        result.node_status = dict.fromkeys(result.nodes, filtered.absent_nodes_status)
+    for row in filtered.evaluated:
+        status = filtered.node_statuses.status(int(row))
         result.node_status.pop(names[row], None)
         if status is not None:
             result.node_status[names[row]] = status
-    passing = rows[node_statuses.rejecting_plugin.take(rows) == PASS]
-    result.feasible = tuple(names[row] for row in passing)
-    if len(passing):
-        return None
-    return _diagnosis(framework, node_statuses, rows, absent, by)
-
-
-def _diagnosis(
-    framework: Framework, node_statuses: NodeStatuses, rows: IdColumn, absent: Status, by: list[str]
-) -> Diagnosis:
-    cluster = framework.cluster
-    return Diagnosis(cluster, cluster.node_count, rows, node_statuses, absent, rejecting_plugins=set(by))
+    result.feasible = tuple(names[row] for row in filtered.feasible.view.rows)
 
 
 def _scores(framework: Framework, search: Search, result: Explanation) -> None:
-    row_of = framework.cluster.nodes.row_of
-    rows = np.array([row_of[name] for name in result.feasible], dtype=np.intp)
-    total = np.zeros(len(rows), dtype=np.int64)
-    for step, raw, normalized in framework.scoring.table(search, rows):
+    total = np.zeros(len(result.feasible), dtype=np.int64)
+    for step, raw, normalized in framework.score_table(search):
         total += step.weight * normalized
         result.scores[step.name] = PluginScores(
             step.weight,
@@ -201,14 +180,11 @@ def _scores(framework: Framework, search: Search, result: Explanation) -> None:
     result.total = dict(zip(result.feasible, total.tolist(), strict=True))
     highest = max(result.total.values())
     result.best = tuple(name for name, score in result.total.items() if score == highest)
-    nominated = search.pod.status.nominated_node_name
-    if nominated in result.total:
-        result.chosen = nominated
-    else:
-        result.chosen = result.feasible[pick(total, framework.profile.max_total, framework.tie_break)]
 
 
 def _unschedulable(framework: Framework, outcome: NotFound, result: Explanation) -> None:
+    if outcome.diagnosis.node_statuses is None:
+        result.node_status = dict.fromkeys(result.nodes, outcome.diagnosis.absent_nodes_status)
     result.fit_error = diagnosis_message(outcome.diagnosis)
     result.fit_error_full = result.fit_error
     result.rejecting_plugins = frozenset(
@@ -217,14 +193,14 @@ def _unschedulable(framework: Framework, outcome: NotFound, result: Explanation)
     )
     if not framework.profile.post_filters:
         return
-    answer = post_filter(framework, outcome)
+    answer = run_post_filter(framework, outcome)
     message = answer.status.message
     result.fit_error_full = diagnosis_message(outcome.diagnosis, message)
     if answer.status.code is Code.ERROR:
         _note_failure(framework, result, answer.status.plugin, message, answer.traceback)
     eligible, candidates = True, {}
     if answer.status.code is not Code.ERROR:
-        evaluation = evaluate(outcome.search.pod, filter_outcome(framework, outcome))
+        evaluation = evaluate(outcome.search.pod, framework.filter_outcome(outcome))
         eligible = not evaluation.ineligible
         if evaluation.found is not None:
             for row in ranked(evaluation.found.table, evaluation.found.helped).tolist():

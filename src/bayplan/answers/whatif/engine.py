@@ -41,11 +41,11 @@ from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.default_binder import DefaultBinder
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.profile import PointStep, Profile
-from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.context import SchedulerHandle
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore, end_after_grace_period
 from bayplan.simulate.virtual_time import current_loop, run_virtual
 from bayplan.state.cluster import Cluster as Columns

@@ -18,8 +18,8 @@ import msgspec
 from rich.text import Text
 
 from bayplan.api.pod import Pod
-from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.waiting import BindingProgress, BindingStep
 
 MAX_OUTCOMES: Final = 20_000
 """Maximum number of pods whose latest outcome is kept; then the oldest ones are dropped."""

@@ -18,9 +18,9 @@ import numpy as np
 from bayplan.api.node import Node
 from bayplan.framework.outcome import Diagnosis
 from bayplan.plugins.library.gpu_sharing.request import DEVICE_MILLI, GPU_COUNT
-from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.simulate.scenarios.fragmentation import RequestMix, fragmentation
 from bayplan.simulate.scenarios.pods import Outcome, SimulatedPod
 

@@ -18,7 +18,7 @@ from bayplan.api.meta import Condition, OwnerReference
 from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod
 from bayplan.controllers.nodes import GRACE_SECONDS, UNREACHABLE, tolerated_seconds
-from bayplan.scheduler.binding_progress import BindingProgress, BindingStep
+from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.scenarios.figures import Figures
 from bayplan.simulate.scenarios.owners import NO_OWNER, Owner
