@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bayplan.api.cluster_api import PodStatusPatch
-from bayplan.api.event import Event, EventSeries
+from bayplan.api.cluster_api import Event, EventSeries, PodStatusPatch
 from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim

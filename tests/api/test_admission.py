@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.api.defaults import with_defaults
-from bayplan.api.devices import DeviceClass, ResourceSlice
+from bayplan.api.devices import DeviceClass, ResourceClaim, ResourceSlice
 from bayplan.api.meta import LabelSelector, LabelSelectorRequirement, Object, ObjectMeta
 from bayplan.api.node import Node
 from bayplan.api.pod import Affinity, Pod, PodAffinityTerm, PodSpec, Toleration
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.storage import PersistentVolumeClaim, PersistentVolumeClaimSpec, StorageClass
 from bayplan.errors import InputError
 from bayplan.testing.builders import (

@@ -11,8 +11,7 @@ import pytest
 from bayplan.api.check import check_object, quantity_problems
 from bayplan.api.decode import decode_json, decode_object
 from bayplan.api.defaults import with_defaults
-from bayplan.api.devices import CapacityRequestPolicy, DeviceCapacity
-from bayplan.api.resource_claims import ResourceClaim, ResourceClaimTemplate
+from bayplan.api.devices import CapacityRequestPolicy, DeviceCapacity, ResourceClaim, ResourceClaimTemplate
 from bayplan.errors import QuantityError
 from bayplan.testing.builders import make_device, make_resource_slice
 

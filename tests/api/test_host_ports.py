@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.api.host_ports import HostPort, conflicts, host_ports
-from bayplan.api.pod import ContainerPort
+from bayplan.api.pod import ContainerPort, HostPort, conflicts, host_ports
 from bayplan.testing.builders import make_container, make_pod
 
 

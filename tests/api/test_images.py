@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.api.images import normalized_image_name, pod_images
-from bayplan.api.pod import ImageVolumeSource, Volume
+from bayplan.api.pod import ImageVolumeSource, Volume, normalized_image_name, pod_images
 from bayplan.testing.builders import make_container, make_pod
 
 

@@ -7,22 +7,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bayplan.api.in_tree_volumes import (
-    AWS_EBS,
-    AZURE_DISK,
-    CINDER,
-    GCE_PD,
-    IN_TREE_PLUGINS,
-    PORTWORX,
-    VSPHERE,
-    InTreePlugin,
-    TranslationError,
-    in_tree_plugin,
-    inline_handle,
-    migrated_affinity,
-    migrated_plugins,
-    volume_handle,
-)
 from bayplan.api.meta import NodeSelector, NodeSelectorTerm
 from bayplan.api.pod import (
     AWSElasticBlockStoreVolumeSource,
@@ -34,7 +18,24 @@ from bayplan.api.pod import (
     Volume,
     VsphereVolumeSource,
 )
-from bayplan.api.storage import PersistentVolume, VolumeNodeAffinity
+from bayplan.api.storage import (
+    AWS_EBS,
+    AZURE_DISK,
+    CINDER,
+    GCE_PD,
+    IN_TREE_PLUGINS,
+    PORTWORX,
+    VSPHERE,
+    InTreePlugin,
+    PersistentVolume,
+    TranslationError,
+    VolumeNodeAffinity,
+    in_tree_plugin,
+    inline_handle,
+    migrated_affinity,
+    migrated_plugins,
+    volume_handle,
+)
 from bayplan.testing.builders import make_csi_node, make_expression, make_node_term, make_pv
 
 ZONE, BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bayplan.api import input_files
-from bayplan.api.input_files import read_file, read_lines, read_stream
+from bayplan.api import documents
+from bayplan.api.documents import read_file, read_lines, read_stream
 from bayplan.errors import DecodeError
 
 
@@ -19,7 +19,7 @@ def packed(size: int) -> bytes:
 
 def test_what_unpacks_to_a_multiple_of_its_size_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "bomb.yaml.gz"
-    path.write_bytes(packed(input_files.MIN_UNPACKED_BYTES + 1))
+    path.write_bytes(packed(documents.MIN_UNPACKED_BYTES + 1))
     with pytest.raises(DecodeError, match="unpacks to more than 64 MiB") as caught:
         read_file(path)
     assert caught.value.source == str(path)
@@ -34,13 +34,13 @@ def test_what_unpacks_to_little_is_read(tmp_path: Path) -> None:
 
 
 def test_no_file_is_read_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_files, "MAX_FILE_BYTES", 4 << 20)
+    monkeypatch.setattr(documents, "MAX_FILE_BYTES", 4 << 20)
     with pytest.raises(DecodeError, match="larger than 4 MiB"):
         read_file(Path("/dev/zero"))
 
 
 def test_a_line_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_files, "MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(documents, "MAX_LINE_BYTES", 1 << 20)
     path = tmp_path / "lines.jsonl.gz"
     path.write_bytes(gzip.compress(b"1\n\n 2 \n" + b"3" * (2 << 20)))
     lines = read_lines(path)

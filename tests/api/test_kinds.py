@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import pytest
 
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import Event
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.api.pod_group import PodGroup
 from bayplan.api.storage import CSIStorageCapacity
+from bayplan.api.workloads import PodGroup
 from bayplan.errors import APIError
 
 

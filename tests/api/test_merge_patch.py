@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.api.merge_patch import difference, merged
+from bayplan.api.documents import difference, merged
 from bayplan.api.meta import Content
 
 

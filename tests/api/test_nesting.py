@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayplan.api.nesting import MAX_DEPTH, decode_json
+from bayplan.api.yaml_reader import MAX_DEPTH, decode_json
 from bayplan.errors import DecodeError
 
 VALUES = st.recursive(

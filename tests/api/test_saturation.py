@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from bayplan.api.requests import ContainerAccounting, PodAccounting, fit_requests, scoring_requests
-from bayplan.api.saturation import (
+from bayplan.api.quantity import (
     MAX_ALLOCATABLE,
     MAX_NANOS,
     MAX_REQUEST,
@@ -15,6 +14,7 @@ from bayplan.api.saturation import (
     saturated_nanos,
     saturated_request,
 )
+from bayplan.api.requests import ContainerAccounting, PodAccounting, fit_requests, scoring_requests
 from bayplan.testing.builders import make_pod
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from bayplan.api.node import Taint
-from bayplan.api.pod import Toleration
-from bayplan.api.tolerations import any_tolerates, count_untolerated_preferences, tolerates, untolerated_taint
+from bayplan.api.pod import (
+    Toleration,
+    any_tolerates,
+    count_untolerated_preferences,
+    tolerates,
+    untolerated_taint,
+)
 from bayplan.testing.builders import make_taint, make_toleration
 
 TAINT = make_taint("dedicated=db:NoSchedule")

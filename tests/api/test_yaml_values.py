@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.api.yaml_values import resolve_plain
+from bayplan.api.yaml_reader import resolve_plain
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.bench.runner import BenchError, Sizes, measure
 from bayplan.bench.whole import measure_whole
 from bayplan.bench.workload import DeviceSetup, Workload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bayplan.api.pod import Affinity, Pod, PodAffinityTerm
-from bayplan.api.pod_group import POD_GROUP_LABEL
+from bayplan.api.workloads import POD_GROUP_LABEL
 from bayplan.bench.runner import UnknownWorkloadError
 from bayplan.bench.templates import HOSTNAME, ZONE
 from bayplan.bench.workload import BACKGROUND_EVERY, Workload

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from bayplan.api.cluster_api import ObjectT
-from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
+from bayplan.api.cluster_api import Lease, LeaseMeta, LeaseSpec, ObjectT
 from bayplan.api.meta import Object
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, LeadershipLostError
 from bayplan.simulate.memory.store import MemoryStore

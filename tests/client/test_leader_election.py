@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 from msgspec.structs import replace
 
-from bayplan.api.lease import Lease, LeaseSpec
+from bayplan.api.cluster_api import Lease, LeaseSpec
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, make_identity
 from bayplan.errors import APIError, ConfigError, ConflictError, ServerError, UnknownOutcomeError
 from bayplan.metrics.instruments import Gauge

@@ -12,9 +12,9 @@ from bayplan.api.cluster_api import Change, WatchEvent
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.api.quantity import MAX_REQUEST
 from bayplan.api.reading import read_object
 from bayplan.api.releases import V1_36
-from bayplan.api.saturation import MAX_REQUEST
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.client.informer import Informer
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore

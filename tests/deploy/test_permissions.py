@@ -7,12 +7,10 @@ import re
 
 from aiohttp import web
 
-from bayplan.api.elastic_quota import ElasticQuota
-from bayplan.api.node_resource_topology import NodeResourceTopology
+from bayplan.api.node import NodeResourceTopology
 from bayplan.api.pod import Pod, PodResourceClaim
-from bayplan.api.pod_group import PodGroup
 from bayplan.api.releases import V1_37
-from bayplan.api.workloads import PriorityClass
+from bayplan.api.workloads import ElasticQuota, PodGroup, PriorityClass
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, lease_client
 from bayplan.errors import APIError, ConflictError

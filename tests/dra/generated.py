@@ -5,20 +5,23 @@ from __future__ import annotations
 import random
 
 from bayplan.api.devices import (
+    ALL_DEVICES,
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
     Counter,
     CounterSet,
     Device,
     DeviceCapacity,
+    DeviceConstraint,
     DeviceCounterConsumption,
+    DeviceRequest,
     DeviceTaint,
     DeviceToleration,
+    ResourceClaim,
     ResourceSlice,
 )
 from bayplan.api.meta import NodeSelector
 from bayplan.api.node import Node
-from bayplan.api.resource_claims import ALL_DEVICES, DeviceConstraint, DeviceRequest, ResourceClaim
 from bayplan.testing.builders import (
     make_device,
     make_device_class,

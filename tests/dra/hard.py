@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bayplan.api.devices import Counter, CounterSet, DeviceCounterConsumption, ResourceSlice
-from bayplan.api.resource_claims import ResourceClaim
+from bayplan.api.devices import Counter, CounterSet, DeviceCounterConsumption, ResourceClaim, ResourceSlice
 from bayplan.testing.builders import (
     make_device,
     make_device_request,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bayplan.api.devices import (
+    ALL_DEVICES,
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
     Counter,
@@ -16,14 +17,15 @@ from bayplan.api.devices import (
     Device,
     DeviceCapacity,
     DeviceClass,
+    DeviceConstraint,
     DeviceCounterConsumption,
     DeviceTaint,
     DeviceToleration,
+    ResourceClaim,
     ResourceSlice,
 )
 from bayplan.api.meta import NodeSelector
 from bayplan.api.releases import DEFAULT_DEVICE_FEATURES
-from bayplan.api.resource_claims import ALL_DEVICES, DeviceConstraint, ResourceClaim
 from bayplan.dra.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoFit
 from bayplan.dra.state import DeviceState
 from bayplan.errors import AllocationError

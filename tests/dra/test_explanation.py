@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.api.devices import DeviceTaint, ResourceSlice
-from bayplan.api.resource_claims import DeviceConstraint, ResourceClaim
+from bayplan.api.devices import DeviceConstraint, DeviceTaint, ResourceClaim, ResourceSlice
 from bayplan.dra.explanation import Failure, explain, why_not
 from bayplan.dra.state import DeviceState
 from bayplan.testing.builders import (

@@ -9,10 +9,9 @@ from itertools import count
 import pytest
 from msgspec.structs import replace
 
-from bayplan.api.devices import ResourceSlice
+from bayplan.api.devices import AllocationResult, ResourceClaim, ResourceSlice
 from bayplan.api.node import Node
 from bayplan.api.quantity import parse_quantity
-from bayplan.api.resource_claims import AllocationResult, ResourceClaim
 from bayplan.clock import Freshness
 from bayplan.dra.allocator import AllocationCache, Allocator, NoFit
 from bayplan.dra.pools import DeviceKey

@@ -9,9 +9,9 @@ from itertools import combinations, product
 import pytest
 from msgspec.structs import replace
 
+from bayplan.api.devices import ALL_DEVICES, DeviceConstraint, ResourceClaim
 from bayplan.api.release import device_features
 from bayplan.api.releases import V1_36, V1_37, Release
-from bayplan.api.resource_claims import ALL_DEVICES, DeviceConstraint, ResourceClaim
 from bayplan.dra import search
 from bayplan.dra.allocator import CANNOT_ALLOCATE, Allocator, NoFit
 from bayplan.dra.pruning import Need, can_be_met

@@ -9,15 +9,19 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.api.devices import (
+    ALL_DEVICES,
+    AllocationResult,
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
     Counter,
     CounterSet,
     Device,
     DeviceCapacity,
+    DeviceClaimConfiguration,
     DeviceClass,
     DeviceClassConfiguration,
     DeviceClassSpec,
+    DeviceConstraint,
     DeviceCounterConsumption,
     DeviceTaint,
     DeviceTaintRule,
@@ -25,18 +29,12 @@ from bayplan.api.devices import (
     DeviceTaintSelector,
     DeviceToleration,
     OpaqueDeviceConfiguration,
+    ResourceClaim,
     ResourceSlice,
 )
 from bayplan.api.meta import ObjectMeta
 from bayplan.api.release import device_features
 from bayplan.api.releases import V1_36, V1_37, Release
-from bayplan.api.resource_claims import (
-    ALL_DEVICES,
-    AllocationResult,
-    DeviceClaimConfiguration,
-    DeviceConstraint,
-    ResourceClaim,
-)
 from bayplan.clock import Freshness
 from bayplan.dra.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoFit
 from bayplan.dra.state import DeviceState

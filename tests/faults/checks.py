@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup
 from bayplan.api.releases import DEFAULT_RELEASE
-from bayplan.api.workloads import PodDisruptionBudget
+from bayplan.api.workloads import POD_GROUP_LABEL, PodDisruptionBudget, PodGroup
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.loop import Scheduler

@@ -18,14 +18,13 @@ from typing import Any, Final, TypeVar, cast
 from msgspec.structs import replace
 
 from bayplan.api.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
-from bayplan.api.host_ports import HostPort, conflicts, host_ports
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
-from bayplan.api.pod import Pod, PodSpec, PodStatus
+from bayplan.api.pod import HostPort, Pod, PodSpec, PodStatus, conflicts, host_ports
 from bayplan.api.quantity import milli_value
 from bayplan.api.reading import Unreadable
 from bayplan.api.releases import DEFAULT_RELEASE
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.errors import NotFoundError, ServerError
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from tests.faults.devices import devices_given_twice

@@ -15,9 +15,16 @@ from typing import Final
 from msgspec.structs import replace
 
 from bayplan.api.devices import (
+    EXACT_COUNT,
     Device,
     DeviceAttribute,
+    DeviceClaim,
     DeviceClass,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimSpec,
     ResourcePool,
     ResourceSlice,
     ResourceSliceSpec,
@@ -25,15 +32,6 @@ from bayplan.api.devices import (
 from bayplan.api.meta import ObjectMeta
 from bayplan.api.node import Node
 from bayplan.api.pod import Container, Pod, PodResourceClaim, PodSpec, ResourceRequirements
-from bayplan.api.resource_claims import (
-    EXACT_COUNT,
-    DeviceClaim,
-    DeviceRequest,
-    ExactDeviceRequest,
-    ResourceClaim,
-    ResourceClaimConsumerReference,
-    ResourceClaimSpec,
-)
 from bayplan.errors import APIError
 from bayplan.simulate.memory.store import MemoryStore
 

@@ -15,11 +15,10 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from bayplan.api.cluster_api import ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import ClusterAPI, Event, EventSink, ObjectT, PodStatusPatch, WatchEvent
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.errors import (
     APIError,
     ConflictError,

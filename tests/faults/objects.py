@@ -18,7 +18,7 @@ from bayplan.api.pod import (
     ResourceRequirements,
     TopologySpreadConstraint,
 )
-from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup
+from bayplan.api.workloads import POD_GROUP_LABEL, PodGroup
 
 OURS: Final = "default-scheduler"
 THEIRS: Final = "their-scheduler"

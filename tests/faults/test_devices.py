@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.api.resource_claims import ResourceClaim
+from bayplan.api.devices import ResourceClaim
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_allocated_device, make_device_request, make_resource_claim
 from tests.faults.devices import EVERY, claim_problems, devices_given_twice, has_devices

@@ -24,8 +24,14 @@ from bayplan.api.pod import (
     ResourceRequirements,
     Toleration,
 )
-from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
-from bayplan.api.workloads import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from bayplan.api.workloads import (
+    POD_GROUP_LABEL,
+    PodDisruptionBudget,
+    PodDisruptionBudgetSpec,
+    PodDisruptionBudgetStatus,
+    PodGroup,
+    PodGroupSpec,
+)
 from bayplan.errors import APIError
 from bayplan.simulate.memory.store import MemoryStore
 from tests.faults.cluster import Spoiled

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bayplan.api.in_tree_volumes import (
+from bayplan.api.meta import LabelSelector, NodeSelector
+from bayplan.api.pod import Volume
+from bayplan.api.storage import (
     IN_TREE_PLUGINS,
     TranslationError,
     in_tree_plugin,
@@ -17,8 +19,6 @@ from bayplan.api.in_tree_volumes import (
     migrated_plugins,
     volume_handle,
 )
-from bayplan.api.meta import LabelSelector, NodeSelector
-from bayplan.api.pod import Volume
 from bayplan.plugin import Code, Node, Pod, SelectorError, compile_selector
 from bayplan.plugin.objects import Objects, compile_terms, parse_quantity, terms_match, value
 from bayplan.plugin.storage import (

@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.api.decode import parse_objects
 from bayplan.api.meta import ObjectMeta, ResourceList
-from bayplan.api.node_resource_topology import (
+from bayplan.api.node import (
     NodeResourceTopology,
     TopologyAttribute,
     Zone,

@@ -6,7 +6,7 @@ import pytest
 
 from bayplan.api.meta import ResourceList
 from bayplan.api.pod import Pod, ResourceRequirements
-from bayplan.api.qos import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
+from bayplan.api.requests import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
 from bayplan.plugins.library.qos_sort import QOSSort
 from bayplan.testing.builders import make_container, make_pod
 from bayplan.testing.plugin_checks import check_plugin

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from bayplan.api.lease import Lease
+from bayplan.api.cluster_api import Lease
 from bayplan.errors import NotFoundError, ServerError
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import Event
 from bayplan.api.kinds import KINDS
 from bayplan.errors import APIError
 from bayplan.simulate.memory.store import MemoryStore

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.api.spread import HOSTNAME
+from bayplan.api.selectors import HOSTNAME
 from bayplan.errors import APIError, ConflictError, UnknownOutcomeError
 from bayplan.framework.plugin_api import Plugin, Wait
 from bayplan.framework.state import CycleState

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan import clock
-from bayplan.api.resource_claims import ResourceClaim
+from bayplan.api.devices import ResourceClaim
 from bayplan.state.cluster import Cluster
 from bayplan.state.derived import derived
 from bayplan.state.devices import ClaimInFlight, ClusterDevices, put_in_flight, remove_in_flight

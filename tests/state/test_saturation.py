@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayplan.api.saturation import LARGE_REQUEST, MAX_ALLOCATABLE, MAX_REQUEST
+from bayplan.api.quantity import LARGE_REQUEST, MAX_ALLOCATABLE, MAX_REQUEST
 from bayplan.plugin import Cluster, NodeColumns
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.state.pods import NOT_STARTED

@@ -1,7 +1,8 @@
 """The cluster as the scheduler accesses it: a few verbs on API objects.
 
 It is implemented over HTTP, on the in-memory API, on the embedded API server, and by a wrapper that injects
-faults. The layers above use this protocol and handle only the errors of `bayplan.errors`.
+faults. Events and leases are the objects that only it writes and reads. The layers above use this protocol
+and handle only the errors of `bayplan.errors`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,59 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from bayplan.api.event import Event
-from bayplan.api.meta import Condition, Object
+from bayplan.api.devices import ResourceClaim
+from bayplan.api.meta import (
+    Condition,
+    Int32,
+    Object,
+    ObjectMeta,
+    ObjectReference,
+    Record,
+    Time,
+)
 from bayplan.api.pod import Pod, PodExtendedResourceClaimStatus
-from bayplan.api.resource_claims import ResourceClaim
+
+
+class EventSeries(Record, frozen=True):
+    """How often an event has been repeated, and when last."""
+
+    count: Int32 = 0
+    last_observed_time: Time | None = None
+
+
+class Event(Object, frozen=True):
+    event_time: Time | None = None
+    series: EventSeries | None = None
+    reporting_controller: str = ""
+    reporting_instance: str = ""
+    action: str = ""
+    reason: str = ""
+    regarding: ObjectReference | None = None
+    related: ObjectReference | None = None
+    note: str = ""
+    type: str = ""
+
+
+class LeaseMeta(ObjectMeta, frozen=True):
+    """Leases are written whole, so the changes of others have to be kept."""
+
+    finalizers: tuple[str, ...] = ()
+
+
+class LeaseSpec(Record, frozen=True):
+    """None is absent. An empty holder and zero transitions are written explicitly, as upstream does."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: Int32 | None = None
+    acquire_time: Time | None = None
+    renew_time: Time | None = None
+    lease_transitions: Int32 | None = None
+
+
+class Lease(Object, frozen=True):
+    metadata: LeaseMeta = LeaseMeta()
+    spec: LeaseSpec = LeaseSpec()
+
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 

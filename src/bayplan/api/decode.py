@@ -22,8 +22,8 @@ from bayplan.api.check import check_decoded, object_key
 from bayplan.api.documents import Document, parse_documents, read_documents
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import DEFAULT_NAMESPACE, Object
-from bayplan.api.nesting import TOO_DEEP
 from bayplan.api.reading import is_about_time, problem_and_field
+from bayplan.api.yaml_reader import TOO_DEEP
 from bayplan.errors import DecodeError, InputError
 
 _NULL_IN_MAP: Final[Mapping[str, str]] = {

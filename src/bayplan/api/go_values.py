@@ -1,11 +1,19 @@
-"""Numbers and times in texts, parsed as Go does, with the same errors."""
+"""Numbers, times and regular expressions in texts, parsed as Go does, with the same errors.
+
+Kubernetes compiles the `pattern` of a schema and the expressions in CEL with Go's regexp package, whose
+syntax is RE2's: it does not backtrack, so no expression takes hours. This is the same engine; what it rejects
+(look-ahead, back-references), kube-apiserver rejects as well.
+"""
 
 from __future__ import annotations
 
 import re
 from calendar import monthrange
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import re2
 
 _DIGITS: Final = 20
 """No 64-bit number has more digits. Python limits the length of integers it converts."""
@@ -130,3 +138,56 @@ def _in_utc(found: dict[str, str], text: str, micro: bool) -> str | None:
     if time == datetime.min.replace(tzinfo=UTC):
         return None
     return time.isoformat(timespec="microseconds" if micro else "seconds").replace("+00:00", "Z")
+
+
+_OPTIONS: Final = re2.Options()
+_OPTIONS.log_errors = False
+
+
+_ANY_BYTE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\C")
+"""What RE2 supports and Go does not."""
+_KINDS: Final = {
+    "missing ]": "missing closing ]",
+    "missing )": "missing closing )",
+    "trailing \\": "trailing backslash at end of expression",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid named capture group": "invalid named capture",
+}
+"""What RE2 says, and what Go says."""
+
+
+class PatternError(ValueError):
+    """It is not a regular expression in the syntax of RE2."""
+
+
+@lru_cache(maxsize=4096)
+def compile_pattern(pattern: str) -> Any:
+    """Raises: PatternError: kube-apiserver would not accept it."""
+    if _ANY_BYTE.search(pattern):
+        raise PatternError(r"error parsing regexp: invalid escape sequence: `\C`")
+    try:
+        return re2.compile(pattern, options=_OPTIONS)
+    except re2.error as error:
+        why = error.args[0] if error.args else error
+        text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        kind, _, part = text.partition(": ")
+        raise PatternError(f"error parsing regexp: {_KINDS.get(kind, kind)}: `{part}`") from error
+
+
+def seconds_of(moment: Any) -> float | None:
+    """Seconds since the epoch; None if it is not a time of the API, which always has an offset."""
+    if not isinstance(moment, str):
+        return None
+    try:
+        time = datetime.fromisoformat(moment)
+    except ValueError:
+        return None
+    return None if time.tzinfo is None else time.timestamp()
+
+
+def seconds_or_1970(moment: Any) -> float:
+    """The same for stored objects, which may have an unreadable time (`reading.py`)."""
+    return seconds_of(moment) or 0.0

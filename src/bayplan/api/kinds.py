@@ -19,16 +19,17 @@ from functools import cache
 from typing import Final
 from urllib.parse import quote
 
-from bayplan.api.devices import DeviceClass, DeviceTaintRule, ResourceSlice
-from bayplan.api.elastic_quota import ElasticQuota
-from bayplan.api.event import Event
-from bayplan.api.lease import Lease
+from bayplan.api.cluster_api import Event, Lease
+from bayplan.api.devices import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from bayplan.api.meta import Object
-from bayplan.api.node import Namespace, Node
-from bayplan.api.node_resource_topology import NodeResourceTopology
+from bayplan.api.node import Namespace, Node, NodeResourceTopology
 from bayplan.api.pod import Pod
-from bayplan.api.pod_group import PodGroup
-from bayplan.api.resource_claims import ResourceClaim, ResourceClaimTemplate
 from bayplan.api.storage import (
     CSIDriver,
     CSINode,
@@ -39,7 +40,9 @@ from bayplan.api.storage import (
     VolumeAttachment,
 )
 from bayplan.api.workloads import (
+    ElasticQuota,
     PodDisruptionBudget,
+    PodGroup,
     PriorityClass,
     ReplicaSet,
     ReplicationController,

@@ -162,3 +162,6 @@ class Condition(Record, frozen=True):
     last_transition_time: Time | None = None
     last_probe_time: Time | None = None
     observed_generation: Int64 = 0
+
+
+OWN_API_VERSION: Final = "bayplan/v1"

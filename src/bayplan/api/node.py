@@ -1,4 +1,4 @@
-"""Node and Namespace."""
+"""Node, its NodeResourceTopology, and Namespace."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from bayplan.api.meta import (
     Condition,
     Int64,
     Object,
+    Quantity,
     Record,
     ResourceList,
 )
@@ -42,3 +43,29 @@ class Node(Object, frozen=True):
 
 class Namespace(Object, frozen=True):
     pass
+
+
+class TopologyAttribute(Record, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class ZoneResource(Record, frozen=True):
+    name: str = ""
+    capacity: Quantity | None = None
+    allocatable: Quantity | None = None
+    available: Quantity | None = None
+
+
+class Zone(Record, frozen=True):
+    name: str = ""
+    """Of a NUMA node: `node-0`, `node-1` and so on."""
+    type: str = ""
+    resources: tuple[ZoneResource, ...] = ()
+
+
+class NodeResourceTopology(Object, frozen=True):
+    topology_policies: tuple[str, ...] = ()
+    """Deprecated: policy and scope in one word."""
+    attributes: tuple[TopologyAttribute, ...] = ()
+    zones: tuple[Zone, ...] = ()

@@ -1,6 +1,12 @@
-"""Pod: the fields of a pod that scheduling reads, and nothing else."""
+"""Pod: the fields of a pod that scheduling reads, and what they mean: host ports, tolerations, images.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+"""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
 
 from msgspec import field
 
@@ -16,6 +22,7 @@ from bayplan.api.meta import (
     ResourceList,
     Time,
 )
+from bayplan.api.node import Taint
 
 
 class ResourceRequirements(Record, frozen=True):
@@ -281,3 +288,107 @@ class Pod(Object, frozen=True):
         if volume.persistent_volume_claim is not None:
             return volume.persistent_volume_claim.claim_name
         return f"{self.name}-{volume.name}" if volume.ephemeral is not None else None
+
+
+ANY_IP: Final = "0.0.0.0"
+"""All IPv4 addresses of the node. `::` has no such meaning here: it is an address like any other."""
+TCP: Final = "TCP"
+
+
+class HostPort(NamedTuple):
+    ip: str
+    protocol: str
+    port: int
+
+
+def host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """The host ports of a running pod: of its sidecars, then of its containers.
+
+    Init containers end before the containers start, and Kubernetes does not count their ports.
+    """
+    spec = pod.spec
+    sidecars = (
+        [c for c in spec.init_containers if c.restart_policy == "Always"] if spec.init_containers else []
+    )
+    return tuple(
+        HostPort(port.host_ip or ANY_IP, port.protocol or TCP, port.host_port)
+        for container in (*sidecars, *spec.containers)
+        for port in container.ports
+        if port.host_port > 0
+    )
+
+
+def conflicts(wanted: Iterable[HostPort], used: Collection[HostPort]) -> bool:
+    """Whether one of the wanted ports is in use: same protocol and port, and the addresses overlap."""
+    if not used:
+        return False
+    for want in wanted:
+        if want.ip == ANY_IP:
+            if any(use.port == want.port and use.protocol == want.protocol for use in used):
+                return True
+        elif want in used or HostPort(ANY_IP, want.protocol, want.port) in used:
+            return True
+    return False
+
+
+NO_SCHEDULE: Final = "NoSchedule"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+
+EQUAL: Final = "Equal"
+EXISTS: Final = "Exists"
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether this toleration covers this taint.
+
+    An empty key or effect matches all. The operators Gt and Lt exist upstream behind a feature
+    gate that is off by default; like every unknown operator they tolerate nothing.
+    """
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("", EQUAL):
+        # Also with an empty key: then only the values are compared.
+        return toleration.value == taint.value
+    return toleration.operator == EXISTS
+
+
+def any_tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    """Whether one of the tolerations covers this taint."""
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def untolerated_taint(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
+    """The first taint that keeps a pod with these tolerations off the node."""
+    tolerations = tuple(tolerations)
+    for taint in taints:
+        if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not any_tolerates(tolerations, taint):
+            return taint
+    return None
+
+
+def count_untolerated_preferences(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> int:
+    """The number of PreferNoSchedule taints that no toleration covers: the fewer, the better the node."""
+    tolerations = tuple(tolerations)
+    return sum(
+        taint.effect == PREFER_NO_SCHEDULE and not any_tolerates(tolerations, taint) for taint in taints
+    )
+
+
+def normalized_image_name(name: str) -> str:
+    """The name with `:latest` if it has neither tag nor digest.
+
+    A colon before the last slash belongs to the registry's port. Registries are not filled in
+    (`docker.io/library`): nodes report full names, and upstream compares them as they are.
+    """
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
+
+
+def pod_images(pod: Pod) -> tuple[str, ...]:
+    """The images the pod needs, as often as it names them: of init containers, containers and volumes."""
+    spec = pod.spec
+    containers = (*spec.init_containers, *spec.containers)
+    volumes = tuple(volume.image.reference for volume in spec.volumes if volume.image is not None)
+    return tuple(map(normalized_image_name, (*(container.image for container in containers), *volumes)))

@@ -4,6 +4,14 @@ A quantity is a decimal number with a suffix. Kubernetes stores it exactly, down
 number of nano units here: sums and comparisons are exact, and rounding happens once, where a rule requires
 it. Floats are never used. Texts repeat often in a cluster, so each distinct one is parsed once.
 
+Columns hold 64-bit integers. A Pod or Node object can name amounts whose sum does not fit there (two pods
+that request `7Ei`), and times that do not fit in nanoseconds (the year 2300). Such a number saturates: it
+becomes the largest number of its kind. The limits are chosen so that formulas over columns cannot overflow
+either: the results of `allocatable - requested - request` and `allocatable * 100` fit into 64 bits. The limit
+of requests is far above that of allocatable amounts: such a request fits no node, and a node with such
+requests has no room. Sums must be exact again when the large pod is gone, so they are never computed from a
+saturated sum: `state/cluster.py` adds up the pods of such a row again.
+
 https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
 """
 
@@ -11,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
@@ -219,3 +228,35 @@ def _away_from_zero(nano: int, unit: int) -> int:
 def _error(text: str, why: str) -> QuantityError:
     shown = text if len(text) <= 60 else f"{text[:57]}..."
     return QuantityError(f'"{shown}" is not a quantity: {why}')
+
+
+MAX_ALLOCATABLE: Final = 2**56
+"""64Pi. A node that offers more of a resource is treated as offering this much."""
+
+MAX_REQUEST: Final = 2**62 - 1
+"""What a pod can request of a resource, and what all pods of a node can request together."""
+
+LARGE_REQUEST: Final = 2**48
+"""256Ti. Sums over pods that request less need no care: 16,384 of them on one node stay below MAX_REQUEST."""
+
+MAX_NANOS: Final = 2**63 - 2
+"""The latest time of a column (in the year 2262). One more means that there is no time."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def saturated_allocatable(amount: int) -> int:
+    """An amount of a resource that a node offers, within the limits. A negative amount counts as none."""
+    return min(max(amount, 0), MAX_ALLOCATABLE)
+
+
+def saturated_request(amount: int) -> int:
+    """A request, or a sum of requests, within the limits. A negative request counts as none."""
+    return min(max(amount, 0), MAX_REQUEST)
+
+
+def saturated_nanos(time: datetime) -> int:
+    """Nanoseconds since the epoch, within the limits: 1677 for all earlier years, 2262 for all later ones."""
+    since = time - _EPOCH
+    nanos = ((since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
+    return min(max(nanos, -MAX_NANOS), MAX_NANOS)

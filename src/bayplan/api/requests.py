@@ -6,6 +6,9 @@ replaces that of the containers; overhead is added. Callers need different varia
 upstream's, including that scoring ignores pod-level requests. How a resize in progress counts differs between
 releases (`RequestAccounting`).
 
+The quality of service class (https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/) follows from the
+requests.
+
 Sums are exact, in nano units; a pod's total is rounded once, at the end.
 """
 
@@ -28,8 +31,8 @@ from bayplan.api.quantity import (
     is_tracked_resource,
     parse_quantity,
     resource_units,
+    saturated_request,
 )
-from bayplan.api.saturation import saturated_request
 
 DEFAULT_CPU_MILLI: Final = 100
 """The assumed cpu request of a container without one, where zero would distort spreading."""
@@ -293,3 +296,41 @@ def _raise_to(peak: _Amounts, amounts: _Amounts) -> None:
         known = peak.get(name)
         if known is None or amount > known:
             peak[name] = amount
+
+
+GUARANTEED: Final = 0
+BURSTABLE: Final = 1
+BEST_EFFORT: Final = 2
+_COUNTED: Final = (CPU, MEMORY)
+
+
+def qos_class(pod: Pod) -> int:
+    """The quality of service class that the API server computes from the requests for cpu and memory.
+
+    Guaranteed: every container limits both, and requests as much. BestEffort: none requests or limits either.
+    Requests at the level of the pod replace those of the containers.
+    """
+    spec = pod.spec
+    if spec.resources is not None and (spec.resources.requests or spec.resources.limits):
+        demands = [spec.resources]
+    else:
+        demands = [container.resources for container in (*spec.containers, *spec.init_containers)]
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    all_limited = True
+    for demand in demands:
+        limited = set()
+        for resource in _COUNTED:
+            request = parse_quantity(demand.requests.get(resource))
+            limit = parse_quantity(demand.limits.get(resource))
+            if request > 0:
+                requests[resource] = requests.get(resource, 0) + request
+            if limit > 0:
+                limited.add(resource)
+                limits[resource] = limits.get(resource, 0) + limit
+        all_limited = all_limited and len(limited) == len(_COUNTED)
+    if not requests and not limits:
+        return BEST_EFFORT
+    if all_limited and len(limits) == len(requests) == len(_COUNTED) and requests == limits:
+        return GUARANTEED
+    return BURSTABLE

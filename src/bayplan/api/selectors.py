@@ -1,8 +1,10 @@
-"""Compiled label selectors: what they match, and one normal form for equal selectors.
+"""Compiled label selectors, what they match, and the topology spread constraints that count by them.
 
 A compiled selector compares and hashes by its normal form (requirements sorted, without duplicates), because
 counts of matching pods are stored per selector and shared by all users of an equal one. Node selectors, which
 add comparisons and fields, are in `node_selectors.py`.
+
+Spread constraints are prepared here: selectors compiled, defaults filled in, matchLabelKeys merged.
 
 https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#label-selectors
 """
@@ -18,22 +20,8 @@ from typing import Final
 
 from bayplan.api.meta import LabelSelector
 from bayplan.api.names import label_key_problems, label_value_problems, qualified_name_problems
+from bayplan.api.pod import TopologySpreadConstraint
 from bayplan.errors import SelectorError
-
-__all__ = [
-    "EVERYTHING",
-    "NOTHING",
-    "Operator",
-    "Requirement",
-    "Selector",
-    "compile_selector",
-    "label_key_problems",
-    "label_value_problems",
-    "parse_int64",
-    "qualified_name_problems",
-    "requirement_problems",
-    "selector_from_map",
-]
 
 _INT64: Final = range(-(2**63), 2**63)
 _is_integer = re.compile(r"[+-]?[0-9]{1,400}", re.ASCII).fullmatch
@@ -241,3 +229,91 @@ def _raise_first(problems: list[str]) -> None:
     """Kubernetes joins several problems of one requirement as `[a, b]`; a single one is bare."""
     if problems:
         raise SelectorError(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
+
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+DO_NOT_SCHEDULE: Final = "DoNotSchedule"
+SCHEDULE_ANYWAY: Final = "ScheduleAnyway"
+
+SYSTEM_DEFAULTS: Final = (
+    TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SCHEDULE_ANYWAY),
+    TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SCHEDULE_ANYWAY),
+)
+"""The default constraints for pods without any, unless the configuration sets others."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadConstraint:
+    """One constraint, ready to be counted."""
+
+    max_skew: int
+    topology_key: str
+    selector: Selector
+    min_domains: int
+    honors_node_affinity: bool
+    honors_taints: bool
+
+    @property
+    def by_host(self) -> bool:
+        return self.topology_key == HOSTNAME
+
+
+def own_constraints(
+    constraints: Iterable[TopologySpreadConstraint], action: str, labels: Mapping[str, str]
+) -> tuple[SpreadConstraint, ...]:
+    """The pod's own constraints with this action. Raises SelectorError for a malformed selector."""
+    return tuple(
+        _prepared(constraint, _own_selector(constraint, labels))
+        for constraint in constraints
+        if constraint.when_unsatisfiable == action
+    )
+
+
+def default_constraints(
+    constraints: Iterable[TopologySpreadConstraint], action: str, selector: Selector
+) -> tuple[SpreadConstraint, ...]:
+    """The default constraints with this action, for a pod whose owners select it by `selector`."""
+    return tuple(
+        _prepared(constraint, selector)
+        for constraint in constraints
+        if constraint.when_unsatisfiable == action
+    )
+
+
+def _own_selector(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> Selector:
+    selector = compile_selector(constraint.label_selector)
+    return selector.and_(
+        *(
+            Requirement(key, Operator.IN, frozenset((labels[key],)))
+            for key in constraint.match_label_keys
+            if key in labels
+        )
+    )
+
+
+def _prepared(constraint: TopologySpreadConstraint, selector: Selector) -> SpreadConstraint:
+    return SpreadConstraint(
+        max_skew=constraint.max_skew,
+        topology_key=constraint.topology_key,
+        selector=selector,
+        min_domains=1 if constraint.min_domains is None else constraint.min_domains,
+        honors_node_affinity=(constraint.node_affinity_policy or "Honor") == "Honor",
+        honors_taints=(constraint.node_taints_policy or "Ignore") == "Honor",
+    )
+
+
+__all__ = [
+    "EVERYTHING",
+    "NOTHING",
+    "Operator",
+    "Requirement",
+    "Selector",
+    "compile_selector",
+    "label_key_problems",
+    "label_value_problems",
+    "parse_int64",
+    "qualified_name_problems",
+    "requirement_problems",
+    "selector_from_map",
+]

@@ -1,12 +1,16 @@
-"""Objects that own, select or protect pods: services, controllers, budgets, priority classes."""
+"""Objects that own, select or protect pods: services, controllers, budgets, priority classes, groups and
+quotas of pods."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from bayplan.api.meta import (
     Int32,
     LabelSelector,
     Object,
     Record,
+    ResourceList,
     Time,
 )
 
@@ -55,3 +59,28 @@ class ReplicaSet(Object, frozen=True):
 
 class StatefulSet(Object, frozen=True):
     spec: LabelSelectorSpec = LabelSelectorSpec()
+
+
+POD_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+
+
+class PodGroupSpec(Record, frozen=True):
+    min_member: Int32 = 0
+    """The minimum number of its pods that have to run together. Below 1 there is no requirement."""
+    schedule_timeout_seconds: Int32 | None = None
+    """How long the first pods wait for the last one; None: the default in the plugin's arguments."""
+
+
+class PodGroup(Object, frozen=True):
+    spec: PodGroupSpec = PodGroupSpec()
+
+
+class ElasticQuotaSpec(Record, frozen=True):
+    min: ResourceList = {}
+    """What is guaranteed. What is not used of it, other namespaces may borrow."""
+    max: ResourceList = {}
+    """The limit. A resource that is not named is unlimited."""
+
+
+class ElasticQuota(Object, frozen=True):
+    spec: ElasticQuotaSpec = ElasticQuotaSpec()

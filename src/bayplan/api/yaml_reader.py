@@ -5,8 +5,12 @@ recursion: libyaml's binding overflows the C stack (SIGSEGV) on a text with 30,0
 library only splits the text into events, and values are built from these here, with an explicit stack:
 nesting deeper than `MAX_DEPTH` and aliases that multiply are errors, and reading takes a third of the time.
 
+Values from any source are processed recursively: by decoders in C, by validation and patches in Python. So
+JSON has the same limit of depth (`decode_json`). kube-apiserver's limit is 10,000 levels; nothing in
+Kubernetes has more than about 60, and Python's stack is limited to 1,000 calls.
+
 A key may occur only once in a mapping, because one of two would be lost silently. Keys are always text.
-`yaml_values.py` has the meaning of plain words. `documents.py` reads manifests with this,
+Plain words mean the same as in kubectl (`resolve_plain`). `documents.py` reads manifests with this,
 `config/document.py` the scheduler's configuration.
 """
 
@@ -14,15 +18,113 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+import msgspec
 import yaml
 
-from bayplan.api.nesting import MAX_DEPTH, TOO_DEEP, copied
-from bayplan.api.yaml_values import Scalar, resolve_plain
 from bayplan.errors import DecodeError
+
+MAX_DEPTH: Final = 200
+TOO_DEEP: Final = f"lists and mappings are nested too deeply (more than {MAX_DEPTH} levels)"
+
+_CONTAINERS: Final = (dict, list)
+
+
+def check_depth(value: Any) -> None:
+    """Checks a value level by level, without recursion.
+
+    Raises:
+        DecodeError: there are more than `MAX_DEPTH` levels.
+    """
+    level = [value] if type(value) in _CONTAINERS else []
+    for _ in range(MAX_DEPTH):
+        level = [
+            part
+            for container in level
+            for part in (container.values() if type(container) is dict else container)
+            if type(part) in _CONTAINERS
+        ]
+        if not level:
+            return
+    raise DecodeError(TOO_DEEP)
+
+
+def decode_json(data: bytes) -> Any:
+    """Decodes a JSON text. The decoder itself stops long before the C stack ends.
+
+    Raises:
+        DecodeError: it is nested too deeply.
+        msgspec.DecodeError: it is not JSON.
+    """
+    try:
+        value = msgspec.json.decode(data)
+    except RecursionError as error:
+        raise DecodeError(TOO_DEEP) from error
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"JSON is malformed: {error}") from error
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
+        check_depth(value)
+    return value
+
+
+def copied(value: Any) -> Any:
+    """A copy of lists and mappings that shares neither with the original."""
+    if isinstance(value, dict):
+        return {key: copied(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [copied(part) for part in value]
+    return value
+
+
+Scalar = str | int | float | bool | None
+
+MAX_DIGITS: Final = 400
+"""More digits than the largest float has; Python parses integers in quadratic time, and limits their
+length."""
+
+_NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUE: Final = frozenset(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
+_FALSE: Final = frozenset(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"])
+_INTEGER: Final = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO][0-7]+|0[0-7]*|[1-9][0-9]*)")
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+
+
+def resolve_plain(text: str, *, keep_floats: bool = False, line: int | None = None) -> Scalar:
+    """The value of an unquoted word.
+
+    A float without fraction is an integer, unless it is so large that JSON writes it with an exponent.
+    """
+    if text in _NULL:
+        return None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    if text[0] not in "+-.0123456789":
+        return text
+    digits = text.replace("_", "")
+    if len(digits) > MAX_DIGITS and _FLOAT.fullmatch(digits):
+        raise DecodeError("a number has too many digits", line=line)
+    if _INTEGER.fullmatch(digits):
+        return _integer(digits)
+    if _FLOAT.fullmatch(digits):
+        number = float(digits)
+        if math.isinf(number):
+            raise DecodeError(f"the number {text} is too large", line=line)
+        return int(number) if number.is_integer() and abs(number) < 1e21 and not keep_floats else number
+    return text
+
+
+def _integer(digits: str) -> int:
+    body = digits.lstrip("+-")
+    sign = -1 if digits.startswith("-") else 1
+    if len(body) > 1 and body[0] == "0" and body[1].isdigit():
+        return sign * int(body, 8)
+    return sign * int(body, 0)
+
 
 T = TypeVar("T")
 

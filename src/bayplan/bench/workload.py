@@ -16,11 +16,20 @@ from typing import Final
 from msgspec.structs import replace
 
 from bayplan.api.devices import (
+    EXACT_COUNT,
+    POD_CLAIM_NAME_ANNOTATION,
     CELDeviceSelector,
     Device,
+    DeviceClaim,
     DeviceClass,
     DeviceClassSpec,
+    DeviceRequest,
     DeviceSelector,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
     ResourcePool,
     ResourceSlice,
     ResourceSliceSpec,
@@ -28,18 +37,7 @@ from bayplan.api.devices import (
 from bayplan.api.meta import ObjectMeta, OwnerReference
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod, PodResourceClaimStatus
-from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
-from bayplan.api.resource_claims import (
-    EXACT_COUNT,
-    POD_CLAIM_NAME_ANNOTATION,
-    DeviceClaim,
-    DeviceRequest,
-    DeviceSubRequest,
-    ExactDeviceRequest,
-    ResourceClaim,
-    ResourceClaimSpec,
-    ResourceClaimStatus,
-)
+from bayplan.api.workloads import POD_GROUP_LABEL, PodGroup, PodGroupSpec
 from bayplan.bench.templates import HOSTNAME, NODE, ZONE
 from bayplan.errors import NotFoundError
 from bayplan.simulate.memory.store import MemoryStore

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bayplan.api.patterns import PatternError, compile_pattern
+from bayplan.api.go_values import PatternError, compile_pattern
 from bayplan.cel import types
 from bayplan.cel.addresses import (
     FORMATS,

@@ -15,7 +15,7 @@ from rich.table import Table
 from bayplan.answers.explain.tables import number as number
 from bayplan.answers.explain.tables import print_part
 from bayplan.answers.sources.warnings import Warning
-from bayplan.api.own_version import OWN_API_VERSION
+from bayplan.api.meta import OWN_API_VERSION
 from bayplan.cli.terminal import echo_utf8
 
 PLAIN_WIDTH: Final = 120

@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from bayplan.answers.sources.files import VERSION
-from bayplan.api.input_files import read_lines
-from bayplan.api.nesting import decode_json
+from bayplan.api.documents import read_lines
 from bayplan.api.releases import Release
+from bayplan.api.yaml_reader import decode_json
 from bayplan.cli.errors import ExitStatus
 from bayplan.cli.options import release_option
 from bayplan.cli.terminal import echo, echo_utf8

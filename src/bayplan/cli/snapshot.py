@@ -12,7 +12,7 @@ from bayplan import __version__
 from bayplan.answers.sources.loading import SourceOptions, load_cluster
 from bayplan.answers.sources.redaction import redacted, without_manifests
 from bayplan.answers.sources.snapshot import encode_snapshot, header_of
-from bayplan.api.input_files import GZIP_SUFFIX
+from bayplan.api.documents import GZIP_SUFFIX
 from bayplan.cli.options import source_options
 from bayplan.cli.terminal import echo
 from bayplan.errors import InputError

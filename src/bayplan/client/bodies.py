@@ -14,11 +14,11 @@ from typing import Any, Final
 import msgspec
 
 from bayplan.api.cluster_api import PodStatusPatch
+from bayplan.api.devices import ResourceClaim
+from bayplan.api.documents import difference
 from bayplan.api.kinds import KINDS
-from bayplan.api.merge_patch import difference
 from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import ResourceClaim
 
 DELETE_OPTIONS: Final = b'{"kind":"DeleteOptions","apiVersion":"v1"}'
 """Empty: no precondition, and the pod's own grace period."""

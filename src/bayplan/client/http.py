@@ -16,13 +16,12 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from bayplan.api.cluster_api import ClusterAPI, ObjectT, PodStatusPatch, WatchEvent
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import ClusterAPI, Event, ObjectT, PodStatusPatch, WatchEvent
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.kinds import KINDS, Kind
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.releases import Release, nearest_release
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.client import bodies
 from bayplan.client.access import Access

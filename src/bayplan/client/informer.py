@@ -5,7 +5,7 @@ lists again, and reports the differences from the copy as if they had been watch
 lost, the copy becomes correct, and nothing is reported twice.
 
 An object that cannot be read is quarantined: it is logged once and counted, and its last readable version
-stays in the copy; if there is none, the substitute of `api/stand_in.py`.
+stays in the copy; if there is none, the substitute of `api/reading.py`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing import Final, Generic, Protocol, TypeVar, cast
 from bayplan.api.check import quantity_problems
 from bayplan.api.cluster_api import Change, ClusterAPI, WatchEvent
 from bayplan.api.meta import Object, is_older_version, version_number
-from bayplan.api.reading import Unreadable, with_readable_quantities
-from bayplan.api.stand_in import fills_node, last_version, stand_in
+from bayplan.api.reading import Unreadable, fills_node, last_version, stand_in, with_readable_quantities
 from bayplan.client.api_errors import OnceLogger, explained
 from bayplan.errors import APIError, GoneError
 

@@ -22,8 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from bayplan.api.documents import parse_documents
-from bayplan.api.input_files import read_file
+from bayplan.api.documents import parse_documents, read_file
 from bayplan.api.reading import without_nulls
 from bayplan.client.access import Access, ExecPlugin, environment_proxy, proxy_problem
 from bayplan.errors import ConfigError, DecodeError

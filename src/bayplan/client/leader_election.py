@@ -30,9 +30,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from bayplan.api.cluster_api import ObjectT
-from bayplan.api.event import Event
-from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
+from bayplan.api.cluster_api import Event, Lease, LeaseMeta, LeaseSpec, ObjectT
 from bayplan.api.meta import Object, ObjectMeta, ObjectReference
 from bayplan.client.api_errors import OnceLogger, explained
 from bayplan.client.http import KubernetesCluster

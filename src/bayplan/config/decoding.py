@@ -27,8 +27,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar, Union, get_args, ge
 
 import msgspec
 
-from bayplan.api.nesting import TOO_DEEP
-from bayplan.api.yaml_reader import MAX_VALUES, LocatedReader, Value, yaml_errors
+from bayplan.api.yaml_reader import MAX_VALUES, TOO_DEEP, LocatedReader, Value, yaml_errors
 from bayplan.errors import DecodeError
 from bayplan.framework.args import Duration, at, shown
 

@@ -19,8 +19,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bayplan.api.input_files import read_file, read_stream
-from bayplan.api.own_version import OWN_API_VERSION
+from bayplan.api.documents import read_file, read_stream
+from bayplan.api.meta import OWN_API_VERSION
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.api.yaml_reader import Value
 from bayplan.config.catalog import PluginCatalog, default_catalog

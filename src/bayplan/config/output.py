@@ -11,7 +11,7 @@ import base64
 import msgspec
 import yaml
 
-from bayplan.api.own_version import OWN_API_VERSION
+from bayplan.api.meta import OWN_API_VERSION
 from bayplan.api.releases import Release
 from bayplan.config.build import build_profiles, needed_plugins
 from bayplan.config.catalog import PluginCatalog, default_catalog

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from bayplan.api.meta import Content
-from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import (
+from bayplan.api.devices import (
     POD_CLAIM_NAME_ANNOTATION,
     ResourceClaim,
 )
+from bayplan.api.meta import Content
+from bayplan.api.pod import Pod
 from bayplan.api.storage import (
     NO_PROVISIONER,
     WAIT_FOR_FIRST_CONSUMER,

@@ -13,8 +13,7 @@ from typing import Final
 
 from bayplan.api.meta import Content
 from bayplan.api.node import Taint
-from bayplan.api.pod import Toleration
-from bayplan.api.tolerations import tolerates
+from bayplan.api.pod import Toleration, tolerates
 from bayplan.controllers.pods import find_condition
 
 GRACE_SECONDS: Final = 50.0

@@ -26,9 +26,8 @@ import msgspec
 from bayplan.api.meta import Content
 from bayplan.api.node import Node
 from bayplan.api.node_selectors import NAME_FIELD, required_node_affinity
-from bayplan.api.pod import Pod
+from bayplan.api.pod import NO_EXECUTE, Pod, untolerated_taint
 from bayplan.api.reading import without_nulls
-from bayplan.api.tolerations import NO_EXECUTE, untolerated_taint
 from bayplan.controllers.pods import REVISION_HASH, available_in, is_active, is_ready, pod_from, rounded
 
 POD_NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from bayplan.api.devices import AllocationResult, DeviceRequestAllocationResult
 from bayplan.api.quantity import parse_quantity
 from bayplan.api.release import DeviceFeatures
 from bayplan.api.releases import DEFAULT_DEVICE_FEATURES
-from bayplan.api.resource_claims import AllocationResult, DeviceRequestAllocationResult
 from bayplan.clock import Clock, Topic
 from bayplan.dra.pools import DeviceKey, PoolKey
 

@@ -13,11 +13,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bayplan.api.meta import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm, ResourceList
-from bayplan.api.node import Node
-from bayplan.api.node_selectors import NAME_FIELD
-from bayplan.api.release import DeviceFeatures
-from bayplan.api.resource_claims import (
+from bayplan.api.devices import (
     FROM_CLAIM,
     FROM_CLASS,
     AllocationResult,
@@ -26,6 +22,10 @@ from bayplan.api.resource_claims import (
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
+from bayplan.api.meta import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm, ResourceList
+from bayplan.api.node import Node
+from bayplan.api.node_selectors import NAME_FIELD
+from bayplan.api.release import DeviceFeatures
 from bayplan.dra.allocated import AllocatedState
 from bayplan.dra.budget import SearchBudget, StepClock
 from bayplan.dra.candidates import Chosen

@@ -10,11 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from bayplan.api.devices import Device, DeviceTaint, DeviceToleration
+from bayplan.api.devices import Device, DeviceConstraint, DeviceTaint, DeviceToleration
+from bayplan.api.pod import EQUAL, EXISTS
 from bayplan.api.release import DeviceFeatures
 from bayplan.api.releases import DeviceRules
-from bayplan.api.resource_claims import DeviceConstraint
-from bayplan.api.tolerations import EQUAL, EXISTS
 from bayplan.dra.allocated import AllocatedState
 from bayplan.dra.content import Consumption, SelectorProblem, fits
 from bayplan.dra.pools import NodePools, SliceDevice

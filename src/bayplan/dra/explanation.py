@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.node import Node
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.dra.allocated import AllocatedState
 from bayplan.dra.candidates import make_constraint, selector_error, tolerated
 from bayplan.dra.content import SelectorProblem, fits

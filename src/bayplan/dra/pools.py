@@ -13,9 +13,9 @@ from bayplan.api.devices import Device, DeviceTaint, ResourceSlice
 from bayplan.api.meta import LabelSelectorRequirement, NodeSelector
 from bayplan.api.node import Node
 from bayplan.api.node_selectors import CompiledTerm, compile_terms_strict, terms_match
+from bayplan.api.pod import NO_EXECUTE, NO_SCHEDULE
 from bayplan.api.quantity import parse_quantity
 from bayplan.api.releases import DeviceRules
-from bayplan.api.tolerations import NO_EXECUTE, NO_SCHEDULE
 from bayplan.clock import Freshness, Topic
 from bayplan.dra.content import DeviceContent, device_content
 from bayplan.errors import AllocationError, SelectorError

@@ -12,17 +12,18 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from bayplan.api.devices import DeviceClass, DeviceSelector
-from bayplan.api.release import DeviceFeatures
-from bayplan.api.releases import DeviceRules
-from bayplan.api.resource_claims import (
+from bayplan.api.devices import (
     ALL_DEVICES,
     EXACT_COUNT,
+    DeviceClass,
     DeviceRequest,
+    DeviceSelector,
     DeviceSubRequest,
     ExactDeviceRequest,
     ResourceClaim,
 )
+from bayplan.api.release import DeviceFeatures
+from bayplan.api.releases import DeviceRules
 from bayplan.dra.content import capacity_requests, selector_set
 
 MAX_RESULTS: Final = 32

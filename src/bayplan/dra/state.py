@@ -16,11 +16,10 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from bayplan.api.devices import Device, DeviceTaintRule, ResourceSlice
+from bayplan.api.devices import AllocationResult, Device, DeviceTaintRule, ResourceSlice
 from bayplan.api.node import Node
 from bayplan.api.release import DeviceFeatures
 from bayplan.api.releases import DEFAULT_DEVICE_FEATURES
-from bayplan.api.resource_claims import AllocationResult
 from bayplan.clock import Clock, Log, Topic
 from bayplan.dra.allocated import AllocatedState
 from bayplan.dra.pools import NodePools, Pool, PoolKey, Slice, SliceDevice, assemble

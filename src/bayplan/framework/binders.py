@@ -13,14 +13,14 @@ from datetime import timedelta
 from enum import Enum, auto
 from typing import Protocol, runtime_checkable
 
-from bayplan.api.meta import Condition
-from bayplan.api.pod import ContainerExtendedResourceRequest, Pod
-from bayplan.api.resource_claims import (
+from bayplan.api.devices import (
     AllocatedDeviceStatus,
     AllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaim,
 )
+from bayplan.api.meta import Condition
+from bayplan.api.pod import ContainerExtendedResourceRequest, Pod
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.errors import BayplanError
 from bayplan.framework.status import Status

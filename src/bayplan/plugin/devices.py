@@ -1,5 +1,17 @@
 """Devices, their classes, and claims for them."""
 
+from bayplan.api.devices import ALL_DEVICES as ALL_DEVICES
+from bayplan.api.devices import CLAIM_FINALIZER as CLAIM_FINALIZER
+from bayplan.api.devices import EXACT_COUNT as EXACT_COUNT
+from bayplan.api.devices import (
+    EXTENDED_RESOURCE_CLAIM_ANNOTATION as EXTENDED_RESOURCE_CLAIM_ANNOTATION,
+)
+from bayplan.api.devices import FROM_CLAIM as FROM_CLAIM
+from bayplan.api.devices import FROM_CLASS as FROM_CLASS
+from bayplan.api.devices import MAX_RESERVED_FOR as MAX_RESERVED_FOR
+from bayplan.api.devices import POD_CLAIM_NAME_ANNOTATION as POD_CLAIM_NAME_ANNOTATION
+from bayplan.api.devices import AllocatedDeviceStatus as AllocatedDeviceStatus
+from bayplan.api.devices import AllocationResult as AllocationResult
 from bayplan.api.devices import CapacityRequestPolicy as CapacityRequestPolicy
 from bayplan.api.devices import CapacityRequestPolicyRange as CapacityRequestPolicyRange
 from bayplan.api.devices import CapacityRequirements as CapacityRequirements
@@ -7,47 +19,35 @@ from bayplan.api.devices import CELDeviceSelector as CELDeviceSelector
 from bayplan.api.devices import Counter as Counter
 from bayplan.api.devices import CounterSet as CounterSet
 from bayplan.api.devices import Device as Device
+from bayplan.api.devices import DeviceAllocationConfiguration as DeviceAllocationConfiguration
+from bayplan.api.devices import DeviceAllocationResult as DeviceAllocationResult
 from bayplan.api.devices import DeviceAttribute as DeviceAttribute
 from bayplan.api.devices import DeviceCapacity as DeviceCapacity
+from bayplan.api.devices import DeviceClaim as DeviceClaim
+from bayplan.api.devices import DeviceClaimConfiguration as DeviceClaimConfiguration
 from bayplan.api.devices import DeviceClass as DeviceClass
 from bayplan.api.devices import DeviceClassConfiguration as DeviceClassConfiguration
 from bayplan.api.devices import DeviceClassSpec as DeviceClassSpec
+from bayplan.api.devices import DeviceConstraint as DeviceConstraint
 from bayplan.api.devices import DeviceCounterConsumption as DeviceCounterConsumption
+from bayplan.api.devices import DeviceRequest as DeviceRequest
+from bayplan.api.devices import DeviceRequestAllocationResult as DeviceRequestAllocationResult
 from bayplan.api.devices import DeviceSelector as DeviceSelector
+from bayplan.api.devices import DeviceSubRequest as DeviceSubRequest
 from bayplan.api.devices import DeviceTaint as DeviceTaint
 from bayplan.api.devices import DeviceToleration as DeviceToleration
+from bayplan.api.devices import ExactDeviceRequest as ExactDeviceRequest
 from bayplan.api.devices import OpaqueDeviceConfiguration as OpaqueDeviceConfiguration
+from bayplan.api.devices import ResourceClaim as ResourceClaim
+from bayplan.api.devices import ResourceClaimConsumerReference as ResourceClaimConsumerReference
+from bayplan.api.devices import ResourceClaimSpec as ResourceClaimSpec
+from bayplan.api.devices import ResourceClaimStatus as ResourceClaimStatus
+from bayplan.api.devices import ResourceClaimTemplate as ResourceClaimTemplate
+from bayplan.api.devices import ResourceClaimTemplateSpec as ResourceClaimTemplateSpec
 from bayplan.api.devices import ResourcePool as ResourcePool
 from bayplan.api.devices import ResourceSlice as ResourceSlice
 from bayplan.api.devices import ResourceSliceSpec as ResourceSliceSpec
 from bayplan.api.pod import ContainerExtendedResourceRequest as ContainerExtendedResourceRequest
-from bayplan.api.resource_claims import ALL_DEVICES as ALL_DEVICES
-from bayplan.api.resource_claims import CLAIM_FINALIZER as CLAIM_FINALIZER
-from bayplan.api.resource_claims import EXACT_COUNT as EXACT_COUNT
-from bayplan.api.resource_claims import (
-    EXTENDED_RESOURCE_CLAIM_ANNOTATION as EXTENDED_RESOURCE_CLAIM_ANNOTATION,
-)
-from bayplan.api.resource_claims import FROM_CLAIM as FROM_CLAIM
-from bayplan.api.resource_claims import FROM_CLASS as FROM_CLASS
-from bayplan.api.resource_claims import MAX_RESERVED_FOR as MAX_RESERVED_FOR
-from bayplan.api.resource_claims import POD_CLAIM_NAME_ANNOTATION as POD_CLAIM_NAME_ANNOTATION
-from bayplan.api.resource_claims import AllocatedDeviceStatus as AllocatedDeviceStatus
-from bayplan.api.resource_claims import AllocationResult as AllocationResult
-from bayplan.api.resource_claims import DeviceAllocationConfiguration as DeviceAllocationConfiguration
-from bayplan.api.resource_claims import DeviceAllocationResult as DeviceAllocationResult
-from bayplan.api.resource_claims import DeviceClaim as DeviceClaim
-from bayplan.api.resource_claims import DeviceClaimConfiguration as DeviceClaimConfiguration
-from bayplan.api.resource_claims import DeviceConstraint as DeviceConstraint
-from bayplan.api.resource_claims import DeviceRequest as DeviceRequest
-from bayplan.api.resource_claims import DeviceRequestAllocationResult as DeviceRequestAllocationResult
-from bayplan.api.resource_claims import DeviceSubRequest as DeviceSubRequest
-from bayplan.api.resource_claims import ExactDeviceRequest as ExactDeviceRequest
-from bayplan.api.resource_claims import ResourceClaim as ResourceClaim
-from bayplan.api.resource_claims import ResourceClaimConsumerReference as ResourceClaimConsumerReference
-from bayplan.api.resource_claims import ResourceClaimSpec as ResourceClaimSpec
-from bayplan.api.resource_claims import ResourceClaimStatus as ResourceClaimStatus
-from bayplan.api.resource_claims import ResourceClaimTemplate as ResourceClaimTemplate
-from bayplan.api.resource_claims import ResourceClaimTemplateSpec as ResourceClaimTemplateSpec
 from bayplan.dra.allocator import CANNOT_ALLOCATE as CANNOT_ALLOCATE
 from bayplan.dra.allocator import INVALID_POOLS as INVALID_POOLS
 from bayplan.dra.allocator import AllocationCache as AllocationCache

@@ -1,27 +1,27 @@
 """Volumes: claims, storage classes, CSI, and which volumes pods use."""
 
-from bayplan.api.in_tree_volumes import BETA_REGION as BETA_REGION
-from bayplan.api.in_tree_volumes import BETA_ZONE as BETA_ZONE
-from bayplan.api.in_tree_volumes import REGION as REGION
-from bayplan.api.in_tree_volumes import ZONE as ZONE
-from bayplan.api.in_tree_volumes import ZONE_DELIMITER as ZONE_DELIMITER
-from bayplan.api.in_tree_volumes import TranslationError as TranslationError
-from bayplan.api.in_tree_volumes import in_tree_plugin as in_tree_plugin
-from bayplan.api.in_tree_volumes import migrated_affinity as migrated_affinity
 from bayplan.api.pod import Volume as Volume
+from bayplan.api.storage import BETA_REGION as BETA_REGION
+from bayplan.api.storage import BETA_ZONE as BETA_ZONE
 from bayplan.api.storage import BOUND_BY_CONTROLLER_ANNOTATION as BOUND_BY_CONTROLLER_ANNOTATION
 from bayplan.api.storage import MIGRATED_PLUGINS_ANNOTATION as MIGRATED_PLUGINS_ANNOTATION
 from bayplan.api.storage import READ_WRITE_ONCE_POD as READ_WRITE_ONCE_POD
+from bayplan.api.storage import REGION as REGION
 from bayplan.api.storage import SELECTED_NODE_ANNOTATION as SELECTED_NODE_ANNOTATION
 from bayplan.api.storage import STORAGE as STORAGE
 from bayplan.api.storage import WAIT_FOR_FIRST_CONSUMER as WAIT_FOR_FIRST_CONSUMER
+from bayplan.api.storage import ZONE as ZONE
+from bayplan.api.storage import ZONE_DELIMITER as ZONE_DELIMITER
 from bayplan.api.storage import CSIDriver as CSIDriver
 from bayplan.api.storage import CSINode as CSINode
 from bayplan.api.storage import CSIStorageCapacity as CSIStorageCapacity
 from bayplan.api.storage import PersistentVolume as PersistentVolume
 from bayplan.api.storage import PersistentVolumeClaim as PersistentVolumeClaim
 from bayplan.api.storage import StorageClass as StorageClass
+from bayplan.api.storage import TranslationError as TranslationError
 from bayplan.api.storage import VolumeAttachment as VolumeAttachment
+from bayplan.api.storage import in_tree_plugin as in_tree_plugin
+from bayplan.api.storage import migrated_affinity as migrated_affinity
 from bayplan.api.storage import not_found as not_found
 from bayplan.api.storage import not_made_for as not_made_for
 from bayplan.framework.binders import BindsVolumes as BindsVolumes

@@ -19,8 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.api.images import pod_images
-from bayplan.api.pod import Pod
+from bayplan.api.pod import Pod, pod_images
 from bayplan.clock import Freshness, Topic
 from bayplan.framework.outcome import Reasons
 from bayplan.framework.plugin_api import Dependencies, NodeNames, Plugin, PodFunction, PreScorePlugin

@@ -21,9 +21,9 @@ from functools import partial
 from typing import Any, Final
 
 from bayplan.api.cluster_api import PodStatusPatch
+from bayplan.api.devices import ResourceClaim, ResourceClaimStatus
 from bayplan.api.meta import ObjectMeta
 from bayplan.api.pod import Pod, PodExtendedResourceClaimStatus
-from bayplan.api.resource_claims import ResourceClaim, ResourceClaimStatus
 from bayplan.errors import APIError, BayplanError, NotFoundError, ServerError, UnknownOutcomeError
 from bayplan.framework.binders import (
     ClaimPlan,

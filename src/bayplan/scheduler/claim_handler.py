@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.meta import Object, is_older_version, version_number
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.framework.events import Action
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.handlers import ObjectHandler

@@ -16,14 +16,14 @@ from typing import Final
 from msgspec.structs import replace
 
 from bayplan.api.cluster_api import ClusterAPI
-from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import (
+from bayplan.api.devices import (
     CLAIM_FINALIZER,
     AllocationResult,
     ResourceClaim,
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
+from bayplan.api.pod import Pod
 from bayplan.errors import (
     APIError,
     BayplanError,

@@ -18,11 +18,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from bayplan.api.cluster_api import ClusterAPI, EventSink
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.client.informer import Informer
 from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.dra.budget import SearchClock

@@ -40,8 +40,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from bayplan.api.cluster_api import EventSink
-from bayplan.api.event import Event, EventSeries
+from bayplan.api.cluster_api import Event, EventSeries, EventSink
 from bayplan.api.meta import DEFAULT_NAMESPACE, ObjectMeta, ObjectReference
 from bayplan.api.names import DNS_SUBDOMAIN_MAX
 from bayplan.api.pod import Pod

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from bayplan.api.in_tree_volumes import TranslationError, in_tree_plugin, migrated_affinity, migrated_plugins
 from bayplan.api.meta import NodeSelector, Object, version_number
 from bayplan.api.node import Node
 from bayplan.api.node_selectors import terms_match
@@ -28,6 +27,10 @@ from bayplan.api.storage import (
     CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
+    TranslationError,
+    in_tree_plugin,
+    migrated_affinity,
+    migrated_plugins,
 )
 from bayplan.errors import APIError, BayplanError
 from bayplan.framework.binders import VolumePlan

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from bayplan.api.devices import DeviceTaintRule
+from bayplan.api.devices import DeviceTaintRule, ResourceClaim
 from bayplan.api.kinds import KINDS, Watch
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.releases import Release
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.client.informer import Handler, Informer
 from bayplan.scheduler.claim_handler import ClaimHandler
 from bayplan.scheduler.context import Context

@@ -18,13 +18,13 @@ import msgspec
 
 from bayplan.answers.sources.files import VERSION
 from bayplan.api.decode import decode_object
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import parse_quantity
 from bayplan.api.releases import DEFAULT_RELEASE, Release, parse_release
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import APIError, DecodeError
 from bayplan.scheduler.context import wall_clock

@@ -20,9 +20,8 @@ from typing import Final
 
 import numpy as np
 
-from bayplan.api.host_ports import HostPort
 from bayplan.api.node import Namespace, Node
-from bayplan.api.pod import Pod
+from bayplan.api.pod import HostPort, Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.clock import Changes
 from bayplan.state.columns import Column, IdColumn

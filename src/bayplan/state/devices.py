@@ -22,13 +22,20 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from bayplan.api.devices import Device, DeviceClass, DeviceTaintRule, ResourceSlice
+from bayplan.api.devices import (
+    EXTENDED_RESOURCE_CLAIM_ANNOTATION,
+    AllocationResult,
+    Device,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+)
 from bayplan.api.meta import NodeSelector, Object, ObjectMeta, OwnerReference
 from bayplan.api.node_selectors import compile_terms_strict
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import is_extended_resource
 from bayplan.api.release import device_features
-from bayplan.api.resource_claims import EXTENDED_RESOURCE_CLAIM_ANNOTATION, AllocationResult, ResourceClaim
 from bayplan.clock import Log
 from bayplan.dra.content import device_content, selector_set
 from bayplan.dra.state import DeviceState

@@ -14,8 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.api.host_ports import HostPort
-from bayplan.api.pod import Pod
+from bayplan.api.pod import HostPort, Pod
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn, distinct_ids
 from bayplan.state.pods import PodInfo

@@ -22,8 +22,14 @@ from numpy.typing import NDArray
 
 from bayplan.api.meta import Quantity
 from bayplan.api.node import Node, Taint
-from bayplan.api.quantity import is_scalar_resource, milli_value, value
-from bayplan.api.saturation import MAX_REQUEST, saturated_allocatable, saturated_request
+from bayplan.api.quantity import (
+    MAX_REQUEST,
+    is_scalar_resource,
+    milli_value,
+    saturated_allocatable,
+    saturated_request,
+    value,
+)
 from bayplan.clock import Changes
 from bayplan.state.columns import ABSENT, Column, IdColumn, Interner, Table
 

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from bayplan.api.host_ports import HostPort, host_ports
 from bayplan.api.meta import Condition
-from bayplan.api.pod import Pod, PodStatus, Volume
+from bayplan.api.pod import HostPort, Pod, PodStatus, Volume, host_ports
+from bayplan.api.quantity import LARGE_REQUEST, MAX_NANOS, saturated_nanos
 from bayplan.api.requests import RESIZE_PENDING, RequestAccounting
-from bayplan.api.saturation import LARGE_REQUEST, MAX_NANOS, saturated_nanos
 from bayplan.state.columns import Column, IdColumn, Table
 from bayplan.state.terms import LabelSet, LabelSets, TermSet, TermSets, carried_terms
 

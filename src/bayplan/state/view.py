@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.api.host_ports import HostPort
 from bayplan.api.node import Node, Taint
-from bayplan.api.pod import Pod
-from bayplan.api.saturation import MAX_REQUEST
+from bayplan.api.pod import HostPort, Pod
+from bayplan.api.quantity import MAX_REQUEST
 from bayplan.clock import Freshness
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import ABSENT, Column, IdColumn, Lookup, distinct_ids

@@ -2,7 +2,7 @@
 
 A volume is identified by driver and handle (`VolumeId`). A volume that two pods share counts once. A claim
 that has no volume yet counts under its own name. An in-tree volume of a pod or a PersistentVolume counts as
-its CSI driver's (`api/in_tree_volumes.py`), on every node that has a CSINode. On the others it does not
+its CSI driver's (`api/storage.py`), on every node that has a CSINode. On the others it does not
 count, but they have no limits either.
 
 `CSINodes` has the CSINode objects as columns: which node has which drivers, and how many volumes each
@@ -18,23 +18,21 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from bayplan.api.in_tree_volumes import (
-    IN_TREE_PLUGINS,
-    TranslationError,
-    in_tree_plugin,
-    inline_handle,
-    migrated_plugins,
-    volume_handle,
-)
 from bayplan.api.pod import Pod
 from bayplan.api.storage import (
+    IN_TREE_PLUGINS,
     CSINode,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    TranslationError,
     VolumeAttachment,
+    in_tree_plugin,
+    inline_handle,
+    migrated_plugins,
     not_found,
     not_made_for,
+    volume_handle,
 )
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import ABSENT, Column, Interner

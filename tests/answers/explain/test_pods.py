@@ -14,7 +14,7 @@ from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.warnings import Reason
 from bayplan.api.meta import Condition, LabelSelector, Object
 from bayplan.api.pod import Pod, PodAffinityTerm, PodResourceClaim
-from bayplan.api.pod_group import PodGroup, PodGroupSpec
+from bayplan.api.workloads import PodGroup, PodGroupSpec
 from bayplan.errors import InputError
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.testing.builders import (

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.answers.whatif import Cluster, Outcome
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.meta import LabelSelector, Object
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod, PodResourceClaim
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.storage import PersistentVolumeClaim, StorageClass
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.testing.builders import (

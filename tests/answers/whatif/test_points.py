@@ -7,16 +7,16 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from bayplan.answers.whatif import Cluster, Outcome
-from bayplan.api.meta import ObjectMeta
-from bayplan.api.node import Node
-from bayplan.api.pod import Pod, PodResourceClaim
-from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
-from bayplan.api.resource_claims import (
+from bayplan.api.devices import (
     ResourceClaim,
     ResourceClaimTemplate,
     ResourceClaimTemplateSpec,
 )
+from bayplan.api.meta import ObjectMeta
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod, PodResourceClaim
 from bayplan.api.storage import PersistentVolumeClaim
+from bayplan.api.workloads import POD_GROUP_LABEL, PodGroup, PodGroupSpec
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status

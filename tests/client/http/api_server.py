@@ -20,10 +20,10 @@ import msgspec
 from aiohttp import web
 
 from bayplan.api.cluster_api import Change, WatchEvent
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.kinds import KINDS, UNFINISHED_PODS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod, PodStatus
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.client.access import Access
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
 from bayplan.simulate.memory.store import MemoryStore, is_hidden

@@ -9,9 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bayplan.api.cluster_api import PodStatusPatch
-from bayplan.api.event import Event
-from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
+from bayplan.api.cluster_api import Event, Lease, LeaseMeta, LeaseSpec, PodStatusPatch
 from bayplan.api.meta import Condition, Object, ObjectMeta, ObjectReference
 from bayplan.api.pod import (
     ContainerExtendedResourceRequest,

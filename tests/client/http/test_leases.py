@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from bayplan.api.cluster_api import PodStatusPatch
-from bayplan.api.lease import Lease
+from bayplan.api.cluster_api import Lease, PodStatusPatch
 from bayplan.api.pod import Pod
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.leader_election import (

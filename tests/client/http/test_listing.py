@@ -13,7 +13,7 @@ from bayplan.api.devices import DeviceTaintRule
 from bayplan.api.kinds import KINDS
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.api.pod_group import PodGroup
+from bayplan.api.workloads import PodGroup
 from bayplan.client import list_watch
 from bayplan.client.http import KubernetesCluster
 from bayplan.errors import APIError, GoneError, ServerError

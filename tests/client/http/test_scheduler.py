@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import Event
 from bayplan.api.pod import Pod
 from bayplan.api.storage import BIND_COMPLETED_ANNOTATION, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster

@@ -11,19 +11,17 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from bayplan.api.cluster_api import PodStatusPatch
-from bayplan.api.event import Event, EventSeries
-from bayplan.api.kinds import KINDS
-from bayplan.api.lease import Lease, LeaseMeta, LeaseSpec
-from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
-from bayplan.api.node import Node, Taint
-from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import (
+from bayplan.api.cluster_api import Event, EventSeries, Lease, LeaseMeta, LeaseSpec, PodStatusPatch
+from bayplan.api.devices import (
     CLAIM_FINALIZER,
     ResourceClaim,
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
+from bayplan.api.kinds import KINDS
+from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
+from bayplan.api.node import Node, Taint
+from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster
 from bayplan.errors import APIError, ConflictError, NotFoundError

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bayplan.api.cluster_api import Change, PodStatusPatch
-from bayplan.api.event import Event, EventSeries
+from bayplan.api.cluster_api import Change, Event, EventSeries, PodStatusPatch
+from bayplan.api.devices import CLAIM_FINALIZER, ResourceClaim, ResourceClaimConsumerReference
 from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.node import Node
 from bayplan.api.pod import ContainerExtendedResourceRequest, Pod, PodExtendedResourceClaimStatus
-from bayplan.api.resource_claims import CLAIM_FINALIZER, ResourceClaim, ResourceClaimConsumerReference
 from bayplan.api.storage import PersistentVolumeClaim
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.embedded_cluster import EmbeddedCluster

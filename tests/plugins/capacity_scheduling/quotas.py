@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bayplan.api.elastic_quota import ElasticQuota, ElasticQuotaSpec
 from bayplan.api.meta import ObjectMeta, ResourceList
 from bayplan.api.pod import Pod
+from bayplan.api.workloads import ElasticQuota, ElasticQuotaSpec
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import pytest
 
-from bayplan.api.elastic_quota import ElasticQuota
 from bayplan.api.pod import Pod
+from bayplan.api.workloads import ElasticQuota
 from bayplan.framework.events import Action, ClusterEventWithHint, Resource, event_with_hint
 from bayplan.framework.outcome import FilterOutcome
 from bayplan.framework.state import CycleState

@@ -6,10 +6,9 @@ import asyncio
 import random
 from typing import Any
 
-from bayplan.api.elastic_quota import ElasticQuota
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.api.workloads import PodDisruptionBudget
+from bayplan.api.workloads import ElasticQuota, PodDisruptionBudget
 from bayplan.plugins.library.capacity_scheduling import CapacityScheduling, Quotas
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod
-from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
+from bayplan.api.workloads import POD_GROUP_LABEL, PodGroup, PodGroupSpec
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import APIError
 from bayplan.framework.plugin_api import Plugin

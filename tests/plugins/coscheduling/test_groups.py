@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.api.meta import Object, ObjectMeta
-from bayplan.api.pod_group import POD_GROUP_LABEL
+from bayplan.api.workloads import POD_GROUP_LABEL
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.library.coscheduling import (
     INCOMPLETE,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod, PodResourceClaim
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.state.devices import ClaimInFlight
 from bayplan.testing.builders import (
     make_device,

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
-from bayplan.api.cluster_api import Change, PodStatusPatch, WatchEvent
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import Change, Event, PodStatusPatch, WatchEvent
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod

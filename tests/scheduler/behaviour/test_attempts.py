@@ -9,8 +9,7 @@ from unittest.mock import Mock
 import pytest
 from msgspec.structs import replace
 
-from bayplan.api.cluster_api import Change
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import Change, Event
 from bayplan.framework.plugin_api import NodePlugin, reject
 from bayplan.framework.status import failure, unresolvable, unschedulable
 from bayplan.testing.builders import make_node, make_pod

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from bayplan.api.devices import AllocatedDeviceStatus
 from bayplan.api.meta import Condition
 from bayplan.api.releases import V1_36, V1_37, Release
-from bayplan.api.resource_claims import AllocatedDeviceStatus
 from bayplan.metrics import SchedulerMetrics
 from bayplan.metrics.families import BINDING_CONDITIONS
 from bayplan.testing.builders import make_node, make_resource_claim

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from bayplan.api.devices import CLAIM_FINALIZER, ResourceClaim, ResourceClaimStatus
 from bayplan.api.meta import NodeSelector, OwnerReference
 from bayplan.api.pod import Pod, PodResourceClaim, PodResourceClaimStatus
-from bayplan.api.resource_claims import CLAIM_FINALIZER, ResourceClaim, ResourceClaimStatus
 from bayplan.errors import ConflictError
 from bayplan.scheduler.claim_handler import ClaimHandler
 from bayplan.testing.builders import make_allocated_device, make_node, make_pod, make_resource_claim

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from bayplan.api.devices import ResourceClaim, ResourceClaimStatus
 from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import ResourceClaim, ResourceClaimStatus
 from bayplan.simulate.memory.store import end_after_grace_period
 from bayplan.testing.builders import (
     make_allocated_device,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.errors import APIError, ConflictError, UnknownOutcomeError
 from bayplan.testing.builders import make_node, make_resource_claim
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.devices import EXTENDED_RESOURCE_CLAIM_ANNOTATION, ResourceClaim
 from bayplan.api.releases import V1_36, V1_37, Release
-from bayplan.api.resource_claims import EXTENDED_RESOURCE_CLAIM_ANNOTATION, ResourceClaim
 from bayplan.errors import APIError
 from bayplan.metrics import SchedulerMetrics
 from bayplan.metrics.families import CLAIM_CREATES, CLAIM_CREATES_BY_OWNER

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import Event
 from bayplan.api.pod import Pod
 from bayplan.errors import ServerError, UnknownOutcomeError
 from bayplan.scheduler.recorder import EventRecorder

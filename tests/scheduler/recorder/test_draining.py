@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import Event
 from bayplan.scheduler import recorder as module
 from bayplan.scheduler.recorder import MAX_COLLECTED, DiscardedEvents, EventRecorder
 from bayplan.simulate.virtual_time import current_loop, run_virtual

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import Event
 from bayplan.errors import APIError, ConflictError, NotFoundError
 from bayplan.scheduler import recorder as module
 from bayplan.scheduler.recorder import MAX_WAITING, EventRecorder

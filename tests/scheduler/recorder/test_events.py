@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import Event
 from bayplan.api.meta import ObjectReference
 from bayplan.scheduler.recorder import EventRecorder, reference, truncated
 from bayplan.testing.builders import make_pod

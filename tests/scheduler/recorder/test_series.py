@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import Event
 from bayplan.api.meta import ObjectReference
 from bayplan.scheduler import recorder as module
 from bayplan.scheduler.recorder import EventRecorder, reference

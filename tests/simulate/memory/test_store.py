@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from bayplan.api.cluster_api import Change, PodStatusPatch, WatchEvent
-from bayplan.api.event import Event, EventSeries
+from bayplan.api.cluster_api import Change, Event, EventSeries, PodStatusPatch, WatchEvent
 from bayplan.api.meta import Condition, ObjectMeta, ObjectReference
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod

@@ -7,18 +7,17 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from bayplan.api.cluster_api import PodStatusPatch
-from bayplan.api.event import Event
-from bayplan.api.meta import Condition, Object
-from bayplan.api.node import Node
-from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import (
+from bayplan.api.cluster_api import Event, PodStatusPatch
+from bayplan.api.devices import (
     CLAIM_FINALIZER,
     AllocatedDeviceStatus,
     ResourceClaim,
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
+from bayplan.api.meta import Condition, Object
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
 from bayplan.api.storage import CSIStorageCapacity, PersistentVolumeClaim, StorageClass
 from bayplan.errors import APIError, ConflictError, NotFoundError
 from bayplan.simulate.memory.store import MemoryStore

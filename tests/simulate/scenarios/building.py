@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bayplan.api.documents import Document
-from bayplan.api.meta import Object
-from bayplan.api.own_version import OWN_API_VERSION
+from bayplan.api.meta import OWN_API_VERSION, Object
 from bayplan.simulate.scenarios.reading import LoadedScenario, load_scenario
 from bayplan.simulate.scenarios.run import Finished, simulate
 from bayplan.simulate.scenarios.schema import KIND

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.api.own_version import OWN_API_VERSION
+from bayplan.api.meta import OWN_API_VERSION
 from bayplan.errors import InputError
 from bayplan.simulate.scenarios.reading import read_scenario
 

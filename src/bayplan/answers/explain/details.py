@@ -15,10 +15,9 @@ from typing import Final
 import numpy as np
 
 from bayplan.answers.explain.rejections import MAX_NAMED, Describe, Rejection, Subject, counted, named
-from bayplan.api.host_ports import conflicts, host_ports
 from bayplan.api.node import Node
 from bayplan.api.node_selectors import CompiledTerm, compile_terms, field_matches, required_node_affinity
-from bayplan.api.pod import Pod
+from bayplan.api.pod import Pod, conflicts, host_ports, untolerated_taint
 from bayplan.api.requests import fit_requests
 from bayplan.api.selectors import Requirement
 from bayplan.api.storage import (
@@ -27,7 +26,6 @@ from bayplan.api.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
-from bayplan.api.tolerations import untolerated_taint
 from bayplan.framework.status import Code
 from bayplan.plugins.inter_pod_affinity import AFFINITY, ANTI_AFFINITY
 from bayplan.plugins.inter_pod_affinity.sums import CarrierCounts, FilterState, MatchCounts

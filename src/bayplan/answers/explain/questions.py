@@ -21,9 +21,9 @@ from bayplan.answers.explain.rejections import Rejection, missing_devices
 from bayplan.answers.explain.tables import EvaluatedPod
 from bayplan.answers.sources.loaded import LoadedCluster, skip_reason
 from bayplan.answers.sources.warnings import MissingObjects, Reason, Warning
+from bayplan.api.devices import ResourceClaimTemplate
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import ResourceClaimTemplate
 from bayplan.errors import InputError
 from bayplan.framework.events import ClusterEvent
 from bayplan.framework.status import Status

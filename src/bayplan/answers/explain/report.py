@@ -19,9 +19,9 @@ from bayplan.answers.explain.tables import EvaluatedPod
 from bayplan.answers.sources.files import read_scenario
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
 from bayplan.answers.sources.warnings import Warning
+from bayplan.api.devices import AllocationResult
 from bayplan.api.pod import Pod
 from bayplan.api.releases import Release
-from bayplan.api.resource_claims import AllocationResult
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.status import Code, Status
 from bayplan.plugins.dynamic_resources import DynamicResources

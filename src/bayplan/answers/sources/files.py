@@ -29,13 +29,19 @@ from bayplan.answers.sources.snapshot import (
 from bayplan.api.check import object_key
 from bayplan.api.decode import decode_documents, decode_object
 from bayplan.api.defaults import with_defaults
-from bayplan.api.documents import Document, is_json_file, parse_documents, read_document_files
-from bayplan.api.input_files import read_lines, read_stream
+from bayplan.api.documents import (
+    Document,
+    is_json_file,
+    parse_documents,
+    read_document_files,
+    read_lines,
+    read_stream,
+)
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import DEFAULT_NAMESPACE, Object
-from bayplan.api.nesting import decode_json
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release, parse_release
+from bayplan.api.yaml_reader import decode_json
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import ConfigError, DecodeError, InputError
 

@@ -20,18 +20,14 @@ import msgspec
 
 from bayplan.answers.sources.loading import SourceOptions, default_kubeconfig
 from bayplan.answers.sources.warnings import Reason, Warning
-from bayplan.api.elastic_quota import ElasticQuota
+from bayplan.api.devices import ResourceClaimTemplate
 from bayplan.api.kinds import KINDS, Kind, Watch
 from bayplan.api.meta import Object
-from bayplan.api.node import Node
-from bayplan.api.node_resource_topology import NodeResourceTopology
+from bayplan.api.node import Node, NodeResourceTopology
 from bayplan.api.pod import Pod
-from bayplan.api.pod_group import PodGroup
-from bayplan.api.reading import Unreadable, with_readable_quantities
+from bayplan.api.reading import Unreadable, stand_in, with_readable_quantities
 from bayplan.api.releases import Release
-from bayplan.api.resource_claims import ResourceClaimTemplate
-from bayplan.api.stand_in import stand_in
-from bayplan.api.workloads import PriorityClass
+from bayplan.api.workloads import ElasticQuota, PodGroup, PriorityClass
 from bayplan.client.access import Access
 from bayplan.client.api_errors import NotServedError
 from bayplan.client.http import read_version
@@ -119,7 +115,7 @@ async def list_cluster_async(access: Access, plugin_kinds: Sequence[type[Object]
 
 
 def _readable(item: Object) -> tuple[Object | None, tuple[Warning, ...]]:
-    """The object, or what a scheduler uses in its place (`api/stand_in.py`)."""
+    """The object, or what a scheduler uses in its place (`api/reading.py`)."""
     read = with_readable_quantities(item)
     if not isinstance(read, Unreadable):
         return read, ()

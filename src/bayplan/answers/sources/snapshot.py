@@ -37,8 +37,7 @@ from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.api.check import check_decoded
 from bayplan.api.decode import decode_json
 from bayplan.api.defaults import defaulted
-from bayplan.api.documents import Document
-from bayplan.api.input_files import GZIP_MAGIC
+from bayplan.api.documents import GZIP_MAGIC, Document
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import ContainerStatus, Pod, PodSpec, PodStatus

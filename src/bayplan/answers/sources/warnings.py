@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod, PodAffinityTerm
-from bayplan.api.pod_group import POD_GROUP_LABEL
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.storage import PersistentVolumeClaim
+from bayplan.api.workloads import POD_GROUP_LABEL
 from bayplan.framework.points import Point
 from bayplan.runtime.profile import Profile
 

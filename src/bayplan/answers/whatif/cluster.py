@@ -31,10 +31,10 @@ from bayplan.answers.whatif.scheduling import Scheduling
 from bayplan.answers.whatif.state import BranchStore, ColumnHandler, State
 from bayplan.answers.whatif.view import ClusterView
 from bayplan.api.defaults import with_defaults
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod, PodStatus
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.storage import StorageClass
 from bayplan.api.workloads import PodDisruptionBudget, PriorityClass, ReplicaSet
 from bayplan.config import KubeSchedulerConfiguration, default_config

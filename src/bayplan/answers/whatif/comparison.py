@@ -36,10 +36,10 @@ from bayplan.answers.sources.warnings import Warning
 from bayplan.answers.whatif.cluster import Cluster
 from bayplan.answers.whatif.controllers import belongs_to_node
 from bayplan.answers.whatif.outcomes import Outcome, Placements, unique
-from bayplan.api.in_tree_volumes import ZONE
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.releases import RELEASES
+from bayplan.api.storage import ZONE
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import InputError
 from bayplan.runtime.failure_log import PluginFailure

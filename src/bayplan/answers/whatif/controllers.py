@@ -26,7 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bayplan.answers.whatif.state import BranchStore
-from bayplan.api.in_tree_volumes import REGION, ZONE
+from bayplan.api.devices import AllocatedDeviceStatus, ResourceClaim, ResourceClaimTemplate
 from bayplan.api.meta import (
     Condition,
     Object,
@@ -36,13 +36,14 @@ from bayplan.api.meta import (
 )
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod, PodResourceClaimStatus
-from bayplan.api.resource_claims import AllocatedDeviceStatus, ResourceClaim, ResourceClaimTemplate
 from bayplan.api.selectors import compile_selector
 from bayplan.api.storage import (
     BIND_COMPLETED_ANNOTATION,
     CLASS_ANNOTATION,
+    REGION,
     SELECTED_NODE_ANNOTATION,
     WAIT_FOR_FIRST_CONSUMER,
+    ZONE,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeStatus,

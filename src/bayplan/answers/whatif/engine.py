@@ -29,9 +29,8 @@ from bayplan.answers.whatif.controllers import Controllers, is_recreated, withou
 from bayplan.answers.whatif.outcomes import Outcome, Placement
 from bayplan.answers.whatif.scaling import for_copy
 from bayplan.answers.whatif.state import State
-from bayplan.api.cluster_api import ClusterAPI, EventSink
+from bayplan.api.cluster_api import ClusterAPI, Event, EventSink
 from bayplan.api.devices import DeviceClass
-from bayplan.api.event import Event
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration

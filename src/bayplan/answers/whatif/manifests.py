@@ -18,8 +18,7 @@ from typing import Any, Final
 from bayplan.answers.sources.files import STDIN
 from bayplan.answers.whatif.controllers import UNKNOWN_UID
 from bayplan.api.decode import decode_object, expand_lists
-from bayplan.api.documents import Document, parse_documents, read_documents
-from bayplan.api.input_files import read_stream
+from bayplan.api.documents import Document, parse_documents, read_documents, read_stream
 from bayplan.api.meta import Content, Object
 from bayplan.api.pod import Pod
 from bayplan.controllers.claims import ephemeral_claim

@@ -17,10 +17,10 @@ from bayplan.answers.whatif.controllers import Controllers, device_assumption, v
 from bayplan.answers.whatif.engine import Clock, Profiles, Run
 from bayplan.answers.whatif.outcomes import Outcome, Placement, Placements, unique
 from bayplan.answers.whatif.state import State
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduling_queue.sort_keys import sort_key_of
 

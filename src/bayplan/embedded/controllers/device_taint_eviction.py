@@ -11,10 +11,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from bayplan.api.devices import Device, DeviceTaint, DeviceTaintRule, DeviceToleration, ResourceSlice
+from bayplan.api.devices import (
+    Device,
+    DeviceRequestAllocationResult,
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceToleration,
+    ResourceClaim,
+    ResourceSlice,
+)
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import DeviceRequestAllocationResult, ResourceClaim
 from bayplan.controllers.claims import claims_of, owner_problem
 from bayplan.controllers.pods import find_condition
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import ClassVar, Final, NamedTuple
 
+from bayplan.api.go_values import seconds_or_1970
 from bayplan.api.meta import Content, OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.api.selectors import Selector
-from bayplan.api.times import seconds_or_1970
 from bayplan.controllers.pods import controller_reference, is_ready, rounded, selector_of
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, names_of
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, with_condition, write_status

@@ -14,9 +14,9 @@ from contextlib import suppress
 from itertools import dropwhile, islice
 from typing import ClassVar, Final
 
+from bayplan.api.go_values import seconds_or_1970
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
-from bayplan.api.times import seconds_or_1970
 from bayplan.controllers.pods import find_condition, is_active, pod_from
 from bayplan.controllers.workloads import job_pods
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, OwnedPods, uid_of

@@ -19,10 +19,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import ClassVar, Final
 
+from bayplan.api.go_values import seconds_or_1970
 from bayplan.api.meta import Content
 from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod
-from bayplan.api.times import seconds_or_1970
 from bayplan.controllers.nodes import (
     GRACE_SECONDS,
     tolerated_seconds,

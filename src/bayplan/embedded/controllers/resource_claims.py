@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import ClassVar
 
-from bayplan.api.meta import Content
-from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import (
+from bayplan.api.devices import (
     CLAIM_FINALIZER,
     MAX_RESERVED_FOR,
     POD_CLAIM_NAME_ANNOTATION,
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
+from bayplan.api.meta import Content
+from bayplan.api.pod import Pod
 from bayplan.controllers.claims import (
     PodClaim,
     all_claims_of,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from bayplan.api.go_values import seconds_or_1970
 from bayplan.api.meta import Content
-from bayplan.api.times import seconds_or_1970
 from bayplan.controllers.pods import TEMPLATE_HASH, find_condition, is_controlled_by
 from bayplan.controllers.workloads import (
     Bounds,

@@ -26,8 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from bayplan.api.documents import parse_documents
-from bayplan.api.input_files import read_file
+from bayplan.api.documents import parse_documents, read_file
 from bayplan.api.meta import Content
 from bayplan.api.names import label_key_problems, label_value_problems
 from bayplan.embedded.server.schema.types import Type, TypeMismatchError, clean, named_type

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
+from bayplan.api.go_values import seconds_or_1970
 from bayplan.api.meta import Content
-from bayplan.api.times import seconds_or_1970
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, earliest, with_condition
 from bayplan.embedded.drivers.device_file import FAILED, DeviceFile, Driver, expanded

@@ -21,10 +21,10 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from bayplan.api.go_values import seconds_or_1970
 from bayplan.api.meta import Content
 from bayplan.api.quantity import is_extended_resource
 from bayplan.api.releases import DEFAULT_RELEASE, Release
-from bayplan.api.times import seconds_or_1970
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.controllers.node_lifecycle import DOWN, is_down

@@ -26,10 +26,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import ClassVar, Final
 
+from bayplan.api.devices import ResourceClaim
+from bayplan.api.go_values import seconds_or_1970
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
-from bayplan.api.resource_claims import ResourceClaim
-from bayplan.api.times import seconds_or_1970
 from bayplan.controllers.claims import all_claims_of, owner_problem, uses_claims
 from bayplan.controllers.pods import is_ready
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange

@@ -13,7 +13,7 @@
 | (service addresses) | a service gets an address that no other one has |
 | PodTopologyLabels | a pod that is bound gets its node's zone and region as labels |
 
-`bayplan.api.admission` does the same for typed records that come from files.
+`bayplan.api.defaults` does the same for typed records that come from files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections import Counter
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Final
 
-from bayplan.api.admission import PREEMPT_LOWER_PRIORITY, SYSTEM_PRIORITIES, TOLERATED_SECONDS
+from bayplan.api.defaults import PREEMPT_LOWER_PRIORITY, SYSTEM_PRIORITIES, TOLERATED_SECONDS
 from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds, statuses
 from bayplan.embedded.server.documents import Document, DocumentStore

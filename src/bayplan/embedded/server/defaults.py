@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from bayplan.api.admission import PREEMPT_LOWER_PRIORITY
-from bayplan.api.defaults import NAMESPACE_NAME_LABEL
+from bayplan.api.defaults import NAMESPACE_NAME_LABEL, PREEMPT_LOWER_PRIORITY
 from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource

@@ -12,14 +12,13 @@ from typing import Any, cast
 
 import msgspec
 
-from bayplan.api.cluster_api import Change, ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import Change, ClusterAPI, Event, EventSink, ObjectT, PodStatusPatch, WatchEvent
+from bayplan.api.devices import ResourceClaim
+from bayplan.api.documents import difference
 from bayplan.api.kinds import KINDS
-from bayplan.api.merge_patch import difference
 from bayplan.api.meta import Content, Object
 from bayplan.api.pod import Pod
 from bayplan.api.reading import Unreadable, read_object, readable
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.embedded.server import statuses, subresources
 from bayplan.embedded.server.documents import Document, Entry
 from bayplan.embedded.server.kinds import NEW_EVENTS, PODS, Resource

@@ -24,8 +24,7 @@ import msgspec
 
 from bayplan.answers.sources.files import read_cluster
 from bayplan.answers.sources.snapshot import is_snapshot_file
-from bayplan.api.documents import Document, parse_documents, read_documents
-from bayplan.api.input_files import read_stream
+from bayplan.api.documents import Document, parse_documents, read_documents, read_stream
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Content, Object
 from bayplan.api.pod import Pod

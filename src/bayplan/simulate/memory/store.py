@@ -22,12 +22,11 @@ from typing import Any, Final, Generic, Protocol
 
 from msgspec.structs import replace
 
-from bayplan.api.cluster_api import Change, ClusterAPI, EventSink, ObjectT, PodStatusPatch, WatchEvent
-from bayplan.api.event import Event
+from bayplan.api.cluster_api import Change, ClusterAPI, Event, EventSink, ObjectT, PodStatusPatch, WatchEvent
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.go_values import GoValueError, parse_uint
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod, PodStatus
-from bayplan.api.resource_claims import ResourceClaim
 from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from bayplan.errors import ConflictError, NotFoundError
 from bayplan.simulate.memory.history import History, Watch

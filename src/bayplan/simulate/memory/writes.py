@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.defaults import DEFAULT_GRACE_PERIOD_SECONDS
+from bayplan.api.devices import ResourceClaim, ResourceClaimStatus
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod, PodStatus
-from bayplan.api.resource_claims import ResourceClaim, ResourceClaimStatus
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
 
 POD_SCHEDULED: Final = "PodScheduled"

@@ -12,9 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.api.meta import ObjectMeta, ResourceList
+from bayplan.api.meta import OWN_API_VERSION, ObjectMeta, ResourceList
 from bayplan.api.node import Node, NodeStatus
-from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.api.pod import Container, Pod, PodSpec, ResourceRequirements
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.config.model import BAYPLAN_KIND

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from bayplan.api.input_files import read_lines
+from bayplan.api.documents import read_lines
 from bayplan.errors import InputError
 from bayplan.plugins.library.gpu_sharing.request import DEVICE_MILLI, MAX_DEVICES, models_in
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from bayplan.api.meta import LabelSelector, ObjectMeta, OwnerReference
 from bayplan.api.pod import Pod
-from bayplan.api.pod_group import POD_GROUP_LABEL, PodGroup, PodGroupSpec
-from bayplan.api.workloads import LabelSelectorSpec, ReplicaSet
+from bayplan.api.workloads import POD_GROUP_LABEL, LabelSelectorSpec, PodGroup, PodGroupSpec, ReplicaSet
 from bayplan.controllers.pods import TEMPLATE_HASH, deletion_order
 from bayplan.controllers.workloads import job_pods
 from bayplan.simulate.scenarios.pods import Outcome, SimulatedPod

@@ -18,10 +18,9 @@ from bayplan.answers.sources.files import read_cluster
 from bayplan.api.decode import decode_object
 from bayplan.api.defaults import with_defaults
 from bayplan.api.documents import Document, read_documents
-from bayplan.api.meta import Object
+from bayplan.api.meta import OWN_API_VERSION, Object
 from bayplan.api.names import dns_label_problems
 from bayplan.api.node import Node
-from bayplan.api.own_version import OWN_API_VERSION
 from bayplan.api.pod import Pod
 from bayplan.api.reading import problem_and_field, without_nulls
 from bayplan.api.workloads import PriorityClass

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from bayplan import __version__
-from bayplan.api.own_version import OWN_API_VERSION
+from bayplan.api.meta import OWN_API_VERSION
 from bayplan.simulate.scenarios.figures import PODS, Figures, Sample
 from bayplan.simulate.scenarios.pods import SimulatedPod
 from bayplan.simulate.scenarios.run import Finished

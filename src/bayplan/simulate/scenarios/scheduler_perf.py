@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from bayplan.api.decode import parse_objects
 from bayplan.api.defaults import NAMESPACE_NAME_LABEL, with_defaults
-from bayplan.api.documents import read_documents
-from bayplan.api.input_files import read_file
+from bayplan.api.documents import read_documents, read_file
 from bayplan.api.meta import Condition, Object, ObjectMeta, ResourceList
 from bayplan.api.node import Namespace, Node, NodeStatus
 from bayplan.api.pod import Container, Pod, PodSpec, ResourceRequirements

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from bayplan.api.meta import ResourceList
+from bayplan.api.meta import OWN_API_VERSION, ResourceList
 from bayplan.api.node import Taint
-from bayplan.api.own_version import OWN_API_VERSION
 
 KIND: Final = "Scenario"
 

@@ -6,36 +6,34 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bayplan.api.devices import (
+    EXACT_COUNT,
+    AllocationResult,
     CapacityRequirements,
     CELDeviceSelector,
     CounterSet,
     Device,
+    DeviceAllocationResult,
     DeviceAttribute,
     DeviceCapacity,
+    DeviceClaim,
     DeviceClass,
     DeviceClassSpec,
-    DeviceSelector,
-    DeviceToleration,
-    ResourcePool,
-    ResourceSlice,
-    ResourceSliceSpec,
-)
-from bayplan.api.meta import DEFAULT_NAMESPACE, NodeSelector, OwnerReference, Quantity
-from bayplan.api.resource_claims import (
-    EXACT_COUNT,
-    AllocationResult,
-    DeviceAllocationResult,
-    DeviceClaim,
     DeviceConstraint,
     DeviceRequest,
     DeviceRequestAllocationResult,
+    DeviceSelector,
     DeviceSubRequest,
+    DeviceToleration,
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimConsumerReference,
     ResourceClaimSpec,
     ResourceClaimStatus,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
 )
+from bayplan.api.meta import DEFAULT_NAMESPACE, NodeSelector, OwnerReference, Quantity
 from bayplan.testing.builders.metadata import object_meta
 
 

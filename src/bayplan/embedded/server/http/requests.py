@@ -17,7 +17,7 @@ from aiohttp import web
 from bayplan.api.documents import parse_documents
 from bayplan.api.go_values import GoValueError, parse_int
 from bayplan.api.meta import Content
-from bayplan.api.nesting import decode_json
+from bayplan.api.yaml_reader import decode_json
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.deletion import BACKGROUND, FOREGROUND, ORPHAN, DeleteOptions
 from bayplan.embedded.server.kinds import Catalog, Resource, Subresource

@@ -25,9 +25,9 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.api.merge_patch import merged
+from bayplan.api.documents import merged
 from bayplan.api.meta import Content
-from bayplan.api.nesting import check_depth, copied
+from bayplan.api.yaml_reader import check_depth, copied
 from bayplan.embedded.server.patching.ownership import identity
 from bayplan.embedded.server.schema.types import ANYTHING, Field, Type
 from bayplan.embedded.server.sizes import MAX_NAME_CHARACTERS

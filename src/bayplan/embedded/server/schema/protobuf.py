@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.api.nesting import decode_json
+from bayplan.api.yaml_reader import decode_json
 from bayplan.embedded.server.schema.types import NEWEST, Field, Type, kind_type_name, named_type
 from bayplan.errors import DecodeError
 

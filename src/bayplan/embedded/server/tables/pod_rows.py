@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from bayplan.api.go_values import seconds_of
 from bayplan.api.meta import Content
-from bayplan.api.times import seconds_of
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.tables.rows import (

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from bayplan.api.go_values import seconds_of
 from bayplan.api.meta import Content, LabelSelector
 from bayplan.api.selectors import compile_selector
-from bayplan.api.times import seconds_of
 from bayplan.errors import SelectorError
 
 Row = list[Any]

@@ -10,8 +10,8 @@ from itertools import islice
 from operator import ge, le
 from typing import Any, Final
 
+from bayplan.api.go_values import PatternError, compile_pattern
 from bayplan.api.meta import Content
-from bayplan.api.patterns import PatternError, compile_pattern
 from bayplan.embedded.server.documents import copied
 from bayplan.embedded.server.patching.ownership import identity
 from bayplan.embedded.server.sizes import MAX_CUSTOM_VALUES, count_values
