@@ -369,7 +369,7 @@ def test_whatever_happens_to_watches_the_copy_ends_up_right(seed: int) -> None:
         }
         faulty = FaultyCluster(MemoryCluster(store), seed=seed, rates=rates)
         async with informed(faulty) as (informer, handler):
-            for _ in range(200):
+            for _ in range(300):
                 name = rng.choice("abcd")
                 there = {node.name for node in store.list(Node)}
                 if name not in there:

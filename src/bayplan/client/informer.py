@@ -4,6 +4,9 @@ It lists, then watches from there. A watch that ends is resumed. After a watch t
 lists again, and reports the differences from the copy as if they had been watched. So whatever events are
 lost, the copy becomes correct, and nothing is reported twice.
 
+After a failure it retries with backoff. Only a watch that is too old (410) is different, unless there was
+another failure in the last two minutes: it lists at once.
+
 An object that cannot be read is quarantined: it is logged once and counted, and its last readable version
 stays in the copy; if there is none, the substitute of `api/reading.py`.
 """
@@ -119,8 +122,15 @@ class Informer(Generic[ObjectT]):
                 self.synced.set()
                 await self._watch()
             except GoneError as error:
-                _log.info("watch of %s is too old, listing again: %s", self.kind.__name__, error)
+                if self._is_first_failure():
+                    _log.info("watch of %s is too old, listing again: %s", self.kind.__name__, error)
+                else:
+                    self._problems.log(
+                        f"watches of {self.kind.__name__} keep expiring, listing with backoff: {error}"
+                    )
+                    await self._back_off()
             except APIError as error:
+                self._is_first_failure()
                 self._failed(error)
                 await self._back_off()
 
@@ -139,7 +149,7 @@ class Informer(Generic[ObjectT]):
     async def _watch(self) -> None:
         """Watches, and resumes the watch as long as it ends without an error."""
         while True:
-            started = asyncio.get_running_loop().time()
+            opened = asyncio.get_running_loop().time()
             has_events = False
             async for batch in self._api.watch(self.kind, self.resource_version):
                 if not has_events:
@@ -149,14 +159,19 @@ class Informer(Generic[ObjectT]):
                 self.apply(batch)
                 if self.observe is not None:
                     self.observe(perf_counter() - started)
-            if not has_events and asyncio.get_running_loop().time() - started < 1.0:
+            if not has_events and asyncio.get_running_loop().time() - opened < 1.0:
                 raise APIError(f"watch of {self.kind.__name__} ended at once")
 
-    async def _back_off(self) -> None:
+    def _is_first_failure(self) -> bool:
+        """Records a failure; whether it is the first one in a while, so that backoff starts anew."""
         now = asyncio.get_running_loop().time()
-        if now - self._failed_at > BACKOFF_RESET_SECONDS:
+        is_first = now - self._failed_at > BACKOFF_RESET_SECONDS
+        if is_first:
             self._backoff = FIRST_BACKOFF_SECONDS
         self._failed_at = now
+        return is_first
+
+    async def _back_off(self) -> None:
         seconds = self._backoff * (1 + self._rng.random())
         self._backoff = min(2 * self._backoff, MAX_BACKOFF_SECONDS)
         await asyncio.sleep(seconds)

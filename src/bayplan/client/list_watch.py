@@ -37,6 +37,10 @@ from bayplan.client.transport import LostError
 from bayplan.errors import APIError, ForbiddenError, GoneError, NotFoundError, ServerError
 
 PAGE_SIZE: Final = 500
+MAX_PAGES: Final = 5000
+"""A list with more pages (2.5 million objects) has no end."""
+MAX_LINE_BYTES: Final = 16 << 20
+"""A longer line of a watch has no end: etcd stores objects of at most a few megabytes."""
 STREAM_TRIES: Final = 3
 """How often a stream is tried that ends before its bookmark."""
 LIST_SECONDS: Final = 70.0
@@ -173,7 +177,11 @@ async def list_pages(requests: Requests, kind: type[ObjectT], known_version: str
 async def _pages(requests: Requests, kind: type[ObjectT], options: dict[str, str]) -> Listed[ObjectT]:
     page = await _page(requests, kind, options)
     items = page.items
+    pages = 1
     while page.continue_:
+        if pages >= MAX_PAGES:
+            raise APIError(f"the list of {KINDS.of(kind)} has more than {MAX_PAGES} pages")
+        pages += 1
         try:
             following = {"limit": str(PAGE_SIZE), "continue": page.continue_}
             page = await _page(requests, kind, following)
@@ -238,16 +246,24 @@ def _not_served(resource: Kind, error: APIError) -> NotServedError:
 class LineSplitter:
     """Joins pieces that may end anywhere to complete lines."""
 
-    __slots__ = ("_pieces",)
+    __slots__ = ("_pieces", "_size")
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
+        self._size = 0
 
     def feed(self, piece: bytes) -> bytes:
-        """Adds a piece. Returns the lines that are now complete; empty if there are none."""
+        """Adds a piece. Returns the lines that are now complete; empty if there are none.
+
+        Raises:
+            APIError: a line is too long.
+        """
         end = piece.rfind(b"\n") + 1
         if not end:
             self._pieces.append(piece)
+            self._size += len(piece)
+            if self._size > MAX_LINE_BYTES:
+                raise APIError(f"a line of the watch is longer than {MAX_LINE_BYTES >> 20} MiB")
             return b""
         if not self._pieces:
             lines = piece if end == len(piece) else piece[:end]
@@ -255,7 +271,8 @@ class LineSplitter:
             self._pieces.append(piece[:end])
             lines = b"".join(self._pieces)
             self._pieces.clear()
-        if end < len(piece):
+        self._size = len(piece) - end
+        if self._size:
             self._pieces.append(piece[end:])
         return lines
 

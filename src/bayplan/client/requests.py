@@ -34,7 +34,15 @@ from bayplan.client.api_errors import TooLargeError, response_error
 from bayplan.client.credentials import Credentials
 from bayplan.client.short_requests import ShortRequestPool
 from bayplan.client.streams import Stream, StreamPool, Streams
-from bayplan.client.transport import ApiResponse, Headers, LostError, NotSentError, Request, Transport
+from bayplan.client.transport import (
+    MAX_RESPONSE_BYTES,
+    ApiResponse,
+    Headers,
+    LostError,
+    NotSentError,
+    Request,
+    Transport,
+)
 from bayplan.errors import APIError, ConfigError, ServerError, UnknownOutcomeError
 from bayplan.metrics.families import (
     REST_RATE_LIMIT_SECONDS,
@@ -49,6 +57,10 @@ from bayplan.net.tls import ClientTLS
 REQUEST_SECONDS: Final = 30.0
 """Timeout of a short request; the server itself gives up after a minute."""
 MAX_RETRIES: Final = 10
+MAX_RETRY_SECONDS: Final = 60
+"""A server that asks for more (`Retry-After`) is asked again after this time."""
+
+_MAX_RETRY_DIGITS: Final = 10
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -234,7 +246,7 @@ class Requests:
 
     async def _content(self, stream: Stream) -> bytes:
         try:
-            return bytes(await stream.read_all(self.seconds))
+            return bytes(await stream.read_all(self.seconds, MAX_RESPONSE_BYTES))
         finally:
             stream.close()
 
@@ -263,7 +275,20 @@ def _retry_seconds(request: Request, status: int, retry_after: str) -> int | Non
     """
     if status != 429 and not (status >= 500 and request.repeatable):
         return None
-    return int(retry_after) if retry_after.isdecimal() else None
+    if not retry_after.isdecimal():
+        return None
+    # The length first: Python does not convert texts of any length.
+    if len(retry_after) > _MAX_RETRY_DIGITS or int(retry_after) > MAX_RETRY_SECONDS:
+        _log.warning(
+            "%s %s: %d, retrying in %d s although the server asks for %.20s s (Retry-After)",
+            request.method,
+            request.target,
+            status,
+            MAX_RETRY_SECONDS,
+            retry_after,
+        )
+        return MAX_RETRY_SECONDS
+    return int(retry_after)
 
 
 # Rate limit

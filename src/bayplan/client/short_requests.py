@@ -16,7 +16,17 @@ from typing import Final
 from urllib.parse import SplitResult
 
 from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, NoResponseError
-from bayplan.client.transport import LATE, ApiResponse, Headers, LostError, Request, ResponseReader, Transport
+from bayplan.client.transport import (
+    LATE,
+    MAX_RESPONSE_BYTES,
+    TOO_LARGE,
+    ApiResponse,
+    Headers,
+    LostError,
+    Request,
+    ResponseReader,
+    Transport,
+)
 from bayplan.net.tls import ClientTLS
 
 MAX_CONNECTIONS: Final = 64
@@ -31,12 +41,15 @@ class _Connection(HTTPConnection):
         self.due = inf
         """When the request times out."""
         self._waiter: asyncio.Future[ApiResponse] | None = None
+        self._received = 0
+        """The size of an incomplete response so far."""
 
     def start(self, data: bytes) -> asyncio.Future[ApiResponse]:
         """Sends a request. The result of the future is its response, or `LostError`."""
         assert self._link is not None
         self._reader = ResponseReader()
         self._waiter = asyncio.get_running_loop().create_future()
+        self._received = 0
         self._link.write(data)
         return self._waiter
 
@@ -47,6 +60,10 @@ class _Connection(HTTPConnection):
     def fed(self, size: int) -> None:
         if self._reader.response is not None and self._waiter is not None:
             self._waiter.set_result(self._reader.response)
+            return
+        self._received += size
+        if self._received > MAX_RESPONSE_BYTES:
+            self.fail(LostError(TOO_LARGE))
 
     def fail(self, error: LostError) -> None:
         if self._waiter is not None and not self._waiter.done():

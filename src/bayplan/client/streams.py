@@ -9,11 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from math import inf
 from typing import Final
 from urllib.parse import SplitResult
 
 from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, NoResponseError
-from bayplan.client.transport import LATE, ApiResponse, Headers, LostError, Request, ResponseReader, Transport
+from bayplan.client.transport import (
+    LATE,
+    MAX_RESPONSE_BYTES,
+    TOO_LARGE,
+    ApiResponse,
+    Headers,
+    LostError,
+    Request,
+    ResponseReader,
+    Transport,
+)
 from bayplan.net.tls import ClientTLS
 
 READ_AHEAD_BYTES: Final = 1 << 20
@@ -34,10 +45,16 @@ class Stream(ABC):
             LostError: the connection is lost, or nothing was received for this time.
         """
 
-    async def read_all(self, seconds: float) -> bytes | bytearray:
-        """The whole response. `seconds` is the timeout for each piece."""
+    async def read_all(self, seconds: float, max_bytes: float = inf) -> bytes | bytearray:
+        """The whole response. `seconds` is the timeout for each piece.
+
+        Raises:
+            LostError: as `read`, or it is larger than `max_bytes`.
+        """
         whole: bytes | bytearray = await self.read(seconds)
         while piece := await self.read(seconds):
+            if len(whole) + len(piece) > max_bytes:
+                raise LostError(TOO_LARGE)
             # In place: a list may have hundreds of megabytes, and joining pieces would double them.
             whole = bytearray(whole) if isinstance(whole, bytes) else whole
             whole += piece
@@ -65,7 +82,8 @@ class Streams(Transport):
             request.permit()
         stream = await self.open(request, headers, seconds)
         try:
-            return ApiResponse(stream.status, stream.retry_after, bytes(await stream.read_all(seconds)))
+            body = bytes(await stream.read_all(seconds, MAX_RESPONSE_BYTES))
+            return ApiResponse(stream.status, stream.retry_after, body)
         finally:
             stream.close()
 

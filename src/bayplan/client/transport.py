@@ -33,6 +33,12 @@ ROUNDS_TO_CLOSE: Final = 5
 """Rounds of the loop until the last transport is closed: a TLS transport closes the plain one below it in the
 next round."""
 
+MAX_RESPONSE_BYTES: Final = 64 << 20
+"""The maximum size of a short response. Lists and watches are read piece by piece."""
+MAX_HEAD_BYTES: Final = 1 << 20
+"""The maximum size of the head of a response, and of a line between chunks."""
+
+TOO_LARGE: Final = f"the response is larger than {MAX_RESPONSE_BYTES >> 20} MiB"
 CLOSED: Final = "the client was closed"
 LATE: Final = "net/http: request canceled (Client.Timeout exceeded while awaiting headers)"
 
@@ -204,6 +210,7 @@ class ResponseReader:
         while not self.status:
             end = data.find(_END_OF_HEAD)
             if end < 0:
+                _check_head(len(data))
                 return
             self._head(data[:end])
             self._buffer = data = data[end + 4 :]
@@ -269,6 +276,7 @@ class ResponseReader:
             if not self._left:
                 end = data.find(b"\r\n", position)
                 if end < 0:
+                    _check_head(len(data) - position)
                     break
                 size = int(data[position:end].partition(b";")[0], 16)
                 if size < 0:
@@ -277,6 +285,7 @@ class ResponseReader:
                     # Trailers may follow; they end with an empty line.
                     last = end if data.startswith(b"\r\n", end + 2) else data.find(_END_OF_HEAD, end)
                     if last < 0:
+                        _check_head(len(data) - end)
                         break
                     self._finish(b"".join(body))
                     return
@@ -299,6 +308,12 @@ class ResponseReader:
     def _finish(self, body: bytes) -> None:
         self._buffer = b""
         self.response = ApiResponse(self.status, self.retry_after, body)
+
+
+def _check_head(size: int) -> None:
+    """Checks the size of a head, a line between chunks or trailers whose end has not arrived."""
+    if size > MAX_HEAD_BYTES:
+        raise MalformedError("the head of the response is too large")
 
 
 def _header(head: bytes, name: bytes) -> bytes:
