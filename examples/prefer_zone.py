@@ -16,11 +16,11 @@ from bayplan.plugin import (
     NodeColumns,
     NodeInfo,
     NodePlugin,
-    NodeRejection,
     Plugin,
     Pod,
     Reject,
-    reject,
+    Status,
+    unresolvable,
 )
 
 ZONE = "topology.kubernetes.io/zone"
@@ -29,12 +29,12 @@ ZONE = "topology.kubernetes.io/zone"
 class PreferZone(NodePlugin):
     """One node at a time."""
 
-    def filter_node(self, pod: Pod, node: NodeInfo) -> NodeRejection | None:
+    def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status | None:
         if pod.labels.get("workload") == "gpu" and node.labels.get("hardware") != "gpu":
-            return reject("node has no GPU", unresolvable=True)
+            return unresolvable("node has no GPU")
         return None
 
-    def score_node(self, pod: Pod, node: NodeInfo) -> int:
+    def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         zone = pod.annotations.get("preferred-zone")
         return 100 if zone is not None and node.labels.get(ZONE) == zone else 0
 
@@ -44,7 +44,7 @@ class PreferZoneColumns(Plugin):
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         if pod.labels.get("workload") == "gpu":
-            yield Reject(nodes.label("hardware") != "gpu", "node has no GPU", unresolvable=True)
+            yield Reject(nodes.label("hardware") != "gpu", unresolvable("node has no GPU"))
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         zone = pod.annotations.get("preferred-zone")

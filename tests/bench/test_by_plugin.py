@@ -14,10 +14,10 @@ PLUGIN = """
 from bayplan.plugin import Dependencies, NodePlugin
 
 class Plain(NodePlugin):
-    def filter_node(self, pod, node):
+    def filter_node(self, state, pod, node):
         return None
 
-    def score_node(self, pod, node):
+    def score_node(self, state, pod, node):
         return 7
 
 class Cached(Plain):
@@ -27,7 +27,7 @@ class ByName(Plain):
     depends_on = Dependencies.of("name")
 
 class Broken(Plain):
-    def score_node(self, pod, node):
+    def score_node(self, state, pod, node):
         return 7.5
 """
 SIZES = ["--nodes", "50", "--init-pods", "10", "--pods", "20"]

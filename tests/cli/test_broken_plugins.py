@@ -42,10 +42,10 @@ PODS = [
 FILTER = """        wanted = pod.labels.get(self.args.label)
         if wanted is None or node.labels.get(self.args.label) == wanted:
             return None
-        return reject(f"node(s) didn't have {self.args.label}={wanted}", unresolvable=True)
+        return unresolvable(f"node(s) didn't have {self.args.label}={wanted}")
 """
 SCORE = "        return 100 if self.args.label in pod.labels or self.args.label not in node.labels else 0\n"
-DEF = "    def filter_node(self, pod: Pod, node: NodeInfo) -> NodeRejection | None:\n"
+DEF = "    def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status | None:\n"
 COLUMN = """    def filter(self, state, pod, nodes):
         nodes.pod_count[0] = 7
         return []
@@ -84,7 +84,7 @@ WAYS = [
     pytest.param(
         ("prefer_ssd.py", FILTER, "        return False\n"),
         DECIDE,
-        IN_FILTER + 'filter_node returned False; return reject("reason") or None (prefer_ssd.py:',
+        IN_FILTER + 'filter_node returned False; return unschedulable("reason") or None (prefer_ssd.py:',
         id="a truth instead of a rejection",
     ),
     pytest.param(
@@ -103,7 +103,7 @@ WAYS = [
     pytest.param(
         ("prefer_ssd.py", DEF, DEF.replace("pod: Pod, ", "")),
         DECIDE,
-        IN_FILTER + "TypeError: PreferSsd.filter_node() takes 2 positional arguments but 3 were given "
+        IN_FILTER + "TypeError: PreferSsd.filter_node() takes 3 positional arguments but 4 were given "
         "(prefer_ssd.py:{line})",
         id="a wrong signature",
     ),

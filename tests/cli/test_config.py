@@ -120,7 +120,7 @@ def test_a_configuration_may_name_plugins_of_ones_own(tmp_path: Path) -> None:
     source.write_text(
         "from bayplan.plugin import NodePlugin\n"
         "class QuietNodes(NodePlugin):\n"
-        "    def score_node(self, pod, node):\n"
+        "    def score_node(self, state, pod, node):\n"
         "        return 0\n"
     )
     config = tmp_path / "config.yaml"

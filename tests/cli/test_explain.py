@@ -51,7 +51,7 @@ def test_a_plugin_that_fails(cluster: str, tmp_path: Path, capsys: pytest.Captur
     plugin = tmp_path / "broken.py"
     plugin.write_text(
         "from bayplan.plugin import NodePlugin\n\n"
-        "class Broken(NodePlugin):\n    def score_node(self, pod, node):\n"
+        "class Broken(NodePlugin):\n    def score_node(self, state, pod, node):\n"
         "        return node.labels['zone']\n"
     )
     arguments = ["pod", "a", "-f", cluster, "--plugin", f"{plugin}:Broken"]

@@ -27,14 +27,14 @@ __version__ = "7.1"
 
 
 class Fine(NodePlugin):
-    def filter_node(self, pod, node):
+    def filter_node(self, state, pod, node):
         return None
 
 
 class Unstable(NodePlugin):
     calls = 0
 
-    def score_node(self, pod, node):
+    def score_node(self, state, pod, node):
         Unstable.calls += 1
         return Unstable.calls % 100
 """

@@ -93,7 +93,7 @@ def test_a_plugin_that_fails_is_status_2(capsys: pytest.CaptureFixture[str], tmp
     (tmp_path / "broken.py").write_text(
         "from bayplan.plugin import NodePlugin\n"
         "class Broken(NodePlugin):\n"
-        "    def filter_node(self, pod, node):\n"
+        "    def filter_node(self, state, pod, node):\n"
         "        return node.labels['nope']\n"
     )
     words = ["simulate", "run", SCENARIO, "--until", "10m", "--plugin", f"{tmp_path}/broken.py:Broken"]

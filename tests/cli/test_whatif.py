@@ -87,7 +87,7 @@ PLUGINS = """
 from bayplan.plugin import NodePlugin, Plugin
 
 class Raises(NodePlugin):
-    def filter_node(self, pod, node):
+    def filter_node(self, state, pod, node):
         return node.labels["nope"]
 
 class Fails(Plugin):
@@ -95,7 +95,7 @@ class Fails(Plugin):
         raise ValueError("no backend")
 
 class WrongScore(NodePlugin):
-    def score_node(self, pod, node):
+    def score_node(self, state, pod, node):
         return 1.5
 
 class RaisesAtPreEnqueue(Plugin):

@@ -69,7 +69,7 @@ def _page(point: Point) -> str:
         _signatures(protocol),
     ]
     if point is Point.FILTER:
-        parts.append(_node_method("filter_node", "reject(reason) or None"))
+        parts.append(_node_method("filter_node", "`unschedulable(reason)`, `unresolvable(reason)` or None"))
     if point is Point.SCORE:
         parts.append(_node_method("score_node", "an integer from 0 to 100"))
     if others:
@@ -81,7 +81,7 @@ def _page(point: Point) -> str:
 
 
 def _node_method(method: str, returns: str) -> str:
-    return f"A `NodePlugin` implements `{method}(pod, node)` instead, which returns {returns}."
+    return f"A `NodePlugin` implements `{method}(state, pod, node)` instead, which returns {returns}."
 
 
 def _summary(protocol: Any) -> str:

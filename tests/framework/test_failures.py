@@ -11,7 +11,7 @@ import pytest
 
 from bayplan.errors import QuantityError
 from bayplan.framework.status import describe, traceback_of, wrong_result
-from bayplan.plugin import NodePlugin, Pod, Reject
+from bayplan.plugin import CycleState, NodePlugin, Pod, Reject, unschedulable
 from bayplan.plugin.objects import parse_quantity
 from bayplan.runtime import calls
 from bayplan.runtime.calls import AttemptError
@@ -25,7 +25,7 @@ def helper(text: str) -> Any:
 
 
 class Breaks(NodePlugin):
-    def filter_node(self, pod: Pod, node: object) -> None:
+    def filter_node(self, state: CycleState, pod: Pod, node: object) -> None:
         helper(pod.annotations["rule"])
 
 
@@ -107,7 +107,7 @@ def test_columns_are_read_only(rows: Any) -> None:
 
 def test_scores_cannot_be_changed_in_place() -> None:
     class InPlace(NodePlugin):
-        def score_node(self, pod: Pod, node: object) -> int:
+        def score_node(self, state: CycleState, pod: Pod, node: object) -> int:
             return 7
 
         def normalize(self, state: object, pod: Pod, nodes: object, scores: Any) -> Any:
@@ -124,7 +124,7 @@ def test_scores_cannot_be_changed_in_place() -> None:
 def test_a_reason_that_is_no_text() -> None:
     class Odd(NodePlugin):
         def filter(self, state: object, pod: Pod, nodes: Any) -> Any:
-            yield Reject(True, None)  # type: ignore[arg-type]  # what is tested
+            yield Reject(True, unschedulable(None))  # type: ignore[arg-type]  # what is tested
 
     core = SchedulingCore(plugins=[Odd])
     core.load([make_node("a"), make_node("b")])

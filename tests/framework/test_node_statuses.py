@@ -9,7 +9,7 @@ import pytest
 
 from bayplan.framework.outcome import PASS, NodeStatuses, Reasons, collect
 from bayplan.framework.status import Code, Status, WrongResultError
-from bayplan.plugin import Reject
+from bayplan.plugin import Reject, unschedulable
 
 
 def reject(
@@ -17,7 +17,8 @@ def reject(
 ) -> Reject:
     mask = np.zeros(of, dtype=np.bool_)
     mask[list(rows)] = True
-    return Reject(mask, reason, unresolvable, error)
+    code = Code.ERROR if error else Code.UNRESOLVABLE if unresolvable else Code.UNSCHEDULABLE
+    return Reject(mask, Status(code, (reason,)))
 
 
 def add_up(*rejects: Reject, reasons: Reasons | None = None) -> list[Status | None]:
@@ -62,9 +63,11 @@ def add_up(*rejects: Reject, reasons: Reasons | None = None) -> list[Status | No
             id="an error wins and hides the other reasons",
         ),
         pytest.param(
-            [Reject(True, "all")], Status(Code.UNSCHEDULABLE, ("all",), "P"), id="a mask may be True"
+            [Reject(True, unschedulable("all"))],
+            Status(Code.UNSCHEDULABLE, ("all",), "P"),
+            id="a mask may be True",
         ),
-        pytest.param([Reject(False, "none")], None, id="a mask may be False"),
+        pytest.param([Reject(False, unschedulable("none"))], None, id="a mask may be False"),
     ],
 )
 def test_status_of_a_row(rejects: list[Reject], expected: Status | None) -> None:
@@ -110,7 +113,7 @@ def test_a_wrong_mask_is_reported(
     mask: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], message: str
 ) -> None:
     with pytest.raises(WrongResultError) as raised:
-        collect([Reject(mask, "why")], Reasons("P"), 3)
+        collect([Reject(mask, unschedulable("why"))], Reasons("P"), 3)
     assert str(raised.value) == message
 
 
@@ -162,7 +165,7 @@ def test_detached_verdicts_stay_as_they_are() -> None:
     """A decision that is kept does not change with the cluster."""
     plugins, reason_ids = np.zeros(3, dtype=np.int8), np.ones(3, dtype=np.int64)
     reasons = Reasons("P")
-    reasons.with_reason(0, Reject(True, "a"))
+    reasons.with_reason(0, Reject(True, unschedulable("a")))
     kept = NodeStatuses(plugins, reason_ids, {0: reasons}).detached()
     plugins[:], reason_ids[:] = PASS, 0
     assert kept.status(1) == Status(Code.UNSCHEDULABLE, ("a",), "P")

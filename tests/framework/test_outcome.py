@@ -7,7 +7,7 @@ import pytest
 
 from bayplan.framework.outcome import PASS, Diagnosis, NodeStatuses, Reasons, fit_error, histogram
 from bayplan.framework.status import Code, Status
-from bayplan.plugin import Cluster, Reject
+from bayplan.plugin import Cluster, Reject, unresolvable, unschedulable
 from bayplan.testing.builders import make_node
 
 CPU = Status(Code.UNSCHEDULABLE, ("Insufficient cpu",), "Fit")
@@ -83,8 +83,8 @@ def diagnosis(absent: Status | None = None) -> Diagnosis:
     for number in range(4):
         cluster.set_node(make_node(f"n{number}"))
     reasons = {0: Reasons("P")}
-    now = reasons[0].with_reason(0, Reject(True, "for now"))
-    good = reasons[0].with_reason(0, Reject(True, "for good", unresolvable=True))
+    now = reasons[0].with_reason(0, Reject(True, unschedulable("for now")))
+    good = reasons[0].with_reason(0, Reject(True, unresolvable("for good")))
     reason_ids = np.array([now, now, good, now], dtype=np.int64)
     node_statuses = NodeStatuses(np.zeros(4, dtype=np.int8), reason_ids, reasons)
     found = Diagnosis(cluster, 4, np.array([3, 2, 1], dtype=np.intp), node_statuses)

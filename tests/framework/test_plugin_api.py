@@ -9,7 +9,6 @@ import pytest
 
 from bayplan.framework.points import Point
 from bayplan.plugin import (
-    Code,
     CycleState,
     Dependencies,
     IntColumn,
@@ -18,9 +17,8 @@ from bayplan.plugin import (
     NodePlugin,
     Plugin,
     Pod,
-    Reject,
     normalize_default,
-    reject,
+    unschedulable,
 )
 from bayplan.runtime.profile import Profile, points_of
 from tests.runtime.profiles import make_profile
@@ -57,19 +55,6 @@ def test_a_plugin_without_registered_events_is_requeued_by_any_event() -> None:
     assert Unnamed().events_to_register() is None
 
 
-@pytest.mark.parametrize(
-    ("made", "code"),
-    [
-        (Reject(True, "a"), Code.UNSCHEDULABLE),
-        (Reject(True, "a", unresolvable=True), Code.UNRESOLVABLE),
-        (Reject(True, "a", error=True), Code.ERROR),
-        (Reject(True, "a", unresolvable=True, error=True), Code.ERROR),
-    ],
-)
-def test_what_a_rejection_means(made: Reject, code: Code) -> None:
-    assert made.code is code
-
-
 def test_reads_in_short() -> None:
     assert Dependencies.of("labels", "ports", usage=True) == Dependencies(
         frozenset({"labels", "ports"}), usage=True
@@ -79,15 +64,15 @@ def test_reads_in_short() -> None:
 class TestNodePlugin:
     def test_it_gets_the_points_it_has_methods_for(self) -> None:
         class Filters(NodePlugin):
-            def filter_node(self, pod: Pod, node: NodeInfo) -> Any:
-                return reject("no")
+            def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Any:
+                return unschedulable("no")
 
         class Scores(NodePlugin):
-            def score_node(self, pod: Pod, node: NodeInfo) -> int:
+            def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
                 return 1
 
         class Both(Filters):
-            def score_node(self, pod: Pod, node: NodeInfo) -> int:
+            def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
                 return 1
 
         assert [points_of(plugin) for plugin in (Filters, Scores, Both)] == [
@@ -98,8 +83,8 @@ class TestNodePlugin:
 
     def test_its_own_filter_is_left_alone(self) -> None:
         class Own(NodePlugin):
-            def filter_node(self, pod: Pod, node: NodeInfo) -> Any:
-                return reject("no")
+            def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Any:
+                return unschedulable("no")
 
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
                 return ()

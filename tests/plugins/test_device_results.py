@@ -148,7 +148,7 @@ class Play:
         for reject in self.plugin.filter(state, pod, nodes):
             for row, is_rejected in enumerate(reject.mask):  # type: ignore[arg-type]  # always a column here
                 if is_rejected:
-                    reasons[row] += reject.reason
+                    reasons[row] += reject.status.message
         results = state.read("DynamicResources").results
         devices = []
         for row in range(len(nodes)):
@@ -258,7 +258,7 @@ def test_an_error_names_the_class_of_the_claim() -> None:
         state, nodes = CycleState(play.shared[0].signature), NodeColumns(play.cluster)
         assert play.plugin.pre_filter(state, pod, nodes) is None
         (reject,) = play.plugin.filter(state, pod, nodes)
-        assert reject.reason.startswith(f"class {name}: selector #0: CEL compile error")
+        assert reject.status.message.startswith(f"class {name}: selector #0: CEL compile error")
 
 
 def test_nodes_with_a_device_plugin_need_no_devices(searched: list[int]) -> None:
@@ -280,7 +280,7 @@ def test_nodes_with_a_device_plugin_need_no_devices(searched: list[int]) -> None
         reasons = [""] * len(nodes)
         for reject in play.plugin.filter(state, pod, nodes):
             for row in np.nonzero(np.asarray(reject.mask))[0]:
-                reasons[row] += reject.reason
+                reasons[row] += reject.status.message
         assert reasons == expected
         results = state.read("DynamicResources").results
         served = [(found := results.at(row)) is not None and bool(found.variant.mappings) for row in range(5)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from bayplan.framework.outcome import PASS, NodeStatuses, Reasons, collect
 from bayplan.framework.status import Code, Status
-from bayplan.plugin import Cluster, Pod, Reject
+from bayplan.plugin import Cluster, Pod, Reject, failure, unschedulable
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.preemption.victims import DryRun, FilterHypothesis, dry_run
 from bayplan.testing.builders import make_node, make_pod
@@ -55,8 +55,8 @@ def room_for(cpu: int, broken: Sequence[str] = ()) -> FilterHypothesis:
             np.full(len(view), PASS, dtype=np.int8), np.zeros(len(view), dtype=np.int64), reasons
         )
         short = view.allocatable("cpu") - view.requested("cpu") < 1000 * cpu
-        rejects = [Reject(short, "Insufficient cpu")]
-        rejects.extend(Reject(view.is_named(name), "broke", error=True) for name in broken)
+        rejects = [Reject(short, unschedulable("Insufficient cpu"))]
+        rejects.extend(Reject(view.is_named(name), failure("broke")) for name in broken)
         found = collect(rejects, reasons[0], len(view))
         if found is not None:
             node_statuses.add(0, found)

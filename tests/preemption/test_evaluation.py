@@ -13,7 +13,7 @@ from bayplan.api.meta import Condition
 from bayplan.framework.outcome import PASS, Diagnosis, FilterOutcome, FilterRow, NodeStatuses, Reasons
 from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import Code, Status
-from bayplan.plugin import Cluster, Pod, Reject
+from bayplan.plugin import Cluster, Pod, Reject, unschedulable
 from bayplan.preemption import choice
 from bayplan.preemption.cached import CachedDryRun
 from bayplan.preemption.evaluation import Sampling, evaluate, preemption_errors, why_not
@@ -38,8 +38,8 @@ def outcome(
 ) -> FilterOutcome:
     """A search that found no node: all were rejected with "Insufficient cpu", some of them for good."""
     reasons = {0: Reasons("Cpu")}
-    for_now = reasons[0].with_reason(0, Reject(True, "Insufficient cpu"))
-    for_good = reasons[0].with_reason(0, Reject(True, "Insufficient cpu", unresolvable=True))
+    for_now = reasons[0].with_reason(0, Reject(True, unschedulable("Insufficient cpu")))
+    for_good = reasons[0].with_reason(0, Reject(True, Status(Code.UNRESOLVABLE, ("Insufficient cpu",))))
     high, row_of = cluster.nodes.high, cluster.nodes.row_of
     node_statuses = NodeStatuses(
         np.zeros(high, dtype=np.int8), np.full(high, for_now, dtype=np.int64), reasons

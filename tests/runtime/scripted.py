@@ -7,7 +7,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayplan.plugin import CycleState, Dependencies, IntColumn, NodeColumns, Plugin, Pod, Reject
+from bayplan.plugin import (
+    CycleState,
+    Dependencies,
+    IntColumn,
+    NodeColumns,
+    Plugin,
+    Pod,
+    Reject,
+    unschedulable,
+)
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.runtime.framework import Framework
 from bayplan.testing.builders import make_pod
@@ -41,7 +50,7 @@ class Scripted(Plugin):
         if self.problem is not None:
             raise self.problem
         for name in sorted(self.rejected):
-            yield Reject(nodes.is_named(name), f"not {name}")
+            yield Reject(nodes.is_named(name), unschedulable(f"not {name}"))
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         return 100 * nodes.is_named(self.best).astype(np.int64)

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from bayplan.plugin import NodeInfo, NodePlugin, NodeRejection, Pod
+from bayplan.plugin import CycleState, NodeInfo, NodePlugin, Pod, Status
 from bayplan.runtime.failure_log import FailureLog, PluginFailure
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
@@ -72,7 +72,7 @@ def test_failures_are_collected_instead(caplog: pytest.LogCaptureFixture) -> Non
 
 
 class Failing(NodePlugin):
-    def filter_node(self, pod: Pod, node: NodeInfo) -> NodeRejection | None:
+    def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status | None:
         raise RuntimeError("not today")
 
 

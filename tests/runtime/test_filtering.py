@@ -24,7 +24,8 @@ from bayplan.plugin import (
     Reject,
     Status,
     failure,
-    reject,
+    unresolvable,
+    unschedulable,
 )
 from bayplan.plugins.inter_pod_affinity import InterPodAffinity
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
@@ -171,7 +172,7 @@ class TestNominatedNodeFirst:
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 if len(nodes) == 1:
                     raise RuntimeError("not this one")
-                yield Reject(False, "no")
+                yield Reject(False, unschedulable("no"))
 
         assert (
             found(make_framework(Breaks(), Indifferent(), nodes=3), make_pod(nominated_node="n1")).feasible
@@ -207,7 +208,7 @@ class Adjusts(Plugin):
         return self.answer
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(state.read(self.name).count > self.most, "too many pods in the cluster")
+        yield Reject(state.read(self.name).count > self.most, unschedulable("too many pods in the cluster"))
 
 
 class CachedAdjusts(Adjusts):
@@ -269,22 +270,22 @@ class TestOneNodeAtATime:
             super().__init__()
             self.shown: list[str] = []
 
-        def filter_node(self, pod: Pod, node: NodeInfo) -> Any:
+        def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Any:
             self.shown.append(node.name)
             if len(node.pods) > 1:
-                return reject("crowded")
-            return reject("wrong", unresolvable=True) if node.name == "n2" else None
+                return unschedulable("crowded")
+            return unresolvable("wrong") if node.name == "n2" else None
 
-        def score_node(self, pod: Pod, node: NodeInfo) -> int:
+        def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
             return 100 if node.name == "n3" else len(node.pods)
 
     class Before(Plugin):
         def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-            yield Reject(nodes.is_named("n0"), "before")
+            yield Reject(nodes.is_named("n0"), unschedulable("before"))
 
     class After(Before):
         def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-            yield Reject(nodes.is_named("n1"), "after")
+            yield Reject(nodes.is_named("n1"), unschedulable("after"))
 
     def test_only_nodes_that_those_before_it_accepted_are_shown(self) -> None:
         picky = self.Picky()
@@ -311,7 +312,7 @@ class TestOneNodeAtATime:
 
     def test_a_plugin_with_only_one_of_the_methods_takes_part_in_one_point(self) -> None:
         class OnlyScores(NodePlugin):
-            def score_node(self, pod: Pod, node: NodeInfo) -> int:
+            def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
                 return 100 if node.name == "n1" else 0
 
         framework = make_framework(OnlyScores(), nodes=3)
@@ -320,7 +321,7 @@ class TestOneNodeAtATime:
 
     def test_what_it_raises_names_it(self) -> None:
         class Raises(NodePlugin):
-            def filter_node(self, pod: Pod, node: NodeInfo) -> Any:
+            def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Any:
                 return node.labels["missing"]
 
         with pytest.raises(AttemptError, match="running \"Raises\" filter plugin: KeyError: 'missing'"):
@@ -338,14 +339,14 @@ class TestWhereFiltersAreIndifferent:
     def test_a_plugin_without_nodes_affected_by_pods(self) -> None:
         class Undeclared(Plugin):
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-                yield Reject(nodes.is_named("n0"), "not this one")
+                yield Reject(nodes.is_named("n0"), unschedulable("not this one"))
 
         assert self.rows(Undeclared) == [False, False, False]
 
     def test_a_plugin_with_nodes_affected_by_pods(self) -> None:
         class Declares(Plugin):
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-                yield Reject(nodes.is_named("n0"), "not this one")
+                yield Reject(nodes.is_named("n0"), unschedulable("not this one"))
 
             def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
                 return np.zeros(len(nodes), dtype=np.bool_)
@@ -355,7 +356,7 @@ class TestWhereFiltersAreIndifferent:
     def test_a_plugin_that_depends_on_nominated_pods(self) -> None:
         class DependsOnPods(Plugin):
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-                yield Reject(nodes.pod_count > 0, "it has pods")
+                yield Reject(nodes.pod_count > 0, unschedulable("it has pods"))
 
             def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
                 return nodes.pod_count > 0
@@ -366,7 +367,7 @@ class TestWhereFiltersAreIndifferent:
     def test_an_invalid_result_is_an_error(self, answer: Any) -> None:
         class Invalid(Plugin):
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-                yield Reject(False, "no")
+                yield Reject(False, unschedulable("no"))
 
             def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
                 return answer

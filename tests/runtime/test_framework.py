@@ -25,7 +25,7 @@ from bayplan.plugin import (
     Status,
     failure,
     normalize_default,
-    reject,
+    unschedulable,
 )
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.search import SearchStart
@@ -67,7 +67,9 @@ class Rejects(Plugin):
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         for name in self.rejected:
-            yield Reject(nodes.is_named(name), self.reason, error=self.error)
+            yield Reject(
+                nodes.is_named(name), failure(self.reason) if self.error else unschedulable(self.reason)
+            )
 
 
 class CachedRejects(Rejects):
@@ -177,7 +179,7 @@ def test_a_plugin_with_a_new_reason_every_time() -> None:
 
         def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
             self.load += 1
-            yield Reject(True, f"load is {self.load}")
+            yield Reject(True, unschedulable(f"load is {self.load}"))
 
     framework = make_framework(Load())
     first = not_found(framework, make_pod("first")).diagnosis
@@ -192,8 +194,8 @@ def test_every_node_may_have_a_reason_of_its_own(kept: bool) -> None:
     class Personal(NodePlugin):
         depends_on = Dependencies.of() if kept else None
 
-        def filter_node(self, pod: Pod, node: NodeInfo) -> Any:
-            return reject(f"{node.name} has had enough")
+        def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Any:
+            return unschedulable(f"{node.name} has had enough")
 
     found_statuses = statuses(make_framework(Personal(), nodes=100), make_pod())
     assert {name: status.message for name, status in found_statuses.items()} == {
@@ -352,7 +354,7 @@ def test_a_filter_that_raises(kept: bool) -> None:
         depends_on = Dependencies.of() if kept else None
 
         def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-            yield Reject(False, "nothing yet")
+            yield Reject(False, unschedulable("nothing yet"))
             raise ZeroDivisionError("division by zero")
 
     framework = make_framework(Raises(), nodes=3)

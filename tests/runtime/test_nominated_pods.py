@@ -8,7 +8,16 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from bayplan.plugin import CycleState, Dependencies, IntColumn, NodeColumns, Plugin, Pod, Reject
+from bayplan.plugin import (
+    CycleState,
+    Dependencies,
+    IntColumn,
+    NodeColumns,
+    Plugin,
+    Pod,
+    Reject,
+    unschedulable,
+)
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.runtime.framework import Framework
@@ -42,7 +51,7 @@ class LooksAtTheNodeOnly(Plugin):
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
         assert not isinstance(nodes, SUPPOSED), "its result does not depend on pods"
-        return [Reject(nodes.unschedulable, "closed")]
+        return [Reject(nodes.unschedulable, unschedulable("closed"))]
 
 
 class Indifferent(Plugin):

@@ -48,7 +48,7 @@ class Answers(Plugin):
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         self.calls.append("Filter")
-        yield Reject(self.rejects, f"rejected by {self.name}")
+        yield Reject(self.rejects, unschedulable(f"rejected by {self.name}"))
 
 
 class First(Answers):

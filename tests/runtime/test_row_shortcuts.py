@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.plugin import Code, CycleState, Dependencies, NodeColumns, Plugin, Pod, Reject
+from bayplan.plugin import Code, CycleState, Dependencies, NodeColumns, Plugin, Pod, Reject, unschedulable
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.timing import AttemptTimer, PointObserver
 from bayplan.testing.builders import make_pod
@@ -29,7 +29,7 @@ class Shortcut(Plugin):
         self.problem: dict[str, Exception] = {}
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(nodes.pod_count > 0, "taken")
+        yield Reject(nodes.pod_count > 0, unschedulable("taken"))
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
         return nodes.maximum(100 - nodes.pod_count, 0)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bayplan.answers.explain.explanation import explain
-from bayplan.plugin import Code, CycleState, Dependencies, NodeColumns, Plugin, Pod, Reject
+from bayplan.plugin import Code, CycleState, Dependencies, NodeColumns, Plugin, Pod, Reject, unschedulable
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime import signature_cache
 from bayplan.runtime.signature_results import SignatureResults
@@ -84,7 +84,7 @@ class SizeLimit(Plugin):
     depends_on = Dependencies.of(size)
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(np.full(len(nodes), size(pod) > 5), "too large")
+        yield Reject(np.full(len(nodes), size(pod) > 5), unschedulable("too large"))
 
 
 def _sized(number: int, annotation: str, **fields: Any) -> Pod:

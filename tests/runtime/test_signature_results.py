@@ -16,7 +16,7 @@ from bayplan.plugin import (
     Plugin,
     Pod,
     Reject,
-    reject,
+    unschedulable,
 )
 from bayplan.plugins.node_name import NodeName
 from bayplan.plugins.node_ports import NodePorts
@@ -43,7 +43,7 @@ def test_pods_with_other_annotations_are_not_identical_to_a_plugin_that_reads_th
         depends_on = Dependencies.of("annotations")
 
         def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-            yield Reject(~nodes.is_named(pod.annotations.get("node", "")), "elsewhere")
+            yield Reject(~nodes.is_named(pod.annotations.get("node", "")), unschedulable("elsewhere"))
 
     framework = make_framework(ByAnnotation(), nodes=3)
     for name in ("n2", "n0", "n2"):
@@ -137,10 +137,10 @@ class TestOneNodeAtATime:
     class Cached(NodePlugin):
         depends_on = Dependencies.of("labels")
 
-        def filter_node(self, pod: Pod, node: NodeInfo) -> Any:
-            return reject(f"not {node.name}") if node.name == "n0" else None
+        def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Any:
+            return unschedulable(f"not {node.name}") if node.name == "n0" else None
 
-        def score_node(self, pod: Pod, node: NodeInfo) -> int:
+        def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
             return 100 if node.name == "n2" else 0
 
     def test_it_never_meets_a_row_without_a_node(self) -> None:

@@ -18,7 +18,9 @@ from bayplan.plugin import (
     Pod,
     Reject,
     Status,
+    failure,
     normalize_default,
+    unschedulable,
 )
 from bayplan.plugin.objects import Service
 from bayplan.plugins.image_locality import ImageLocality
@@ -37,7 +39,7 @@ class ReadsServices(Scripted):
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         for service in nodes.cluster.objects.of(Service):
-            yield Reject(nodes.is_named(service.name), f"not {service.name}")
+            yield Reject(nodes.is_named(service.name), unschedulable(f"not {service.name}"))
 
 
 class ReadsServicesWithPreFilter(ReadsServices):
@@ -54,7 +56,7 @@ class ScoresByServices(Plugin):
         return SKIP
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(True, "never run")
+        yield Reject(True, unschedulable("never run"))
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         total = np.zeros(len(nodes), dtype=np.int64)
@@ -96,7 +98,7 @@ class TestWhatMakesResultsNew:
             depends_on = Dependencies.of(images=True)
 
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-                yield Reject(bool(nodes.cluster.nodes.images), "there are images")
+                yield Reject(bool(nodes.cluster.nodes.images), unschedulable("there are images"))
 
         framework = make_framework(OnlyWithoutImages(), Indifferent(), nodes=3)
         next_pod = pods()
@@ -161,7 +163,7 @@ class TestWhatMakesResultsNew:
 
         class Gate(FollowsUsage):
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-                yield Reject(nodes.pod_count > 0, "taken")
+                yield Reject(nodes.pod_count > 0, unschedulable("taken"))
 
         framework = make_framework(Raw(), Gate(), nodes=4)
         next_pod = pods()
@@ -187,7 +189,7 @@ class TestAfterAnError:
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 if self.problem is not None:
                     raise self.problem
-                yield Reject(nodes.pod_count > 0, "taken")
+                yield Reject(nodes.pod_count > 0, unschedulable("taken"))
 
         plugin = Fussy()
         framework = make_framework(plugin, Indifferent(), nodes=40)
@@ -225,7 +227,7 @@ class TestAfterAnError:
             depends_on = Dependencies.of()
 
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-                yield Reject(nodes.is_named("n1"), "failed", error=True)
+                yield Reject(nodes.is_named("n1"), failure("failed"))
 
         framework = make_framework(Breaks(), Indifferent(), nodes=4)
         for pod in (make_pod("a"), make_pod("b")):

@@ -36,7 +36,7 @@ class Favourite(NodePlugin):
 
     args_type = FavouriteArgs
 
-    def score_node(self, pod: Pod, node: NodeInfo) -> int:
+    def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         return 100 if node.name == self.args.node else 0
 
 
@@ -48,7 +48,7 @@ class Demanding(NodePlugin):
 
     args_type = Args
 
-    def score_node(self, pod: Pod, node: NodeInfo) -> int:
+    def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         return 0
 
 
@@ -111,7 +111,7 @@ def test_a_built_in_plugin_is_not_replaced_in_passing() -> None:
     class Mine(NodePlugin):
         name = "ImageLocality"
 
-        def score_node(self, pod: Pod, node: NodeInfo) -> int:
+        def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
             return 0
 
     with pytest.raises(ConfigError, match="a plugin named ImageLocality already exists"):

@@ -36,7 +36,7 @@ from tests.locations import without_location
 
 class No(Plugin):
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(True, "no")
+        yield Reject(True, unschedulable("no"))
 
 
 class Answers(Plugin):

@@ -12,7 +12,7 @@ from bayplan.cli.main import main
 from bayplan.config import LIBRARY, build_profiles, parse_config
 from bayplan.errors import ConfigError
 from bayplan.framework.plugin_api import NodePlugin, Plugin
-from bayplan.plugin import NodeInfo, Pod
+from bayplan.plugin import CycleState, NodeInfo, Pod
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.library.capacity_scheduling import CapacityScheduling
 from bayplan.runtime.profile import points_of
@@ -77,7 +77,7 @@ def test_the_argument_of_the_command_line_may_be_its_name() -> None:
 
 def test_a_plugin_of_ones_own_may_have_the_name() -> None:
     class QOSSort(NodePlugin):
-        def score_node(self, pod: Pod, node: NodeInfo) -> int:
+        def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
             return 1
 
     core = SchedulingCore(plugins=[*BUILTIN_PLUGINS, QOSSort])

@@ -38,7 +38,7 @@ class Setting:
     zone: str
 
 class PreferZone(NodePlugin):
-    def score_node(self, pod, node):
+    def score_node(self, state, pod, node):
         return 0
 
 class Renamed(PreferZone):
@@ -252,7 +252,7 @@ def test_two_packages_cannot_offer_plugins_of_one_name(folder: Path) -> None:
 
 
 class Filters(NodePlugin):
-    def filter_node(self, pod: Pod, node: NodeInfo) -> None:
+    def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> None:
         return None
 
 
@@ -262,7 +262,7 @@ class Scores(NodePlugin):
 
     args_type = Args
 
-    def score_node(self, pod: Pod, node: NodeInfo) -> int:
+    def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         return 0
 
 

@@ -21,7 +21,7 @@ class Slow(NodePlugin):
 
     until: Callable[[], bool] = staticmethod(lambda: True)
 
-    def filter_node(self, pod: Pod, node: NodeInfo) -> None:
+    def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> None:
         deadline = time.monotonic() + 20
         while not self.until() and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -49,7 +49,7 @@ def test_a_plugin_that_blocks_outside_a_cycle_is_named(
 
     class Blocks(Slow):
         def reserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-            self.filter_node(pod, NodeInfo(Cluster(), 0, ()))
+            self.filter_node(state, pod, NodeInfo(Cluster(), 0, ()))
 
     with caplog.at_level(logging.WARNING), Watchdog(0.02):
         for _ in range(2):

@@ -21,11 +21,11 @@ from bayplan.plugin import (
     NodeColumns,
     NodeInfo,
     NodePlugin,
-    NodeRejection,
     Plugin,
     Pod,
     Reject,
-    reject,
+    Status,
+    unschedulable,
 )
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.scheduler.core import SchedulingCore
@@ -69,7 +69,7 @@ class GpuShare(Plugin):
         wanted = gpu_request(pod)
         if wanted is not None:
             free = Gpus.of(nodes).free(nodes)
-            yield Reject(free.max(axis=1) < wanted.milli, "no GPU with enough free")
+            yield Reject(free.max(axis=1) < wanted.milli, unschedulable("no GPU with enough free"))
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         free = np.maximum(Gpus.of(nodes).free(nodes), 0)
@@ -86,14 +86,14 @@ class GpuShareByNode(NodePlugin):
 
     depends_on = Dependencies.of(gpu_request, usage=True)
 
-    def filter_node(self, pod: Pod, node: NodeInfo) -> NodeRejection | None:
+    def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status | None:
         wanted = gpu_request(pod)
         assert self.handle is not None
         if wanted is None or (Gpus.of(self.handle.cluster).free_on(node) >= wanted.milli).any():
             return None
-        return reject("no GPU with enough free")
+        return unschedulable("no GPU with enough free")
 
-    def score_node(self, pod: Pod, node: NodeInfo) -> int:
+    def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         assert self.handle is not None
         free = np.maximum(Gpus.of(self.handle.cluster).free_on(node), 0)
         return min(100, int(free.sum()) // 100)

@@ -26,8 +26,8 @@ from bayplan.plugin import (
     Resource,
     Status,
     event_with_hint,
-    reject,
     unresolvable,
+    unschedulable,
 )
 from bayplan.plugin._internal import RowMask
 from bayplan.plugin.objects import Service
@@ -79,7 +79,7 @@ class ChangesColumns(Plugin):
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         mask = nodes.cluster.nodes.exists.array
         mask[0] = False
-        yield Reject(False, "never")
+        yield Reject(False, unschedulable("never"))
 
 
 class ChangesPods(Plugin):
@@ -91,7 +91,7 @@ class WritesColumns(Plugin):
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         everything = NodeColumns(nodes.cluster)
         everything.pod_count[0] = 7
-        yield Reject(False, "never")
+        yield Reject(False, unschedulable("never"))
 
 
 class Dice(Plugin):
@@ -130,7 +130,9 @@ class NormalizesByPlace(Plugin):
 
 class LooksAtNeighbours(Plugin):
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(nodes.pod_count >= nodes.pod_count.max(initial=0), "the fullest of those shown")
+        yield Reject(
+            nodes.pod_count >= nodes.pod_count.max(initial=0), unschedulable("the fullest of those shown")
+        )
 
 
 class NotPlain(Plugin):
@@ -138,7 +140,7 @@ class NotPlain(Plugin):
     elementwise = True
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(~(nodes.pod_count > 1), "few pods")
+        yield Reject(~(nodes.pod_count > 1), unschedulable("few pods"))
 
 
 class NotWhole(Plugin):
@@ -156,7 +158,7 @@ class WrongShortcutOfFilter(Plugin):
     elementwise = True
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(nodes.pod_count > 0, "taken")
+        yield Reject(nodes.pod_count > 0, unschedulable("taken"))
 
     def row_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], bool]:
         return lambda row: False
@@ -177,7 +179,7 @@ class WrongRejectedRows(Plugin):
     """Does not notice that pods were added."""
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(nodes.pod_count > 2, "crowded")
+        yield Reject(nodes.pod_count > 2, unschedulable("crowded"))
 
     def rejected_rows(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> RowMask:
         known = state.signature.get(RowMask)
@@ -188,28 +190,28 @@ class ReadsMoreOfThePod(Plugin):
     depends_on = Dependencies.of("labels")
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(bool(pod.spec.tolerations), "tolerant")
+        yield Reject(bool(pod.spec.tolerations), unschedulable("tolerant"))
 
 
 class ReadsUsage(Plugin):
     depends_on = Dependencies.of("labels")
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(nodes.pod_count > 0, "taken")
+        yield Reject(nodes.pod_count > 0, unschedulable("taken"))
 
 
 class ReadsServices(Plugin):
     depends_on = Dependencies.of("labels")
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(bool(len(nodes.cluster.objects.of(Service))), "served")
+        yield Reject(bool(len(nodes.cluster.objects.of(Service))), unschedulable("served"))
 
 
 class ReadsImages(Plugin):
     depends_on = Dependencies.of("labels")
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-        yield Reject(bool(nodes.cluster.nodes.images), "pictures")
+        yield Reject(bool(nodes.cluster.nodes.images), unschedulable("pictures"))
 
 
 class RegistersInvalidEvents(Plugin):
@@ -263,10 +265,10 @@ def test_a_check_catches(plugin: type[Plugin], message: str) -> None:
 class Honest(NodePlugin):
     """A plugin as one would write it."""
 
-    def filter_node(self, pod: Pod, node: NodeInfo) -> Any:
-        return reject("noisy") if node.labels.get("disk") == "hdd" else None
+    def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Any:
+        return unschedulable("noisy") if node.labels.get("disk") == "hdd" else None
 
-    def score_node(self, pod: Pod, node: NodeInfo) -> int:
+    def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         return max(0, 100 - 10 * len(node.pods))
 
 
@@ -284,7 +286,7 @@ def test_samples_of_ones_own() -> None:
         depends_on = Dependencies.of()
 
         def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
-            return [Reject(pod.annotations.get("example.com/skip") == "yes", "skipped")]
+            return [Reject(pod.annotations.get("example.com/skip") == "yes", unschedulable("skipped"))]
 
     plain, special = make_pod("a"), make_pod("b", annotations={"example.com/skip": "yes"})
     check_plugin(Annotated)
@@ -296,7 +298,7 @@ class Crowded(Plugin):
     """Rejects nodes with pods."""
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
-        return [Reject(nodes.pod_count > 0, "has pods")]
+        return [Reject(nodes.pod_count > 0, unschedulable("has pods"))]
 
     def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
         return nodes.pod_count > 0

@@ -39,26 +39,26 @@ class Reasons:
     def __init__(self, plugin: str) -> None:
         self.plugin = plugin
         self.has_errors = False
-        self._given: list[tuple[tuple[str, Code], ...]] = [()]
-        self._numbers: dict[tuple[tuple[str, Code], ...], int] = {(): 0}
+        self._given: list[tuple[tuple[Code, tuple[str, ...]], ...]] = [()]
+        self._numbers: dict[tuple[tuple[Code, tuple[str, ...]], ...], int] = {(): 0}
         self._statuses: dict[int, Status] = {}
 
     def __len__(self) -> int:
         return len(self._given)
 
     def with_reason(self, before: int, reject: Reject) -> int:
-        """The id of a combination with one more reason at its end."""
-        _check_reason(reject)
-        reason = (reject.reason, reject.code)
+        """The id of a combination with one more status at its end."""
+        _check_status(reject.status)
+        status = (reject.status.code, reject.status.reasons)
         given = self._given[before]
-        if reason in given:
+        if status in given:
             return before
-        given = (*given, reason)
+        given = (*given, status)
         found = self._numbers.get(given)
         if found is None:
             found = self._numbers[given] = len(self._given)
             self._given.append(given)
-            self.has_errors = self.has_errors or reject.error
+            self.has_errors = self.has_errors or reject.status.code is Code.ERROR
         return found
 
     def status(self, reason_id: int) -> Status:
@@ -66,15 +66,14 @@ class Reasons:
         found = self._statuses.get(reason_id)
         if found is None:
             given = self._given[reason_id]
-            codes = {code for _, code in given}
+            codes = {code for code, _ in given}
             if Code.ERROR in codes:
                 code = Code.ERROR
-                given = tuple(reason for reason in given if reason[1] is Code.ERROR)
+                given = tuple(status for status in given if status[0] is Code.ERROR)
             else:
                 code = Code.UNRESOLVABLE if Code.UNRESOLVABLE in codes else Code.UNSCHEDULABLE
-            found = self._statuses[reason_id] = Status(
-                code, tuple(reason for reason, _ in given), self.plugin
-            )
+            texts = tuple(text for _, reasons in given for text in reasons)
+            found = self._statuses[reason_id] = Status(code, texts, self.plugin)
         return found
 
 
@@ -123,7 +122,9 @@ class Rejections:
 
 
 _USUAL: Final = (GeneratorType, tuple, list)
-_REJECTS: Final = "yield Reject(mask, reason) for rows that do not fit, or return a list of these"
+_REJECTS: Final = (
+    "yield Reject(mask, unschedulable(reason)) for rows that do not fit, or return a list of these"
+)
 _MASK: Final = "mask must be True, False or an array of bool"
 
 
@@ -136,9 +137,16 @@ def rejects(answer: object) -> Iterable[Reject]:
     raise wrong_result("filter", answer, _REJECTS)
 
 
-def _check_reason(reject: Reject) -> None:
-    if type(reject.reason) is not str:
-        raise wrong_result("filter", reject.reason, "the reason of a Reject must be a string")
+_REJECTING: Final = (Code.UNSCHEDULABLE, Code.UNRESOLVABLE, Code.ERROR)
+_STATUS: Final = 'the status of a Reject must be unschedulable("reason"), unresolvable(…) or failure(…)'
+
+
+def _check_status(status: object) -> None:
+    if type(status) is not Status or status.code not in _REJECTING:
+        raise wrong_result("filter", status, _STATUS)
+    for reason in status.reasons:
+        if type(reason) is not str:
+            raise wrong_result("filter", reason, "the reason of a Reject must be a string")
 
 
 def is_rejected(reject: Reject) -> bool:
@@ -170,17 +178,19 @@ def collect(rejects: Iterable[Reject], reasons: Reasons, rows: int) -> Rejection
             raise wrong_result("filter", reject, _REJECTS) from None
         if mask.dtype != np.bool_:
             given = reject.mask if not mask.ndim else mask.dtype
-            raise wrong_result("filter", given, f"{_MASK} ({reject.reason})")
+            raise wrong_result("filter", given, f"{_MASK} ({reject.status.message})")
         if mask.shape != (rows,):
             if mask.ndim:
-                text = f"filter returned a mask of shape {mask.shape} for {rows} rows ({reject.reason})"
+                text = (
+                    f"filter returned a mask of shape {mask.shape} for {rows} rows ({reject.status.message})"
+                )
                 raise WrongResultError("filter", text)
             mask = np.full(rows, bool(mask))
         if any_true(mask):
-            _check_reason(reject)
+            _check_status(reject.status)
             parts.append((mask, reject))
             rejected = mask if rejected is None else rejected | mask
-            if reject.error:
+            if reject.status.code is Code.ERROR:
                 reasons.has_errors = True
     return None if rejected is None else Rejections(rejected, reasons, parts)
 

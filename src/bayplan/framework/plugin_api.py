@@ -26,7 +26,7 @@ from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.dra.budget import SearchClock
 from bayplan.framework.events import ClusterEventWithHint
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import Code, Status, wrong_result
+from bayplan.framework.status import Status, wrong_result
 from bayplan.state.cluster import Cluster
 from bayplan.state.view import BoolColumn, IntColumn, NodeColumns, NodeInfo
 
@@ -165,21 +165,14 @@ MAX_SCORE = 100
 
 
 class Reject(msgspec.Struct, frozen=True, eq=False):
-    """Rows that do not fit, and the reason. Several for one row add up their reasons; unresolvable wins.
+    """Rows that do not fit, and why: `unschedulable(...)`, `unresolvable(...)` or `failure(...)`.
 
-    `mask` has one entry for each row the plugin was given. `error` means that evaluating these rows failed.
+    `mask` has one entry for each row the plugin was given. Several for one row add up their reasons; an error
+    wins, then unresolvable.
     """
 
     mask: BoolColumn | bool
-    reason: str
-    unresolvable: bool = False
-    error: bool = False
-
-    @property
-    def code(self) -> Code:
-        if self.error:
-            return Code.ERROR
-        return Code.UNRESOLVABLE if self.unresolvable else Code.UNSCHEDULABLE
+    status: Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,32 +430,20 @@ class PostBindPlugin(Protocol):
     def post_bind(self, state: CycleState, pod: Pod, node_name: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRejection:
-    """The result of `reject`: one node does not fit."""
-
-    reason: str
-    unresolvable: bool = False
-
-
-def reject(reason: str, *, unresolvable: bool = False) -> NodeRejection:
-    """This node does not fit. `unresolvable`: evicting pods from it would not help."""
-    return NodeRejection(reason, unresolvable)
-
-
 class _FilterNode(Protocol):
-    def filter_node(self, pod: Pod, node: NodeInfo) -> NodeRejection | None: ...
+    def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status | None: ...
 
 
 class _ScoreNode(Protocol):
-    def score_node(self, pod: Pod, node: NodeInfo) -> int: ...
+    def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int: ...
 
 
 class NodePlugin(Plugin):
     """A plugin that evaluates one node at a time.
 
-    Implement `filter_node(pod, node)` (return `reject(...)` or None) and/or `score_node(pod, node)` (a whole
-    number, 0 to 100). It is called only for nodes that all plugins before it accepted.
+    Implement `filter_node(state, pod, node)`, which returns `unschedulable(...)`, `unresolvable(...)` or
+    None, and/or `score_node(state, pod, node)`, which returns an integer from 0 to 100. They are called only
+    for nodes that all plugins before it accepted.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -474,23 +455,24 @@ class NodePlugin(Plugin):
 
 
 def _filter_each(self: _FilterNode, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
-    found: dict[NodeRejection, list[int]] = {}
+    found: dict[Status, list[int]] = {}
     filter_node = self.filter_node
     for position, node in enumerate(nodes.node_infos()):
-        answer = filter_node(pod, node)
+        answer = filter_node(state, pod, node)
         if answer is not None:
-            if type(answer) is not NodeRejection or not isinstance(answer.reason, str):
-                raise wrong_result("filter_node", answer, 'return reject("reason") or None')
-            found.setdefault(answer, []).append(position)
-    for answer, positions in found.items():
+            if type(answer) is not Status:
+                raise wrong_result("filter_node", answer, 'return unschedulable("reason") or None')
+            if not answer.is_success:
+                found.setdefault(answer, []).append(position)
+    for status, positions in found.items():
         mask = np.zeros(len(nodes), dtype=np.bool_)
         mask[positions] = True
-        yield Reject(mask, answer.reason, answer.unresolvable)
+        yield Reject(mask, status)
 
 
 def _score_each(self: _ScoreNode, state: CycleState, pod: Pod, nodes: NodeColumns) -> NDArray[np.int64]:
     score_node = self.score_node
-    scores: list[object] = [score_node(pod, node) for node in nodes.node_infos()]
+    scores: list[object] = [score_node(state, pod, node) for node in nodes.node_infos()]
     for score in scores:
         if type(score) is not int and not isinstance(score, int | np.integer):
             raise wrong_result("score_node", score, "return an integer from 0 to 100")

@@ -130,7 +130,7 @@ class WrongResultError(TypeError):
 
 
 def wrong_result(method: str, value: object, expected: str) -> WrongResultError:
-    """`filter_node returned False; return reject("reason") or None`."""
+    """`filter_node returned False; return unschedulable("reason") or None`."""
     if isinstance(value, CoroutineType):
         value.close()
         text = f"{method} returned a coroutine; define it with def, not async def"

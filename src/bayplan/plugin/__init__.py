@@ -42,7 +42,6 @@ from bayplan.framework.plugin_api import FilterPlugin as FilterPlugin
 from bayplan.framework.plugin_api import Handle as Handle
 from bayplan.framework.plugin_api import NodeNames as NodeNames
 from bayplan.framework.plugin_api import NodePlugin as NodePlugin
-from bayplan.framework.plugin_api import NodeRejection as NodeRejection
 from bayplan.framework.plugin_api import NodesAffectedByPodsPlugin as NodesAffectedByPodsPlugin
 from bayplan.framework.plugin_api import NormalizePlugin as NormalizePlugin
 from bayplan.framework.plugin_api import PermitPlugin as PermitPlugin
@@ -60,7 +59,6 @@ from bayplan.framework.plugin_api import ScorePlugin as ScorePlugin
 from bayplan.framework.plugin_api import Wait as Wait
 from bayplan.framework.plugin_api import WaitingPodView as WaitingPodView
 from bayplan.framework.plugin_api import normalize_default as normalize_default
-from bayplan.framework.plugin_api import reject as reject
 from bayplan.framework.plugin_api import whole_share as whole_share
 from bayplan.framework.state import BINDING_ANNOTATIONS as BINDING_ANNOTATIONS
 from bayplan.framework.state import CycleState as CycleState

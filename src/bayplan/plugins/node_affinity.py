@@ -119,11 +119,11 @@ class NodeAffinity(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScoreP
         matching = rows_matching(nodes, state.read(REQUIRED))
         # Evicting pods does not change the labels of a node.
         if self._added_terms is None:
-            yield Reject(~matching, REASON_POD, unresolvable=True)
+            yield Reject(~matching, unresolvable(REASON_POD))
         else:
             enforced = rows_matching_terms(nodes, self._added_terms)
-            yield Reject(~enforced, REASON_ADDED, unresolvable=True)
-            yield Reject(enforced & ~matching, REASON_POD, unresolvable=True)
+            yield Reject(~enforced, unresolvable(REASON_ADDED))
+            yield Reject(enforced & ~matching, unresolvable(REASON_POD))
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None

@@ -27,6 +27,7 @@ from bayplan.plugin import (
     Resource,
     Status,
     event_with_hint,
+    unresolvable,
 )
 
 REASON: Final = "node(s) didn't match Pod's required features"
@@ -66,7 +67,7 @@ class NodeDeclaredFeatures(Plugin, PreFilterPlugin, FilterPlugin):
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         # Evicting pods does not upgrade a kubelet.
-        yield Reject(nodes.features(state.read(self.name)) == 0, REASON, unresolvable=True)
+        yield Reject(nodes.features(state.read(self.name)) == 0, unresolvable(REASON))
 
 
 def required_features(pod: Pod) -> frozenset[str]:

@@ -25,6 +25,7 @@ from bayplan.plugin import (
     Reject,
     Resource,
     event_with_hint,
+    unresolvable,
 )
 
 REASON: Final = "node(s) didn't match the requested node name"
@@ -45,4 +46,4 @@ class NodeName(Plugin, PreFilterPlugin, FilterPlugin):
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         if pod.spec.node_name:
-            yield Reject(~nodes.is_named(pod.spec.node_name), REASON, unresolvable=True)
+            yield Reject(~nodes.is_named(pod.spec.node_name), unresolvable(REASON))

@@ -28,6 +28,7 @@ from bayplan.plugin import (
     Resource,
     Status,
     event_with_hint,
+    unschedulable,
 )
 from bayplan.plugin.objects import HostPort, conflicts, host_ports
 
@@ -66,4 +67,4 @@ class NodePorts(Plugin, PreFilterPlugin, FilterPlugin):
             for position in nodes.positions_using_port(want.protocol, want.port):
                 if not taken[position]:
                     taken[position] = conflicts((want,), nodes.used_ports(position))
-        yield Reject(taken, REASON)
+        yield Reject(taken, unschedulable(REASON))

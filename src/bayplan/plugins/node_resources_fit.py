@@ -45,8 +45,11 @@ from bayplan.plugin import (
     Reject,
     Resource,
     ScorePlugin,
+    Status,
     derived,
     event_with_hint,
+    unresolvable,
+    unschedulable,
 )
 from bayplan.plugin._internal import Interner, RowFilterPlugin, RowScorePlugin
 from bayplan.plugin.args import (
@@ -74,7 +77,7 @@ from bayplan.plugin.objects import (
     value,
 )
 
-REASON_PODS: Final = "Too many pods"
+TOO_MANY_PODS: Final = unschedulable("Too many pods")
 REASON_RESOURCE: Final = "Insufficient {resource}"
 
 NEEDED: Final = ("NodeResourcesFit", "needed")
@@ -86,7 +89,9 @@ class Needed(NamedTuple):
 
     resource: str
     amount: int
-    reason: str
+    short: Status
+    """The status of nodes where other pods use it; on nodes that are too small even if empty, `too_small`."""
+    too_small: Status
     by_devices: bool
     """Whether a DeviceClass serves it: DynamicResources decides on nodes that do not offer it themselves."""
 
@@ -193,7 +198,8 @@ class NodeResourcesFit(
                 Needed(
                     resource,
                     requests[resource],
-                    REASON_RESOURCE.format(resource=resource),
+                    unschedulable(REASON_RESOURCE.format(resource=resource)),
+                    unresolvable(REASON_RESOURCE.format(resource=resource)),
                     is_device_resource(resource) and classes.class_for(resource) is not None,
                 )
                 for resource in (*plain, *others)
@@ -205,16 +211,16 @@ class NodeResourcesFit(
         rejects = []
         full = nodes.pod_count >= nodes.allowed_pods
         if nodes.any(full):
-            rejects.append(Reject(full, REASON_PODS))
-        for resource, amount, reason, by_devices in state.read(NEEDED):
+            rejects.append(Reject(full, TOO_MANY_PODS))
+        for resource, amount, short_status, too_small, by_devices in state.read(NEEDED):
             allocatable = nodes.allocatable(resource)
             short = amount > allocatable - nodes.requested(resource)
             if by_devices:
                 short = short & (allocatable > 0)
             if nodes.any(short):
                 # If even the empty node is too small, evicting pods does not help.
-                rejects.append(Reject(short & (amount <= allocatable), reason))
-                rejects.append(Reject(short & (amount > allocatable), reason, unresolvable=True))
+                rejects.append(Reject(short & (amount <= allocatable), short_status))
+                rejects.append(Reject(short & (amount > allocatable), too_small))
         return rejects
 
     def row_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Callable[[int], bool] | None:
@@ -222,7 +228,7 @@ class NodeResourcesFit(
         table = nodes.cluster.nodes
         pod_count, allowed_pods = table.pod_count, table.allowed_pods
         needed = []
-        for resource, amount, _, by_devices in state.read(NEEDED):
+        for resource, amount, _, _, by_devices in state.read(NEEDED):
             if by_devices:
                 return None
             columns = table.resource(resource)

@@ -26,6 +26,7 @@ from bayplan.plugin import (
     Resource,
     Taint,
     event_with_hint,
+    unresolvable,
 )
 from bayplan.plugin.objects import any_tolerates
 
@@ -58,4 +59,4 @@ class NodeUnschedulable(Plugin, PreFilterPlugin, FilterPlugin):
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         if not any_tolerates(pod.spec.tolerations, CORDON):
             # Evicting pods does not uncordon a node, so preemption does not help.
-            yield Reject(nodes.unschedulable, REASON, unresolvable=True)
+            yield Reject(nodes.unschedulable, unresolvable(REASON))

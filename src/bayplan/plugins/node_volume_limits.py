@@ -34,6 +34,9 @@ from bayplan.plugin import (
     Status,
     derived,
     event_with_hint,
+    failure,
+    unresolvable,
+    unschedulable,
 )
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.plugin.storage import (
@@ -138,7 +141,7 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
         is_open = np.ones(len(nodes), dtype=np.bool_)
         if GATE in self.release.gates:
             for driver, missing in self._missing_drivers(pod_volumes, csi_nodes, nodes):
-                yield Reject(is_open & missing, NOT_INSTALLED.format(driver=driver))
+                yield Reject(is_open & missing, unschedulable(NOT_INSTALLED.format(driver=driver)))
                 is_open &= ~missing
         if isinstance(pod_volumes.with_csi_node, frozenset) and pod_volumes.with_csi_node:
             yield from self._full(pod_volumes.with_csi_node, csi_nodes, nodes, is_open)
@@ -194,7 +197,7 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
                     for driver, volumes in by_driver.items()
                 )
                 problems[position] = volumes_there.problem
-        yield Reject(full & is_open, REASON)
+        yield Reject(full & is_open, unschedulable(REASON))
         is_limited = nodes.of(csi_nodes.is_limited)
         for position, text in problems.items():
             if text and is_limited[position] and is_open[position]:
@@ -217,7 +220,7 @@ def _by_driver(volumes: frozenset[VolumeId]) -> dict[str, list[VolumeId]]:
 def _problem_reject(mask: BoolColumn, problem: VolumeProblem) -> Reject:
     # A missing claim may be created later; everything else is a configuration error.
     missing = problem.is_missing_claim
-    return Reject(mask, problem.text, unresolvable=missing, error=not missing)
+    return Reject(mask, unresolvable(problem.text) if missing else failure(problem.text))
 
 
 def _limits(csi_node: CSINode) -> dict[str, int]:

@@ -33,6 +33,7 @@ from bayplan.plugin import (
     Taint,
     event_with_hint,
     normalize_default,
+    unresolvable,
 )
 from bayplan.plugin.objects import PREFER_NO_SCHEDULE, count_untolerated_preferences, untolerated_taint
 
@@ -73,7 +74,7 @@ class TaintToleration(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sco
 
         lookup = state.memo(UNTOLERATED, lambda: nodes.taint_lookup(is_untolerated))
         # Evicting pods does not remove a taint.
-        yield Reject(nodes.taints(lookup) != 0, REASON, unresolvable=True)
+        yield Reject(nodes.taints(lookup) != 0, unresolvable(REASON))
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> None:
         tolerations = [t for t in pod.spec.tolerations if t.effect in ("", PREFER_NO_SCHEDULE)]

@@ -36,6 +36,7 @@ from bayplan.plugin import (
     derived,
     event_with_hint,
     unresolvable,
+    unschedulable,
 )
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.plugin.storage import (
@@ -126,9 +127,9 @@ class VolumeRestrictions(Plugin, PreFilterPlugin, AddRemovePodPlugin, FilterPlug
         exclusive: Exclusive = state.read(self.name)
         disks = disks_of(pod)
         taken = _taken(disks, nodes) if disks else np.zeros(len(nodes), dtype=np.bool_)
-        yield Reject(taken, REASON_DISK)
+        yield Reject(taken, unschedulable(REASON_DISK))
         if exclusive.uses > 0:
-            yield Reject(~taken, REASON_CLAIM)
+            yield Reject(~taken, unschedulable(REASON_CLAIM))
 
 
 def _disks_and_claims(pod: Pod) -> DisksAndClaims | None:

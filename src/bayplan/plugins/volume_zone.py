@@ -118,7 +118,7 @@ class VolumeZone(Plugin, PreFilterPlugin, FilterPlugin):
         for label in LABELS:
             has_labels |= nodes.label(label).exists()
         # Evicting pods does not move a volume.
-        yield Reject(elsewhere & has_labels, REASON, unresolvable=True)
+        yield Reject(elsewhere & has_labels, unresolvable(REASON))
 
 
 def locations_of(volume: PersistentVolume) -> list[Location]:

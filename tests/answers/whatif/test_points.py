@@ -173,9 +173,9 @@ class Writes(Plugin):
     written: ClassVar[list[str]] = []
 
     def filter(self, state: CycleState, pod: Pod, nodes: Any) -> Any:
-        from bayplan.plugin import Reject
+        from bayplan.plugin import Reject, unschedulable
 
-        yield Reject(nodes.label("zone") == "no", "not here")
+        yield Reject(nodes.label("zone") == "no", unschedulable("not here"))
 
     async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
         self.written.append(pod.name)

@@ -20,7 +20,7 @@ POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"c
 
 
 class Raises(NodePlugin):
-    def filter_node(self, pod: Pod, node: NodeInfo) -> None:
+    def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> None:
         raise ValueError("oops")
 
 

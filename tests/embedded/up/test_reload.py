@@ -17,11 +17,11 @@ from bayplan.embedded.up.report import Outcomes
 from bayplan.embedded.up.watched_files import WatchedPlugins
 
 PLUGIN = """
-from bayplan.plugin import NodePlugin, reject
+from bayplan.plugin import NodePlugin, unschedulable
 
 class Pick(NodePlugin):
-    def filter_node(self, pod, node):
-        return None if node.name == "{node}" else reject("not this one")
+    def filter_node(self, state, pod, node):
+        return None if node.name == "{node}" else unschedulable("not this one")
 """
 
 

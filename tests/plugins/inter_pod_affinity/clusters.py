@@ -36,13 +36,13 @@ WEB, DB = {"app": "web"}, {"app": "db"}
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-TOO_FAR = (Code.UNRESOLVABLE, (AFFINITY,))
+TOO_FAR = (Code.UNRESOLVABLE, AFFINITY.reasons)
 
 
-TOO_NEAR = (Code.UNSCHEDULABLE, (ANTI_AFFINITY,))
+TOO_NEAR = (Code.UNSCHEDULABLE, ANTI_AFFINITY.reasons)
 
 
-KEPT_AWAY = (Code.UNSCHEDULABLE, (EXISTING_ANTI_AFFINITY,))
+KEPT_AWAY = (Code.UNSCHEDULABLE, EXISTING_ANTI_AFFINITY.reasons)
 
 
 Rejection = tuple[Code, tuple[str, ...]]

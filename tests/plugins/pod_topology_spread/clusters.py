@@ -27,10 +27,10 @@ WEB = {"app": "web"}
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-TOO_MANY = (Code.UNSCHEDULABLE, (SKEWED,))
+TOO_MANY = (Code.UNSCHEDULABLE, SKEWED.reasons)
 
 
-NO_LABEL = (Code.UNRESOLVABLE, (MISSING_LABEL,))
+NO_LABEL = (Code.UNRESOLVABLE, MISSING_LABEL.reasons)
 
 
 def zoned(name: str, zone: str | None = None, **labels: str) -> Node:

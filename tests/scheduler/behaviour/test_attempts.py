@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.api.cluster_api import Change, Event
-from bayplan.framework.plugin_api import NodePlugin, reject
+from bayplan.framework.plugin_api import NodePlugin
 from bayplan.framework.status import failure, unresolvable, unschedulable
 from bayplan.testing.builders import make_node, make_pod
 from tests.locations import without_location
@@ -226,7 +226,11 @@ async def test_events_that_help_no_pod_do_not_wake_the_loop(monkeypatch: pytest.
 
 @virtual
 async def test_a_long_message_is_cut_in_the_event_and_whole_in_the_condition() -> None:
-    x = plugin("X", NodePlugin, filter_node=lambda pod, node: reject(f"{node.name} is not to its liking"))
+    x = plugin(
+        "X",
+        NodePlugin,
+        filter_node=lambda state, pod, node: unschedulable(f"{node.name} is not to its liking"),
+    )
     nodes = [make_node(f"n{i:03}") for i in range(60)]
     async with running(*nodes, make_pod("p"), plugins=[x]) as world:
         message = world.message("p")

@@ -10,7 +10,7 @@ import pytest
 from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.errors import APIError
 from bayplan.metrics import SchedulerMetrics
-from bayplan.plugin import Reject
+from bayplan.plugin import Reject, unschedulable
 from bayplan.simulate.virtual_time import run_virtual
 from bayplan.testing.builders import make_node, make_pod
 from tests.metrics.scrape import values
@@ -24,7 +24,7 @@ def scrape_after_a_flush(release: Release) -> str:
 
     def reject_first(state: Any, pod: Any, nodes: Any) -> Any:
         attempts.append(pod.name)
-        return [Reject(nodes.unschedulable | True, "not yet")] if len(attempts) == 1 else ()
+        return [Reject(nodes.unschedulable | True, unschedulable("not yet"))] if len(attempts) == 1 else ()
 
     once = plugin("Once", filter=reject_first, events_to_register=lambda: ())
     metrics = SchedulerMetrics(random.Random(1), release=release)

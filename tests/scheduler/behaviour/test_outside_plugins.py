@@ -13,6 +13,7 @@ from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.framework.args import FieldError, Gates, PluginArgs, at, invalid
 from bayplan.framework.plugin_api import NodePlugin, Plugin, Reject
+from bayplan.framework.status import unschedulable
 from bayplan.scheduler.plugin_sources import load_plugin
 from bayplan.testing.builders import make_node, make_pod
 from tests.locations import without_location
@@ -137,7 +138,7 @@ async def test_its_weight_decides_against_other_scores(name: str, weight: int, n
 @virtual
 async def test_the_configuration_orders_it_among_filters() -> None:
     """The first plugin that rejects a node is named."""
-    no = plugin("Never", NodePlugin, filter_node=lambda pod, node: None if pod.name == "q" else 1 / 0)
+    no = plugin("Never", NodePlugin, filter_node=lambda state, pod, node: None if pod.name == "q" else 1 / 0)
     pod = make_pod("p", cpu="64")
     async with running(make_node("n"), pod, plugins=[no]) as world:
         assert "1 Insufficient cpu" in world.message("p")
@@ -163,7 +164,7 @@ class Crowd(Plugin):
         return []
 
     def filter(self, state: Any, pod: Pod, nodes: Any) -> Iterator[Reject]:
-        yield Reject(nodes.pod_count >= self.args.most_pods, "node(s) were crowded")
+        yield Reject(nodes.pod_count >= self.args.most_pods, unschedulable("node(s) were crowded"))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ async def test_the_configuration_gives_it_arguments(config: str, scheduled: int)
 
 # Plugins that break the rules
 
-FILTER_NODE = "filter_node returned 'no'; return reject(\"reason\") or None"
+FILTER_NODE = "filter_node returned 'no'; return unschedulable(\"reason\") or None"
 SHAPE = "an array of shape (7,) for 2 rows"
 
 
@@ -204,7 +205,7 @@ NONSENSE = [
         id="Filter returns masks",
     ),
     pytest.param(
-        {"filter": lambda *_: [Reject(np.zeros(7, dtype=np.bool_), "no")]},
+        {"filter": lambda *_: [Reject(np.zeros(7, dtype=np.bool_), unschedulable("no"))]},
         "X",
         "7",
         id="Filter answers for other rows",
@@ -239,7 +240,7 @@ NONSENSE = [
     pytest.param(
         {"filter_node": lambda *_: False},
         "X",
-        'filter_node returned False; return reject("reason") or None (running.py:',
+        'filter_node returned False; return unschedulable("reason") or None (running.py:',
         id="filter_node answers with a truth",
     ),
     pytest.param(

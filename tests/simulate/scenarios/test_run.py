@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
 from bayplan.config import parse_config
-from bayplan.plugin import NodeInfo, NodePlugin
+from bayplan.plugin import CycleState, NodeInfo, NodePlugin
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.simulate.scenarios.nodes import make_node
 from bayplan.simulate.scenarios.pods import Outcome, SimulatedPod, make_pod
@@ -380,7 +380,7 @@ class Broken(NodePlugin):
 
     name = "Broken"
 
-    def filter_node(self, pod: Pod, node: NodeInfo) -> None:
+    def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> None:
         raise ValueError("broken")
 
 

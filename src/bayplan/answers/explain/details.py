@@ -186,7 +186,7 @@ def spread_detail(subject: Subject) -> str:
     limits: tuple[Limit, ...] | None = subject.plugin_state()
     if not limits:
         return ""
-    is_missing = MISSING_LABEL in subject.status.reasons
+    is_missing = MISSING_LABEL.message in subject.status.reasons
     texts = []
     for limit in limits:
         key = limit.domains.constraint.topology_key
@@ -240,9 +240,9 @@ def affinity_between_pods_detail(subject: Subject) -> str:
     state = subject.plugin_state()
     if not isinstance(state, FilterState):
         return ""
-    if AFFINITY in subject.status.reasons:
+    if AFFINITY.message in subject.status.reasons:
         return "; ".join(_too_far(subject, near) for near in state.affinity)
-    if ANTI_AFFINITY in subject.status.reasons:
+    if ANTI_AFFINITY.message in subject.status.reasons:
         texts = [_too_near(subject, near) for near in state.anti_affinity]
     else:
         texts = [_kept_away(subject, term) for term in state.existing]

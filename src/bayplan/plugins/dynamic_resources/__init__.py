@@ -284,7 +284,7 @@ class DynamicResources(
         if claims is None:
             return  # PreFilter rejected the pod, but preemption calls Filter nevertheless
         if claims.demand is not None and claims.demand.is_left_over:
-            yield Reject(True, REASON_LEFT_OVER, unresolvable=True)
+            yield Reject(True, unresolvable(REASON_LEFT_OVER))
             return
         # Evicting pods frees no devices, so nothing here can be resolved.
         rejected: BoolColumn | None = None
@@ -294,7 +294,7 @@ class DynamicResources(
                 yield reject
         for _, mask in claims.unavailable_claims(nodes):
             left = mask if rejected is None else mask & ~rejected
-            yield Reject(left, REASON_NOT_AVAILABLE, unresolvable=True)
+            yield Reject(left, unresolvable(REASON_NOT_AVAILABLE))
 
     def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn:
         """None: claims of pods that are evicted are not free before the pods are gone."""

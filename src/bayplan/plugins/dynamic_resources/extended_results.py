@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from bayplan.plugin import BoolColumn, Cluster, IntColumn, NodeColumns, Pod, Reject, derived
+from bayplan.plugin import BoolColumn, Cluster, IntColumn, NodeColumns, Pod, Reject, derived, unresolvable
 from bayplan.plugin.devices import DeviceClass, ExtendedResources, ResourceClaim
 from bayplan.plugins.dynamic_resources.extended import (
     ExtendedDemand,
@@ -82,7 +82,7 @@ class ExtendedNodeResults:
     def rejects(self, nodes: NodeColumns) -> Iterator[tuple[BoolColumn, Reject]]:
         if self._never is not None:
             mask: BoolColumn = nodes.gather(self._never)
-            yield mask, Reject(mask, REASON_NO_RESOURCE, unresolvable=True)
+            yield mask, Reject(mask, unresolvable(REASON_NO_RESOURCE))
         for part in self._parts:
             at, some = self._of(nodes, part)
             for found, reject in part.results.rejects(some):

@@ -17,7 +17,17 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.plugin import BoolColumn, Cluster, IntColumn, Node, NodeColumns, Reject, derived
+from bayplan.plugin import (
+    BoolColumn,
+    Cluster,
+    IntColumn,
+    Node,
+    NodeColumns,
+    Reject,
+    derived,
+    failure,
+    unresolvable,
+)
 from bayplan.plugin.devices import (
     CANNOT_ALLOCATE,
     INVALID_POOLS,
@@ -120,14 +130,14 @@ class NodeResults:
                 yield from self._error_rejects(nodes)
             else:
                 mask: BoolColumn = nodes.gather(by_row)
-                yield mask, Reject(mask, _REASONS[code], unresolvable=True)
+                yield mask, Reject(mask, unresolvable(_REASONS[code]))
 
     def _error_rejects(self, nodes: NodeColumns) -> Iterator[tuple[BoolColumn, Reject]]:
         for text in dict.fromkeys(self._errors.values()):
             by_row = np.zeros(len(self._codes), dtype=np.bool_)
             by_row[[row for row, error in self._errors.items() if error == text]] = True
             mask: BoolColumn = nodes.gather(by_row)
-            yield mask, Reject(mask, text, error=True)
+            yield mask, Reject(mask, failure(text))
 
     def scores(self, nodes: NodeColumns, added: int) -> IntColumn:
         """How well alternatives are followed, with what allocated claims add; 0 where there is no result."""

@@ -45,6 +45,7 @@ from bayplan.plugin import (
     event_with_hint,
     failure,
     unresolvable,
+    unschedulable,
 )
 from bayplan.plugin._internal import DomainScorePlugin, DomainSums, RejectedRowsPlugin, RowMask
 from bayplan.plugin.args import InterPodAffinityArgs
@@ -61,9 +62,9 @@ from bayplan.plugins.inter_pod_affinity.sums import (
     Sums,
 )
 
-AFFINITY: Final = "node(s) didn't match pod affinity rules"
-ANTI_AFFINITY: Final = "node(s) didn't match pod anti-affinity rules"
-EXISTING_ANTI_AFFINITY: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
+AFFINITY: Final = unresolvable("node(s) didn't match pod affinity rules")
+ANTI_AFFINITY: Final = unschedulable("node(s) didn't match pod anti-affinity rules")
+EXISTING_ANTI_AFFINITY: Final = unschedulable("node(s) didn't satisfy existing pods anti-affinity rules")
 
 MAX_TABLE: Final = 1024
 """Differences between the highest and the lowest score up to this one are normalized by a table."""
@@ -137,7 +138,7 @@ class InterPodAffinity(
         rejected: BoolColumn | None = None
         if filter_state.affinity:
             rejected = self._lacks_affinity(filter_state, nodes)
-            yield Reject(rejected, AFFINITY, unresolvable=True)
+            yield Reject(rejected, AFFINITY)
         if filter_state.anti_affinity:
             violates = self._any_in_domain(
                 nodes,

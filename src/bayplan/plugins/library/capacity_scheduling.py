@@ -72,7 +72,7 @@ class CapacityScheduling(PreemptionPlugin, PreFilterPlugin, FilterPlugin):
         quotas: Quotas = state.read(STATE)
         if quotas.own is None or not isinstance(nodes, Hypothesis):
             return
-        yield Reject(quotas.over_without_victims(nodes), STILL_OVER)
+        yield Reject(quotas.over_without_victims(nodes), unschedulable(STILL_OVER))
 
     def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict:
         found = state.get(STATE)

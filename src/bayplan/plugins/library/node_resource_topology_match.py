@@ -42,6 +42,7 @@ from bayplan.plugin import (
     ScorePlugin,
     derived,
     event_with_hint,
+    unschedulable,
 )
 from bayplan.plugin.args import ArgsRecord, FieldError, Gates, at, invalid, unsupported
 from bayplan.plugin.objects import (
@@ -152,7 +153,7 @@ class NodeResourceTopologyMatch(Plugin, FilterPlugin, ScorePlugin):
             if problem:
                 masks.setdefault(problem, np.zeros(len(nodes), dtype=np.bool_))[position] = True
         for problem, mask in masks.items():
-            yield Reject(mask, problem)
+            yield Reject(mask, unschedulable(problem))
 
     # Score
 

@@ -44,6 +44,8 @@ from bayplan.plugin import (
     ScorePlugin,
     Status,
     event_with_hint,
+    unresolvable,
+    unschedulable,
     whole_share,
 )
 from bayplan.plugin._internal import DomainScorePlugin, DomainSums, RejectedRowsPlugin, RowMask, distinct_ids
@@ -70,8 +72,10 @@ from bayplan.plugins.pod_topology_spread.counts import (
     hypothesis_query,
 )
 
-MISSING_LABEL: Final = "node(s) didn't match pod topology spread constraints (missing required label)"
-SKEWED: Final = "node(s) didn't match pod topology spread constraints"
+MISSING_LABEL: Final = unresolvable(
+    "node(s) didn't match pod topology spread constraints (missing required label)"
+)
+SKEWED: Final = unschedulable("node(s) didn't match pod topology spread constraints")
 
 
 class PodTopologySpread(
@@ -132,11 +136,11 @@ class PodTopologySpread(
         rejected: BoolColumn | None = None
         for limit in state.read(self.name):
             missing, skewed = self._violated(limit, nodes)
-            for mask, reason in ((missing, MISSING_LABEL), (skewed, SKEWED)):
+            for mask, status in ((missing, MISSING_LABEL), (skewed, SKEWED)):
                 if mask is not None:
                     # Only the first violated constraint of a node is reported.
                     first = mask if rejected is None else mask & ~rejected
-                    yield Reject(first, reason, unresolvable=mask is missing)
+                    yield Reject(first, status)
                     rejected = mask if rejected is None else rejected | mask
 
     def rejected_rows(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> RowMask:

@@ -24,6 +24,7 @@ from bayplan.plugin import (
     Action,
     BoolColumn,
     ClusterEventWithHint,
+    Code,
     CycleState,
     Dependencies,
     FilterPlugin,
@@ -47,6 +48,7 @@ from bayplan.plugin import (
     derived,
     event_with_hint,
     failure,
+    unresolvable,
 )
 from bayplan.plugin.args import VolumeBindingArgs, shape_scores
 from bayplan.plugin.objects import ObjectReference, Objects, Operator, rows_matching_selector
@@ -186,7 +188,7 @@ class VolumeBinding(
         evaluated = np.ones(len(nodes), dtype=np.bool_)
         for reject in _out_of_reach(claims.bound, nodes):
             yield reject
-            if reject.error:
+            if reject.status.code is Code.ERROR:
                 evaluated &= np.logical_not(reject.mask)
         if claims.delayed:
             yield from _without_volumes(claims.delayed, nodes, evaluated)
@@ -274,7 +276,7 @@ def _out_of_reach(claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns) -
     for claim in claims:
         volume = expected_volume(objects, claim.spec.volume_name)
         if volume is None:
-            yield Reject(undecided, REASON_LOST_VOLUME, unresolvable=True)
+            yield Reject(undecided, unresolvable(REASON_LOST_VOLUME))
             return
         affinity = volume.spec.node_affinity
         reached = rows_reached(nodes, affinity.required if affinity is not None else None)
@@ -285,9 +287,9 @@ def _out_of_reach(claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns) -
             try:
                 reached = np.where(moved, rows_reached(nodes, migrated_affinity(plugin, volume)), reached)
             except TranslationError as error:
-                yield Reject(undecided & moved, BAD_VOLUME.format(problem=error), error=True)
+                yield Reject(undecided & moved, failure(BAD_VOLUME.format(problem=error)))
                 undecided = undecided & ~moved
-        yield Reject(undecided & ~reached, REASON_AFFINITY, unresolvable=True)
+        yield Reject(undecided & ~reached, unresolvable(REASON_AFFINITY))
         undecided = undecided & reached
 
 
@@ -312,14 +314,14 @@ def _without_volumes(
         selected = selected_node(claim)
         if selected is not None:
             here &= nodes.is_named(selected)
-    yield Reject(evaluated & ~here, REASON_NO_VOLUME, unresolvable=True)
+    yield Reject(evaluated & ~here, unresolvable(REASON_NO_VOLUME))
     if not here.any():
         return
     unselected = claims_by_size(claim for claim in claims if selected_node(claim) is None)
     try:
         matches = match_volumes(unselected, derived(nodes.cluster, VolumeOffers), nodes)
     except SelectorError as error:
-        yield Reject(here, _bad_selector(error), error=True)
+        yield Reject(here, failure(_bad_selector(error)))
         return
     # Each claim with the rows where a volume would have to be provisioned. The first failure decides.
     to_provision = [(claim, here) for claim in claims if selected_node(claim) is not None]
@@ -330,9 +332,9 @@ def _without_volumes(
         if not open_rows.any():
             continue
         allowed = _allowed(claim, nodes)
-        yield Reject(open_rows & ~allowed, REASON_NO_VOLUME, unresolvable=True)
+        yield Reject(open_rows & ~allowed, unresolvable(REASON_NO_VOLUME))
         has_room = _has_room(claim, nodes)
-        yield Reject(open_rows & allowed & ~has_room, REASON_NO_ROOM, unresolvable=True)
+        yield Reject(open_rows & allowed & ~has_room, unresolvable(REASON_NO_ROOM))
         undecided = undecided & ~(open_rows & ~(allowed & has_room))
 
 

@@ -117,13 +117,13 @@ class GpuSharing(Plugin, PreFilterPlugin, FilterPlugin, ReservePlugin):
         has_devices = table.count(nodes) >= request.count
         # A mask without a row costs as much as any other, and most are.
         if not has_devices.all():
-            yield Reject(~has_devices, TOO_FEW, unresolvable=True)
+            yield Reject(~has_devices, unresolvable(TOO_FEW))
         if request.models:
             other = has_devices & ~nodes.label(GPU_MODEL).isin(request.models)
-            yield Reject(other, OTHER_MODEL, unresolvable=True)
+            yield Reject(other, unresolvable(OTHER_MODEL))
         occupied = has_devices & ~enough_devices(table.free(nodes), request)
         if occupied.any():
-            yield Reject(occupied, NOT_FREE)
+            yield Reject(occupied, unschedulable(NOT_FREE))
 
     # Devices
 
