@@ -46,7 +46,7 @@ class Hazard(Plugin):
     rate: ClassVar = 0.0
     """Set by a subclass, because the scheduler instantiates plugins."""
 
-    def __init__(self, args: None = None, handle: Handle | None = None) -> None:
+    def __init__(self, args: None, handle: Handle) -> None:
         super().__init__(args, handle)
         self._rejected: dict[str, Pod] = {}
         self._is_over = False

@@ -21,6 +21,7 @@ from bayplan.plugin import (
     unschedulable,
 )
 from bayplan.runtime.profile import Profile, points_of
+from bayplan.testing.fake_handle import make_plugin
 from tests.runtime.profiles import make_profile
 
 
@@ -52,7 +53,7 @@ def test_a_plugin_takes_part_in_the_points_whose_methods_it_has() -> None:
 
 
 def test_a_plugin_without_registered_events_is_requeued_by_any_event() -> None:
-    assert Unnamed().events_to_register() is None
+    assert make_plugin(Unnamed).events_to_register() is None
 
 
 def test_reads_in_short() -> None:
@@ -89,7 +90,7 @@ class TestNodePlugin:
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
                 return ()
 
-        assert list(Own().filter(CycleState(), None, None)) == []  # type: ignore[arg-type]  # uses no arguments
+        assert list(make_plugin(Own).filter(CycleState(), None, None)) == []  # type: ignore[arg-type]  # uses no arguments
 
 
 @pytest.mark.parametrize(
@@ -112,16 +113,18 @@ def test_default_normalisation(scores: list[int], normal: list[int], reverse: li
 class TestProfile:
     def test_weights(self) -> None:
         """One that is not given, or 0, is 1."""
-        profile = make_profile(Unnamed(), weights={"Unnamed": 3})
+        profile = make_profile(make_plugin(Unnamed), weights={"Unnamed": 3})
         assert [step.weight for step in profile.scores] == [3]
-        assert [step.weight for step in make_profile(Unnamed()).scores] == [1]
-        assert [step.weight for step in make_profile(Unnamed(), weights={"Unnamed": 0}).scores] == [1]
+        assert [step.weight for step in make_profile(make_plugin(Unnamed)).scores] == [1]
+        assert [
+            step.weight for step in make_profile(make_plugin(Unnamed), weights={"Unnamed": 0}).scores
+        ] == [1]
 
     def test_a_plugin_at_several_points_is_one_plugin(self) -> None:
-        plugin = Child()
+        plugin = make_plugin(Child)
         profile = Profile("p", {Point.PRE_ENQUEUE: [plugin], Point.PERMIT: [plugin]}, {})
         assert profile.all_plugins() == (plugin,)
 
     def test_a_plugin_takes_part_only_where_it_is_listed(self) -> None:
-        profile = Profile("p", {Point.PRE_ENQUEUE: [Child()]}, {})
+        profile = Profile("p", {Point.PRE_ENQUEUE: [make_plugin(Child)]}, {})
         assert profile.plugins[Point.PERMIT] == ()

@@ -15,6 +15,7 @@ from bayplan.framework.points import Point
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.runtime.profile import Profile
+from bayplan.testing.fake_handle import make_plugin
 
 HEADER = """
 import numpy as np
@@ -137,6 +138,6 @@ def test_a_plugin_with_half_a_point_is_reported_when_the_profile_is_built() -> N
             return None
 
     with pytest.raises(PluginError, match="plugin Half: Reserve also requires the method unreserve"):
-        Profile("default-scheduler", {Point.RESERVE: [Half()]}, {})
+        Profile("default-scheduler", {Point.RESERVE: [make_plugin(Half)]}, {})
     with pytest.raises(PluginError, match="PreBind also requires the method pre_bind_pre_flight"):
-        Profile("default-scheduler", {Point.PRE_BIND: [Half()]}, {})
+        Profile("default-scheduler", {Point.PRE_BIND: [make_plugin(Half)]}, {})

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import random
-
 import pytest
 
-from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.framework.points import Point
 from bayplan.plugin import Action, Cluster, Code, Pod, PostFilterResult, Resource, Status
 from bayplan.plugin.args import DefaultPreemptionArgs
@@ -27,6 +23,7 @@ from bayplan.testing.builders import (
     make_pod_term,
     make_spread,
 )
+from bayplan.testing.fake_handle import FakeHandle, make_plugin
 
 from .evaluating import points, registrations, requeues
 
@@ -45,13 +42,13 @@ def crowded(*cpus: str, priority: int = 0) -> Cluster:
 
 
 def preempt(pod: Pod, cluster: Cluster, plugin: DefaultPreemption | None = None) -> PostFilterResult:
-    filters = [NodeResourcesFit(), PodTopologySpread(), InterPodAffinity()]
+    filters = [make_plugin(NodeResourcesFit), make_plugin(PodTopologySpread), make_plugin(InterPodAffinity)]
     profile = Profile(
         "test",
         {
             Point.PRE_FILTER: filters,
             Point.FILTER: filters,
-            Point.POST_FILTER: [plugin or DefaultPreemption()],
+            Point.POST_FILTER: [plugin or make_plugin(DefaultPreemption)],
         },
         {},
     )
@@ -117,25 +114,10 @@ def test_all_candidates_are_evaluated_unless_the_configuration_limits_them(count
     assert preempt(high(), cluster).nomination == Nomination(f"n{count - 1}")
 
 
-class Handle:
-    """What the plugin gets from the scheduler: random numbers, and pods that are being evicted."""
-
-    log = logging.getLogger("test")
-    release = DEFAULT_RELEASE
-
-    def __init__(self, cluster: Cluster, preempting: set[str] | None = None) -> None:
-        self.cluster = cluster
-        self.random = random.Random(0)
-        self.preempting = preempting or set()
-
-    def is_preempting(self, uid: str) -> bool:
-        return uid in self.preempting
-
-
 def test_with_a_limit_it_takes_the_first_that_helps_from_a_random_start() -> None:
     cluster = crowded(*["4"] * 10)
     args = DefaultPreemptionArgs(min_candidate_nodes_percentage=0, min_candidate_nodes_absolute=1)
-    plugin = DefaultPreemption(args, Handle(cluster))  # type: ignore[arg-type]  # the part of it that is used
+    plugin = make_plugin(DefaultPreemption, args, cluster)
     chosen = {preempt(high(), cluster, plugin).nomination for _ in range(20)}
     assert len(chosen) > 3
 
@@ -169,17 +151,17 @@ def test_pods_that_make_a_domain_too_full_can_be_evicted() -> None:
 
 def test_a_pod_whose_victims_are_being_evicted_waits() -> None:
     pod = make_pod("high")
-    waiting = DefaultPreemption(None, Handle(Cluster(), {pod.uid}))  # type: ignore[arg-type]  # as above
-    idle = DefaultPreemption(None, Handle(Cluster()))  # type: ignore[arg-type]  # as above
+    handle = FakeHandle()
+    handle.preempting.add(pod.uid)
+    waiting = DefaultPreemption(None, handle)
     reason = "waiting for the preemption for this pod to be finished"
     assert waiting.pre_enqueue(pod) == Status(Code.UNRESOLVABLE, (reason,))
-    assert idle.pre_enqueue(pod) is None
-    assert DefaultPreemption().pre_enqueue(pod) is None
+    assert make_plugin(DefaultPreemption).pre_enqueue(pod) is None
 
 
 def test_a_deleted_pod_is_left_to_other_plugins() -> None:
     """It registers for deletions so that it counts as a rejector, and never requeues a pod by itself."""
-    plugin = DefaultPreemption()
+    plugin = make_plugin(DefaultPreemption)
     assert registrations(plugin) == [(Resource.POD, Action.DELETE)]
     gone = make_pod("gone", node="n0")
     assert not requeues(plugin, (Resource.ASSIGNED_POD, Action.DELETE), make_pod("high"), gone, None)

@@ -56,7 +56,7 @@ class Play:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.cluster = Cluster()
-        self.plugin = DynamicResources(handle=CoreHandle(self.cluster))
+        self.plugin = DynamicResources(None, CoreHandle(self.cluster))
         shared = SignatureMemory()
         self.shared = [CycleState(SignatureMemory(shared)) for _ in SPECS]
         self.pods: list[tuple[CycleState, Pod, ResourceClaim]] = []

@@ -13,6 +13,7 @@ from bayplan.plugin.objects import pod_images
 from bayplan.plugin.storage import Volume
 from bayplan.plugins.image_locality import ImageLocality
 from bayplan.testing.builders import make_container, make_node, make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import Evaluation, few_rows, make_cluster, points
 
@@ -79,12 +80,12 @@ def test_score(pod: Pod, on_nodes: list[dict[str, int]], scores: list[int]) -> N
         make_node(f"n{i}", images={name: size * MIB for name, size in images.items()})
         for i, images in enumerate(on_nodes)
     )
-    assert Evaluation(ImageLocality(), pod, cluster).scores() == scores
+    assert Evaluation(make_plugin(ImageLocality), pod, cluster).scores() == scores
 
 
 def test_added_and_removed_nodes_change_the_share() -> None:
     cluster = make_cluster([make_node("a", images={"x:1": 1000 * MIB}), make_node("b")])
-    evaluation = Evaluation(ImageLocality(), using("x:1"), cluster)
+    evaluation = Evaluation(make_plugin(ImageLocality), using("x:1"), cluster)
     before = evaluation.scores()
     cluster.remove_node("b")
     assert (before, evaluation.scores()) == ([48, 0], [100, 0])
@@ -107,7 +108,7 @@ def test_columns_agree_with_a_plain_rule(
 ) -> None:
     cluster = make_cluster(make_node(f"n{i}", images=own) for i, own in enumerate(on_nodes))
     pod = using(*main, init=tuple(init), volumes=tuple(volumes))
-    evaluation = Evaluation(ImageLocality(), pod, cluster)
+    evaluation = Evaluation(make_plugin(ImageLocality), pod, cluster)
 
     def score(own: dict[str, int]) -> int:
         sizes = 0

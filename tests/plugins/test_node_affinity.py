@@ -20,6 +20,7 @@ from bayplan.plugin.objects import (
 )
 from bayplan.plugins.node_affinity import REASON_ADDED, REASON_CONFLICT, REASON_POD, NodeAffinity
 from bayplan.testing.builders import make_expression, make_node, make_node_affinity, make_node_term, make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import UNRESOLVABLE, Evaluation, few_rows, make_cluster, points, registrations, requeues
 
@@ -42,7 +43,7 @@ def adding(*required: NodeSelectorTerm, preferred: Any = ()) -> NodeAffinity:
     """The plugin with an affinity that the profile adds."""
     affinity = make_node_affinity(*required, preferred=preferred).node_affinity
     assert affinity is not None
-    return NodeAffinity(NodeAffinityArgs.adding(affinity))
+    return make_plugin(NodeAffinity, NodeAffinityArgs.adding(affinity))
 
 
 def test_its_points_are_upstreams() -> None:
@@ -78,15 +79,17 @@ def test_its_points_are_upstreams() -> None:
     ],
 )
 def test_pre_filter(affinity: Affinity | None, answer: object) -> None:
-    evaluation = Evaluation(NodeAffinity(), make_pod(affinity=affinity), make_cluster([make_node("a")]))
+    evaluation = Evaluation(
+        make_plugin(NodeAffinity), make_pod(affinity=affinity), make_cluster([make_node("a")])
+    )
     assert evaluation.pre_filter == answer
 
 
 @pytest.mark.parametrize(
     ("node_selector", "plugin", "answer"),
     [
-        pytest.param({"disk": "ssd"}, NodeAffinity(), None, id="a node selector"),
-        pytest.param({}, NodeAffinity(), None, id="an empty node selector is one, too"),
+        pytest.param({"disk": "ssd"}, make_plugin(NodeAffinity), None, id="a node selector"),
+        pytest.param({}, make_plugin(NodeAffinity), None, id="an empty node selector is one, too"),
         pytest.param(None, adding(ssd), None, id="the profile requires something"),
         pytest.param(None, adding(preferred=[(1, ssd)]), SKIP, id="the profile only prefers something"),
         pytest.param(None, adding(named("a")), None, id="names that the profile requires do not narrow"),
@@ -121,7 +124,9 @@ def test_filter(node_selector: dict[str, str] | None, required: list[NodeSelecto
     affinity = make_node_affinity(*required) if required else None
     pod = make_pod(node_selector=node_selector, affinity=affinity)
     cluster = make_cluster([make_node("n", labels={"disk": "ssd", "zone": "b"})])
-    assert Evaluation(NodeAffinity(), pod, cluster).rejected() == ({} if fits else {"n": POD_REJECTED})
+    assert Evaluation(make_plugin(NodeAffinity), pod, cluster).rejected() == (
+        {} if fits else {"n": POD_REJECTED}
+    )
 
 
 def test_what_the_profile_adds_is_evaluated_first() -> None:
@@ -145,12 +150,16 @@ def test_what_the_profile_adds_is_evaluated_first() -> None:
 @pytest.mark.parametrize(
     ("plugin", "preferred", "code"),
     [
-        pytest.param(NodeAffinity(), [], Code.SKIP, id="no preferences"),
-        pytest.param(NodeAffinity(), [(0, ssd)], None, id="a preference without weight is one"),
+        pytest.param(make_plugin(NodeAffinity), [], Code.SKIP, id="no preferences"),
+        pytest.param(make_plugin(NodeAffinity), [(0, ssd)], None, id="a preference without weight is one"),
         pytest.param(adding(ssd), [], Code.SKIP, id="the profile only requires something"),
         pytest.param(adding(preferred=[(1, ssd)]), [], None, id="the profile prefers something"),
-        pytest.param(NodeAffinity(), [(1, ssd), (1, broken)], Code.ERROR, id="a preference does not parse"),
-        pytest.param(NodeAffinity(), [(1, ssd), (0, broken)], None, id="it does not, but weighs nothing"),
+        pytest.param(
+            make_plugin(NodeAffinity), [(1, ssd), (1, broken)], Code.ERROR, id="a preference does not parse"
+        ),
+        pytest.param(
+            make_plugin(NodeAffinity), [(1, ssd), (0, broken)], None, id="it does not, but weighs nothing"
+        ),
     ],
 )
 def test_pre_score(
@@ -163,7 +172,7 @@ def test_pre_score(
 
 def test_an_error_in_a_preference_names_its_position() -> None:
     pod = make_pod(affinity=make_node_affinity(preferred=[(1, ssd), (1, broken)]))
-    assert Evaluation(NodeAffinity(), pod, make_cluster([make_node("a")])).pre_score.message == (
+    assert Evaluation(make_plugin(NodeAffinity), pod, make_cluster([make_node("a")])).pre_score.message == (
         '[1].matchExpressions[0].operator: Unsupported value: "Like": supported values: '
         '"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"'
     )
@@ -222,7 +231,7 @@ def test_columns_agree_with_a_plain_rule(
 ) -> None:
     cluster = make_cluster(make_node(f"n{i}", labels=own) for i, own in enumerate(on_nodes))
     pod = make_pod(node_selector=node_selector, affinity=make_node_affinity(*terms) if terms else None)
-    evaluation = Evaluation(NodeAffinity(), pod, cluster)
+    evaluation = Evaluation(make_plugin(NodeAffinity), pod, cluster)
     required = required_node_affinity(pod)
     expected = [required.matches(own, f"n{i}") for i, own in enumerate(on_nodes)]
     assert [status is None for status in evaluation.statuses()] == expected
@@ -242,7 +251,7 @@ def test_scores_agree_with_a_plain_rule(
 ) -> None:
     cluster = make_cluster(make_node(f"n{i}", labels=own) for i, own in enumerate(on_nodes))
     pod = make_pod(affinity=make_node_affinity(preferred=preferred))
-    evaluation = Evaluation(NodeAffinity(), pod, cluster)
+    evaluation = Evaluation(make_plugin(NodeAffinity), pod, cluster)
     if evaluation.pre_score is not None:
         assert evaluation.pre_score.code is Code.ERROR
         return
@@ -269,7 +278,7 @@ def test_hint(old: dict[str, str] | None, new: dict[str, str], expected: bool) -
     pod = make_pod(affinity=make_node_affinity(ssd))
     before = None if old is None else make_node("n", labels=old)
     event = (Resource.NODE, Action.ADD) if old is None else NODE_CHANGE
-    assert requeues(NodeAffinity(), event, pod, before, make_node("n", labels=new)) is expected
+    assert requeues(make_plugin(NodeAffinity), event, pod, before, make_node("n", labels=new)) is expected
 
 
 @pytest.mark.parametrize(
@@ -304,8 +313,10 @@ def test_hint_where_a_term_does_not_parse(
 ) -> None:
     pod = make_pod(node_selector=node_selector, affinity=make_node_affinity(*required))
     nodes = make_node("n", labels={"disk": "ssd"}), make_node("n", labels={"disk": "ssd", "x": "y"})
-    assert requeues(NodeAffinity(), NODE_CHANGE, pod, *nodes) is expected
+    assert requeues(make_plugin(NodeAffinity), NODE_CHANGE, pod, *nodes) is expected
 
 
 def test_registrations() -> None:
-    assert registrations(NodeAffinity()) == [(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)]
+    assert registrations(make_plugin(NodeAffinity)) == [
+        (Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
+    ]

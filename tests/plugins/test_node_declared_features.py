@@ -13,6 +13,7 @@ from bayplan.api.pod import ContainerRestartRule
 from bayplan.plugin import SKIP, Action, Pod, Resource
 from bayplan.plugins.node_declared_features import REASON, NodeDeclaredFeatures, required_features
 from bayplan.testing.builders import make_container, make_node, make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 
@@ -57,7 +58,10 @@ def test_required_features(pod: Pod, required: set[str]) -> None:
 
 
 def test_a_pod_that_needs_nothing_is_skipped() -> None:
-    assert Evaluation(NodeDeclaredFeatures(), make_pod(), make_cluster([make_node("n")])).pre_filter is SKIP
+    assert (
+        Evaluation(make_plugin(NodeDeclaredFeatures), make_pod(), make_cluster([make_node("n")])).pre_filter
+        is SKIP
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -68,7 +72,7 @@ def test_all_required_features_must_be_declared(declared: list[set[str]], both: 
     )
     pod = restarting(host_network=both, host_users=False)
     required = {RESTART, USERS} if both else {RESTART}
-    assert Evaluation(NodeDeclaredFeatures(), pod, cluster).rejected() == {
+    assert Evaluation(make_plugin(NodeDeclaredFeatures), pod, cluster).rejected() == {
         f"n{i}": (UNRESOLVABLE, (REASON,)) for i, own in enumerate(declared) if not required <= own
     }
 
@@ -86,7 +90,7 @@ def test_hint_on_nodes(old: list[str] | None, new: list[str], expected: bool) ->
     before = None if old is None else make_node("n", declared_features=old)
     event = (Resource.NODE, Action.ADD) if old is None else NODE_CHANGE
     after = make_node("n", declared_features=new)
-    assert requeues(NodeDeclaredFeatures(), event, restarting(), before, after) is expected
+    assert requeues(make_plugin(NodeDeclaredFeatures), event, restarting(), before, after) is expected
 
 
 @pytest.mark.parametrize(
@@ -98,11 +102,11 @@ def test_hint_on_nodes(old: list[str] | None, new: list[str], expected: bool) ->
     ],
 )
 def test_hint_on_pods(old: Pod, new: Pod, expected: bool) -> None:
-    assert requeues(NodeDeclaredFeatures(), POD_CHANGE, restarting(), old, new) is expected
+    assert requeues(make_plugin(NodeDeclaredFeatures), POD_CHANGE, restarting(), old, new) is expected
 
 
 def test_registrations() -> None:
-    assert registrations(NodeDeclaredFeatures()) == [
+    assert registrations(make_plugin(NodeDeclaredFeatures)) == [
         (Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE),
         POD_CHANGE,
     ]

@@ -8,6 +8,7 @@ import pytest
 from bayplan.plugin import Action, NodeColumns, Resource
 from bayplan.plugins.node_name import REASON, NodeName
 from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 
@@ -29,21 +30,23 @@ def test_its_points_are_upstreams() -> None:
 )
 def test_filter(node_name: str, rejected: list[str]) -> None:
     evaluation = Evaluation(
-        NodeName(), make_pod(node=node_name), make_cluster([make_node("a"), make_node("b")])
+        make_plugin(NodeName), make_pod(node=node_name), make_cluster([make_node("a"), make_node("b")])
     )
     assert evaluation.rejected() == dict.fromkeys(rejected, REJECTED)
 
 
 def test_some_rows_are_evaluated_like_all() -> None:
     cluster = make_cluster([make_node(name) for name in "abcd"])
-    evaluation = Evaluation(NodeName(), make_pod(node="c"), cluster)
+    evaluation = Evaluation(make_plugin(NodeName), make_pod(node="c"), cluster)
     few = evaluation.statuses(NodeColumns(cluster, np.array([2, 0])))
     assert [status is None for status in few] == [True, False]
 
 
 def test_any_new_node_requeues() -> None:
-    assert requeues(NodeName(), (Resource.NODE, Action.ADD), make_pod(node="a"), None, make_node("b"))
+    assert requeues(
+        make_plugin(NodeName), (Resource.NODE, Action.ADD), make_pod(node="a"), None, make_node("b")
+    )
 
 
 def test_registrations() -> None:
-    assert registrations(NodeName()) == [(Resource.NODE, Action.ADD)]
+    assert registrations(make_plugin(NodeName)) == [(Resource.NODE, Action.ADD)]

@@ -12,6 +12,7 @@ from bayplan.plugin import SKIP, Action, NodeColumns, Pod, Resource
 from bayplan.plugin.objects import HostPort, host_ports
 from bayplan.plugins.node_ports import REASON, NodePorts
 from bayplan.testing.builders import make_container, make_node, make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import (
     UNSCHEDULABLE,
@@ -48,7 +49,7 @@ def test_its_points_are_upstreams() -> None:
     ],
 )
 def test_pods_without_host_ports_are_skipped(pod: Pod) -> None:
-    assert Evaluation(NodePorts(), pod, make_cluster([make_node("n")])).pre_filter is SKIP
+    assert Evaluation(make_plugin(NodePorts), pod, make_cluster([make_node("n")])).pre_filter is SKIP
 
 
 @pytest.mark.parametrize(
@@ -69,21 +70,21 @@ def test_pods_without_host_ports_are_skipped(pod: Pod) -> None:
 def test_filter(wanted: ContainerPort, used: ContainerPort, fits: bool) -> None:
     nodes = [make_node("free"), make_node("used")]
     cluster = make_cluster(nodes, {"used": [make_pod("there", host_ports=[used])]})
-    evaluation = Evaluation(NodePorts(), make_pod(host_ports=[wanted]), cluster)
+    evaluation = Evaluation(make_plugin(NodePorts), make_pod(host_ports=[wanted]), cluster)
     assert evaluation.rejected() == ({} if fits else {"used": REJECTED})
 
 
 def test_the_port_of_a_sidecar_counts() -> None:
     sidecar = make_container("sidecar", host_ports=[80], sidecar=True)
     cluster = make_cluster([make_node("n")], {"n": [make_pod("there", init_containers=[sidecar])]})
-    evaluation = Evaluation(NodePorts(), make_pod(init_containers=[sidecar]), cluster)
+    evaluation = Evaluation(make_plugin(NodePorts), make_pod(init_containers=[sidecar]), cluster)
     assert evaluation.rejected() == {"n": REJECTED}
 
 
 def test_a_node_fits_if_the_pod_with_the_port_were_gone() -> None:
     there = make_pod("there", host_ports=[80])
     cluster = make_cluster([make_node("n")], {"n": [there, make_pod("other", host_ports=[81])]})
-    evaluation = Evaluation(NodePorts(), make_pod(host_ports=[80]), cluster)
+    evaluation = Evaluation(make_plugin(NodePorts), make_pod(host_ports=[80]), cluster)
     other = make_pod("other").uid
     rejections = [evaluation.statuses(without(cluster, uid)) for uid in (there.uid, other)]
     assert [[status is None for status in row] for row in rejections] == [[True], [False]]
@@ -114,7 +115,7 @@ def test_columns_agree_with_a_plain_rule(
     }
     cluster = make_cluster([make_node(name) for name in assigned], assigned)
     pod = make_pod(host_ports=wanted)
-    evaluation = Evaluation(NodePorts(), pod, cluster)
+    evaluation = Evaluation(make_plugin(NodePorts), pod, cluster)
     expected = [
         not any(clash(want, use) for want in host_ports(pod) for other in pods for use in host_ports(other))
         for pods in assigned.values()
@@ -139,13 +140,13 @@ def test_columns_agree_with_a_plain_rule(
     ],
 )
 def test_hint(deleted: Pod, expected: bool) -> None:
-    assert requeues(NodePorts(), POD_DELETED, make_pod(host_ports=[80]), deleted, None) is expected
+    assert requeues(make_plugin(NodePorts), POD_DELETED, make_pod(host_ports=[80]), deleted, None) is expected
 
 
 def test_any_new_node_requeues() -> None:
     pod = make_pod(host_ports=[80])
-    assert requeues(NodePorts(), (Resource.NODE, Action.ADD), pod, None, make_node("n"))
+    assert requeues(make_plugin(NodePorts), (Resource.NODE, Action.ADD), pod, None, make_node("n"))
 
 
 def test_registrations() -> None:
-    assert registrations(NodePorts()) == [POD_DELETED, (Resource.NODE, Action.ADD)]
+    assert registrations(make_plugin(NodePorts)) == [POD_DELETED, (Resource.NODE, Action.ADD)]

@@ -33,6 +33,7 @@ from bayplan.plugins.library.node_resource_topology_match import (
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.state.view import NodeColumns
 from bayplan.testing.builders import make_container, make_node, make_pod
+from bayplan.testing.fake_handle import make_plugin
 from bayplan.testing.plugin_checks import check_plugin
 from bayplan.testing.samples import Samples, make_samples
 
@@ -150,7 +151,7 @@ def scores(
 ) -> list[int]:
     core = SchedulingCore(plugins=PLUGINS)
     core.load([*(make_node(item.name, cpu="16") for item in topologies), *topologies])
-    plugin = NodeResourceTopologyMatch(args)
+    plugin = make_plugin(NodeResourceTopologyMatch, args)
     view = NodeColumns(core.cluster, core.cluster.order)
     found: list[int] = plugin.score(CycleState(), pod, view).tolist()
     return found

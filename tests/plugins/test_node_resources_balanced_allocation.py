@@ -14,13 +14,14 @@ from bayplan.plugin import SKIP, Cluster, Pod
 from bayplan.plugin.args import NodeResourcesBalancedAllocationArgs, ResourceSpec
 from bayplan.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from bayplan.testing.builders import make_container, make_node, make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import GPU, Evaluation, make_cluster, points, requests, resource_clusters
 
 
 def balancing(*resources: str) -> NodeResourcesBalancedAllocation:
     specs = tuple(ResourceSpec(name=name) for name in resources)
-    return NodeResourcesBalancedAllocation(NodeResourcesBalancedAllocationArgs(resources=specs))
+    return make_plugin(NodeResourcesBalancedAllocation, NodeResourcesBalancedAllocationArgs(resources=specs))
 
 
 def milli(cpu: int, memory: int, gpu: int = 0) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def test_score_of_cpu_and_memory(
     room: dict[str, Any], used: dict[str, Any], requested: dict[str, Any], score: int
 ) -> None:
     cluster = make_cluster([make_node("n", **room)], {"n": [make_pod("there", requests=used)]})
-    found = Evaluation(NodeResourcesBalancedAllocation(), make_pod(requests=requested), cluster)
+    found = Evaluation(make_plugin(NodeResourcesBalancedAllocation), make_pod(requests=requested), cluster)
     assert (found.scores(), found.scores_one_by_one()) == ([score], [score])
 
 
@@ -82,7 +83,7 @@ def test_score_of_three_resources(used_gpus: int, score: int) -> None:
     ],
 )
 def test_pods_that_request_nothing_are_skipped(pod: Pod, skips: bool) -> None:
-    found = Evaluation(NodeResourcesBalancedAllocation(), pod, make_cluster([make_node("n")]))
+    found = Evaluation(make_plugin(NodeResourcesBalancedAllocation), pod, make_cluster([make_node("n")]))
     assert (found.pre_score is SKIP) is skips
 
 

@@ -27,6 +27,7 @@ from bayplan.plugin.args import (
 from bayplan.plugin.objects import fit_requests, scoring_requests
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.testing.builders import make_container, make_node, make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import (
     GPU,
@@ -66,7 +67,8 @@ def fitting(
     if shape is not None:
         curve = tuple(UtilizationShapePoint(utilization=x, score=y) for x, y in shape)
         ratio = RequestedToCapacityRatioParam(shape=curve)
-    return NodeResourcesFit(
+    return make_plugin(
+        NodeResourcesFit,
         NodeResourcesFitArgs(
             ignored_resources=ignored,
             ignored_resource_groups=ignored_groups,
@@ -75,7 +77,7 @@ def fitting(
                 resources=tuple(ResourceSpec(name=name, weight=weight) for name, weight in resources.items()),
                 requested_to_capacity_ratio=ratio,
             ),
-        )
+        ),
     )
 
 
@@ -130,7 +132,7 @@ def test_filter(requested: dict[str, Any], rejected: tuple[Code, tuple[str, ...]
     node = make_node("n", cpu=4, memory=100, ephemeral_storage=10, **devices(2))
     there = make_pod("there", requests={"cpu": 3, "memory": 90, "ephemeral-storage": 5, GPU: 1})
     evaluation = Evaluation(
-        NodeResourcesFit(), make_pod(requests=requested), make_cluster([node], {"n": [there]})
+        make_plugin(NodeResourcesFit), make_pod(requests=requested), make_cluster([node], {"n": [there]})
     )
     assert evaluation.rejected() == ({} if rejected is None else {"n": rejected})
     assert evaluation.statuses_one_by_one() == evaluation.statuses()
@@ -139,7 +141,7 @@ def test_filter(requested: dict[str, Any], rejected: tuple[Code, tuple[str, ...]
 def test_pods_are_counted() -> None:
     cluster = make_cluster([make_node("full", cpu=1, pods=1)], {"full": [make_pod("there")]})
     found = [
-        Evaluation(NodeResourcesFit(), make_pod(cpu=cpu), cluster).rejected()["full"]
+        Evaluation(make_plugin(NodeResourcesFit), make_pod(cpu=cpu), cluster).rejected()["full"]
         for cpu in (None, "500m", 2)
     ]
     assert found == [
@@ -151,7 +153,7 @@ def test_pods_are_counted() -> None:
 
 def test_a_pod_that_requests_nothing_fits_an_overcommitted_node() -> None:
     cluster = make_cluster([make_node("n", cpu=1)], {"n": [make_pod("there", cpu=2)]})
-    assert Evaluation(NodeResourcesFit(), make_pod(cpu=0), cluster).rejected() == {}
+    assert Evaluation(make_plugin(NodeResourcesFit), make_pod(cpu=0), cluster).rejected() == {}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_only_extended_resources_can_be_ignored() -> None:
 def test_a_node_fits_if_a_pod_there_were_gone() -> None:
     there, small = make_pod("there", cpu=3), make_pod("small", cpu="500m")
     cluster = make_cluster([make_node("n", cpu=4, pods=2)], {"n": [there, small]})
-    evaluation = Evaluation(NodeResourcesFit(), make_pod(cpu=2), cluster)
+    evaluation = Evaluation(make_plugin(NodeResourcesFit), make_pod(cpu=2), cluster)
     rejections = [evaluation.statuses(without(cluster, pod.uid))[0] for pod in (there, small)]
     assert [status and status.reasons for status in rejections] == [None, ("Insufficient cpu",)]
 
@@ -205,7 +207,7 @@ def test_filter_agrees_with_a_plain_rule(
     cluster: Cluster, requested: dict[str, int], data: st.DataObject
 ) -> None:
     pod = make_pod(requests=requested)
-    evaluation = Evaluation(NodeResourcesFit(), pod, cluster)
+    evaluation = Evaluation(make_plugin(NodeResourcesFit), pod, cluster)
     expected = [expected_status(cluster, row, pod) for row in range(len(evaluation.nodes))]
 
     def plain(statuses: list[Any]) -> list[tuple[Code, list[str]] | None]:
@@ -252,14 +254,14 @@ def test_defaults_for_what_is_not_requested(there: dict[str, int], pod: dict[str
     cluster = make_cluster(
         [make_node("n", cpu=1, memory=1000 * 2**20)], {"n": [make_pod("there", requests=there)]}
     )
-    assert Evaluation(NodeResourcesFit(), make_pod(requests=pod), cluster).scores() == [score]
+    assert Evaluation(make_plugin(NodeResourcesFit), make_pod(requests=pod), cluster).scores() == [score]
 
 
 def test_requests_of_the_pod_as_a_whole_are_filtered_but_not_scored() -> None:
     """Upstream's scoring of the incoming pod does not see them."""
     whole = ResourceRequirements(requests={"cpu": 5, "memory": 0})
     pod = make_pod(containers=[make_container(cpu=1, memory=0)], resources=whole)
-    evaluation = Evaluation(NodeResourcesFit(), pod, make_cluster([make_node("n", cpu=4)]))
+    evaluation = Evaluation(make_plugin(NodeResourcesFit), pod, make_cluster([make_node("n", cpu=4)]))
     assert (evaluation.rejected(), evaluation.scores()) == (
         {"n": (UNRESOLVABLE, ("Insufficient cpu",))},
         [87],
@@ -380,7 +382,7 @@ def test_score_agrees_with_a_plain_rule(
     ],
 )
 def test_hint_on_deleted_pods(deleted: Pod, expected: bool) -> None:
-    assert requeues(NodeResourcesFit(), POD_DELETED, make_pod(cpu=1), deleted, None) is expected
+    assert requeues(make_plugin(NodeResourcesFit), POD_DELETED, make_pod(cpu=1), deleted, None) is expected
 
 
 @pytest.mark.parametrize(
@@ -413,7 +415,7 @@ def test_hint_on_deleted_pods(deleted: Pod, expected: bool) -> None:
 )
 def test_hint_on_pods_that_shrank(old: Pod, new: Pod, expected: bool) -> None:
     waiting = make_pod("p", requests={"cpu": 4, "memory": 0, GPU: 1})
-    assert requeues(NodeResourcesFit(), POD_SHRANK, waiting, old, new) is expected
+    assert requeues(make_plugin(NodeResourcesFit), POD_SHRANK, waiting, old, new) is expected
 
 
 @pytest.mark.parametrize(
@@ -425,7 +427,7 @@ def test_hint_on_pods_that_shrank(old: Pod, new: Pod, expected: bool) -> None:
     ],
 )
 def test_hint_on_new_nodes(new: Node, expected: bool) -> None:
-    assert requeues(NodeResourcesFit(), NODE_CAME, make_pod(cpu=2), None, new) is expected
+    assert requeues(make_plugin(NodeResourcesFit), NODE_CAME, make_pod(cpu=2), None, new) is expected
 
 
 def test_hint_on_new_nodes_counts_ignored_resources() -> None:
@@ -451,12 +453,12 @@ def test_hint_on_new_nodes_counts_ignored_resources() -> None:
     ],
 )
 def test_hint_on_nodes_that_changed(old: Node, new: Node, expected: bool) -> None:
-    assert requeues(NodeResourcesFit(), NODE_CHANGED, make_pod(cpu=2), old, new) is expected
+    assert requeues(make_plugin(NodeResourcesFit), NODE_CHANGED, make_pod(cpu=2), old, new) is expected
 
 
 def test_hint_on_devices_that_came() -> None:
     old, new = make_node("n"), make_node("n", **devices(1))
-    assert requeues(NodeResourcesFit(), NODE_CHANGED, make_pod(requests={GPU: 1}), old, new)
+    assert requeues(make_plugin(NodeResourcesFit), NODE_CHANGED, make_pod(requests={GPU: 1}), old, new)
 
 
 def device_class(name: str, resource: str | None) -> SimpleNamespace:
@@ -486,11 +488,14 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
 )
 def test_hint_on_device_classes(requested: str, old: object, new: object, expected: bool) -> None:
     event = (Resource.DEVICE_CLASS, Action.ADD if old is None else Action.UPDATE)
-    assert requeues(NodeResourcesFit(), event, make_pod(requests={requested: 1}), old, new) is expected
+    assert (
+        requeues(make_plugin(NodeResourcesFit), event, make_pod(requests={requested: 1}), old, new)
+        is expected
+    )
 
 
 def test_registrations() -> None:
-    assert registrations(NodeResourcesFit()) == [
+    assert registrations(make_plugin(NodeResourcesFit)) == [
         (Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN),
         (Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE),
         (Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),

@@ -7,6 +7,7 @@ import pytest
 from bayplan.plugin import Action, Resource, Toleration
 from bayplan.plugins.node_unschedulable import REASON, NodeUnschedulable
 from bayplan.testing.builders import make_node, make_pod, make_toleration
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 
@@ -32,7 +33,7 @@ def test_its_points_are_upstreams() -> None:
 )
 def test_filter(tolerations: list[Toleration], fits: bool) -> None:
     cluster = make_cluster([make_node("open"), make_node("cordoned", unschedulable=True)])
-    evaluation = Evaluation(NodeUnschedulable(), make_pod(tolerations=tolerations), cluster)
+    evaluation = Evaluation(make_plugin(NodeUnschedulable), make_pod(tolerations=tolerations), cluster)
     assert evaluation.rejected() == ({} if fits else {"cordoned": (UNRESOLVABLE, (REASON,))})
 
 
@@ -50,7 +51,7 @@ def test_hint_on_nodes(old: bool | None, new: bool, expected: bool) -> None:
     before = None if old is None else make_node("n", unschedulable=old)
     event = (Resource.NODE, Action.ADD) if old is None else NODE_CHANGE
     after = make_node("n", unschedulable=new)
-    assert requeues(NodeUnschedulable(), event, make_pod(), before, after) is expected
+    assert requeues(make_plugin(NodeUnschedulable), event, make_pod(), before, after) is expected
 
 
 @pytest.mark.parametrize(
@@ -64,11 +65,11 @@ def test_hint_on_nodes(old: bool | None, new: bool, expected: bool) -> None:
 def test_hint_on_pods(changed: str, toleration: str, expected: bool) -> None:
     event = (Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
     new = make_pod(changed, tolerations=[make_toleration(toleration)])
-    assert requeues(NodeUnschedulable(), event, make_pod("p"), make_pod(changed), new) is expected
+    assert requeues(make_plugin(NodeUnschedulable), event, make_pod("p"), make_pod(changed), new) is expected
 
 
 def test_registrations() -> None:
-    assert registrations(NodeUnschedulable()) == [
+    assert registrations(make_plugin(NodeUnschedulable)) == [
         (Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT),
         (Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION),
     ]

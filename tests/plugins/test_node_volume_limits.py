@@ -27,6 +27,7 @@ from bayplan.testing.builders import (
     make_storage_class,
     make_volume_attachment,
 )
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import points, registrations, requeues
 from .volume_evaluating import evaluate, filtered, storage_cluster, supposing
@@ -77,7 +78,7 @@ def test_its_points_are_upstreams() -> None:
     ],
 )
 def test_pods_without_attachable_volumes_are_skipped(pod: Pod, skipped: bool) -> None:
-    plugin, cluster = NodeVolumeLimits(), node_with({})
+    plugin, cluster = make_plugin(NodeVolumeLimits), node_with({})
     assert (plugin.pre_filter(CycleState(), pod, NodeColumns(cluster)) is SKIP) is skipped
 
 
@@ -139,7 +140,7 @@ def test_volumes_are_counted_once_and_by_driver(
     limit: int | None, objects: list[Object], used: list[str], wanted: list[str], fits: bool
 ) -> None:
     cluster = node_with({DRIVER: limit}, *objects, used_by=[make_pod(f"on-{c}", claims=[c]) for c in used])
-    rejections = evaluate(NodeVolumeLimits(), make_pod(claims=wanted), cluster)
+    rejections = evaluate(make_plugin(NodeVolumeLimits), make_pod(claims=wanted), cluster)
     assert rejections == ({} if fits else {"n": FULL})
 
 
@@ -166,7 +167,7 @@ def test_volumes_are_counted_once_and_by_driver(
 def test_what_is_attached_counts_although_no_pod_uses_it(attachment: Object, fits: bool) -> None:
     """Trap: with a limit of 2, a volume in use and one that is only attached leave no room."""
     cluster = node_with({DRIVER: 2}, *A, *B, *C, attachment, used_by=[make_pod("on-a", claims=["a"])])
-    rejections = evaluate(NodeVolumeLimits(), make_pod(claims=["c"]), cluster)
+    rejections = evaluate(make_plugin(NodeVolumeLimits), make_pod(claims=["c"]), cluster)
     assert rejections == ({} if fits else {"n": FULL})
 
 
@@ -205,7 +206,7 @@ def test_in_tree_volumes_count_as_their_csi_drivers(wanted: Pod, used: list[Volu
         make_storage_class("k", provisioner="kubernetes.io/aws-ebs"),
         used_by=[make_pod("other", volumes=used)],
     )
-    assert evaluate(NodeVolumeLimits(), wanted, cluster) == ({} if fits else {"n": FULL})
+    assert evaluate(make_plugin(NodeVolumeLimits), wanted, cluster) == ({} if fits else {"n": FULL})
 
 
 OWN = make_owner("Pod", "p", uid="pod/default/p", api_version="v1")
@@ -238,12 +239,12 @@ def test_a_pod_whose_volumes_cannot_be_identified_is_rejected(
     pod: Pod, code: Code, text: str, csi: bool
 ) -> None:
     cluster = node_with({DRIVER: 1}, make_pvc("p-scratch"), csi=csi)
-    assert evaluate(NodeVolumeLimits(), pod, cluster) == {"n": (code, frozenset({text}))}
+    assert evaluate(make_plugin(NodeVolumeLimits), pod, cluster) == {"n": (code, frozenset({text}))}
 
 
 def test_an_inline_volume_that_does_not_translate_is_an_error_where_it_would_be_counted() -> None:
     cluster = storage_cluster([make_node("n"), make_node("m")], make_csi_node("n"))
-    rejections = evaluate(NodeVolumeLimits(), make_pod(volumes=[ebs("aws://z/1")]), cluster)
+    rejections = evaluate(make_plugin(NodeVolumeLimits), make_pod(volumes=[ebs("aws://z/1")]), cluster)
     assert rejections == {"n": (Code.ERROR, frozenset({BAD_EBS}))}
 
 
@@ -259,7 +260,7 @@ def test_a_running_pod_whose_volumes_cannot_be_identified_is_an_error(
 ) -> None:
     pods = [make_pod("p", volumes=[scratch()])]
     cluster = node_with(limits, make_pvc("p-scratch"), *A, used_by=pods)
-    rejections = evaluate(NodeVolumeLimits(), make_pod("new", claims=["a"]), cluster)
+    rejections = evaluate(make_plugin(NodeVolumeLimits), make_pod("new", claims=["a"]), cluster)
     assert rejections == ({"n": (Code.ERROR, frozenset({NOT_OWNER}))} if broken else {})
 
 
@@ -272,7 +273,7 @@ def test_an_ephemeral_volume_counts_like_a_claim() -> None:
         make_storage_class("k", provisioner=DRIVER),
         used_by=[make_pod("on-a", claims=["a"])],
     )
-    assert evaluate(NodeVolumeLimits(), make_pod("p", volumes=[scratch()]), cluster) == {"n": FULL}
+    assert evaluate(make_plugin(NodeVolumeLimits), make_pod("p", volumes=[scratch()]), cluster) == {"n": FULL}
 
 
 def test_evicted_pods_leave_room_and_nominated_ones_take_it() -> None:
@@ -280,7 +281,7 @@ def test_evicted_pods_leave_room_and_nominated_ones_take_it() -> None:
     on_n, idle, plugin, pod, state = (
         make_pod("on-n", claims=["a"]),
         make_pod("idle"),
-        NodeVolumeLimits(),
+        make_plugin(NodeVolumeLimits),
         make_pod("new", claims=["c"]),
         CycleState(),
     )
@@ -296,7 +297,7 @@ def test_evicted_pods_leave_room_and_nominated_ones_take_it() -> None:
 
 
 def test_it_registers_for_the_events_upstream_does() -> None:
-    assert registrations(NodeVolumeLimits()) == [
+    assert registrations(make_plugin(NodeVolumeLimits)) == [
         (Resource.CSI_NODE, Action.ADD),
         (Resource.CSI_NODE, Action.UPDATE),
         (Resource.POD, Action.DELETE),
@@ -369,7 +370,7 @@ def test_what_requeues_a_pod(
     event: tuple[Resource, Action], old: Object | None, new: Object | None, helps: bool
 ) -> None:
     pod = make_pod("p", claims=["c"], volumes=[scratch()])
-    assert requeues(NodeVolumeLimits(), event, pod, old, new) is helps
+    assert requeues(make_plugin(NodeVolumeLimits), event, pod, old, new) is helps
 
 
 @pytest.mark.parametrize(
@@ -391,4 +392,4 @@ def test_what_requeues_a_pod(
 def test_a_detached_volume_may_help(pod: Pod, driver: str, helps: bool) -> None:
     detached = make_volume_attachment("x", driver=driver, node="n", volume="v")
     event = (Resource.VOLUME_ATTACHMENT, Action.DELETE)
-    assert requeues(NodeVolumeLimits(), event, pod, detached, None) is helps
+    assert requeues(make_plugin(NodeVolumeLimits), event, pod, detached, None) is helps

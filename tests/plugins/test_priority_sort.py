@@ -6,6 +6,7 @@ import pytest
 
 from bayplan.plugins.priority_sort import PrioritySort
 from bayplan.testing.builders import make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import points
 
@@ -24,5 +25,8 @@ def test_its_points_are_upstreams() -> None:
     ],
 )
 def test_order(first: tuple[int | None, float], second: tuple[int | None, float]) -> None:
-    keys = [PrioritySort().sort_key(make_pod(priority=p), timestamp) for p, timestamp in (first, second)]
+    keys = [
+        make_plugin(PrioritySort).sort_key(make_pod(priority=p), timestamp)
+        for p, timestamp in (first, second)
+    ]
     assert keys[0] < keys[1]

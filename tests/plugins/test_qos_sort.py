@@ -9,6 +9,7 @@ from bayplan.api.pod import Pod, ResourceRequirements
 from bayplan.api.requests import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
 from bayplan.plugins.library.qos_sort import QOSSort
 from bayplan.testing.builders import make_container, make_pod
+from bayplan.testing.fake_handle import make_plugin
 from bayplan.testing.plugin_checks import check_plugin
 
 ALL: ResourceList = {"cpu": "1", "memory": "1Gi"}
@@ -50,7 +51,7 @@ def test_classes(pod: Pod, expected: int) -> None:
 
 
 def order(*pods: tuple[Pod, float]) -> list[str]:
-    return [pod.name for pod, time in sorted(pods, key=lambda item: QOSSort().sort_key(*item))]
+    return [pod.name for pod, time in sorted(pods, key=lambda item: make_plugin(QOSSort).sort_key(*item))]
 
 
 def test_order() -> None:

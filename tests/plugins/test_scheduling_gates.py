@@ -7,6 +7,7 @@ import pytest
 from bayplan.plugin import Action, Resource, unresolvable
 from bayplan.plugins.scheduling_gates import SchedulingGates
 from bayplan.testing.builders import make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import points, registrations, requeues
 
@@ -18,7 +19,7 @@ def test_its_points_are_upstreams() -> None:
 
 
 def test_a_pod_without_gates_passes() -> None:
-    assert SchedulingGates().pre_enqueue(make_pod()) is None
+    assert make_plugin(SchedulingGates).pre_enqueue(make_pod()) is None
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ def test_a_pod_without_gates_passes() -> None:
     ],
 )
 def test_a_gated_pod_waits(gates: list[str], reason: str) -> None:
-    assert SchedulingGates().pre_enqueue(make_pod(gates=gates)) == unresolvable(reason)
+    assert make_plugin(SchedulingGates).pre_enqueue(make_pod(gates=gates)) == unresolvable(reason)
 
 
 @pytest.mark.parametrize(
@@ -43,8 +44,10 @@ def test_a_gated_pod_waits(gates: list[str], reason: str) -> None:
 )
 def test_hint(changed: str, expected: bool) -> None:
     old, new = make_pod(changed, gates=["a"]), make_pod(changed)
-    assert requeues(SchedulingGates(), GATES_GONE, make_pod("p", gates=["a"]), old, new) is expected
+    assert (
+        requeues(make_plugin(SchedulingGates), GATES_GONE, make_pod("p", gates=["a"]), old, new) is expected
+    )
 
 
 def test_it_registers_for_nothing_else() -> None:
-    assert registrations(SchedulingGates()) == [GATES_GONE]
+    assert registrations(make_plugin(SchedulingGates)) == [GATES_GONE]

@@ -10,6 +10,7 @@ from bayplan.plugin import Action, Resource, Taint, Toleration
 from bayplan.plugin.objects import tolerates
 from bayplan.plugins.taint_toleration import REASON, TaintToleration
 from bayplan.testing.builders import make_node, make_pod, make_toleration
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 
@@ -60,14 +61,14 @@ def test_its_points_are_upstreams() -> None:
 )
 def test_filter(taints: list[str], tolerations: list[Toleration], fits: bool) -> None:
     cluster = make_cluster([make_node("n", taints=taints)])
-    evaluation = Evaluation(TaintToleration(), make_pod(tolerations=tolerations), cluster)
+    evaluation = Evaluation(make_plugin(TaintToleration), make_pod(tolerations=tolerations), cluster)
     assert evaluation.rejected() == ({} if fits else {"n": (UNRESOLVABLE, (REASON,))})
 
 
 def test_a_list_of_taints_that_comes_later_is_evaluated_too() -> None:
     """The results cached for a template grow with the lists of taints."""
     cluster = make_cluster([make_node("a")])
-    evaluation = Evaluation(TaintToleration(), make_pod(), cluster)
+    evaluation = Evaluation(make_plugin(TaintToleration), make_pod(), cluster)
     before = evaluation.rejected()
     cluster.set_node(make_node("b", taints=["new:NoSchedule"]))
     assert (before, evaluation.rejected()) == ({}, {"b": (UNRESOLVABLE, (REASON,))})
@@ -102,7 +103,7 @@ def test_score(tolerations: list[Toleration], scores: list[int], normalized: lis
             make_node("two", taints=soft),
         ]
     )
-    evaluation = Evaluation(TaintToleration(), make_pod(tolerations=tolerations), cluster)
+    evaluation = Evaluation(make_plugin(TaintToleration), make_pod(tolerations=tolerations), cluster)
     assert (evaluation.pre_score, evaluation.scores(), evaluation.normalized()) == (None, scores, normalized)
 
 
@@ -125,7 +126,7 @@ toleration_lists = st.lists(
 @given(st.lists(taint_lists, min_size=1, max_size=4), toleration_lists)
 def test_columns_agree_with_a_plain_rule(on_nodes: list[list[Taint]], tolerations: list[Toleration]) -> None:
     cluster = make_cluster(make_node(f"n{i}", taints=taints) for i, taints in enumerate(on_nodes))
-    evaluation = Evaluation(TaintToleration(), make_pod(tolerations=tolerations), cluster)
+    evaluation = Evaluation(make_plugin(TaintToleration), make_pod(tolerations=tolerations), cluster)
 
     def hated(taints: list[Taint], effects: tuple[str, ...], by: list[Toleration]) -> int:
         return sum(taint.effect in effects and not any(tolerates(t, taint) for t in by) for taint in taints)
@@ -154,7 +155,7 @@ def test_hint_on_nodes(old: list[str] | None, new: list[str], expected: bool) ->
     pod = make_pod(tolerations=[make_toleration("a")])
     before = None if old is None else make_node("n", taints=old)
     event = (Resource.NODE, Action.ADD) if old is None else NODE_CHANGE
-    assert requeues(TaintToleration(), event, pod, before, make_node("n", taints=new)) is expected
+    assert requeues(make_plugin(TaintToleration), event, pod, before, make_node("n", taints=new)) is expected
 
 
 @pytest.mark.parametrize(
@@ -164,11 +165,11 @@ def test_hint_on_nodes(old: list[str] | None, new: list[str], expected: bool) ->
 def test_hint_on_pods(changed: str, expected: bool) -> None:
     event = (Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
     new = make_pod(changed, tolerations=[make_toleration("x")])
-    assert requeues(TaintToleration(), event, make_pod("p"), make_pod(changed), new) is expected
+    assert requeues(make_plugin(TaintToleration), event, make_pod("p"), make_pod(changed), new) is expected
 
 
 def test_registrations() -> None:
-    assert registrations(TaintToleration()) == [
+    assert registrations(make_plugin(TaintToleration)) == [
         (Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT),
         (Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION),
     ]

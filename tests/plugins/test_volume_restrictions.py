@@ -26,6 +26,7 @@ from bayplan.plugin import (
 from bayplan.plugin.storage import Volume
 from bayplan.plugins.volume_restrictions import REASON_CLAIM, REASON_DISK, VolumeRestrictions
 from bayplan.testing.builders import make_node, make_pod, make_pvc
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import points, registrations, requeues
 from .volume_evaluating import evaluate, filtered, storage_cluster, supposing
@@ -88,7 +89,7 @@ def test_a_disk_is_not_mounted_twice_on_one_node(wanted: Volume, mounted: Volume
     cluster = storage_cluster(
         [make_node("n"), make_node("m")], assigned={"n": [make_pod("other", volumes=[mounted])]}
     )
-    assert evaluate(VolumeRestrictions(), make_pod(volumes=[wanted]), cluster) == (
+    assert evaluate(make_plugin(VolumeRestrictions), make_pod(volumes=[wanted]), cluster) == (
         {} if fits else {"n": DISK_TAKEN}
     )
 
@@ -109,11 +110,13 @@ def test_a_disk_is_not_mounted_twice_on_one_node(wanted: Volume, mounted: Volume
 def test_pods_that_cannot_be_in_the_way_are_skipped(pod: Pod) -> None:
     user = make_pod("other", claims=["shared"])
     cluster = storage_cluster([make_node("n")], EXCLUSIVE, make_pvc("shared"), assigned={"n": [user]})
-    assert evaluate(VolumeRestrictions(), pod, cluster) in (SKIP, SKIP_FOR_SIGNATURE)
+    assert evaluate(make_plugin(VolumeRestrictions), pod, cluster) in (SKIP, SKIP_FOR_SIGNATURE)
 
 
 def test_a_missing_claim_is_reported_before_any_node_is_evaluated() -> None:
-    answer = evaluate(VolumeRestrictions(), make_pod(claims=["c"]), storage_cluster([make_node("n")]))
+    answer = evaluate(
+        make_plugin(VolumeRestrictions), make_pod(claims=["c"]), storage_cluster([make_node("n")])
+    )
     assert answer == unresolvable('persistentvolumeclaim "c" not found')
 
 
@@ -121,21 +124,26 @@ def test_an_exclusive_claim_in_use_keeps_its_pod_off_every_node() -> None:
     cluster = storage_cluster(
         [make_node("n"), make_node("m")], EXCLUSIVE, assigned={"n": [make_pod("other", claims=["c"])]}
     )
-    rejections = evaluate(VolumeRestrictions(), make_pod(claims=["c"]), cluster)
+    rejections = evaluate(make_plugin(VolumeRestrictions), make_pod(claims=["c"]), cluster)
     assert rejections == {"n": CLAIM_TAKEN, "m": CLAIM_TAKEN}
 
 
 def test_only_the_disk_is_named_where_both_are_taken() -> None:
     user = make_pod("other", claims=["c"], volumes=[gce("d")])
     cluster = storage_cluster([make_node("n"), make_node("m")], EXCLUSIVE, assigned={"n": [user]})
-    rejections = evaluate(VolumeRestrictions(), make_pod(claims=["c"], volumes=[gce("d")]), cluster)
+    rejections = evaluate(
+        make_plugin(VolumeRestrictions), make_pod(claims=["c"], volumes=[gce("d")]), cluster
+    )
     assert rejections == {"n": DISK_TAKEN, "m": CLAIM_TAKEN}
 
 
 def test_a_claim_of_that_name_elsewhere_is_another_claim() -> None:
     user = make_pod("other", namespace="elsewhere", claims=["c"])
     cluster = storage_cluster([make_node("n")], EXCLUSIVE, assigned={"n": [user]})
-    assert evaluate(VolumeRestrictions(), make_pod(claims=["c"]), cluster) in (SKIP, SKIP_FOR_SIGNATURE)
+    assert evaluate(make_plugin(VolumeRestrictions), make_pod(claims=["c"]), cluster) in (
+        SKIP,
+        SKIP_FOR_SIGNATURE,
+    )
 
 
 def test_pods_of_nodes_that_are_gone_do_not_count() -> None:
@@ -143,12 +151,19 @@ def test_pods_of_nodes_that_are_gone_do_not_count() -> None:
         [make_node("n"), make_node("m")], EXCLUSIVE, assigned={"n": [make_pod("other", claims=["c"])]}
     )
     cluster.remove_node("n")
-    assert evaluate(VolumeRestrictions(), make_pod(claims=["c"]), cluster) in (SKIP, SKIP_FOR_SIGNATURE)
+    assert evaluate(make_plugin(VolumeRestrictions), make_pod(claims=["c"]), cluster) in (
+        SKIP,
+        SKIP_FOR_SIGNATURE,
+    )
 
 
 def test_evicting_the_user_of_a_claim_frees_it() -> None:
     """RemovePod and AddPod count the claims of the pods in question; the state they are given is a copy."""
-    user, pod, plugin = make_pod("other", claims=["c"]), make_pod(claims=["c"]), VolumeRestrictions()
+    user, pod, plugin = (
+        make_pod("other", claims=["c"]),
+        make_pod(claims=["c"]),
+        make_plugin(VolumeRestrictions),
+    )
     cluster = storage_cluster([make_node("n")], EXCLUSIVE, assigned={"n": [user]})
     nodes, state = NodeColumns(cluster), CycleState()
     plugin.pre_filter(state, pod, nodes)
@@ -162,7 +177,11 @@ def test_evicting_the_user_of_a_claim_frees_it() -> None:
 
 def test_namespaces_are_not_compared_when_pods_are_supposed() -> None:
     """As upstream, a pod of another namespace with a claim of that name counts there."""
-    user, plugin, pod = make_pod("other", claims=["c"]), VolumeRestrictions(), make_pod(claims=["c"])
+    user, plugin, pod = (
+        make_pod("other", claims=["c"]),
+        make_plugin(VolumeRestrictions),
+        make_pod(claims=["c"]),
+    )
     cluster = storage_cluster([make_node("n")], EXCLUSIVE, assigned={"n": [user]})
     nodes, state = NodeColumns(cluster), CycleState()
     plugin.pre_filter(state, pod, nodes)
@@ -177,7 +196,7 @@ def test_evicting_the_user_of_a_disk_frees_it_and_a_nominated_one_takes_it() -> 
         None,
         CycleState(),
     )
-    plugin = VolumeRestrictions()
+    plugin = make_plugin(VolumeRestrictions)
     cluster = storage_cluster([make_node("n"), make_node("m"), make_node("o")], assigned={"n": [user]})
     plugin.pre_filter(state, pod, NodeColumns(cluster))
     view = supposing(cluster, gone=[user], added={"m": [make_pod("b", volumes=[gce("d")])]})
@@ -185,7 +204,7 @@ def test_evicting_the_user_of_a_disk_frees_it_and_a_nominated_one_takes_it() -> 
 
 
 def test_it_registers_for_the_events_upstream_does() -> None:
-    assert registrations(VolumeRestrictions()) == [
+    assert registrations(make_plugin(VolumeRestrictions)) == [
         (Resource.POD, Action.DELETE),
         (Resource.NODE, Action.ADD),
         (Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD),
@@ -230,4 +249,4 @@ def test_what_requeues_a_pod(
     event: tuple[Resource, Action], old: Object | None, new: Object | None, helps: bool
 ) -> None:
     pod = make_pod(claims=["c"], volumes=[gce("d")])
-    assert requeues(VolumeRestrictions(), event, pod, old, new) is helps
+    assert requeues(make_plugin(VolumeRestrictions), event, pod, old, new) is helps

@@ -16,6 +16,7 @@ from bayplan.plugins.volume_zone import (
     VolumeZone,
 )
 from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
+from bayplan.testing.fake_handle import make_plugin
 
 from .evaluating import points, registrations, requeues
 from .volume_evaluating import evaluate, storage_cluster
@@ -58,7 +59,7 @@ def test_a_node_fits_if_it_is_where_the_volume_is(
     volume: dict[str, str], node: dict[str, str], fits: bool
 ) -> None:
     cluster = storage_cluster([make_node("n", labels=node)], BOUND, make_pv("v", labels=volume))
-    assert evaluate(VolumeZone(), POD, cluster) == ({} if fits else {"n": REJECTED})
+    assert evaluate(make_plugin(VolumeZone), POD, cluster) == ({} if fits else {"n": REJECTED})
 
 
 @pytest.mark.parametrize(
@@ -105,17 +106,17 @@ def test_a_node_fits_if_it_is_where_the_volume_is(
 def test_what_is_missing_is_reported_before_any_node_is_evaluated(
     objects: list[Object], answer: Status
 ) -> None:
-    assert evaluate(VolumeZone(), POD, storage_cluster([make_node("n")], *objects)) == answer
+    assert evaluate(make_plugin(VolumeZone), POD, storage_cluster([make_node("n")], *objects)) == answer
 
 
 def test_a_claim_without_name_is_rejected() -> None:
-    answer = evaluate(VolumeZone(), make_pod(claims=[""]), storage_cluster([]))
+    answer = evaluate(make_plugin(VolumeZone), make_pod(claims=[""]), storage_cluster([]))
     assert answer == unresolvable(NO_CLAIM_NAME)
 
 
 def test_ephemeral_volumes_are_not_checked() -> None:
     pod = make_pod(volumes=[Volume(name="scratch", ephemeral=EphemeralVolumeSource())])
-    assert evaluate(VolumeZone(), pod, storage_cluster([])) is SKIP
+    assert evaluate(make_plugin(VolumeZone), pod, storage_cluster([])) is SKIP
 
 
 def test_every_volume_counts() -> None:
@@ -127,12 +128,15 @@ def test_every_volume_counts() -> None:
         make_pv("v", labels={ZONE: "a"}),
         make_pv("w", labels={ZONE: "b"}),
     )
-    assert evaluate(VolumeZone(), make_pod(claims=["c", "d"]), cluster) == {"n-a": REJECTED, "n-b": REJECTED}
+    assert evaluate(make_plugin(VolumeZone), make_pod(claims=["c", "d"]), cluster) == {
+        "n-a": REJECTED,
+        "n-b": REJECTED,
+    }
 
 
 def test_it_registers_for_the_events_upstream_does() -> None:
     both = Action.ADD | Action.UPDATE
-    assert registrations(VolumeZone()) == [
+    assert registrations(make_plugin(VolumeZone)) == [
         (Resource.STORAGE_CLASS, Action.ADD),
         (Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
         (Resource.PERSISTENT_VOLUME_CLAIM, both),
@@ -211,4 +215,4 @@ def test_it_registers_for_the_events_upstream_does() -> None:
 def test_what_requeues_a_pod(
     event: tuple[Resource, Action], old: Object | None, new: Object | StorageClass, helps: bool
 ) -> None:
-    assert requeues(VolumeZone(), event, POD, old, new) is helps
+    assert requeues(make_plugin(VolumeZone), event, POD, old, new) is helps

@@ -16,6 +16,7 @@ from bayplan.plugins.node_volume_limits import NodeVolumeLimits
 from bayplan.plugins.volume_binding import VolumeBinding
 from bayplan.plugins.volume_restrictions import VolumeRestrictions
 from bayplan.plugins.volume_zone import VolumeZone
+from bayplan.testing.fake_handle import make_plugin
 
 from . import plain_volumes
 from .plain_volumes import Rejection
@@ -63,7 +64,7 @@ def test_all_rows_and_few_agree_with_one_node_at_a_time(kind: type[Plugin], rng:
     storage = Storage(rng)
     cluster = storage.cluster()
     for _ in range(4):
-        pod, plugin, state = storage.pod(), kind(), CycleState()
+        pod, plugin, state = storage.pod(), make_plugin(kind), CycleState()
         for claim in storage.made_for(pod):
             cluster.objects.put(claim)
         if filtering(plugin).pre_filter(state, pod, NodeColumns(cluster)) is None:
@@ -79,7 +80,7 @@ def test_all_rows_and_few_agree_with_one_node_at_a_time(kind: type[Plugin], rng:
 def test_limits_with_other_pods_there_agree_with_one_node_at_a_time(rng: random.Random) -> None:
     storage = Storage(rng)
     cluster = storage.cluster()
-    pod, plugin, state = storage.pod(), NodeVolumeLimits(), CycleState()
+    pod, plugin, state = storage.pod(), make_plugin(NodeVolumeLimits), CycleState()
     if plugin.pre_filter(state, pod, NodeColumns(cluster)) is None:
         view = some_hypothesis(storage, cluster)
         assert filtered(plugin, state, pod, view) == plainly(RULES[NodeVolumeLimits], cluster, pod, view)
@@ -91,7 +92,7 @@ def test_disks_with_other_pods_there_agree_with_one_node_at_a_time(rng: random.R
     """Claims aside, which are counted by AddPod and RemovePod."""
     storage = Storage(rng)
     cluster = storage.cluster()
-    pod, plugin, state = storage.pod(), VolumeRestrictions(), CycleState()
+    pod, plugin, state = storage.pod(), make_plugin(VolumeRestrictions), CycleState()
     if plugin.pre_filter(state, pod, NodeColumns(cluster)) is None:
         view = some_hypothesis(storage, cluster)
         assert filtered(plugin, state, pod, view) == plainly(RULES[VolumeRestrictions], cluster, pod, view)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from bayplan.plugin import (
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.runtime.framework import Framework
 from bayplan.testing.builders import make_pod
+from bayplan.testing.fake_handle import FakeHandle
 
 FITS = NodeResourcesFit
 
@@ -36,10 +37,10 @@ class Indifferent(Plugin):
 class Scripted(Plugin):
     """Returns the given results, and records the rows that it evaluates."""
 
-    depends_on: ClassVar[Dependencies | None] = Dependencies.of("labels")
+    depends_on: Dependencies | None = Dependencies.of("labels")
 
     def __init__(self, **answers: Any) -> None:
-        super().__init__()
+        super().__init__(None, FakeHandle())
         self.rejected: set[str] = answers.get("rejected", set())
         self.best = answers.get("best", "")
         self.problem: Exception | None = None

@@ -34,6 +34,7 @@ from bayplan.runtime.framework import Framework
 from bayplan.runtime.search import SearchStart
 from bayplan.state.hypothesis import Hypothesis
 from bayplan.testing.builders import make_node, make_pod, make_pod_affinity, make_pod_term
+from bayplan.testing.fake_handle import FakeHandle, make_plugin
 
 from .profiles import found, make_framework, not_found, statuses
 
@@ -51,7 +52,11 @@ def tight(nodes: int = 2, **options: Any) -> Framework:
     """Nodes with room for one pod that requests 3 cpus."""
     cluster_nodes = [make_node(f"n{number}", cpu=4, labels={HOST: f"n{number}"}) for number in range(nodes)]
     return make_framework(
-        NodeResourcesFit(), InterPodAffinity(), Indifferent(), nodes=cluster_nodes, **options
+        make_plugin(NodeResourcesFit),
+        make_plugin(InterPodAffinity),
+        make_plugin(Indifferent),
+        nodes=cluster_nodes,
+        **options,
     )
 
 
@@ -146,7 +151,7 @@ class TestNominatedNodeFirst:
             def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> NodeNames:
                 return NodeNames(frozenset(("n0",)))
 
-        framework = make_framework(Names(), Indifferent(), nodes=3)
+        framework = make_framework(make_plugin(Names), make_plugin(Indifferent), nodes=3)
         assert found(framework, make_pod(nominated_node="n2")).node_name == "n2"
 
     def test_where_it_does_not_fit_it_gets_the_reason_though_it_is_not_among_the_named_nodes(self) -> None:
@@ -157,7 +162,9 @@ class TestNominatedNodeFirst:
                 return NodeNames(frozenset(("n1",)))
 
         start = SearchStart()
-        framework = make_framework(Names(), NodeResourcesFit(), Indifferent(), nodes=4, start=start)
+        framework = make_framework(
+            make_plugin(Names), make_plugin(NodeResourcesFit), make_plugin(Indifferent), nodes=4, start=start
+        )
         found_statuses = statuses(framework, make_pod(cpu=9, nominated_node="n2"))
         assert {name: status.message for name, status in found_statuses.items()} == {
             "n0": "node(s) didn't satisfy plugin(s) [Names]",
@@ -175,7 +182,10 @@ class TestNominatedNodeFirst:
                 yield Reject(False, unschedulable("no"))
 
         assert (
-            found(make_framework(Breaks(), Indifferent(), nodes=3), make_pod(nominated_node="n1")).feasible
+            found(
+                make_framework(make_plugin(Breaks), make_plugin(Indifferent), nodes=3),
+                make_pod(nominated_node="n1"),
+            ).feasible
             == 3
         )
 
@@ -191,7 +201,7 @@ class Adjusts(Plugin):
             return Adjusts.Count(self.count)
 
     def __init__(self, most: int = 1, answer: Status | None = None) -> None:
-        super().__init__()
+        super().__init__(None, FakeHandle())
         self.most = most
         self.answer = answer
 
@@ -218,14 +228,14 @@ class CachedAdjusts(Adjusts):
 class TestAddPodAndRemovePod:
     @pytest.mark.parametrize("kind", [Adjusts, CachedAdjusts], ids=["uncached", "cached"])
     def test_each_node_is_evaluated_with_its_own_state(self, kind: type[Adjusts]) -> None:
-        framework = make_framework(kind(most=1), Indifferent(), nodes=3)
+        framework = make_framework(kind(most=1), make_plugin(Indifferent), nodes=3)
         framework.cluster.nominate(make_pod("a", priority=5), "n0")
         framework.cluster.nominate(make_pod("b", priority=5), "n1")
         framework.cluster.nominate(make_pod("c", priority=5), "n1")
         assert found(framework, make_pod("next", priority=5)).feasible == 2
 
     def test_removed_pods_are_taken_back(self) -> None:
-        framework = make_framework(Adjusts(most=0), Indifferent(), nodes=2)
+        framework = make_framework(Adjusts(most=0), make_plugin(Indifferent), nodes=2)
         framework.cluster.add_pod(make_pod("x"), "n0")
         pod = make_pod("next")
         result = not_found(framework, pod)
@@ -234,7 +244,7 @@ class TestAddPodAndRemovePod:
 
     @pytest.mark.parametrize("answer", [failure("lost count"), Status(Code.UNSCHEDULABLE, ("lost count",))])
     def test_an_answer_that_is_no_success_fails_the_attempt(self, answer: Status) -> None:
-        framework = make_framework(Adjusts(answer=answer), Indifferent(), nodes=2)
+        framework = make_framework(Adjusts(answer=answer), make_plugin(Indifferent), nodes=2)
         framework.cluster.nominate(make_pod("a", priority=5), "n0")
         with pytest.raises(AttemptError) as raised:
             framework.find(make_pod("next", priority=5))
@@ -245,7 +255,7 @@ class TestAddPodAndRemovePod:
             def add_pod(self, state: CycleState, pod: Pod, added: Pod, node: NodeInfo) -> Status | None:
                 raise RuntimeError("oops")
 
-        framework = make_framework(Raises(), Indifferent(), nodes=2)
+        framework = make_framework(Raises(), make_plugin(Indifferent), nodes=2)
         framework.cluster.nominate(make_pod("a", priority=5), "n0")
         with pytest.raises(
             AttemptError, match=r'^running AddPod on PreFilter plugin "Raises": RuntimeError: oops \('
@@ -257,7 +267,7 @@ class TestAddPodAndRemovePod:
             def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
                 return SKIP
 
-        framework = make_framework(Skips(), Indifferent(), nodes=2)
+        framework = make_framework(Skips(), make_plugin(Indifferent), nodes=2)
         framework.cluster.nominate(make_pod("a", priority=5), "n0")
         assert found(framework, make_pod("next", priority=5)).feasible == 2
 
@@ -267,7 +277,7 @@ class TestOneNodeAtATime:
 
     class Picky(NodePlugin):
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__(None, FakeHandle())
             self.shown: list[str] = []
 
         def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Any:
@@ -289,7 +299,7 @@ class TestOneNodeAtATime:
 
     def test_only_nodes_that_those_before_it_accepted_are_shown(self) -> None:
         picky = self.Picky()
-        framework = make_framework(self.Before(), picky, self.After(), nodes=5)
+        framework = make_framework(make_plugin(self.Before), picky, make_plugin(self.After), nodes=5)
         framework.cluster.add_pod(make_pod("early"), "unseen")
         result = found(framework, make_pod())
         assert sorted(picky.shown) == ["n1", "n2", "n3", "n4"]
@@ -305,7 +315,9 @@ class TestOneNodeAtATime:
         }
 
     def test_it_sees_the_pods_that_would_be_there(self) -> None:
-        framework = make_framework(self.Picky(), Indifferent(), nodes=[make_node("n0"), make_node("n1")])
+        framework = make_framework(
+            self.Picky(), make_plugin(Indifferent), nodes=[make_node("n0"), make_node("n1")]
+        )
         for name in ("a", "b"):
             framework.cluster.nominate(make_pod(name, priority=9), "n0")
         assert found(framework, make_pod("next", priority=1)).node_name == "n1"
@@ -315,7 +327,7 @@ class TestOneNodeAtATime:
             def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
                 return 100 if node.name == "n1" else 0
 
-        framework = make_framework(OnlyScores(), nodes=3)
+        framework = make_framework(make_plugin(OnlyScores), nodes=3)
         assert (len(framework.profile.filters), len(framework.profile.scores)) == (0, 1)
         assert found(framework, make_pod()).node_name == "n1"
 
@@ -325,14 +337,16 @@ class TestOneNodeAtATime:
                 return node.labels["missing"]
 
         with pytest.raises(AttemptError, match="running \"Raises\" filter plugin: KeyError: 'missing'"):
-            make_framework(Raises(), nodes=2).find(make_pod())
+            make_framework(make_plugin(Raises), nodes=2).find(make_pod())
 
 
 class TestWhereFiltersAreIndifferent:
     """On rows that they accept whichever pods are there, the other filters decide."""
 
     def rows(self, plugin: type[Plugin]) -> list[bool]:
-        framework = make_framework(plugin(), NodeResourcesFit(), Indifferent(), nodes=3)
+        framework = make_framework(
+            make_plugin(plugin), make_plugin(NodeResourcesFit), make_plugin(Indifferent), nodes=3
+        )
         framework.cluster.nominate(make_pod("expected", priority=5), "n2")
         return list(framework.filtering.locally_decided(framework.begin(make_pod("p"))))
 

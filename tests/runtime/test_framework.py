@@ -30,6 +30,7 @@ from bayplan.plugin import (
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.search import SearchStart
 from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.fake_handle import FakeHandle, make_plugin
 from tests.locations import without_location
 
 from .profiles import found, make_framework, not_found, statuses
@@ -39,7 +40,7 @@ class Score(Plugin):
     """Gives nodes the given scores, 0 to all others."""
 
     def __init__(self, **scores: int) -> None:
-        super().__init__()
+        super().__init__(None, FakeHandle())
         self.scores = scores
         self.shown: list[str] = []
 
@@ -60,7 +61,7 @@ class Rejects(Plugin):
     """Rejects the given nodes."""
 
     def __init__(self, *names: str, reason: str = "no", error: bool = False) -> None:
-        super().__init__()
+        super().__init__(None, FakeHandle())
         self.rejected = names
         self.reason = reason
         self.error = error
@@ -181,7 +182,7 @@ def test_a_plugin_with_a_new_reason_every_time() -> None:
             self.load += 1
             yield Reject(True, unschedulable(f"load is {self.load}"))
 
-    framework = make_framework(Load())
+    framework = make_framework(make_plugin(Load))
     first = not_found(framework, make_pod("first")).diagnosis
     for number in range(2500):
         latest = not_found(framework, make_pod(f"p{number}")).diagnosis
@@ -197,7 +198,7 @@ def test_every_node_may_have_a_reason_of_its_own(kept: bool) -> None:
         def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Any:
             return unschedulable(f"{node.name} has had enough")
 
-    found_statuses = statuses(make_framework(Personal(), nodes=100), make_pod())
+    found_statuses = statuses(make_framework(make_plugin(Personal), nodes=100), make_pod())
     assert {name: status.message for name, status in found_statuses.items()} == {
         f"n{number}": f"n{number} has had enough" for number in range(100)
     }
@@ -227,7 +228,7 @@ def test_a_diagnosis_does_not_change_with_the_cluster() -> None:
 
 class Scripted(Plugin):
     def __init__(self, answer: Any) -> None:
-        super().__init__()
+        super().__init__(None, FakeHandle())
         self.answer = answer
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
@@ -357,7 +358,7 @@ def test_a_filter_that_raises(kept: bool) -> None:
             yield Reject(False, unschedulable("nothing yet"))
             raise ZeroDivisionError("division by zero")
 
-    framework = make_framework(Raises(), nodes=3)
+    framework = make_framework(make_plugin(Raises), nodes=3)
     for _ in range(2):
         with pytest.raises(AttemptError) as raised:
             framework.find(make_pod())
@@ -454,7 +455,7 @@ def test_a_search_among_named_nodes_moves_the_start_by_as_many() -> None:
 
     start = SearchStart(4)
     score = Score()
-    found(make_framework(Names(), score, nodes=5, start=start), make_pod())
+    found(make_framework(make_plugin(Names), score, nodes=5, start=start), make_pod())
     assert sorted(score.shown) == ["n1", "n3", "n4"]
     assert start.index == (4 + 3) % 5
 
@@ -465,5 +466,5 @@ def test_a_search_that_prefilter_ends_moves_nothing() -> None:
             return NodeNames(frozenset())
 
     start = SearchStart(2)
-    not_found(make_framework(Nothing(), nodes=5, start=start), make_pod())
+    not_found(make_framework(make_plugin(Nothing), nodes=5, start=start), make_pod())
     assert start.index == 2

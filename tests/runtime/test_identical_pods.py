@@ -35,6 +35,7 @@ from bayplan.testing.builders import (
     make_resource_claim,
     make_spread,
 )
+from bayplan.testing.fake_handle import FakeHandle, make_plugin
 
 from .profiles import found, make_framework
 
@@ -207,8 +208,8 @@ class Zero(Plugin):
 
 
 def test_a_plugin_that_scored_all_nodes_equally_may_distinguish_them_later() -> None:
-    prefers = Prefers()
-    framework = make_framework(prefers, Zero())
+    prefers = make_plugin(Prefers)
+    framework = make_framework(prefers, make_plugin(Zero))
     assert [found(framework, make_pod(name)).node_name for name in ("p0", "p1")] == ["n0", "n0"]
     prefers.node = "n2"
     assert found(framework, make_pod("p2")).node_name == "n2"
@@ -220,7 +221,7 @@ class Gate(Plugin):
     closed = False
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(None, FakeHandle())
         self.called: list[str] = []
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
@@ -230,7 +231,7 @@ class Gate(Plugin):
 
 def test_a_plugin_that_skipped_each_pod_is_called_once_for_each() -> None:
     gate = Gate()
-    framework = make_framework(gate, Zero())
+    framework = make_framework(gate, make_plugin(Zero))
     for name in ("p0", "p1"):
         assert found(framework, make_pod(name)).node_name == "n0"
     gate.closed = True

@@ -24,6 +24,7 @@ from bayplan.runtime.framework import Framework
 from bayplan.state.cluster import Cluster
 from bayplan.state.view import HypotheticalNode
 from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .profiles import found, make_framework, statuses
 
@@ -47,7 +48,7 @@ class CountsHypotheticalRows(NodeResourcesFit):
 
 
 class LooksAtTheNodeOnly(Plugin):
-    depends_on: ClassVar = Dependencies.of()
+    depends_on = Dependencies.of()
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterable[Reject]:
         assert not isinstance(nodes, SUPPOSED), "its result does not depend on pods"
@@ -65,9 +66,9 @@ def big(name: str, priority: int = FIRST) -> Pod:
 
 def nominated() -> tuple[Framework, CountsHypotheticalRows]:
     """Six nodes with room for one big pod each, four with nominated pods, and a pod that has been tried."""
-    fit = CountsHypotheticalRows()
+    fit = make_plugin(CountsHypotheticalRows)
     nodes = [make_node(f"n{number}", cpu=4) for number in range(6)]
-    framework = make_framework(LooksAtTheNodeOnly(), fit, Indifferent(), nodes=nodes)
+    framework = make_framework(make_plugin(LooksAtTheNodeOnly), fit, make_plugin(Indifferent), nodes=nodes)
     for number in range(4):
         framework.cluster.nominate(big(f"first-{number}"), f"n{number}")
     assert found(framework, big("tried")).feasible == 2
@@ -157,7 +158,9 @@ def test_a_plugin_that_raised_is_run_again() -> None:
                 raise RuntimeError("out of order")
             return super().filter(state, pod, nodes)
 
-    framework = make_framework(BreaksOnce(), Indifferent(), nodes=[make_node("n", cpu=4)])
+    framework = make_framework(
+        make_plugin(BreaksOnce), make_plugin(Indifferent), nodes=[make_node("n", cpu=4)]
+    )
     framework.cluster.nominate(big("first"), "n")
     with pytest.raises(Exception, match="out of order"):
         framework.find(big("next"))

@@ -24,6 +24,7 @@ from bayplan.plugin import (
 )
 from bayplan.runtime.calls import AttemptError
 from bayplan.testing.builders import make_pod
+from bayplan.testing.fake_handle import FakeHandle
 from tests.locations import without_location
 
 from .profiles import found, make_framework, not_found
@@ -35,7 +36,7 @@ class Answers(Plugin):
     """Returns the given PreFilter result, rejects nothing, and records its calls."""
 
     def __init__(self, answer: Answer | Exception = None, rejects: bool = False) -> None:
-        super().__init__()
+        super().__init__(None, FakeHandle())
         self.answer = answer
         self.rejects = rejects
         self.calls: list[str] = []

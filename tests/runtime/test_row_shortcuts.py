@@ -12,6 +12,7 @@ from bayplan.plugin import Code, CycleState, Dependencies, NodeColumns, Plugin, 
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.timing import AttemptTimer, PointObserver
 from bayplan.testing.builders import make_pod
+from bayplan.testing.fake_handle import FakeHandle
 
 from .profiles import found, make_framework, not_found
 from .scripted import pods
@@ -24,7 +25,7 @@ class Shortcut(Plugin):
     elementwise = True
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(None, FakeHandle())
         self.rows: list[tuple[str, int]] = []
         self.problem: dict[str, Exception] = {}
 

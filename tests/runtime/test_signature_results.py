@@ -22,6 +22,7 @@ from bayplan.plugins.node_name import NodeName
 from bayplan.plugins.node_ports import NodePorts
 from bayplan.plugins.taint_toleration import TaintToleration
 from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .profiles import found, make_framework
 from .scripted import FITS, FollowsUsage, Indifferent, Scripted, pods, rows_computed
@@ -29,7 +30,7 @@ from .scripted import FITS, FollowsUsage, Indifferent, Scripted, pods, rows_comp
 
 def test_a_pod_that_names_its_node_does_not_change_results_of_identical_pods() -> None:
     """Pods of one template may differ in the node they name; each gets its own statuses."""
-    framework = make_framework(NodeName(), Indifferent(), nodes=3)
+    framework = make_framework(make_plugin(NodeName), make_plugin(Indifferent), nodes=3)
     assert found(framework, make_pod("a", node="n1")).node_name == "n1"
     assert found(framework, make_pod("b")).feasible == 3
     assert found(framework, make_pod("c", node="n2")).node_name == "n2"
@@ -55,7 +56,7 @@ class TestRows:
 
     def test_nothing_is_evaluated_while_nothing_changes(self) -> None:
         plugin = Scripted()
-        framework = make_framework(plugin, Indifferent(), nodes=5)
+        framework = make_framework(plugin, make_plugin(Indifferent), nodes=5)
         next_pod = pods()
         found(framework, next(next_pod))
         assert rows_computed(framework, lambda: found(framework, next(next_pod))) == 0
@@ -63,7 +64,7 @@ class TestRows:
 
     @pytest.mark.parametrize("count", [1, 3, 20], ids=lambda count: f"{count} placements")
     def test_after_placements_the_rows_where_pods_were_added(self, count: int) -> None:
-        framework = make_framework(FITS(), nodes=50)
+        framework = make_framework(make_plugin(FITS), nodes=50)
         next_pod = pods()
         found(framework, next(next_pod))
         for number in range(count):
@@ -71,7 +72,7 @@ class TestRows:
         assert rows_computed(framework, lambda: found(framework, next(next_pod))) == count
 
     def test_several_pods_on_one_row_make_one_row(self) -> None:
-        framework = make_framework(FITS(), nodes=50)
+        framework = make_framework(make_plugin(FITS), nodes=50)
         next_pod = pods()
         found(framework, next(next_pod))
         for number in range(5):
@@ -80,7 +81,7 @@ class TestRows:
 
     def test_a_node_that_changed_is_one_row(self) -> None:
         plugin = Scripted()
-        framework = make_framework(plugin, FITS(), nodes=50)
+        framework = make_framework(plugin, make_plugin(FITS), nodes=50)
         next_pod = pods()
         found(framework, next(next_pod))
         framework.cluster.set_node(make_node("n3", cpu="8"))
@@ -88,7 +89,7 @@ class TestRows:
         assert plugin.evaluated[1:] == [["n3"]]
 
     def test_a_node_that_stayed_the_same_is_none(self) -> None:
-        framework = make_framework(FITS(), nodes=5)
+        framework = make_framework(make_plugin(FITS), nodes=5)
         next_pod = pods()
         found(framework, next(next_pod))
         framework.cluster.set_node(make_node("n3"))
@@ -105,7 +106,7 @@ class TestRows:
 
     def test_a_reader_that_slept_too_long_starts_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("bayplan.clock.MAX_HISTORY", 8)
-        framework = make_framework(FITS(), nodes=5)
+        framework = make_framework(make_plugin(FITS), nodes=5)
         next_pod = pods()
         found(framework, next(next_pod))
         for number in range(30):
@@ -117,7 +118,7 @@ class TestRows:
             depends_on = None
 
         plugin = Undeclared()
-        framework = make_framework(plugin, Indifferent(), nodes=5)
+        framework = make_framework(plugin, make_plugin(Indifferent), nodes=5)
         next_pod = pods()
         for _ in range(3):
             found(framework, next(next_pod))
@@ -125,7 +126,7 @@ class TestRows:
 
     def test_pods_with_other_signatures_share_the_results_of_equal_fragments(self) -> None:
         plugin = Scripted()
-        framework = make_framework(plugin, Indifferent(), nodes=5)
+        framework = make_framework(plugin, make_plugin(Indifferent), nodes=5)
         for cpu in ("100m", "200m", "300m"):
             found(framework, make_pod("p", cpu=cpu))
         assert len(plugin.evaluated) == 1
@@ -144,13 +145,13 @@ class TestOneNodeAtATime:
             return 100 if node.name == "n2" else 0
 
     def test_it_never_meets_a_row_without_a_node(self) -> None:
-        framework = make_framework(self.Cached(), nodes=3)
+        framework = make_framework(make_plugin(self.Cached), nodes=3)
         framework.cluster.add_pod(make_pod("early"), "unseen")
         result = found(framework, make_pod())
         assert (result.node_name, result.feasible) == ("n2", 2)
 
     def test_it_follows_nodes_that_come_and_go(self) -> None:
-        framework = make_framework(self.Cached(), nodes=4)
+        framework = make_framework(make_plugin(self.Cached), nodes=4)
         assert found(framework, make_pod("a")).node_name == "n2"
         framework.cluster.add_pod(make_pod("stays"), "n2")
         framework.cluster.remove_node("n2")
@@ -160,7 +161,7 @@ class TestOneNodeAtATime:
 
 def test_the_heaviest_weights_do_not_confuse_the_choice() -> None:
     """Σ weight·100 may be as large as an int64; total and tie-break no longer fit into one then."""
-    framework = make_framework(Scripted(best="n2"), FITS(), nodes=4, weights={"Scripted": 2**56})
+    framework = make_framework(Scripted(best="n2"), make_plugin(FITS), nodes=4, weights={"Scripted": 2**56})
     next_pod = pods()
     for _ in range(3):
         pod = next(next_pod)
@@ -172,7 +173,8 @@ def test_the_heaviest_weights_do_not_confuse_the_choice() -> None:
 def test_the_best_node_is_the_best_after_every_placement(plugins: Iterable[type[Plugin]]) -> None:
     """The cached ranking picks the same node as scoring everything again, over a long run of equal pods."""
     cached, uncached = (
-        make_framework(*(plugin() for plugin in plugins), nodes=9, cache=cache) for cache in (True, False)
+        make_framework(*(make_plugin(plugin) for plugin in plugins), nodes=9, cache=cache)
+        for cache in (True, False)
     )
     for number in range(60):
         pod = make_pod(f"p{number}", cpu="130m", memory="1Gi")

@@ -27,6 +27,7 @@ from bayplan.plugins.image_locality import ImageLocality
 from bayplan.plugins.taint_toleration import TaintToleration
 from bayplan.runtime.calls import AttemptError
 from bayplan.testing.builders import make_node, make_pod, make_service
+from bayplan.testing.fake_handle import make_plugin
 
 from .profiles import found, make_framework, not_found
 from .scripted import FITS, FollowsUsage, Indifferent, Scripted, pods
@@ -73,7 +74,7 @@ class ScoresByServicesOnceThereAreAny(ScoresByServices):
 class TestWhatMakesResultsNew:
     @pytest.mark.parametrize("plugin", [ReadsServices, ReadsServicesWithPreFilter])
     def test_an_object_of_a_kind_that_a_filter_reads(self, plugin: type[Plugin]) -> None:
-        framework = make_framework(plugin(), Indifferent(), nodes=3)
+        framework = make_framework(make_plugin(plugin), make_plugin(Indifferent), nodes=3)
         next_pod = pods()
         assert found(framework, next(next_pod)).feasible == 3
         framework.cluster.objects.put(make_service("n0"))
@@ -84,7 +85,7 @@ class TestWhatMakesResultsNew:
     @pytest.mark.parametrize("plugin", [ScoresByServices, ScoresByServicesOnceThereAreAny])
     def test_an_object_of_a_kind_that_a_score_reads(self, plugin: type[Plugin]) -> None:
         """Even where the plugin has nothing to filter, before and after."""
-        framework = make_framework(plugin(), nodes=3)
+        framework = make_framework(make_plugin(plugin), nodes=3)
         next_pod = pods()
         assert found(framework, next(next_pod)).node_name == "n0"
         framework.cluster.objects.put(make_service("n2"))
@@ -100,7 +101,7 @@ class TestWhatMakesResultsNew:
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 yield Reject(bool(nodes.cluster.nodes.images), unschedulable("there are images"))
 
-        framework = make_framework(OnlyWithoutImages(), Indifferent(), nodes=3)
+        framework = make_framework(make_plugin(OnlyWithoutImages), make_plugin(Indifferent), nodes=3)
         next_pod = pods()
         assert found(framework, next(next_pod)).feasible == 3
         framework.cluster.set_node(make_node("n2", images={"some": 1}))
@@ -110,7 +111,7 @@ class TestWhatMakesResultsNew:
         """How much an image on one node is worth follows from how many nodes have it."""
         mebi = 2**20
         framework = make_framework(
-            ImageLocality(),
+            make_plugin(ImageLocality),
             nodes=[
                 make_node("n0", images={"one:v1": 500 * mebi}),
                 make_node("n1", images={"two:v1": 400 * mebi}),
@@ -129,7 +130,7 @@ class TestWhatMakesResultsNew:
         assert found(framework, wanted("b")).node_name == "n1"
 
     def test_a_node_that_takes_the_row_of_another(self) -> None:
-        framework = make_framework(TaintToleration(), FITS(), nodes=2)
+        framework = make_framework(make_plugin(TaintToleration), make_plugin(FITS), nodes=2)
         next_pod = pods()
         assert found(framework, next(next_pod)).feasible == 2
         framework.cluster.remove_node("n1")
@@ -139,7 +140,9 @@ class TestWhatMakesResultsNew:
 
     def test_a_pod_on_an_unknown_node(self) -> None:
         """It makes the table grow by a row that belongs to no node."""
-        framework = make_framework(TaintToleration(), ImageLocality(), FITS(), nodes=2)
+        framework = make_framework(
+            make_plugin(TaintToleration), make_plugin(ImageLocality), make_plugin(FITS), nodes=2
+        )
         next_pod = pods()
         found(framework, next(next_pod))
         framework.cluster.add_pod(make_pod("early"), "n2")
@@ -165,7 +168,7 @@ class TestWhatMakesResultsNew:
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 yield Reject(nodes.pod_count > 0, unschedulable("taken"))
 
-        framework = make_framework(Raw(), Gate(), nodes=4)
+        framework = make_framework(make_plugin(Raw), Gate(), nodes=4)
         next_pod = pods()
         assert found(framework, next(next_pod)).node_name == "n0"
         framework.cluster.add_pod(make_pod("other"), "n0")
@@ -175,7 +178,7 @@ class TestWhatMakesResultsNew:
 class TestAfterAnError:
     def test_the_next_attempt_evaluates_again(self) -> None:
         plugin = Scripted(rejected={"n0"})
-        framework = make_framework(plugin, Indifferent(), nodes=3)
+        framework = make_framework(plugin, make_plugin(Indifferent), nodes=3)
         next_pod = pods()
         plugin.problem = RuntimeError("no luck")
         with pytest.raises(AttemptError, match='running "Scripted" filter plugin: RuntimeError: no luck'):
@@ -192,7 +195,7 @@ class TestAfterAnError:
                 yield Reject(nodes.pod_count > 0, unschedulable("taken"))
 
         plugin = Fussy()
-        framework = make_framework(plugin, Indifferent(), nodes=40)
+        framework = make_framework(plugin, make_plugin(Indifferent), nodes=40)
         next_pod = pods()
         found(framework, next(next_pod))
         for number in range(changed):
@@ -211,7 +214,7 @@ class TestAfterAnError:
             def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Any:
                 return 99 + nodes.pod_count
 
-        framework = make_framework(Wild(), nodes=3)
+        framework = make_framework(make_plugin(Wild), nodes=3)
         next_pod = pods()
         assert found(framework, next(next_pod)).node_name == "n0"
         for name in ("a", "b"):
@@ -229,7 +232,7 @@ class TestAfterAnError:
             def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
                 yield Reject(nodes.is_named("n1"), failure("failed"))
 
-        framework = make_framework(Breaks(), Indifferent(), nodes=4)
+        framework = make_framework(make_plugin(Breaks), make_plugin(Indifferent), nodes=4)
         for pod in (make_pod("a"), make_pod("b")):
             with pytest.raises(AttemptError, match=r'^running "Breaks" filter plugin: failed$'):
                 framework.find(pod)

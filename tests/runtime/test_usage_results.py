@@ -8,6 +8,7 @@ import pytest
 from bayplan.plugin import CycleState, Dependencies, IntColumn, NodeColumns, Plugin, Pod, normalize_default
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.testing.builders import make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .profiles import found, make_framework
 
@@ -35,7 +36,7 @@ class FewestPods(Plugin):
 
 def test_signatures_with_equal_requests_share_what_depends_on_usage() -> None:
     """A row where a pod was added is combined once for all of them."""
-    framework = make_framework(ByLabels(), NodeResourcesFit(), nodes=20)
+    framework = make_framework(make_plugin(ByLabels), make_plugin(NodeResourcesFit), nodes=20)
 
     def rows_computed() -> int:
         before = framework.rows_computed
@@ -51,7 +52,8 @@ def test_signatures_with_equal_requests_share_what_depends_on_usage() -> None:
 @pytest.mark.parametrize("apps", [1, 3], ids=["identical pods", "three signatures in turn"])
 def test_normalized_scores_are_current_after_every_placement(apps: int) -> None:
     cached, uncached = (
-        make_framework(ByLabels(), FewestPods(), nodes=4, cache=cache) for cache in (True, False)
+        make_framework(make_plugin(ByLabels), make_plugin(FewestPods), nodes=4, cache=cache)
+        for cache in (True, False)
     )
     for number in range(24):
         pod = make_pod(f"p{number}", labels={"app": str(number % apps)})

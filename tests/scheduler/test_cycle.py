@@ -31,6 +31,7 @@ from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import FilterRequest, FilterResponse
 from bayplan.scheduler.cycle import Decision, decide, scheduling_cycle
 from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.fake_handle import FakeHandle, make_plugin
 from tests.locations import without_location
 
 
@@ -43,7 +44,7 @@ class Answers(Plugin):
     """A PostFilter that returns the given result."""
 
     def __init__(self, answer: PostFilterResult | Exception) -> None:
-        super().__init__()
+        super().__init__(None, FakeHandle())
         self.answer = answer
         self.calls = 0
 
@@ -66,7 +67,7 @@ def attempt(*post_filters: Plugin, nodes: int = 2) -> Decision:
     cluster = Cluster()
     for number in range(nodes):
         cluster.set_node(make_node(f"n{number}"))
-    profile = Profile("test", {Point.FILTER: [No()], Point.POST_FILTER: post_filters}, {})
+    profile = Profile("test", {Point.FILTER: [make_plugin(No)], Point.POST_FILTER: post_filters}, {})
     return decide(Framework(profile, cluster), make_pod())
 
 

@@ -13,6 +13,7 @@ from bayplan.plugin import Cluster, CycleState, NodeInfo, Pod
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.watchdog import Watchdog
 from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.fake_handle import make_plugin
 from tests.locations import without_location
 
 
@@ -53,7 +54,7 @@ def test_a_plugin_that_blocks_outside_a_cycle_is_named(
 
     with caplog.at_level(logging.WARNING), Watchdog(0.02):
         for _ in range(2):
-            Blocks().reserve(CycleState(), make_pod("p"), "n")
+            make_plugin(Blocks).reserve(CycleState(), make_pod("p"), "n")
     assert [without_location(message) for message in caplog.messages] == [
         "the scheduler has been blocked for more than 0.02 s, now in filter_node of plugin Blocks"
     ]

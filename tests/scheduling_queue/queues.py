@@ -18,6 +18,7 @@ from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.scheduling_queue.timing import QueueSettings
 from bayplan.testing.builders import make_pod
+from bayplan.testing.fake_handle import FakeHandle, make_plugin
 
 PROFILE = "default-scheduler"
 
@@ -76,7 +77,7 @@ def make_filter(name: str, events: Sequence[ClusterEventWithHint] | None = NODE_
             return ()
 
     Filter.name = name
-    return Filter()
+    return make_plugin(Filter)
 
 
 class Gate(Plugin):
@@ -88,7 +89,7 @@ class Gate(Plugin):
         code: Code = Code.UNRESOLVABLE,
         events: Sequence[ClusterEventWithHint] = NODE_ADDED,
     ) -> None:
-        super().__init__()
+        super().__init__(None, FakeHandle())
         self.closed = set(closed)
         self.calls: list[str] = []
         self._code = code
@@ -108,7 +109,7 @@ class OtherGate(Gate):
 
 def make_profile(*plugins: Plugin, name: str = PROFILE) -> Profile:
     """A profile with these plugins wherever they can take part, and pods in order of priority."""
-    enabled = (PrioritySort(), *plugins)
+    enabled = (make_plugin(PrioritySort), *plugins)
     return Profile(
         name,
         {point: [plugin for plugin in enabled if point in points_of(type(plugin))] for point in Point},

@@ -13,6 +13,7 @@ from bayplan.scheduling_queue.observer import QueueCounts, QueueObserver
 from bayplan.scheduling_queue.pre_enqueue import PreEnqueue
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.testing.builders import make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .queues import PROFILE, Gate, OtherGate, make_profile
 
@@ -43,7 +44,7 @@ def test_a_plugin_that_raises_keeps_the_pod_out(caplog: pytest.LogCaptureFixture
 
     info = queued()
     with caplog.at_level(logging.ERROR):
-        assert not PreEnqueue([make_profile(Broken())]).run(info)
+        assert not PreEnqueue([make_profile(make_plugin(Broken))]).run(info)
     assert info.gating_plugin == "Broken"
     assert (
         'pod default/p stays gated: running PreEnqueue plugin "Broken": RuntimeError: no idea' in caplog.text

@@ -37,6 +37,7 @@ from bayplan.scheduling_queue.object_events import (
 from bayplan.scheduling_queue.observer import QueueObserver
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.testing.builders import make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .queues import PROFILE, Gate, make_filter, make_profile
 
@@ -76,7 +77,7 @@ def broken(pod: Pod, old: Any, new: Any) -> bool:
 )  # fmt: skip
 def test_built_in_plugins_that_wait_for_nodes_also_wait_for_taints_to_be_removed(name: str) -> None:
     plugin = next(plugin for plugin in BUILTIN_PLUGINS if plugin.name == name)
-    assert registrations(plugin(), V1_36.queue)[-1] == ClusterEventWithHint(NODE_TAINT)
+    assert registrations(make_plugin(plugin), V1_36.queue)[-1] == ClusterEventWithHint(NODE_TAINT)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_the_implicit_registration(events: list[ClusterEventWithHint], implicit:
     ],
 )
 def test_hints_for_own_updates_are_not_called_for_other_pods_from_v1_37_on(name: str, action: Action) -> None:
-    plugin = next(plugin for plugin in BUILTIN_PLUGINS if plugin.name == name)()
+    plugin = make_plugin(next(plugin for plugin in BUILTIN_PLUGINS if plugin.name == name))
     events = {resource: ClusterEvent(resource, action) for resource in ("AssignedPod", "TargetPod")}
 
     def called(release: Release) -> set[str]:
@@ -180,10 +181,10 @@ class ScorerWithPreFilter(Scorer):
 @pytest.mark.parametrize(
     ("plugin", "registered"),
     [
-        pytest.param(Scorer(), False, id="a plugin that can reject nothing is not registered"),
-        pytest.param(ScorerWithPreFilter(), True, id="one with PreFilter is"),
-        pytest.param(ScorerWithReserve(), True, id="one with Reserve is"),
-        pytest.param(ScorerWithPermit(), True, id="one with Permit is"),
+        pytest.param(make_plugin(Scorer), False, id="a plugin that can reject nothing is not registered"),
+        pytest.param(make_plugin(ScorerWithPreFilter), True, id="one with PreFilter is"),
+        pytest.param(make_plugin(ScorerWithReserve), True, id="one with Reserve is"),
+        pytest.param(make_plugin(ScorerWithPermit), True, id="one with Permit is"),
         pytest.param(make_filter("F"), True, id="one with Filter is"),
         pytest.param(Gate(), True, id="one with PreEnqueue is"),
     ],
@@ -194,7 +195,7 @@ def test_plugins_that_contribute(plugin: Plugin, registered: bool) -> None:
 
 
 def test_methods_count_even_where_their_point_is_disabled() -> None:
-    profile = make_profile(ScorerWithPermit())
+    profile = make_profile(make_plugin(ScorerWithPermit))
     for point in profile.plugins:
         if point != "Score":
             profile.plugins[point] = ()
@@ -222,7 +223,7 @@ def test_a_plugin_that_fails_to_register_stops_the_start() -> None:
             return ()
 
     with pytest.raises(RuntimeError, match="no idea"):
-        hints_of([make_profile(Failing())])
+        hints_of([make_profile(make_plugin(Failing))])
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from bayplan.scheduling_queue.object_events import (
     UNSCHEDULABLE_TIMEOUT,
 )
 from bayplan.testing.builders import make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .queues import World, hint_of, make_filter, make_profile
 
@@ -142,7 +143,7 @@ def test_a_plugin_may_activate_others_while_it_is_run() -> None:
                 world.queue.activate([make_pod("b")])
             return None
 
-    world = World(Group(), make_filter("Fit"))
+    world = World(make_plugin(Group), make_filter("Fit"))
     for name in "ab":
         world.add(name)
         world.pop()

@@ -12,6 +12,7 @@ from bayplan.framework.outcome import Nomination
 from bayplan.plugins.scheduling_gates import SchedulingGates
 from bayplan.scheduling_queue.object_events import NODE_ADD
 from bayplan.testing.builders import make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 from .queues import Gate, OtherGate, World, make_filter
 
@@ -132,7 +133,7 @@ def test_other_waiting_pods_never_see_an_update() -> None:
 
 
 def test_removing_the_last_gate_moves_a_gated_pod_to_the_queue() -> None:
-    world = World(SchedulingGates())
+    world = World(make_plugin(SchedulingGates))
     world.add(gates=["a", "b"])
     world.update(gates=["a"])
     assert world.where() == "unschedulable"

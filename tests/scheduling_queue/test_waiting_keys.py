@@ -18,6 +18,7 @@ from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.scheduling_queue.unschedulable import UnschedulablePods
 from bayplan.state.cluster import Cluster
 from bayplan.testing.builders import make_pod
+from bayplan.testing.fake_handle import make_plugin
 
 CLAIM_ADD = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD)
 PROFILE = "default-scheduler"
@@ -58,7 +59,7 @@ def visited(hints: QueueingHints, pods: UnschedulablePods, new: str | None) -> l
 
 
 def test_only_pods_with_the_key_are_visited() -> None:
-    hints = QueueingHints([Profile(PROFILE, {Point.PRE_ENQUEUE: [Keyed()]}, {})])
+    hints = QueueingHints([Profile(PROFILE, {Point.PRE_ENQUEUE: [make_plugin(Keyed)]}, {})])
     pods = waiting(hints, "a", "b")
     assert visited(hints, pods, "a") == ["a"]
     assert visited(hints, pods, "x") == []
@@ -66,7 +67,7 @@ def test_only_pods_with_the_key_are_visited() -> None:
 
 
 def test_a_pod_that_left_is_not_found_by_its_key() -> None:
-    hints = QueueingHints([Profile(PROFILE, {Point.PRE_ENQUEUE: [Keyed()]}, {})])
+    hints = QueueingHints([Profile(PROFILE, {Point.PRE_ENQUEUE: [make_plugin(Keyed)]}, {})])
     pods = waiting(hints, "a", "b")
     pods.remove(next(iter(pods)))
     assert visited(hints, pods, "a") == []
@@ -87,7 +88,13 @@ def test_keys_that_changed_with_an_event_count_for_the_next() -> None:
             return waits_for
 
     queue = SchedulingQueue(
-        [Profile(PROFILE, {Point.PRE_ENQUEUE: [Changing()], Point.QUEUE_SORT: [PrioritySort()]}, {})],
+        [
+            Profile(
+                PROFILE,
+                {Point.PRE_ENQUEUE: [make_plugin(Changing)], Point.QUEUE_SORT: [make_plugin(PrioritySort)]},
+                {},
+            )
+        ],
         now=lambda: 0.0,
         columns=Cluster(),
         pod_lister=lambda pod: pod,
@@ -102,7 +109,7 @@ def test_keys_that_changed_with_an_event_count_for_the_next() -> None:
 
 
 def test_a_pod_that_is_not_in_the_index_is_not_indexed_again() -> None:
-    hints = QueueingHints([Profile(PROFILE, {Point.PRE_ENQUEUE: [Keyed()]}, {})])
+    hints = QueueingHints([Profile(PROFILE, {Point.PRE_ENQUEUE: [make_plugin(Keyed)]}, {})])
     pods = waiting(hints, "a")
     info = next(iter(pods))
     pods.unindex(info)

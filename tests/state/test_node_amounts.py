@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ class Gpus(NodeAmounts[GpuRequest]):
 class GpuShare(Plugin):
     """The same for all nodes at once."""
 
-    depends_on: ClassVar[Dependencies | None] = Dependencies.of(gpu_request, usage=True)
+    depends_on: Dependencies | None = Dependencies.of(gpu_request, usage=True)
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         wanted = gpu_request(pod)

@@ -102,7 +102,7 @@ class Dice(Plugin):
 class KeepsState(Plugin):
     """Accepts a pod only once."""
 
-    def __init__(self, args: Any = None, handle: Any = None) -> None:
+    def __init__(self, args: Any, handle: Any) -> None:
         super().__init__(args, handle)
         self.seen: set[str] = set()
 

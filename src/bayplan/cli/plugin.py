@@ -237,15 +237,16 @@ from collections.abc import Iterator
 from bayplan.plugin import (
     Action,
     ClusterEventWithHint,
+    CycleState,
     Dependencies,
     NodeInfo,
     NodePlugin,
-    NodeRejection,
-    Pod,
     PluginArgs,
+    Pod,
     Resource,
+    Status,
     event_with_hint,
-    reject,
+    unresolvable,
 )
 from bayplan.plugin.args import FieldError, Gates, at, required
 
@@ -269,13 +270,13 @@ class $name(NodePlugin):
     # What the results depend on: the labels of the pod, and the Node object. Results are cached accordingly.
     depends_on = Dependencies.of("labels")
 
-    def filter_node(self, pod: Pod, node: NodeInfo) -> NodeRejection | None:
+    def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status | None:
         wanted = pod.labels.get(self.args.label)
         if wanted is None or node.labels.get(self.args.label) == wanted:
             return None
-        return reject(f"node(s) didn't have {self.args.label}={wanted}", unresolvable=True)
+        return unresolvable(f"node(s) didn't have {self.args.label}={wanted}")
 
-    def score_node(self, pod: Pod, node: NodeInfo) -> int:
+    def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         return 100 if self.args.label in pod.labels or self.args.label not in node.labels else 0
 
     def events_to_register(self) -> list[ClusterEventWithHint]:
@@ -289,12 +290,15 @@ _TEST: Final = Template('''\
 from __future__ import annotations
 
 import pytest
-from bayplan.config import load_config
-from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduler.plugin_sources import catalog_with
-from bayplan.testing.builders import make_node, make_pod
-from bayplan.testing.plugin_checks import check_plugin
+from bayplan.testing import (
+    BUILTIN_PLUGINS,
+    SchedulingCore,
+    catalog_with,
+    check_plugin,
+    load_config,
+    make_node,
+    make_pod,
+)
 from pathlib import Path
 
 from $module import $name, ${name}Args

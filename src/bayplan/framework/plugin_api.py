@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.api.releases import DEFAULT_RELEASE, Release
+from bayplan.api.releases import Release
 from bayplan.dra.budget import SearchClock
 from bayplan.framework.events import ClusterEventWithHint
 from bayplan.framework.state import CycleState
@@ -189,21 +189,23 @@ class Plugin:
     """Shown in messages and used in the configuration; by default the name of the class."""
     args_type: ClassVar[type[msgspec.Struct] | None] = None
     """The type that its arguments in the configuration file are decoded into."""
-    depends_on: ClassVar[Dependencies | None] = None
     kinds: ClassVar[tuple[type[Object], ...]] = ()
     """Kinds that it reads from `cluster.objects`, besides those that every scheduler watches."""
-    elementwise: ClassVar[bool] = False
-    """Filter and Score only compare, compute and call `nodes.where` and the like (`state/view.py`)."""
-
     pre_binds_in_parallel: ClassVar[bool] = False
     """PreBind may run in parallel with that of neighbouring plugins that also declare this."""
     preempts: ClassVar[bool] = False
     """PostFilter looks for pods to evict: each call counts as a preemption attempt."""
 
-    def __init__(self, args: Any = None, handle: Handle | None = None) -> None:
-        self.args = args
+    depends_on: Dependencies | None = None
+    """What its results depend on; None: they are not cached. `__init__` may set it, for example by the
+    arguments."""
+    elementwise: bool = False
+    """Filter and Score only compare, compute and call `nodes.where` and the like (`state/view.py`)."""
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        self.args: Any = self.args_type() if args is None and self.args_type is not None else args
         self.handle = handle
-        self.release: Release = DEFAULT_RELEASE if handle is None else handle.release
+        self.release: Release = handle.release
         """The release of Kubernetes that the scheduler decides as."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -9,11 +9,9 @@ https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/binding-v
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
-from bayplan.plugin import BINDING_ANNOTATIONS, BindPlugin, CycleState, Plugin, Pod, Status, failure
-
-NO_HANDLE: Final = "there is nothing to bind with: the plugin was made without a handle"
+from bayplan.plugin import BINDING_ANNOTATIONS, BindPlugin, CycleState, Plugin, Pod, Status
 
 
 class DefaultBinder(Plugin, BindPlugin):
@@ -22,8 +20,6 @@ class DefaultBinder(Plugin, BindPlugin):
     name: ClassVar = "DefaultBinder"
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
-        if self.handle is None:
-            return failure(NO_HANDLE)
         # The scheduler handles errors: it knows when a pod may have been bound nevertheless.
         await self.handle.bind(pod, node_name, state.get(BINDING_ANNOTATIONS))
         return None

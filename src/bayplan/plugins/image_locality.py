@@ -35,7 +35,7 @@ class ImageLocality(Plugin, ScorePlugin):
     """Prefers nodes that have the pod's images."""
 
     name: ClassVar = "ImageLocality"
-    depends_on: ClassVar = Dependencies.of("images", images=True)
+    depends_on = Dependencies.of("images", images=True)
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         here = np.zeros(len(nodes), dtype=np.int64)

@@ -20,7 +20,6 @@ from bayplan.plugin import (
     CycleState,
     Dependencies,
     FilterPlugin,
-    Handle,
     IntColumn,
     Node,
     NodeColumns,
@@ -70,12 +69,9 @@ class NodeAffinity(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScoreP
 
     name: ClassVar = "NodeAffinity"
     args_type: ClassVar = NodeAffinityArgs
-    depends_on: ClassVar = Dependencies.of("node_selector", "node_affinity")
+    depends_on = Dependencies.of("node_selector", "node_affinity")
 
     args: NodeAffinityArgs
-
-    def __init__(self, args: NodeAffinityArgs | None = None, handle: Handle | None = None) -> None:
-        super().__init__(args or NodeAffinityArgs(), handle)
 
     @cached_property
     def _added_terms(self) -> tuple[CompiledTerm, ...] | None:

@@ -40,7 +40,7 @@ class NodeDeclaredFeatures(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects nodes that lack a feature which the pod uses."""
 
     name: ClassVar = "NodeDeclaredFeatures"
-    depends_on: ClassVar = Dependencies.of("host", "restart_rules")
+    depends_on = Dependencies.of("host", "restart_rules")
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [

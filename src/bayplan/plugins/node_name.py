@@ -35,7 +35,7 @@ class NodeName(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects all nodes but the one that the pod names."""
 
     name: ClassVar = "NodeName"
-    depends_on: ClassVar = Dependencies.of("node_name")
+    depends_on = Dependencies.of("node_name")
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [event_with_hint(Resource.NODE, Action.ADD)]

@@ -39,7 +39,7 @@ class NodePorts(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects nodes where a port that the pod needs is in use."""
 
     name: ClassVar = "NodePorts"
-    depends_on: ClassVar = Dependencies.of("ports", usage=True)
+    depends_on = Dependencies.of("ports", usage=True)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [

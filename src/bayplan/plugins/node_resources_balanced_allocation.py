@@ -12,7 +12,7 @@ https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 from bayplan.plugin import (
     MAX_SCORE,
@@ -41,24 +41,18 @@ class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin, RowSc
 
     name: ClassVar = "NodeResourcesBalancedAllocation"
     args_type: ClassVar = NodeResourcesBalancedAllocationArgs
-    depends_on: ClassVar = Dependencies.of("resources", usage=True)
-    elementwise: ClassVar = True
+    depends_on = Dependencies.of("resources", usage=True)
+    elementwise = True
 
     args: NodeResourcesBalancedAllocationArgs
 
-    def __new__(
-        cls, args: NodeResourcesBalancedAllocationArgs | None = None, handle: Handle | None = None
-    ) -> Self:
-        """A plugin whose scores depend on devices, where the configuration has resources that these serve."""
-        resources = () if args is None else args.resources
-        if cls is NodeResourcesBalancedAllocation and any(is_device_resource(one.name) for one in resources):
-            return super().__new__(_DeviceBalancing)  # type: ignore[return-value]  # a subclass
-        return super().__new__(cls)
-
-    def __init__(
-        self, args: NodeResourcesBalancedAllocationArgs | None = None, handle: Handle | None = None
-    ) -> None:
-        super().__init__(args or NodeResourcesBalancedAllocationArgs(), handle)
+    def __init__(self, args: NodeResourcesBalancedAllocationArgs | None, handle: Handle) -> None:
+        super().__init__(args, handle)
+        self._scores_devices = any(is_device_resource(one.name) for one in self.args.resources)
+        if self._scores_devices:
+            # The score also depends on devices, so its cached results are often stale.
+            self.depends_on = Dependencies.of("resources", usage=True, kinds=DEVICE_KINDS)
+            self.elementwise = False
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         requests = self.release.accounting.balance_requests(pod)
@@ -116,21 +110,11 @@ class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin, RowSc
 
     def _amounts(self, nodes: NodeColumns, resource: str) -> tuple[Any, Any]:
         """How much of a resource there is, and how much is used."""
+        if self._scores_devices and is_device_resource(resource):
+            found = derived(nodes.cluster, ExtendedResources).class_for(resource)
+            if found is not None:
+                return with_devices(nodes, resource, found)
         return nodes.allocatable(resource), nodes.requested(resource)
-
-
-class _DeviceBalancing(NodeResourcesBalancedAllocation):
-    """The same where the score depends on devices, too. Then its results do not hold for long."""
-
-    name: ClassVar = NodeResourcesBalancedAllocation.name
-    depends_on: ClassVar = Dependencies.of("resources", usage=True, kinds=DEVICE_KINDS)
-    elementwise: ClassVar = False
-
-    def _amounts(self, nodes: NodeColumns, resource: str) -> tuple[Any, Any]:
-        found = derived(nodes.cluster, ExtendedResources).class_for(resource)
-        if found is None or not is_device_resource(resource):
-            return super()._amounts(nodes, resource)
-        return with_devices(nodes, resource, found)
 
 
 def _deviation_of_two(nodes: NodeColumns, counted: Sequence[Any], shares: Sequence[Any]) -> Any:

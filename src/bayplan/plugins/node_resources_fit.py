@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from operator import attrgetter, methodcaller
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import Any, ClassVar, Final, NamedTuple
 
 from bayplan.plugin import (
     CPU,
@@ -116,20 +116,19 @@ class NodeResourcesFit(
 
     name: ClassVar = "NodeResourcesFit"
     args_type: ClassVar = NodeResourcesFitArgs
-    depends_on: ClassVar = Dependencies.of("resources", usage=True, kinds=(DeviceClass,))
-    elementwise: ClassVar = True
+    depends_on = Dependencies.of("resources", usage=True, kinds=(DeviceClass,))
+    elementwise = True
 
     args: NodeResourcesFitArgs
 
-    def __new__(cls, args: NodeResourcesFitArgs | None = None, handle: Handle | None = None) -> Self:
-        """Creates a plugin whose scores depend on devices, if these serve a configured resource."""
-        resources = () if args is None else args.scoring_strategy.resources
-        if cls is NodeResourcesFit and any(is_device_resource(one.name) for one in resources):
-            return super().__new__(_DeviceScoringFit)  # type: ignore[return-value]  # a subclass
-        return super().__new__(cls)
-
-    def __init__(self, args: NodeResourcesFitArgs | None = None, handle: Handle | None = None) -> None:
-        super().__init__(args or NodeResourcesFitArgs(), handle)
+    def __init__(self, args: NodeResourcesFitArgs | None, handle: Handle) -> None:
+        super().__init__(args, handle)
+        resources = self.args.scoring_strategy.resources
+        self._scores_devices = any(is_device_resource(one.name) for one in resources)
+        if self._scores_devices:
+            # The score also depends on devices, so its cached results are often stale.
+            self.depends_on = Dependencies.of("resources", usage=True, kinds=DEVICE_KINDS)
+            self.elementwise = False
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [
@@ -172,7 +171,7 @@ class NodeResourcesFit(
 
     def _is_served_by_devices(self, node: Node, resource: str) -> bool:
         """Whether devices have to serve a resource on this node."""
-        if self.handle is None or not is_device_resource(resource) or _allocatable(node, resource):
+        if not is_device_resource(resource) or _allocatable(node, resource):
             return False
         return derived(self.handle.cluster, ExtendedResources).class_for(resource) is not None
 
@@ -286,6 +285,16 @@ class NodeResourcesFit(
         return score
 
     def _scored(self, cluster: Cluster, resource: str, amount: int, weight: int) -> Scored:
+        if self._scores_devices and is_device_resource(resource):
+            found = derived(cluster, ExtendedResources).class_for(resource)
+            if found is not None:
+                return Scored(
+                    resource,
+                    lambda nodes: with_devices(nodes, resource, found)[0],
+                    lambda nodes: with_devices(nodes, resource, found)[1],
+                    amount,
+                    weight,
+                )
         return Scored(resource, methodcaller("allocatable", resource), _used(resource), amount, weight)
 
     @cached_property
@@ -304,26 +313,6 @@ class NodeResourcesFit(
             return False
         group = resource.partition("/")[0]
         return resource in self.args.ignored_resources or group in self.args.ignored_resource_groups
-
-
-class _DeviceScoringFit(NodeResourcesFit):
-    """NodeResourcesFit whose score also depends on devices, so its cached results are often stale."""
-
-    name: ClassVar = NodeResourcesFit.name
-    depends_on: ClassVar = Dependencies.of("resources", usage=True, kinds=DEVICE_KINDS)
-    elementwise: ClassVar = False
-
-    def _scored(self, cluster: Cluster, resource: str, amount: int, weight: int) -> Scored:
-        found = derived(cluster, ExtendedResources).class_for(resource)
-        if found is None or not is_device_resource(resource):
-            return super()._scored(cluster, resource, amount, weight)
-        return Scored(
-            resource,
-            lambda nodes: with_devices(nodes, resource, found)[0],
-            lambda nodes: with_devices(nodes, resource, found)[1],
-            amount,
-            weight,
-        )
 
 
 def least_allocated(nodes: NodeColumns, resources: Sequence[Scored]) -> Any:

@@ -38,7 +38,7 @@ class NodeUnschedulable(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects cordoned nodes."""
 
     name: ClassVar = "NodeUnschedulable"
-    depends_on: ClassVar = Dependencies.of("tolerations")
+    depends_on = Dependencies.of("tolerations")
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [

@@ -77,7 +77,7 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects nodes to which not all of the pod's volumes can be attached."""
 
     name: ClassVar = "NodeVolumeLimits"
-    depends_on: ClassVar = Dependencies.of(
+    depends_on = Dependencies.of(
         "volumes",
         usage=True,
         kinds=(PersistentVolumeClaim, PersistentVolume, StorageClass, CSIDriver, CSINode, VolumeAttachment),

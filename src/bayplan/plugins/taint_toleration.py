@@ -47,7 +47,7 @@ class TaintToleration(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sco
     """Rejects nodes with taints that the pod does not tolerate, and prefers those without."""
 
     name: ClassVar = "TaintToleration"
-    depends_on: ClassVar = Dependencies.of("tolerations")
+    depends_on = Dependencies.of("tolerations")
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [

@@ -67,9 +67,7 @@ class VolumeZone(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects nodes in other zones, or regions, than the pod's volumes."""
 
     name: ClassVar = "VolumeZone"
-    depends_on: ClassVar = Dependencies.of(
-        "volumes", kinds=(PersistentVolumeClaim, PersistentVolume, StorageClass)
-    )
+    depends_on = Dependencies.of("volumes", kinds=(PersistentVolumeClaim, PersistentVolume, StorageClass))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [

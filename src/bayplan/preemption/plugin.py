@@ -35,7 +35,7 @@ class PreemptionPlugin(Plugin, PreEnqueuePlugin, PostFilterPlugin):
         return (event_with_hint(Resource.POD, Action.DELETE, lambda pod, old, new: False),)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        if self.handle is not None and self.handle.is_preempting(pod.uid):
+        if self.handle.is_preempting(pod.uid):
             return unresolvable(WAITING_FOR_VICTIMS)
         return None
 
@@ -45,12 +45,12 @@ class PreemptionPlugin(Plugin, PreEnqueuePlugin, PostFilterPlugin):
         return preemption_result(evaluation, outcome)
 
 
-def candidate_sampling(args: object, handle: Handle | None) -> Sampling | None:
+def candidate_sampling(args: object, handle: Handle) -> Sampling | None:
     """How many candidates are evaluated by these arguments of a plugin; None: all of them.
 
     Only `DefaultPreemptionArgs` can limit their number.
     """
     if not isinstance(args, DefaultPreemptionArgs) or args.evaluates_all_candidates:
         return None
-    offset = 0.0 if handle is None else handle.random.random()
+    offset = handle.random.random()
     return Sampling(args.min_candidate_nodes_percentage, args.min_candidate_nodes_absolute, offset)

@@ -66,7 +66,7 @@ def cluster_with(*objects: Object, nodes: tuple[str, ...] = ("a", "b"), release:
 
 
 def plugin_on(cluster: Cluster) -> DynamicResources:
-    return DynamicResources(handle=CoreHandle(cluster))
+    return DynamicResources(None, CoreHandle(cluster))
 
 
 def evaluate(pod: Pod, cluster: Cluster) -> Evaluation:

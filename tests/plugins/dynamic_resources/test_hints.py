@@ -14,6 +14,7 @@ from bayplan.plugin import Action, Pod, Resource, unresolvable
 from bayplan.plugin.devices import ResourceClaim, ResourceClaimStatus
 from bayplan.plugins.dynamic_resources import DynamicResources
 from bayplan.testing.builders import make_allocated_device, make_pod, make_resource_claim
+from bayplan.testing.fake_handle import make_plugin
 
 from ..evaluating import points, registrations, requeues
 from .clusters import ALLOCATED, CLAIM, REQUEST, claiming, cluster_with, created, plain, plugin_on, templated
@@ -150,7 +151,9 @@ def test_hint_on_claims(pod: Pod, old: ResourceClaim | None, new: ResourceClaim,
     ],
 )
 def test_events_of_claims_name_them(old: ResourceClaim | None, new: ResourceClaim, keys: object) -> None:
-    (registered,) = [one for one in DynamicResources().events_to_register() if one.keys is not None]
+    (registered,) = [
+        one for one in make_plugin(DynamicResources).events_to_register() if one.keys is not None
+    ]
     assert registered.keys is not None
     assert registered.keys(old, new) == keys
 

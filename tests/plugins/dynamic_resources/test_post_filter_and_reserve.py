@@ -13,6 +13,7 @@ from bayplan.plugin import SKIP, CycleState, failure, unschedulable
 from bayplan.plugin.devices import is_in_flight
 from bayplan.plugins.dynamic_resources import DynamicResources
 from bayplan.testing.builders import make_allocated_device, make_pod, make_resource_claim
+from bayplan.testing.fake_handle import make_plugin
 
 from .clusters import CLAIM, REQUEST, claiming, cluster_with, evaluate, gpus, plain, post_filter
 
@@ -95,7 +96,7 @@ def test_reserve_of_v1_37_needs_the_claim() -> None:
 
 
 def test_there_is_nothing_to_reserve_or_to_bind_without_claims() -> None:
-    plugin, state = DynamicResources(), CycleState()
+    plugin, state = make_plugin(DynamicResources), CycleState()
     plugin.unreserve(state, plain, "n")
     assert (
         plugin.reserve(state, plain, "n"),

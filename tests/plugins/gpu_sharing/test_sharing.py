@@ -27,6 +27,7 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.fake_handle import make_plugin
 from bayplan.testing.plugin_checks import check_plugin
 from bayplan.testing.samples import Samples
 
@@ -257,7 +258,7 @@ def test_nominated_pods_have_their_devices() -> None:
 
 
 def test_events_that_help() -> None:
-    plugin, pod = GpuSharing(), gpu_pod("p", 2, 1000, models="T4")
+    plugin, pod = make_plugin(GpuSharing), gpu_pod("p", 2, 1000, models="T4")
     assert plugin.pod_change_helps(pod, gpu_pod("gone", node="n"), None)
     assert not plugin.pod_change_helps(pod, gpu_pod("gone"), None)
     assert not plugin.pod_change_helps(pod, make_pod("gone", node="n"), None)

@@ -24,6 +24,7 @@ from bayplan.testing.builders import (
     make_pod_term,
     make_selector,
 )
+from bayplan.testing.fake_handle import make_plugin
 
 from ..evaluating import Evaluation, make_cluster
 
@@ -60,7 +61,7 @@ def zones(assigned: Mapping[str, Iterable[Pod]] | None = None) -> Cluster:
 
 
 def evaluate(pod: Pod, cluster: Cluster, **args: int | bool) -> Evaluation:
-    return Evaluation(InterPodAffinity(InterPodAffinityArgs(**args)), pod, cluster)  # type: ignore[arg-type]  # by name
+    return Evaluation(make_plugin(InterPodAffinity, InterPodAffinityArgs(**args)), pod, cluster)  # type: ignore[arg-type]  # by name
 
 
 def near(*terms: PodAffinityTerm, labels: Mapping[str, str] | None = None) -> Pod:

@@ -20,6 +20,7 @@ from bayplan.testing.builders import (
     make_pod_term,
     make_selector,
 )
+from bayplan.testing.fake_handle import make_plugin
 
 from ..evaluating import Evaluation, points
 from .clusters import (
@@ -275,7 +276,7 @@ def test_a_namespace_that_changes_its_labels_is_seen() -> None:
     """Both by the pod's own terms and by those of pods that run."""
     cluster = zones({"a1": [make_pod("w", labels=WEB, namespace="red")]})
     evaluation = Evaluation(
-        InterPodAffinity(),
+        make_plugin(InterPodAffinity),
         away(make_pod_term(ZONE, WEB, namespace_selector=make_selector({"team": "a"}))),
         cluster,
     )
@@ -315,7 +316,7 @@ EMPTY_IN = "values: Invalid value: null: for 'in', 'notin' operators, values set
 )
 def test_a_malformed_term_is_reported(affinity: Affinity, message: str) -> None:
     pod = make_pod("incoming", affinity=affinity)
-    answer = InterPodAffinity().pre_filter(CycleState(), pod, NodeColumns(zones()))
+    answer = make_plugin(InterPodAffinity).pre_filter(CycleState(), pod, NodeColumns(zones()))
     assert answer == Status(Code.UNRESOLVABLE, (f"parsing pod: {message}",))
 
 

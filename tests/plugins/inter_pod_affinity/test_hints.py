@@ -13,6 +13,7 @@ from bayplan.testing.builders import (
     make_pod,
     make_pod_term,
 )
+from bayplan.testing.fake_handle import make_plugin
 
 from ..evaluating import registrations, requeues
 from .clusters import DB, REPELS_WEB, WEB, ZONE, away, near
@@ -20,7 +21,7 @@ from .clusters import DB, REPELS_WEB, WEB, ZONE, away, near
 
 def test_registered_events() -> None:
     pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE
-    assert registrations(InterPodAffinity()) == [
+    assert registrations(make_plugin(InterPodAffinity)) == [
         (Resource.POD, pods),
         (Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
     ]
@@ -115,7 +116,7 @@ FRONT = {**WEB, "tier": "front"}
     ],
 )
 def test_pods_that_help(pod: Pod, action: Action, old: Pod | None, new: Pod | None, helps: bool) -> None:
-    assert requeues(InterPodAffinity(), (Resource.POD, action), pod, old, new) is helps
+    assert requeues(make_plugin(InterPodAffinity), (Resource.POD, action), pod, old, new) is helps
 
 
 def labelled(zone: str | None = None) -> Node:
@@ -147,4 +148,4 @@ def labelled(zone: str | None = None) -> Node:
     ],
 )
 def test_nodes_that_help(pod: Pod, action: Action, old: Node | None, new: Node, helps: bool) -> None:
-    assert requeues(InterPodAffinity(), (Resource.NODE, action), pod, old, new) is helps
+    assert requeues(make_plugin(InterPodAffinity), (Resource.NODE, action), pod, old, new) is helps

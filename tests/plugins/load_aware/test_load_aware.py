@@ -32,6 +32,7 @@ from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.state.cluster import Cluster
 from bayplan.state.view import NodeColumns
 from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.fake_handle import make_plugin
 from bayplan.testing.plugin_checks import check_plugin
 
 
@@ -84,14 +85,14 @@ def test_a_node_without_measurements_has_the_lowest_score() -> None:
 
 
 def test_what_a_pod_will_use() -> None:
-    predicted = TargetLoadPacking().predicted
+    predicted = make_plugin(TargetLoadPacking).predicted
     assert predicted(make_pod("p", requests={"cpu": 1}, limits={"cpu": 3})) == 3000
     assert predicted(make_pod("p", cpu="1")) == 1500
     assert predicted(make_pod("p")) == 1000
     assert predicted(make_pod("p", limits={"cpu": 1}, overhead={"cpu": "100m"})) == 1100
     args = TargetLoadPackingArgs(default_requests={"cpu": "2"}, default_requests_multiplier="2")
-    assert TargetLoadPacking(args).predicted(make_pod("p", cpu="1")) == 2000
-    assert TargetLoadPacking(args).predicted(make_pod("p")) == 2000
+    assert make_plugin(TargetLoadPacking, args).predicted(make_pod("p", cpu="1")) == 2000
+    assert make_plugin(TargetLoadPacking, args).predicted(make_pod("p")) == 2000
 
 
 def test_pods_assigned_since_the_measurement_are_predicted() -> None:
@@ -145,7 +146,7 @@ def test_pods_assigned_since_the_measurement_are_predicted() -> None:
 )
 def test_risk(load: Load, request_: float, margin: float, sensitivity: float, expected: float) -> None:
     args = LoadVariationRiskBalancingArgs(safe_variance_margin=margin, safe_variance_sensitivity=sensitivity)
-    found = LoadVariationRiskBalancing(args).resource_score(load, np.array([request_]))
+    found = make_plugin(LoadVariationRiskBalancing, args).resource_score(load, np.array([request_]))
     assert found.tolist() == pytest.approx([expected])
 
 

@@ -15,6 +15,7 @@ from bayplan.testing.builders import (
     make_node,
     make_pod,
 )
+from bayplan.testing.fake_handle import make_plugin
 
 from ..evaluating import Evaluation, make_cluster
 
@@ -60,7 +61,7 @@ def web(*spread: TopologySpreadConstraint, labels: Mapping[str, str] = WEB) -> P
 
 
 def evaluate(pod: Pod, cluster: Cluster, plugin: Plugin | None = None) -> Evaluation:
-    return Evaluation(PodTopologySpread() if plugin is None else plugin, pod, cluster)
+    return Evaluation(make_plugin(PodTopologySpread) if plugin is None else plugin, pod, cluster)
 
 
 labels = st.fixed_dictionaries(

@@ -12,6 +12,7 @@ from bayplan.testing.builders import (
     make_spread,
     make_toleration,
 )
+from bayplan.testing.fake_handle import make_plugin
 
 from ..evaluating import registrations, requeues
 from .clusters import WEB, ZONE, zoned
@@ -20,7 +21,7 @@ from .clusters import WEB, ZONE, zoned
 def test_registered_events() -> None:
     pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE
     nodes = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
-    assert registrations(PodTopologySpread()) == [
+    assert registrations(make_plugin(PodTopologySpread)) == [
         (Resource.POD, pods),
         (Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION),
         (Resource.NODE, nodes),
@@ -122,7 +123,7 @@ TOLERANT = make_pod(
 )
 def test_pods_that_help(pod: Pod, action: Action, old: Pod | None, new: Pod | None, helps: bool) -> None:
     resource = Resource.TARGET_POD if action == Action.UPDATE_POD_TOLERATION else Resource.POD
-    assert requeues(PodTopologySpread(), (resource, action), pod, old, new) is helps
+    assert requeues(make_plugin(PodTopologySpread), (resource, action), pod, old, new) is helps
 
 
 @pytest.mark.parametrize(
@@ -152,4 +153,4 @@ def test_pods_that_help(pod: Pod, action: Action, old: Pod | None, new: Pod | No
     ],
 )
 def test_nodes_that_help(action: Action, old: Node | None, new: Node | None, helps: bool) -> None:
-    assert requeues(PodTopologySpread(), (Resource.NODE, action), WAITING, old, new) is helps
+    assert requeues(make_plugin(PodTopologySpread), (Resource.NODE, action), WAITING, old, new) is helps

@@ -15,6 +15,7 @@ from bayplan.testing.builders import (
     make_service,
     make_spread,
 )
+from bayplan.testing.fake_handle import make_plugin
 
 from ..evaluating import make_cluster
 from .clusters import HOST, TOO_MANY, WEB, ZONE, evaluate, evaluate_feasible, hosts, web, webs, zoned
@@ -106,7 +107,7 @@ class TestDefaults:
             defaulting_type="List", default_constraints=(make_spread(HOST, None, max_skew=1),)
         )
         cluster = hosts(1, 0)
-        plugin = PodTopologySpread(args)
+        plugin = make_plugin(PodTopologySpread, args)
         assert evaluate(web(), cluster, plugin).pre_filter in (SKIP, SKIP_FOR_SIGNATURE)
         cluster.objects.put(make_service("web", WEB))
         assert evaluate(web(), cluster, plugin).rejected() == {"n0": TOO_MANY}

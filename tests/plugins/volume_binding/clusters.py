@@ -25,6 +25,7 @@ from bayplan.testing.builders import (
     make_pvc,
     make_storage_class,
 )
+from bayplan.testing.fake_handle import make_plugin
 
 from ..volume_evaluating import Rejection, evaluate, storage_cluster
 
@@ -54,7 +55,7 @@ def rejected(*reasons: str) -> Rejection:
 
 
 def rejections(pod: Pod, *objects: Object) -> Any:
-    return evaluate(VolumeBinding(), pod, storage_cluster(NODES, STATIC, MADE, *objects))
+    return evaluate(make_plugin(VolumeBinding), pod, storage_cluster(NODES, STATIC, MADE, *objects))
 
 
 def pinned(name: str, *terms: Any, **fields: Any) -> PersistentVolume:

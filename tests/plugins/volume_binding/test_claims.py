@@ -33,6 +33,7 @@ from bayplan.testing.builders import (
     make_pvc,
     make_storage_class,
 )
+from bayplan.testing.fake_handle import make_plugin
 
 from ..evaluating import points
 from ..volume_evaluating import evaluate, storage_cluster
@@ -45,8 +46,8 @@ def test_its_points_are_upstreams() -> None:
 
 def test_it_does_not_score_as_long_as_the_gate_is_off() -> None:
     nodes = NodeColumns(storage_cluster(NODES))
-    assert VolumeBinding().pre_score(CycleState(), make_pod(), nodes) is SKIP
-    assert VolumeBinding().score(CycleState(), make_pod(), nodes).tolist() == [0, 0]
+    assert make_plugin(VolumeBinding).pre_score(CycleState(), make_pod(), nodes) is SKIP
+    assert make_plugin(VolumeBinding).score(CycleState(), make_pod(), nodes).tolist() == [0, 0]
 
 
 EPHEMERAL = make_pod("p", volumes=[Volume(name="e", ephemeral=EphemeralVolumeSource())])
@@ -239,7 +240,7 @@ def test_a_volume_follows_its_plugin_to_csi(moved: str | None, reached: str) -> 
         gce(make_pv("v", on_nodes_with={ZONE: ["a"]})),
         *csi_nodes,
     )
-    found = evaluate(VolumeBinding(), make_pod(claims=["c"]), cluster)
+    found = evaluate(make_plugin(VolumeBinding), make_pod(claims=["c"]), cluster)
     assert found == {name: rejected(REASON_AFFINITY) for name in "nm" if name not in reached}
 
 

@@ -22,6 +22,7 @@ from bayplan.testing.builders import (
     make_pod,
     make_pvc,
 )
+from bayplan.testing.fake_handle import make_plugin
 
 from ..evaluating import registrations, requeues
 from .clusters import BOUND, DRIVER, FREE, KEEPS_COUNT, MADE, NODES, allowing, room, where
@@ -29,7 +30,7 @@ from .clusters import BOUND, DRIVER, FREE, KEEPS_COUNT, MADE, NODES, allowing, r
 
 def test_it_registers_for_the_events_upstream_does() -> None:
     both = Action.ADD | Action.UPDATE
-    assert registrations(VolumeBinding()) == [
+    assert registrations(make_plugin(VolumeBinding)) == [
         (Resource.STORAGE_CLASS, both),
         (Resource.PERSISTENT_VOLUME_CLAIM, both),
         (Resource.PERSISTENT_VOLUME, both),
@@ -145,4 +146,4 @@ def test_what_requeues_a_pod(
     inline = Volume(name="i", csi=CSIVolumeSource(driver=DRIVER))
     ephemeral = Volume(name="e", ephemeral=EphemeralVolumeSource())
     pod = make_pod("p", claims=["c"], volumes=[inline, ephemeral])
-    assert requeues(VolumeBinding(), event, pod, old, new) is helps
+    assert requeues(make_plugin(VolumeBinding), event, pod, old, new) is helps

@@ -20,7 +20,6 @@ import numpy as np
 from msgspec.structs import replace
 
 from bayplan.plugin import (
-    DEFAULT_RELEASE,
     SKIP,
     SKIP_FOR_SIGNATURE,
     Action,
@@ -135,9 +134,9 @@ class DynamicResources(
 
     args: DynamicResourcesArgs
 
-    def __init__(self, args: DynamicResourcesArgs | None = None, handle: Handle | None = None) -> None:
-        super().__init__(args or DynamicResourcesArgs(), handle)
-        release = DEFAULT_RELEASE if handle is None else handle.release
+    def __init__(self, args: DynamicResourcesArgs | None, handle: Handle) -> None:
+        super().__init__(args, handle)
+        release = handle.release
         self._rules = release.devices
         self._has_alternatives = "DRAPrioritizedList" in release.gates
         timeout = self.args.binding_timeout

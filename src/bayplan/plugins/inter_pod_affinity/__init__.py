@@ -29,7 +29,6 @@ from bayplan.plugin import (
     ClusterEventWithHint,
     CycleState,
     FilterPlugin,
-    Handle,
     IntColumn,
     NodeColumns,
     NodesAffectedByPodsPlugin,
@@ -84,9 +83,6 @@ class InterPodAffinity(
     """Rejects and scores nodes by the pods in their domains."""
 
     args_type: ClassVar = InterPodAffinityArgs
-
-    def __init__(self, args: InterPodAffinityArgs | None = None, handle: Handle | None = None) -> None:
-        super().__init__(args or InterPodAffinityArgs(), handle)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         pods = Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE

@@ -125,8 +125,8 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
 
     args: CoschedulingArgs
 
-    def __init__(self, args: CoschedulingArgs | None = None, handle: Handle | None = None) -> None:
-        super().__init__(args or CoschedulingArgs(), handle)
+    def __init__(self, args: CoschedulingArgs | None, handle: Handle) -> None:
+        super().__init__(args, handle)
         self._progress: dict[tuple[str, str], Progress] = {}
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -145,15 +145,15 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
         name = pod.labels.get(POD_GROUP_LABEL)
-        if name is None or self.handle is None:
+        if name is None:
             return None
-        group = self._group(self.handle, pod, name)
-        obstacle = self._obstacle(self.handle, pod, name, group)
+        group = self._group(pod, name)
+        obstacle = self._obstacle(pod, name, group)
         if obstacle:
             if group is not None:
-                progress = self._progress_of(self.handle, group, pod)
+                progress = self._progress_of(group, pod)
                 progress.gated[pod.uid] = pod
-                self._poll(self.handle, progress)
+                self._poll(progress)
             return unresolvable(obstacle)
         known = self._progress.get((pod.namespace, name))
         if known is not None:
@@ -162,12 +162,12 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
                 # PreEnqueue is then called for each of them.
                 known.is_complete = True
                 try:
-                    self._activate_gated(self.handle, known)
+                    self._activate_gated(known)
                 finally:
                     known.is_complete = False
         return None
 
-    def _poll(self, handle: Handle, progress: Progress) -> None:
+    def _poll(self, progress: Progress) -> None:
         """Members that other schedulers bind never pass PreEnqueue, and complete a group as well.
 
         Handling an event for each would cost more than polling.
@@ -179,35 +179,35 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         def check() -> None:
             progress.is_polled = False
             namespace, name = progress.key
-            group = handle.cluster.objects.of(PodGroup).get(name, namespace)
+            group = self.handle.cluster.objects.of(PodGroup).get(name, namespace)
             if group is None or self._progress.get(progress.key) is not progress:
                 return
-            for member in handle.pods_with_label(namespace, POD_GROUP_LABEL, name):
+            for member in self.handle.pods_with_label(namespace, POD_GROUP_LABEL, name):
                 if member.uid in progress.gated:
-                    if self._obstacle(handle, member, name, group):
-                        self._poll(handle, progress)
+                    if self._obstacle(member, name, group):
+                        self._poll(progress)
                         return
                     break
-            self._activate_gated(handle, progress)
+            self._activate_gated(progress)
 
-        handle.call_later(MAX_BACKOFF_SECONDS, check)
+        self.handle.call_later(MAX_BACKOFF_SECONDS, check)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         name = pod.labels.get(POD_GROUP_LABEL)
-        if name is None or self.handle is None:
+        if name is None:
             return SKIP_FOR_SIGNATURE
-        group = self._group(self.handle, pod, name)
-        obstacle = self._obstacle(self.handle, pod, name, group)
+        group = self._group(pod, name)
+        obstacle = self._obstacle(pod, name, group)
         if not obstacle:
             return SKIP
         if group is not None:
-            progress = self._progress_of(self.handle, group, pod)
+            progress = self._progress_of(group, pod)
             # A member that was rejected before was requeued by an event, and there may be no other event.
             waiting_list = progress.gated if pod.uid in progress.ever_rejected else progress.requeued
             waiting_list[pod.uid] = pod
         return unresolvable(obstacle)
 
-    def _obstacle(self, handle: Handle, pod: Pod, name: str, group: PodGroup | None) -> str:
+    def _obstacle(self, pod: Pod, name: str, group: PodGroup | None) -> str:
         """The reason not to search for a node; empty if there is none."""
         if group is None:
             return NOT_FOUND.format(name=name)
@@ -215,35 +215,31 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         if progress is not None and (progress.has_waiting or progress.is_complete):
             # It was complete when the first of them found a node. Continuing costs less than counting again.
             return ""
-        members, wanted = _members(handle, pod, name), group.spec.min_member
+        members, wanted = _members(self.handle, pod, name), group.spec.min_member
         count = len(members) if len(members) < wanted else _schedulable_count(members, pod)
         if members and count < wanted:
             return INCOMPLETE.format(name=name, count=count, wanted=wanted)
         return BACKS_OFF.format(name=name) if progress is not None and progress.is_paused else ""
 
-    def _group(self, handle: Handle, pod: Pod, name: str) -> PodGroup | None:
-        return handle.cluster.objects.of(PodGroup).get(name, pod.namespace)
+    def _group(self, pod: Pod, name: str) -> PodGroup | None:
+        return self.handle.cluster.objects.of(PodGroup).get(name, pod.namespace)
 
     # No node was found
 
     def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
         """Preemption has run before, and did not help."""
         name = pod.labels.get(POD_GROUP_LABEL)
-        if (
-            name is not None
-            and self.handle is not None
-            and outcome.diagnosis.rejecting_plugins != {self.name}
-        ):
-            group = self._group(self.handle, pod, name)
+        if name is not None and outcome.diagnosis.rejecting_plugins != {self.name}:
+            group = self._group(pod, name)
             if group is not None:
-                self._member_rejected(self.handle, group, pod, outcome)
+                self._member_rejected(group, pod, outcome)
         return PostFilterResult(unschedulable())
 
-    def _member_rejected(self, handle: Handle, group: PodGroup, pod: Pod, outcome: FilterOutcome) -> None:
-        progress = self._progress_of(handle, group, pod)
+    def _member_rejected(self, group: PodGroup, pod: Pod, outcome: FilterOutcome) -> None:
+        progress = self._progress_of(group, pod)
         progress.rejected.add(pod.uid)
         progress.ever_rejected.add(pod.uid)
-        left = [one for one in _members(handle, pod, group.name) if one.uid not in progress.rejected]
+        left = [one for one in _members(self.handle, pod, group.name) if one.uid not in progress.rejected]
         if _schedulable_count(left, pod) >= group.spec.min_member:
             return
         if len(outcome.diagnosis.rows_with(Code.UNSCHEDULABLE)):
@@ -254,13 +250,13 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
             ]
             for other in younger:
                 if other.has_waiting:
-                    self._reject_group(handle, other)
+                    self._reject_group(other)
             if younger:
                 # Their resources may be enough. When they are released, the pod is requeued by the usual
                 # events.
                 return
         progress.failures += 1
-        self._reject_group(handle, progress, because_of=frozenset(progress.rejected))
+        self._reject_group(progress, because_of=frozenset(progress.rejected))
 
     # A node was found
 
@@ -269,13 +265,12 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status | Wait | None:
         name = pod.labels.get(POD_GROUP_LABEL)
-        handle = self.handle
-        if name is None or handle is None:
+        if name is None:
             return None
-        group = self._group(handle, pod, name)
+        group = self._group(pod, name)
         if group is None:
             return unschedulable(NOT_FOUND.format(name=name))
-        progress = self._progress_of(handle, group, pod)
+        progress = self._progress_of(group, pod)
         progress.rejected.discard(pod.uid)
         progress.assigned += 1
         wait = Wait(
@@ -284,24 +279,24 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         )
         if progress.has_waiting and progress.assigned < group.spec.min_member:
             return wait
-        members = [one for one in _members(handle, pod, name) if not one.is_terminating]
-        missing = [one for one in members if not handle.cluster.has_pod(one.uid)]
-        leaving = [one for one in members if one.uid in progress.leaving or _is_leaving(handle, one)]
+        members = [one for one in _members(self.handle, pod, name) if not one.is_terminating]
+        missing = [one for one in members if not self.handle.cluster.has_pod(one.uid)]
+        leaving = [one for one in members if one.uid in progress.leaving or _is_leaving(self.handle, one)]
         progress.assigned = len(members) - len(missing) - len(leaving)
         if progress.assigned >= group.spec.min_member:
-            self._complete(handle, progress, members)
+            self._complete(progress, members)
             return None
         if not progress.has_waiting:
             progress.has_waiting = True
             progress.rejected.clear()
             progress.requeued.clear()
-            handle.activate(missing)
+            self.handle.activate(missing)
         return wait
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
         """The pod loses its node: the group must not wait for it."""
         name = pod.labels.get(POD_GROUP_LABEL)
-        if name is None or self.handle is None:
+        if name is None:
             return
         progress = self._progress.get((pod.namespace, name))
         if progress is None:
@@ -311,15 +306,15 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
             return
         if progress.has_waiting:
             progress.failures += 1
-            self._reject_group(self.handle, progress)
+            self._reject_group(progress)
         # If the group was rejected while this one was leaving, nothing else activates it.
         progress.gated[pod.uid] = pod
-        self._activate_gated(self.handle, progress)
+        self._activate_gated(progress)
 
-    def _complete(self, handle: Handle, progress: Progress, members: Collection[Pod]) -> None:
+    def _complete(self, progress: Progress, members: Collection[Pod]) -> None:
         too_late = []
         for member in members:
-            waiting = handle.waiting_pod(member.uid)
+            waiting = self.handle.waiting_pod(member.uid)
             if waiting is not None:
                 waiting.allow(self.name)
                 if waiting.is_rejected:
@@ -327,24 +322,22 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         del self._progress[progress.key]
         # From now on each member is scheduled alone. This cancels a pause that is not over.
         progress.pauses += 1
-        handle.activate([*progress.gated.values(), *progress.requeued.values(), *too_late])
+        self.handle.activate([*progress.gated.values(), *progress.requeued.values(), *too_late])
 
     # Rejecting, and trying again
 
-    def _reject_group(
-        self, handle: Handle, progress: Progress, *, because_of: frozenset[str] = frozenset()
-    ) -> None:
+    def _reject_group(self, progress: Progress, *, because_of: frozenset[str] = frozenset()) -> None:
         """Rejects all waiting members, and gates the group for a while.
 
         If members found no node and the group needs them, the others are requeued when an event helps these.
         If not, no event would requeue them, so all are activated after the pause.
         """
         namespace, name = progress.key
-        for member in handle.pods_with_label(namespace, POD_GROUP_LABEL, name):
-            waiting = handle.waiting_pod(member.uid)
+        for member in self.handle.pods_with_label(namespace, POD_GROUP_LABEL, name):
+            waiting = self.handle.waiting_pod(member.uid)
             if waiting is not None:
                 waiting.reject(self.name, REJECTED.format(name=name))
-            if _is_leaving(handle, member):
+            if _is_leaving(self.handle, member):
                 # By this, or because it waited too long itself, or was preempted.
                 progress.leaving.add(member.uid)
                 progress.gated[member.uid] = member
@@ -360,18 +353,18 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
             if progress.pauses != pause:
                 return
             progress.is_paused = False
-            if self._needs(handle, progress, because_of):
+            if self._needs(progress, because_of):
                 # They may be deleted, or bound by another scheduler. Handling events would cost more than
                 # polling.
-                handle.call_later(MAX_BACKOFF_SECONDS, over)
+                self.handle.call_later(MAX_BACKOFF_SECONDS, over)
             else:
                 progress.gated.update(progress.requeued)
                 progress.requeued.clear()
-            self._activate_gated(handle, progress)
+            self._activate_gated(progress)
 
-        handle.call_later(seconds * (1 + handle.random.random() / 2), over)
+        self.handle.call_later(seconds * (1 + self.handle.random.random() / 2), over)
 
-    def _needs(self, handle: Handle, progress: Progress, rejected: Collection[str]) -> bool:
+    def _needs(self, progress: Progress, rejected: Collection[str]) -> bool:
         """Whether the remaining members could not complete the group without one that found no node.
 
         Only those count that still exist and have no node.
@@ -380,25 +373,25 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
         if one is None:
             return False
         namespace, name = progress.key
-        members = handle.pods_with_label(namespace, POD_GROUP_LABEL, name)
+        members = self.handle.pods_with_label(namespace, POD_GROUP_LABEL, name)
         others = [
-            member for member in members if member.uid not in rejected or not _is_pending(handle, member)
+            member for member in members if member.uid not in rejected or not _is_pending(self.handle, member)
         ]
-        group = self._group(handle, one, name)
+        group = self._group(one, name)
         is_enough = group is not None and _schedulable_count(others, one) >= group.spec.min_member
         return len(others) < len(members) and not is_enough
 
-    def _activate_gated(self, handle: Handle, progress: Progress) -> None:
+    def _activate_gated(self, progress: Progress) -> None:
         if progress.gated and not progress.is_paused:
             # PreEnqueue is called for them, and must not find them here again.
             gated, progress.gated = progress.gated, {}
-            handle.activate(gated.values())
+            self.handle.activate(gated.values())
 
-    def _progress_of(self, handle: Handle, group: PodGroup, pod: Pod) -> Progress:
+    def _progress_of(self, group: PodGroup, pod: Pod) -> Progress:
         key = (group.namespace, group.name)
         found = self._progress.get(key)
         if found is None:
-            groups = handle.cluster.objects.of(PodGroup)
+            groups = self.handle.cluster.objects.of(PodGroup)
             if len(self._progress) > 2 * len(groups) + 100:
                 for gone in [key for key in self._progress if groups.get(key[1], key[0]) is None]:
                     del self._progress[gone]

@@ -123,14 +123,12 @@ class NodeResourceTopologyMatch(Plugin, FilterPlugin, ScorePlugin):
     name: ClassVar = "NodeResourceTopologyMatch"
     args_type: ClassVar = NodeResourceTopologyMatchArgs
     kinds: ClassVar = (NodeResourceTopology,)
-    depends_on: ClassVar = Dependencies.of("resources", node_kinds=(NodeResourceTopology,))
+    depends_on = Dependencies.of("resources", node_kinds=(NodeResourceTopology,))
 
     args: NodeResourceTopologyMatchArgs
 
-    def __init__(
-        self, args: NodeResourceTopologyMatchArgs | None = None, handle: Handle | None = None
-    ) -> None:
-        super().__init__(args or NodeResourceTopologyMatchArgs(), handle)
+    def __init__(self, args: NodeResourceTopologyMatchArgs | None, handle: Handle) -> None:
+        super().__init__(args, handle)
         weights = self.args.scoring_strategy.resources
         self._weights = {resource.name: resource.weight for resource in weights}
 

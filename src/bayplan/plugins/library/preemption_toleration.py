@@ -61,7 +61,7 @@ class PreemptionToleration(PreemptionPlugin):
             return True
         scheduled = [c for c in victim.status.conditions if c.type == "PodScheduled" and c.status == "True"]
         since = scheduled[0].last_transition_time if scheduled else None
-        if since is None or self.handle is None:
+        if since is None:
             # It was assigned a moment ago.
             return True
         return since.timestamp() + policy.seconds > self.handle.now()

@@ -93,8 +93,8 @@ class PodTopologySpread(
 
     args_type: ClassVar = PodTopologySpreadArgs
 
-    def __init__(self, args: PodTopologySpreadArgs | None = None, handle: Handle | None = None) -> None:
-        super().__init__(args or PodTopologySpreadArgs(), handle)
+    def __init__(self, args: PodTopologySpreadArgs | None, handle: Handle) -> None:
+        super().__init__(args, handle)
         self._system_defaults = self.args.defaulting_type == "System"
         self._defaults = SYSTEM_DEFAULTS if self._system_defaults else self.args.default_constraints
 

@@ -109,7 +109,7 @@ class VolumeBinding(
     name: ClassVar = "VolumeBinding"
     args_type: ClassVar = VolumeBindingArgs
     pre_binds_in_parallel: ClassVar = True
-    depends_on: ClassVar = Dependencies.of(
+    depends_on = Dependencies.of(
         "volumes",
         kinds=(
             PersistentVolumeClaim,
@@ -124,8 +124,8 @@ class VolumeBinding(
 
     args: VolumeBindingArgs
 
-    def __init__(self, args: VolumeBindingArgs | None = None, handle: Handle | None = None) -> None:
-        super().__init__(args or VolumeBindingArgs(), handle)
+    def __init__(self, args: VolumeBindingArgs | None, handle: Handle) -> None:
+        super().__init__(args, handle)
         # The configuration has a shape only if the gate is on.
         self._capacity_scores = shape_scores(self.args.shape) if self.args.shape else None
 

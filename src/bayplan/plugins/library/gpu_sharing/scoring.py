@@ -87,8 +87,8 @@ class FGD(GpuPolicy):
     name: ClassVar = "FGD"
     args_type: ClassVar = FGDArgs
 
-    def __init__(self, args: FGDArgs | None = None, handle: Handle | None = None) -> None:
-        super().__init__(args or FGDArgs(), handle)
+    def __init__(self, args: FGDArgs | None, handle: Handle) -> None:
+        super().__init__(args, handle)
         self._fragmentation = Fragmentation(self.args.distribution())
 
     def scores(self, demand: GpuDemand, nodes: NodeColumns, free: IntArray) -> IntArray:
@@ -128,10 +128,7 @@ class GpuRandom(GpuPolicy):
     """
 
     args_type: ClassVar = GpuRandomArgs
-    depends_on: ClassVar = None
-
-    def __init__(self, args: GpuRandomArgs | None = None, handle: Handle | None = None) -> None:
-        super().__init__(args or GpuRandomArgs(), handle)
+    depends_on = None
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         scores = np.zeros(len(nodes), dtype=np.int64)

@@ -81,7 +81,7 @@ class GpuSharing(Plugin, PreFilterPlugin, FilterPlugin, ReservePlugin):
     """Filters by devices, and assigns them by best fit."""
 
     name: ClassVar = "GpuSharing"
-    depends_on: ClassVar[Dependencies | None] = Dependencies.of(gpu_demand, usage=True)
+    depends_on: Dependencies | None = Dependencies.of(gpu_demand, usage=True)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         changes = Action.ADD | Action.UPDATE_NODE_ALLOCATABLE | Action.UPDATE_NODE_LABEL
@@ -133,7 +133,7 @@ class GpuSharing(Plugin, PreFilterPlugin, FilterPlugin, ReservePlugin):
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
         request = gpu_request(pod)
-        if not request.count or self.handle is None:
+        if not request.count:
             return None
         cluster = self.handle.cluster
         node = NodeColumns(cluster, np.array([cluster.nodes.row_of[node_name]], dtype=np.intp))
@@ -146,7 +146,7 @@ class GpuSharing(Plugin, PreFilterPlugin, FilterPlugin, ReservePlugin):
         return None
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
-        if self.handle is not None and valid_request(pod).count:
+        if valid_request(pod).count:
             GpuDevices.of(self.handle.cluster).unreserve(pod)
 
 

@@ -58,16 +58,14 @@ class LoadVariationRiskBalancing(Plugin, ScorePlugin):
 
     args: LoadVariationRiskBalancingArgs
 
-    def __init__(
-        self, args: LoadVariationRiskBalancingArgs | None = None, handle: Handle | None = None
-    ) -> None:
-        super().__init__(args or LoadVariationRiskBalancingArgs(), handle)
+    def __init__(self, args: LoadVariationRiskBalancingArgs | None, handle: Handle) -> None:
+        super().__init__(args, handle)
         self.usage = NodeUsage(handle, self.args.metric_provider)
         self._columns = LoadColumns(self.usage.history, (CPU, MEMORY), _allocatable)
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         self.usage.refresh()
-        now = 0.0 if self.handle is None else self.handle.now()
+        now = self.handle.now()
         self._columns.update(nodes.cluster, now)
         requests = fit_requests(pod)
         lowest = np.full(len(nodes), np.inf)

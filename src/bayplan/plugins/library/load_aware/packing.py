@@ -72,15 +72,15 @@ class TargetLoadPacking(Plugin, ScorePlugin, ReservePlugin):
 
     args: TargetLoadPackingArgs
 
-    def __init__(self, args: TargetLoadPackingArgs | None = None, handle: Handle | None = None) -> None:
-        super().__init__(args or TargetLoadPackingArgs(), handle)
+    def __init__(self, args: TargetLoadPackingArgs | None, handle: Handle) -> None:
+        super().__init__(args, handle)
         self.usage = NodeUsage(handle, self.args.metric_provider)
         self._columns = LoadColumns(self.usage.history, (CPU,), _cpu_capacity)
         self._recent = RecentPlacements()
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
         self.usage.refresh()
-        now = 0.0 if self.handle is None else self.handle.now()
+        now = self.handle.now()
         columns = self._columns
         columns.update(nodes.cluster, now)
         size = np.maximum(columns.capacity(nodes, CPU), 1.0)
@@ -104,8 +104,8 @@ class TargetLoadPacking(Plugin, ScorePlugin, ReservePlugin):
         return total
 
     def reserve(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
-        row = None if self.handle is None else self.handle.cluster.nodes.row_of.get(node_name)
-        if self.handle is not None and row is not None:
+        row = self.handle.cluster.nodes.row_of.get(node_name)
+        if row is not None:
             self._recent.add(pod.uid, row, self.handle.now(), self.predicted(pod))
         return None
 

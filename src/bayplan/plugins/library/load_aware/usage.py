@@ -71,7 +71,7 @@ Fetch = Callable[[], Awaitable[Mapping[str, Sample]]]
 class NodeUsage:
     """Brings the history up to date."""
 
-    def __init__(self, handle: Handle | None, provider: MetricProvider, fetch: Fetch | None = None) -> None:
+    def __init__(self, handle: Handle, provider: MetricProvider, fetch: Fetch | None = None) -> None:
         self._handle = handle
         self._provider = provider
         self._fetch = fetch or self._choose()
@@ -82,7 +82,7 @@ class NodeUsage:
 
     def refresh(self) -> None:
         """Starts to fetch if that is due, and returns at once."""
-        if self._handle is None or self._handle.now() - self._fetched_at < INTERVAL_SECONDS:
+        if self._handle.now() - self._fetched_at < INTERVAL_SECONDS:
             return
         if self._task is not None and not self._task.done():
             return
