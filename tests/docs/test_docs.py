@@ -14,6 +14,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+from mypy import api as mypy_api
 
 from bayplan.api.decode import parse_objects
 from bayplan.api.documents import parse_documents
@@ -68,6 +69,15 @@ def test_python_runs(page: Path) -> None:
     names: dict[str, Any] = {"__name__": "documentation"}
     for code in blocks(page, "python"):
         exec(compile(code, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("name", ["plugin-tutorial.md", "plugins.md", "plugin-porting.md"])
+def test_python_of_plugin_pages_is_typed(name: str, tmp_path: Path) -> None:
+    """Strictly: an author can copy it. The settings, and so the cache, are those of this project."""
+    module = tmp_path / "documentation.py"
+    module.write_text("\n".join(blocks(DOCS / name, "python")), encoding="utf-8")
+    report, errors, status = mypy_api.run([str(module), f"--config-file={ROOT / 'pyproject.toml'}"])
+    assert status == 0, report + errors
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")], ids=lambda page: page.name)

@@ -21,7 +21,7 @@ from bayplan.plugin import (
     unschedulable,
 )
 from bayplan.runtime.profile import Profile, points_of
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 from tests.runtime.profiles import make_profile
 
 

@@ -15,7 +15,7 @@ from bayplan.framework.points import Point
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.runtime.profile import Profile
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 HEADER = """
 import numpy as np
@@ -38,6 +38,8 @@ from bayplan.plugin import (
     Wait,
 )
 from bayplan.plugin._internal import RowMask
+
+handle: api.Handle
 """
 STATE_POD = "self, state: CycleState, pod: Pod"
 ROWS = f"{STATE_POD}, nodes: NodeColumns"
@@ -89,7 +91,9 @@ def method(name: str, parameters: str, result: str) -> str:
 def plugin_with(protocol: str, name: str, methods: dict[str, tuple[str, str]]) -> str:
     body = "".join(method(*(key, *value)) for key, value in methods.items())
     module = "internal" if hasattr(shortcuts, protocol) else "api"
-    return f"\nclass {name}(Plugin, {module}.{protocol}):\n{body}\n{name}()\n".replace("     def", "    def")
+    return f"\nclass {name}(Plugin, {module}.{protocol}):\n{body}\n{name}(None, handle)\n".replace(
+        "     def", "    def"
+    )
 
 
 def test_every_protocol_is_tried() -> None:
@@ -109,7 +113,7 @@ def test_mypy_finds_every_method_with_a_wrong_signature(tmp_path: Path) -> None:
             wrong |= {f"Fewer{bare}", f"Other{bare}"}
     module = tmp_path / "plugins.py"
     module.write_text(text)
-    found, _, code = api.run([str(module), "--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}"])
+    found, _, code = api.run([str(module), f"--config-file={Path(__file__).parents[2] / 'pyproject.toml'}"])
     assert code == 1
     lines, blamed = text.splitlines(), set()
     for error in found.splitlines():

@@ -10,7 +10,7 @@ from bayplan.errors import UnknownOutcomeError
 from bayplan.plugin import CycleState, Pod, Status, annotate_binding
 from bayplan.plugins.default_binder import DefaultBinder
 from bayplan.testing.builders import make_pod
-from bayplan.testing.fake_handle import FakeHandle
+from bayplan.testing.calling import FakeHandle
 
 from .evaluating import points
 

@@ -23,7 +23,7 @@ from bayplan.testing.builders import (
     make_pod_term,
     make_spread,
 )
-from bayplan.testing.fake_handle import FakeHandle, make_plugin
+from bayplan.testing.calling import FakeHandle, make_plugin
 
 from .evaluating import points, registrations, requeues
 

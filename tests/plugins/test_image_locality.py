@@ -13,7 +13,7 @@ from bayplan.plugin.objects import pod_images
 from bayplan.plugin.storage import Volume
 from bayplan.plugins.image_locality import ImageLocality
 from bayplan.testing.builders import make_container, make_node, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import Evaluation, few_rows, make_cluster, points
 

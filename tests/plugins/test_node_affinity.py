@@ -20,7 +20,7 @@ from bayplan.plugin.objects import (
 )
 from bayplan.plugins.node_affinity import REASON_ADDED, REASON_CONFLICT, REASON_POD, NodeAffinity
 from bayplan.testing.builders import make_expression, make_node, make_node_affinity, make_node_term, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import UNRESOLVABLE, Evaluation, few_rows, make_cluster, points, registrations, requeues
 

@@ -13,7 +13,7 @@ from bayplan.api.pod import ContainerRestartRule
 from bayplan.plugin import SKIP, Action, Pod, Resource
 from bayplan.plugins.node_declared_features import REASON, NodeDeclaredFeatures, required_features
 from bayplan.testing.builders import make_container, make_node, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 

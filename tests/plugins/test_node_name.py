@@ -8,7 +8,7 @@ import pytest
 from bayplan.plugin import Action, NodeColumns, Resource
 from bayplan.plugins.node_name import REASON, NodeName
 from bayplan.testing.builders import make_node, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 

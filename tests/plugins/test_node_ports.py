@@ -12,7 +12,7 @@ from bayplan.plugin import SKIP, Action, NodeColumns, Pod, Resource
 from bayplan.plugin.objects import HostPort, host_ports
 from bayplan.plugins.node_ports import REASON, NodePorts
 from bayplan.testing.builders import make_container, make_node, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import (
     UNSCHEDULABLE,

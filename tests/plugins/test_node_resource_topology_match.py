@@ -33,7 +33,7 @@ from bayplan.plugins.library.node_resource_topology_match import (
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.state.view import NodeColumns
 from bayplan.testing.builders import make_container, make_node, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 from bayplan.testing.plugin_checks import check_plugin
 from bayplan.testing.samples import Samples, make_samples
 

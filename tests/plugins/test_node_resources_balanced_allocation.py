@@ -14,7 +14,7 @@ from bayplan.plugin import SKIP, Cluster, Pod
 from bayplan.plugin.args import NodeResourcesBalancedAllocationArgs, ResourceSpec
 from bayplan.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from bayplan.testing.builders import make_container, make_node, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import GPU, Evaluation, make_cluster, points, requests, resource_clusters
 

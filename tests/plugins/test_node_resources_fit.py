@@ -27,7 +27,7 @@ from bayplan.plugin.args import (
 from bayplan.plugin.objects import fit_requests, scoring_requests
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.testing.builders import make_container, make_node, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import (
     GPU,

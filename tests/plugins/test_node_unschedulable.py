@@ -7,7 +7,7 @@ import pytest
 from bayplan.plugin import Action, Resource, Toleration
 from bayplan.plugins.node_unschedulable import REASON, NodeUnschedulable
 from bayplan.testing.builders import make_node, make_pod, make_toleration
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 

@@ -27,7 +27,7 @@ from bayplan.testing.builders import (
     make_storage_class,
     make_volume_attachment,
 )
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import points, registrations, requeues
 from .volume_evaluating import evaluate, filtered, storage_cluster, supposing

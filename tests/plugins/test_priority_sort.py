@@ -6,7 +6,7 @@ import pytest
 
 from bayplan.plugins.priority_sort import PrioritySort
 from bayplan.testing.builders import make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import points
 

@@ -9,7 +9,7 @@ from bayplan.api.pod import Pod, ResourceRequirements
 from bayplan.api.requests import BEST_EFFORT, BURSTABLE, GUARANTEED, qos_class
 from bayplan.plugins.library.qos_sort import QOSSort
 from bayplan.testing.builders import make_container, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 from bayplan.testing.plugin_checks import check_plugin
 
 ALL: ResourceList = {"cpu": "1", "memory": "1Gi"}

@@ -7,7 +7,7 @@ import pytest
 from bayplan.plugin import Action, Resource, unresolvable
 from bayplan.plugins.scheduling_gates import SchedulingGates
 from bayplan.testing.builders import make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import points, registrations, requeues
 

@@ -10,7 +10,7 @@ from bayplan.plugin import Action, Resource, Taint, Toleration
 from bayplan.plugin.objects import tolerates
 from bayplan.plugins.taint_toleration import REASON, TaintToleration
 from bayplan.testing.builders import make_node, make_pod, make_toleration
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 

@@ -26,7 +26,7 @@ from bayplan.plugin import (
 from bayplan.plugin.storage import Volume
 from bayplan.plugins.volume_restrictions import REASON_CLAIM, REASON_DISK, VolumeRestrictions
 from bayplan.testing.builders import make_node, make_pod, make_pvc
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import points, registrations, requeues
 from .volume_evaluating import evaluate, filtered, storage_cluster, supposing

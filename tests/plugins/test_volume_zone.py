@@ -16,7 +16,7 @@ from bayplan.plugins.volume_zone import (
     VolumeZone,
 )
 from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .evaluating import points, registrations, requeues
 from .volume_evaluating import evaluate, storage_cluster

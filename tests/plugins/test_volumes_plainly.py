@@ -16,7 +16,7 @@ from bayplan.plugins.node_volume_limits import NodeVolumeLimits
 from bayplan.plugins.volume_binding import VolumeBinding
 from bayplan.plugins.volume_restrictions import VolumeRestrictions
 from bayplan.plugins.volume_zone import VolumeZone
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from . import plain_volumes
 from .plain_volumes import Rejection

@@ -20,7 +20,7 @@ from bayplan.plugin import (
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.runtime.framework import Framework
 from bayplan.testing.builders import make_pod
-from bayplan.testing.fake_handle import FakeHandle
+from bayplan.testing.calling import FakeHandle
 
 FITS = NodeResourcesFit
 

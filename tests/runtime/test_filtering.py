@@ -34,7 +34,7 @@ from bayplan.runtime.framework import Framework
 from bayplan.runtime.search import SearchStart
 from bayplan.state.hypothesis import Hypothesis
 from bayplan.testing.builders import make_node, make_pod, make_pod_affinity, make_pod_term
-from bayplan.testing.fake_handle import FakeHandle, make_plugin
+from bayplan.testing.calling import FakeHandle, make_plugin
 
 from .profiles import found, make_framework, not_found, statuses
 

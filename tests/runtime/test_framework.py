@@ -30,7 +30,7 @@ from bayplan.plugin import (
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.search import SearchStart
 from bayplan.testing.builders import make_node, make_pod
-from bayplan.testing.fake_handle import FakeHandle, make_plugin
+from bayplan.testing.calling import FakeHandle, make_plugin
 from tests.locations import without_location
 
 from .profiles import found, make_framework, not_found, statuses

@@ -35,7 +35,7 @@ from bayplan.testing.builders import (
     make_resource_claim,
     make_spread,
 )
-from bayplan.testing.fake_handle import FakeHandle, make_plugin
+from bayplan.testing.calling import FakeHandle, make_plugin
 
 from .profiles import found, make_framework
 

@@ -24,7 +24,7 @@ from bayplan.runtime.framework import Framework
 from bayplan.state.cluster import Cluster
 from bayplan.state.view import HypotheticalNode
 from bayplan.testing.builders import make_node, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .profiles import found, make_framework, statuses
 

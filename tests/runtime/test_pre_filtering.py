@@ -24,7 +24,7 @@ from bayplan.plugin import (
 )
 from bayplan.runtime.calls import AttemptError
 from bayplan.testing.builders import make_pod
-from bayplan.testing.fake_handle import FakeHandle
+from bayplan.testing.calling import FakeHandle
 from tests.locations import without_location
 
 from .profiles import found, make_framework, not_found

@@ -12,7 +12,7 @@ from bayplan.plugin import Code, CycleState, Dependencies, NodeColumns, Plugin, 
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.timing import AttemptTimer, PointObserver
 from bayplan.testing.builders import make_pod
-from bayplan.testing.fake_handle import FakeHandle
+from bayplan.testing.calling import FakeHandle
 
 from .profiles import found, make_framework, not_found
 from .scripted import pods

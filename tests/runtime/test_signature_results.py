@@ -22,7 +22,7 @@ from bayplan.plugins.node_name import NodeName
 from bayplan.plugins.node_ports import NodePorts
 from bayplan.plugins.taint_toleration import TaintToleration
 from bayplan.testing.builders import make_node, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .profiles import found, make_framework
 from .scripted import FITS, FollowsUsage, Indifferent, Scripted, pods, rows_computed

@@ -27,7 +27,7 @@ from bayplan.plugins.image_locality import ImageLocality
 from bayplan.plugins.taint_toleration import TaintToleration
 from bayplan.runtime.calls import AttemptError
 from bayplan.testing.builders import make_node, make_pod, make_service
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .profiles import found, make_framework, not_found
 from .scripted import FITS, FollowsUsage, Indifferent, Scripted, pods
@@ -73,8 +73,8 @@ class ScoresByServicesOnceThereAreAny(ScoresByServices):
 
 class TestWhatMakesResultsNew:
     @pytest.mark.parametrize("plugin", [ReadsServices, ReadsServicesWithPreFilter])
-    def test_an_object_of_a_kind_that_a_filter_reads(self, plugin: type[Plugin]) -> None:
-        framework = make_framework(make_plugin(plugin), make_plugin(Indifferent), nodes=3)
+    def test_an_object_of_a_kind_that_a_filter_reads(self, plugin: type[Scripted]) -> None:
+        framework = make_framework(plugin(), make_plugin(Indifferent), nodes=3)
         next_pod = pods()
         assert found(framework, next(next_pod)).feasible == 3
         framework.cluster.objects.put(make_service("n0"))

@@ -8,7 +8,7 @@ import pytest
 from bayplan.plugin import CycleState, Dependencies, IntColumn, NodeColumns, Plugin, Pod, normalize_default
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.testing.builders import make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .profiles import found, make_framework
 

@@ -31,7 +31,7 @@ from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import FilterRequest, FilterResponse
 from bayplan.scheduler.cycle import Decision, decide, scheduling_cycle
 from bayplan.testing.builders import make_node, make_pod
-from bayplan.testing.fake_handle import FakeHandle, make_plugin
+from bayplan.testing.calling import FakeHandle, make_plugin
 from tests.locations import without_location
 
 

@@ -13,7 +13,7 @@ from bayplan.plugin import Cluster, CycleState, NodeInfo, Pod
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.watchdog import Watchdog
 from bayplan.testing.builders import make_node, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 from tests.locations import without_location
 
 

@@ -18,7 +18,7 @@ from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.scheduling_queue.timing import QueueSettings
 from bayplan.testing.builders import make_pod
-from bayplan.testing.fake_handle import FakeHandle, make_plugin
+from bayplan.testing.calling import FakeHandle, make_plugin
 
 PROFILE = "default-scheduler"
 

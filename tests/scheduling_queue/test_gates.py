@@ -13,7 +13,7 @@ from bayplan.scheduling_queue.observer import QueueCounts, QueueObserver
 from bayplan.scheduling_queue.pre_enqueue import PreEnqueue
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.testing.builders import make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .queues import PROFILE, Gate, OtherGate, make_profile
 

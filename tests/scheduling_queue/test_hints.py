@@ -37,7 +37,7 @@ from bayplan.scheduling_queue.object_events import (
 from bayplan.scheduling_queue.observer import QueueObserver
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.testing.builders import make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .queues import PROFILE, Gate, make_filter, make_profile
 

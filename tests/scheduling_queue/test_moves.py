@@ -18,7 +18,7 @@ from bayplan.scheduling_queue.object_events import (
     UNSCHEDULABLE_TIMEOUT,
 )
 from bayplan.testing.builders import make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .queues import World, hint_of, make_filter, make_profile
 

@@ -12,7 +12,7 @@ from bayplan.framework.outcome import Nomination
 from bayplan.plugins.scheduling_gates import SchedulingGates
 from bayplan.scheduling_queue.object_events import NODE_ADD
 from bayplan.testing.builders import make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .queues import Gate, OtherGate, World, make_filter
 

@@ -18,7 +18,7 @@ from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.scheduling_queue.unschedulable import UnschedulablePods
 from bayplan.state.cluster import Cluster
 from bayplan.testing.builders import make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 CLAIM_ADD = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD)
 PROFILE = "default-scheduler"

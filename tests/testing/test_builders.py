@@ -10,7 +10,6 @@ from bayplan.api.meta import Object
 from bayplan.api.node import Taint
 from bayplan.api.pod import ContainerPort, Pod, Toleration
 from bayplan.api.requests import fit_requests
-from bayplan.testing import builders
 from bayplan.testing.builders import (
     make_container,
     make_csi_capacity,
@@ -67,11 +66,6 @@ def test_uids_differ_between_objects() -> None:
     assert make_pod("a").uid == make_pod("a").uid
     assert make_pod("a").uid != make_pod("a", namespace="b").uid
     assert make_pod("a", uid="7").uid == "7"
-
-
-def test_all_builders_are_listed() -> None:
-    made = {name for name in vars(builders) if name.startswith("make_")}
-    assert made == set(builders.__all__)
 
 
 def test_a_plain_pod_requests_nothing() -> None:

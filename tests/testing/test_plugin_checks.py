@@ -33,7 +33,8 @@ from bayplan.plugin._internal import RowMask
 from bayplan.plugin.objects import Service
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.testing.builders import make_node, make_pod
-from bayplan.testing.plugin_checks import PLUGIN_CHECKS, SEEDS, Check, ask, check_plugin, maker
+from bayplan.testing.calling import ask, maker
+from bayplan.testing.plugin_checks import PLUGIN_CHECKS, SEEDS, Check, check_plugin
 from bayplan.testing.samples import Samples, make_samples
 
 SAMPLES = {seed: make_samples(seed) for seed in SEEDS}

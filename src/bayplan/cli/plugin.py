@@ -136,7 +136,9 @@ def check(ctx: click.Context, name: str, traceback: bool, scheduler: SchedulerOp
     NAME is that of a plugin of bayplan or of an installed one, or SOURCE:CLASS. --config has its arguments,
     if it needs some. The exit status is 1 if a check fails.
     """
-    from bayplan.testing.plugin_checks import PLUGIN_CHECKS, SEEDS, make_samples, maker
+    from bayplan.testing.calling import maker
+    from bayplan.testing.plugin_checks import PLUGIN_CHECKS, SEEDS
+    from bayplan.testing.samples import make_samples
 
     found = _find(name, scheduler)
     make = maker(found, _arguments(found, scheduler))

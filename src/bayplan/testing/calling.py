@@ -1,12 +1,12 @@
-"""Calls a plugin alone, for checks: all its results for a pod, and how they differ."""
+"""Calls a plugin alone, without a scheduler: a fake handle, all results for a pod, and how they differ."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,6 +23,38 @@ from bayplan.state.cluster import Cluster
 from bayplan.state.columns import Table
 from bayplan.state.view import NodeColumns
 
+PluginT = TypeVar("PluginT", bound=Plugin)
+
+
+class FakeHandle(CoreHandle):
+    """A handle for tests. Time passes only when the test changes `time`, and calls are recorded."""
+
+    def __init__(self, cluster: Cluster | None = None, *, time: float = 0.0, seed: int = 0) -> None:
+        super().__init__(Cluster() if cluster is None else cluster, seed)
+        self.time = time
+        self.bound: list[tuple[Pod, str, dict[str, str]]] = []
+        self.activated: list[Pod] = []
+        self.preempting: set[str] = set()
+        """Uids of pods whose victims are being evicted."""
+
+    def now(self) -> float:
+        return self.time
+
+    async def bind(self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None) -> None:
+        self.bound.append((pod, node_name, dict(annotations or {})))
+
+    def is_preempting(self, uid: str) -> bool:
+        return uid in self.preempting
+
+    def activate(self, pods: Iterable[Pod]) -> None:
+        self.activated.extend(pods)
+
+
+def make_plugin(plugin: type[PluginT], args: Any = None, cluster: Cluster | None = None) -> PluginT:
+    """The plugin with these arguments, or its default ones, and a fake handle."""
+    return plugin(args, FakeHandle(cluster))
+
+
 MAX_DIFFERENCES: Final = 3
 """Nodes that are listed where results differ."""
 
@@ -36,8 +68,8 @@ MakePlugin = Callable[[Cluster], Plugin]
 
 
 def maker(plugin: type[Plugin], args: Any = None) -> MakePlugin:
-    """Creates the plugin with these arguments, and a handle that only reads."""
-    return lambda cluster: plugin(args, CoreHandle(cluster))
+    """Creates the plugin with these arguments, and a fake handle."""
+    return lambda cluster: make_plugin(plugin, args, cluster)
 
 
 @dataclass(frozen=True, slots=True)

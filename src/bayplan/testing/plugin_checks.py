@@ -423,20 +423,3 @@ PLUGIN_CHECKS: Final[tuple[Check, ...]] = (
     check_registers_events_that_exist,
 )
 """All checks, if each should be a test of its own."""
-
-
-# The state of a cluster
-
-
-__all__ = [
-    "PLUGIN_CHECKS",
-    "Answers",
-    "Check",
-    "MakePlugin",
-    "PluginCheckError",
-    "Samples",
-    "ask",
-    "check_plugin",
-    "make_samples",
-    "maker",
-]

@@ -30,7 +30,7 @@ from bayplan.testing.builders import (
     make_resource_claim,
     make_storage_class,
 )
-from bayplan.testing.builders.metadata import object_meta
+from bayplan.testing.builders.pods import object_meta
 from tests.recorded.compare import read_lines
 from tests.recorded.test_vectors import FILES
 

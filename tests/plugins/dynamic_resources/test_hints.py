@@ -14,7 +14,7 @@ from bayplan.plugin import Action, Pod, Resource, unresolvable
 from bayplan.plugin.devices import ResourceClaim, ResourceClaimStatus
 from bayplan.plugins.dynamic_resources import DynamicResources
 from bayplan.testing.builders import make_allocated_device, make_pod, make_resource_claim
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from ..evaluating import points, registrations, requeues
 from .clusters import ALLOCATED, CLAIM, REQUEST, claiming, cluster_with, created, plain, plugin_on, templated

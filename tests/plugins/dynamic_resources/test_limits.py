@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from bayplan.framework.args import Duration
-from bayplan.plugin import CycleState, NodeColumns
+from bayplan.plugin import Code, CycleState, NodeColumns
 from bayplan.plugin.args import DynamicResourcesArgs
 from bayplan.plugins.dynamic_resources import DynamicResources
 from bayplan.plugins.dynamic_resources.node_results import NOT_EVALUATED, TIMED_OUT
@@ -38,9 +38,9 @@ def attempt(plugin: DynamicResources, cluster: Cluster, state: CycleState) -> li
     assert plugin.pre_filter(state, claiming, nodes) is None
     errors = [""] * len(nodes)
     for reject in plugin.filter(state, claiming, nodes):
-        assert reject.error
+        assert reject.status.code is Code.ERROR
         for row in nodes.rows[reject.mask]:
-            errors[row] = str(reject.reason)
+            errors[row] = str(reject.status.message)
     return errors
 
 
@@ -60,7 +60,7 @@ def test_filtering_again_in_the_same_attempt_searches_nothing() -> None:
     cluster = hard_cluster()
     plugin, state, nodes = limited(cluster), CycleState(), NodeColumns(cluster)
     assert attempt(plugin, cluster, state)[1:] == [UNEVALUATED, UNEVALUATED]
-    reasons = {reject.reason for reject in plugin.filter(state, claiming, nodes)}
+    reasons = {reject.status.message for reject in plugin.filter(state, claiming, nodes)}
     assert reasons == {timed_out("a"), UNEVALUATED}
 
 

@@ -13,7 +13,7 @@ from bayplan.plugin import SKIP, CycleState, failure, unschedulable
 from bayplan.plugin.devices import is_in_flight
 from bayplan.plugins.dynamic_resources import DynamicResources
 from bayplan.testing.builders import make_allocated_device, make_pod, make_resource_claim
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from .clusters import CLAIM, REQUEST, claiming, cluster_with, evaluate, gpus, plain, post_filter
 

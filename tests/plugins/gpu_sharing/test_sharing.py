@@ -27,7 +27,7 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_node, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 from bayplan.testing.plugin_checks import check_plugin
 from bayplan.testing.samples import Samples
 

@@ -24,7 +24,7 @@ from bayplan.testing.builders import (
     make_pod_term,
     make_selector,
 )
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from ..evaluating import Evaluation, make_cluster
 

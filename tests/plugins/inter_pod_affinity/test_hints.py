@@ -13,7 +13,7 @@ from bayplan.testing.builders import (
     make_pod,
     make_pod_term,
 )
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from ..evaluating import registrations, requeues
 from .clusters import DB, REPELS_WEB, WEB, ZONE, away, near

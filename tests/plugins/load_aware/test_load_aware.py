@@ -32,7 +32,7 @@ from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.state.cluster import Cluster
 from bayplan.state.view import NodeColumns
 from bayplan.testing.builders import make_node, make_pod
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 from bayplan.testing.plugin_checks import check_plugin
 
 

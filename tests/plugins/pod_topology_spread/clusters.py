@@ -15,7 +15,7 @@ from bayplan.testing.builders import (
     make_node,
     make_pod,
 )
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from ..evaluating import Evaluation, make_cluster
 

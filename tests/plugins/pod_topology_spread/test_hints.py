@@ -12,7 +12,7 @@ from bayplan.testing.builders import (
     make_spread,
     make_toleration,
 )
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from ..evaluating import registrations, requeues
 from .clusters import WEB, ZONE, zoned

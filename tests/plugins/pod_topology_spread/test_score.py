@@ -15,7 +15,7 @@ from bayplan.testing.builders import (
     make_service,
     make_spread,
 )
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from ..evaluating import make_cluster
 from .clusters import HOST, TOO_MANY, WEB, ZONE, evaluate, evaluate_feasible, hosts, web, webs, zoned

@@ -25,7 +25,7 @@ from bayplan.testing.builders import (
     make_pvc,
     make_storage_class,
 )
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from ..volume_evaluating import Rejection, evaluate, storage_cluster
 

@@ -33,7 +33,7 @@ from bayplan.testing.builders import (
     make_pvc,
     make_storage_class,
 )
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from ..evaluating import points
 from ..volume_evaluating import evaluate, storage_cluster

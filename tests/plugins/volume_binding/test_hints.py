@@ -22,7 +22,7 @@ from bayplan.testing.builders import (
     make_pod,
     make_pvc,
 )
-from bayplan.testing.fake_handle import make_plugin
+from bayplan.testing.calling import make_plugin
 
 from ..evaluating import registrations, requeues
 from .clusters import BOUND, DRIVER, FREE, KEEPS_COUNT, MADE, NODES, allowing, room, where

@@ -64,7 +64,6 @@ from bayplan.plugin.devices import (
     PlannedClaim,
     ResourceClaim,
     SearchBudget,
-    StepClock,
     is_in_flight,
     new_share_id,
     put_in_flight,
@@ -143,8 +142,7 @@ class DynamicResources(
         self._binding_seconds = None if timeout is None else timeout.seconds
         """None if binding does not wait for devices."""
         limit = self.args.filter_timeout
-        clock = StepClock() if handle is None else handle.search_clock
-        self._budget = SearchBudget(clock, 0.0 if limit is None else limit.seconds)
+        self._budget = SearchBudget(handle.search_clock, 0.0 if limit is None else limit.seconds)
 
     # What may help
 
