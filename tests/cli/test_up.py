@@ -127,7 +127,7 @@ def test_it_ends_silently_when_the_reader_of_its_output_does(tmp_path: Path) -> 
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
-        assert process.wait(timeout=60) == 1
+        assert process.wait(timeout=60) == 141
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])

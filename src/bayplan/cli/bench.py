@@ -31,7 +31,7 @@ from bayplan.bench.workload import Workload
 from bayplan.bench.workloads import WORKLOADS, find_workload
 from bayplan.cli.options import SchedulerOptions, scheduler_options
 from bayplan.cli.output import make_console
-from bayplan.cli.terminal import echo
+from bayplan.cli.terminal import echo_json
 
 PLAIN_WIDTH = 150
 """Columns of a table that is written to a file or pipe; wide enough for every line."""
@@ -121,7 +121,7 @@ def bench(
         results = _run_apart(ctx, workloads, sizes, core, profile, scheduler)
     if as_json:
         for result in results:
-            echo(result.as_json())
+            echo_json(result.as_json())
         return
     finished: list[Measurement] = []
     try:
@@ -155,7 +155,7 @@ def _compare(
             ):
                 finished.append(result)
                 if as_json:
-                    echo(result.as_json())
+                    echo_json(result.as_json())
         finally:
             if finished and not as_json:
                 _print(comparison_table(finished, other[0]))
@@ -179,7 +179,7 @@ def _by_plugin(workload: Workload, sizes: Sizes, scheduler: SchedulerOptions, as
     lines = cost_lines(counting, instances, sizes.nodes, sizes.pods)
     if as_json:
         for line in lines:
-            echo(msgspec.json.encode({"workload": workload.name, **msgspec.to_builtins(line)}).decode())
+            echo_json(msgspec.json.encode({"workload": workload.name, **msgspec.to_builtins(line)}))
         return
     cpu = f"{measured.cpu_us_per_pod:,.0f} µs of CPU time per pod, counting included"
     title = f"{workload.name}, {sizes.nodes:,} nodes: {cpu}; as Kubernetes {release}"
@@ -256,7 +256,7 @@ def _print_list(workloads: Sequence[Workload], as_json: bool) -> None:
         for workload in workloads:
             sizes = {"nodes": workload.nodes, "init_pods": workload.init_pods, "pods": workload.pods}
             line = {"workload": workload.name, **sizes, "summary": workload.summary}
-            echo(msgspec.json.encode(line).decode())
+            echo_json(msgspec.json.encode(line))
         return
     table = Table(box=None)
     table.add_column("workload", overflow="fold")

@@ -47,7 +47,7 @@ from bayplan.cli.output import (
     print_table,
     print_warnings,
 )
-from bayplan.cli.terminal import echo_utf8
+from bayplan.cli.terminal import echo_json
 from bayplan.cli.whatif import Changes
 from bayplan.config import default_config
 
@@ -254,7 +254,7 @@ def print_comparison(
             older, newer = sorted((compared, release), key=lambda one: one.minor)
             report = compare_releases(partial(as_release, read, settings), older, newer, only=only)
             if console is None:
-                echo_utf8(msgspec.json.encode(report.as_json()))
+                echo_json(msgspec.json.encode(report.as_json()))
             else:
                 for line in text_lines(report):
                     console.print(line, soft_wrap=True)

@@ -16,7 +16,7 @@ import click
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.cli.errors import ExitStatus
 from bayplan.cli.options import SchedulerOptions, plugin_option, release_option
-from bayplan.cli.terminal import echo, echo_utf8
+from bayplan.cli.terminal import echo, echo_error, echo_json, echo_yaml
 from bayplan.config import completed, default_config, load_config, own_wire, to_yaml
 from bayplan.errors import BayplanError, InputError
 
@@ -96,12 +96,12 @@ def show(
     for i, outcome in enumerate(outcomes):
         failed |= outcome.error is not None
         if as_json:
-            echo_utf8(_json_line(outcome, release))
+            echo_json(_json_line(outcome, release))
         elif outcome.result is None:
-            echo(f"error: {outcome.error_line}", err=True)
+            echo_error(outcome.error_line)
         else:
             start = "---\n" if i else f"# Kubernetes {release}\n"
-            echo_utf8(f"{start}{to_yaml(outcome.result, outcome.own)}", newline=False)
+            echo_yaml(f"{start}{to_yaml(outcome.result, outcome.own)}")
     if failed:
         ctx.exit(ExitStatus.FAILED)
 

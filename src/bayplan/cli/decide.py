@@ -26,7 +26,7 @@ from bayplan.cli.compare import print_comparison
 from bayplan.cli.errors import ExitStatus, FailedPlugins, did_you_mean, traceback_option
 from bayplan.cli.options import ReleaseType, SchedulerOptions, scheduler_options
 from bayplan.cli.output import JSON, TABLE, make_console
-from bayplan.cli.terminal import echo_utf8
+from bayplan.cli.terminal import echo_json
 from bayplan.errors import InputError
 from bayplan.scheduler.core import SchedulingCore
 
@@ -106,10 +106,10 @@ def decide(
         left_out |= not wanted and bool(case.of_other_schedulers(core))
         if allocations:
             found = [pod_allocations(core.frameworks[pod.spec.scheduler_name], pod) for pod in pods]
-            echo_utf8(msgspec.json.encode(found))
+            echo_json(msgspec.json.encode(found))
             continue
         if output == JSON:
-            echo_utf8(_json_line(case, core, pods, failed))
+            echo_json(_json_line(case, core, pods, failed))
             continue
         if not is_first:
             console.print()

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bayplan.cli.terminal import echo
+from bayplan.cli.terminal import echo, echo_error, echo_text
 from bayplan.errors import BayplanError
 
 if TYPE_CHECKING:
@@ -70,10 +70,12 @@ def report(error: BaseException) -> int:
             return ExitStatus.BROKEN_PIPE
         case click.UsageError():
             if isinstance(error, _NO_ARGUMENTS):
-                echo(error.format_message(), err=True)
+                echo_text(error.format_message(), err=True)
                 return ExitStatus.FAILED
-            hint = "" if error.ctx is None else f"\ntry '{error.ctx.command_path} --help'"
-            message = error.format_message() + hint
+            echo_error(error.format_message())
+            if error.ctx is not None:
+                echo(f"try '{error.ctx.command_path} --help'", err=True)
+            return ExitStatus.FAILED
         case click.ClickException():
             message = error.format_message()
         case BayplanError():
@@ -82,7 +84,7 @@ def report(error: BaseException) -> int:
             message = f"{os.fspath(error.filename)}: {error.strerror}"
         case _:
             raise error
-    echo(f"error: {message}", err=True)
+    echo_error(message)
     return ExitStatus.FAILED
 
 
@@ -125,7 +127,8 @@ class FailedPlugins:
         self._failures.append((explanation.pod, explanation.failure))
         if self.with_traceback and explanation.traceback and explanation.traceback not in self._shown:
             self._shown.add(explanation.traceback)
-            echo(f"{explanation.pod}: {explanation.failure}\n{explanation.traceback}", err=True)
+            echo(f"{explanation.pod}: {explanation.failure}", err=True)
+            echo_text(explanation.traceback, err=True)
 
     def raise_any(self) -> None:
         """Raises PluginsFailedError if there was a failure."""
@@ -135,7 +138,7 @@ class FailedPlugins:
         pods = "1 pod was" if count == 1 else f"{count:,} pods were"
         texts = (f"{pod}: {text}" for pod, text in self._failures)
         lines = _lines(texts, count, hint=not self.with_traceback)
-        raise PluginsFailedError("\n  ".join([_INCOMPLETE.format(pods=pods), *lines]))
+        raise PluginsFailedError("\n".join([_INCOMPLETE.format(pods=pods), *lines]))
 
 
 def raise_failures(failures: Sequence[PluginFailure], *, with_traceback: bool) -> None:
@@ -143,10 +146,10 @@ def raise_failures(failures: Sequence[PluginFailure], *, with_traceback: bool) -
     if not failures:
         return
     for traceback in dict.fromkeys(one.traceback for one in failures if with_traceback and one.traceback):
-        echo(traceback, err=True)
+        echo_text(traceback, err=True)
     hint = not with_traceback and any(one.traceback for one in failures)
     shown = _lines((one.message for one in failures), len(failures), hint=hint)
-    raise PluginsFailedError("\n  ".join([_NOT_RELIABLE, *shown]))
+    raise PluginsFailedError("\n".join([_NOT_RELIABLE, *shown]))
 
 
 def _lines(texts: Iterable[str], count: int, *, hint: bool) -> list[str]:

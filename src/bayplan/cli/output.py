@@ -8,15 +8,16 @@ from typing import Any, Final
 import click
 import msgspec
 import yaml
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
-from rich.table import Table
+from rich.segment import Segment
 
+from bayplan.answers.explain.tables import make_table, one_line, print_part
 from bayplan.answers.explain.tables import number as number
-from bayplan.answers.explain.tables import print_part
 from bayplan.answers.sources.warnings import Warning
 from bayplan.api.meta import OWN_API_VERSION
-from bayplan.cli.terminal import echo_utf8
+from bayplan.cli.terminal import echo_json, echo_yaml
+from bayplan.printable import is_printable, printable_lines
 
 PLAIN_WIDTH: Final = 120
 """Columns of tables where output is not a terminal."""
@@ -33,29 +34,46 @@ output_option = click.option(
 )
 
 
+class SafeConsole(Console):
+    """A console that escapes what text of API objects could do to a terminal, also within tables.
+
+    A string or a Text is one line: no name or message can begin another.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*map(one_line, objects), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or is_printable(segment.text):
+                yield segment
+            else:
+                yield Segment(printable_lines(segment.text), segment.style)
+
+
 def make_console(plain_width: int = PLAIN_WIDTH) -> Console:
     """A console as wide as the terminal; of fixed width where output is not a terminal."""
-    console = Console(highlight=False, markup=False)
-    return console if console.is_terminal else Console(width=plain_width, highlight=False, markup=False)
+    console = SafeConsole(highlight=False, markup=False)
+    return console if console.is_terminal else SafeConsole(width=plain_width, highlight=False, markup=False)
 
 
 def print_document(kind: str, content: dict[str, Any], output: str) -> None:
     """Prints a result as one JSON or YAML document, of a kind that docs/versions.md lists."""
     document = {"apiVersion": OWN_API_VERSION, "kind": kind, **content}
     if output == YAML:
-        plain = msgspec.json.decode(msgspec.json.encode(document))
-        echo_utf8(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), newline=False)
+        text = msgspec.json.encode(document).decode()
+        safe = is_printable(text)  # otherwise YAML escapes everything that is not ASCII
+        echo_yaml(yaml.safe_dump(msgspec.json.decode(text), sort_keys=False, allow_unicode=safe))
     else:
-        echo_utf8(msgspec.json.format(msgspec.json.encode(document), indent=2))
+        echo_json(msgspec.json.format(msgspec.json.encode(document), indent=2))
 
 
 def print_table(
     console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
 ) -> None:
     """A table without lines, indented by two spaces."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="none")
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    table = make_table(*(f">{column}" if column in right else column for column in columns))
+    table.header_style = "none"
     for row in rows:
         table.add_row(*row)
     print_part(console, Padding(table, (0, 0, 0, 2), expand=False))

@@ -21,7 +21,7 @@ from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.cli.errors import ExitStatus, did_you_mean, traceback_option
 from bayplan.cli.options import SchedulerOptions, plugin_option, scheduler_options
 from bayplan.cli.output import make_console
-from bayplan.cli.terminal import echo
+from bayplan.cli.terminal import echo, echo_json, echo_text
 from bayplan.config import build_profiles, default_catalog, load_config
 from bayplan.errors import BayplanError, InputError
 from bayplan.framework.plugin_api import Plugin
@@ -71,7 +71,7 @@ def list_plugins(ctx: click.Context, plugin_specs: tuple[str, ...], as_json: boo
     found = [*_bundled(), *_installed(), *_given(plugin_specs)]
     if as_json:
         for one in found:
-            echo(json.dumps(asdict(one), ensure_ascii=False))
+            echo_json(json.dumps(asdict(one), ensure_ascii=False))
     else:
         _print(found)
     if any(one.error for one in found):
@@ -152,9 +152,9 @@ def check(ctx: click.Context, name: str, traceback: bool, scheduler: SchedulerOp
         except Exception as error:
             failed += 1
             expected = isinstance(error, AssertionError | BayplanError)
-            echo(f"FAILED  {title}\n        {error if expected else describe(error)}")
+            echo(f"FAILED  {title}", f"        {error if expected else describe(error)}")
             if traceback:
-                echo("".join(tracebacks.format_exception(error)), err=True)
+                echo_text("".join(tracebacks.format_exception(error)), err=True)
         else:
             echo(f"ok      {title}")
     echo(f"{found.name}: {failed} of {len(PLUGIN_CHECKS)} checks failed" if failed else f"{found.name}: ok")
@@ -198,8 +198,8 @@ def _arguments(found: type[Plugin], scheduler: SchedulerOptions) -> object:
 def new(name: str, directory: Path | None) -> None:
     """Write a package for a new plugin NAME, such as PreferSsd: plugin, test, configuration and README."""
     written = write_package(name, directory)
-    echo(f"{written}: written. Next:\n")
-    echo(f"    cd {written}\n    pip install -e '.[test]'\n    pytest\n    bayplan plugin check {name}")
+    commands = (f"cd {written}", "pip install -e '.[test]'", "pytest", f"bayplan plugin check {name}")
+    echo(f"{written}: written. Next:", "", *(f"    {one}" for one in commands))
     echo("    bayplan up --config scheduler.yaml")
 
 

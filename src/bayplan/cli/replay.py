@@ -15,7 +15,7 @@ from bayplan.api.releases import Release
 from bayplan.api.yaml_reader import decode_json
 from bayplan.cli.errors import ExitStatus
 from bayplan.cli.options import release_option
-from bayplan.cli.terminal import echo, echo_utf8
+from bayplan.cli.terminal import echo, echo_json
 from bayplan.errors import BayplanError, DecodeError, InputError
 from bayplan.simulate.replay import RECORDED, release_of, replay
 from bayplan.simulate.run_format import check_run
@@ -47,7 +47,7 @@ def replay_runs(files: tuple[str, ...], check: bool, release: Release | None, no
             runs += 1
             versions.add(used.version)
             if not check:
-                echo_utf8(msgspec.json.encode({**played, VERSION: used.version}))
+                echo_json(msgspec.json.encode({**played, VERSION: used.version}))
                 continue
             difference = first_difference(run, played)
             differing += difference is not None

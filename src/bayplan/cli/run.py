@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from bayplan.cli.terminal import echo
+from bayplan.cli.terminal import echo, echo_text
 from bayplan.errors import BayplanError, ConfigError
 from bayplan.garbage import no_garbage_collection
 from bayplan.process.command_line import ArgumentError, FlagError, FlagValues, parse, usage, version_text
@@ -46,14 +46,14 @@ def run(arguments: Sequence[str]) -> int:
     try:
         flags = parse(arguments, PROGRAM)
     except FlagError as error:
-        echo(usage(PROGRAM, _width()), err=True)
+        echo_text(usage(PROGRAM, _width()), err=True)
         echo(f"Error: {error}", err=True)
         return FAILED
     except ArgumentError as error:
         echo(f"Error: {error}", err=True)
         return FAILED
     if flags["help"]:
-        echo(usage(PROGRAM, _width()), newline=False)
+        echo_text(usage(PROGRAM, _width()).removesuffix("\n"))
         return 0
     if flags["version"] != "false":
         try:

@@ -23,7 +23,7 @@ from bayplan.answers.sources.loading import SourceOptions, load_cluster, load_se
 from bayplan.cli.errors import raise_failures, traceback_option
 from bayplan.cli.options import optional_source_options
 from bayplan.cli.output import make_console
-from bayplan.cli.terminal import echo, echo_utf8
+from bayplan.cli.terminal import echo_json
 from bayplan.errors import InputError
 from bayplan.simulate.scenarios.csv_files import write_csv
 from bayplan.simulate.scenarios.figures import Figures
@@ -128,7 +128,7 @@ def run(
     if report is not None:
         report.write_bytes(make_page(result).encode("utf-8", "replace"))
     if output == "json":
-        echo_utf8(msgspec.json.encode(result))
+        echo_json(msgspec.json.encode(result))
     else:
         print_result(make_console(), result)
     raise_failures(finished.failures, with_traceback=traceback)
@@ -243,7 +243,7 @@ def openb(
             finally:
                 show(0, 0)
             if as_json:
-                echo(msgspec.json.encode(runs[-1][0]).decode())
+                echo_json(msgspec.json.encode(runs[-1][0]))
     if not as_json:
         _print_table([result for result, _ in runs])
     if csv_file is not None:

@@ -24,7 +24,8 @@ from bayplan.api.documents import Document
 from bayplan.api.kinds import KINDS
 from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.cli.options import SchedulerOptions, scheduler_options
-from bayplan.cli.terminal import echo
+from bayplan.cli.output import SafeConsole
+from bayplan.cli.terminal import SafeFormatter, echo
 from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.kubeconfig import load_access
@@ -174,14 +175,12 @@ def up(
     access.check()
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     exits = exit_when_idle == ALWAYS or (exit_when_idle == AUTO and not is_terminal)
-    console = Console(highlight=False)
+    console = SafeConsole(highlight=False, markup=False)
     shows = console.is_terminal and not console.is_dumb_terminal and not exits
     log = LogLines() if shows and sys.stderr.isatty() else None
-    logging.basicConfig(
-        level=logging.WARNING,
-        format="%(levelname)s %(name)s: %(message)s",
-        handlers=None if log is None else [log],
-    )
+    handler = logging.StreamHandler() if log is None else log
+    handler.setFormatter(SafeFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     try:
         asyncio.run(_run(settings, manifests, access, console, log, exits=exits, shows=shows))
     finally:
@@ -223,9 +222,9 @@ async def _run(
             screen.run() if shows else _print(plain),
         ]
         if not shows:
-            echo("\n".join((*heading(cluster, shown), *(() if exits else hints(shown)))))
+            echo(*heading(cluster, shown), *(() if exits else hints(shown)))
         await _first(parts)
-        echo("\n".join((*plain.take(), *(() if shows else ("",)), *screen.summary())))
+        echo(*plain.take(), *(() if shows else ("",)), *screen.summary())
 
 
 async def _start(stack: AsyncExitStack, cluster: LocalCluster, port: int) -> LocalCluster:
@@ -243,7 +242,7 @@ async def _print(plain: PlainLines) -> None:
         await asyncio.sleep(PRINT_SECONDS)
         lines = plain.take()
         if lines:
-            echo("\n".join(lines))
+            echo(*lines)
 
 
 async def _live(cluster: LocalCluster, manifests: list[list[Document] | Snapshot], *, exits: bool) -> None:

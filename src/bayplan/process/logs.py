@@ -26,6 +26,7 @@ from typing import Any, Final, TextIO
 
 import bayplan
 from bayplan.errors import ConfigError
+from bayplan.printable import printable, printable_json, printable_lines
 
 TEXT: Final = "text"
 JSON: Final = "json"
@@ -142,12 +143,12 @@ class KlogFormatter(logging.Formatter):
         facts = _facts(record)
         message = record.getMessage()
         if facts is None:
-            line = head + message
+            line = head + printable(message)
         else:
             shown = "".join(f" {key}={_shown(value)}" for key, value in facts.items())
             line = f"{head}{_quoted(message)}{shown}"
         if record.exc_info and record.exc_info[0] is not None:
-            line = f"{line}\n{''.join(traceback.format_exception(*record.exc_info)).rstrip()}"
+            line = f"{line}\n{_traceback(record.exc_info)}"
         return line
 
 
@@ -167,7 +168,15 @@ class JSONFormatter(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             line.setdefault("err", str(record.exc_info[1]) or type(record.exc_info[1]).__name__)
             line["stacktrace"] = "".join(traceback.format_exception(*record.exc_info)).rstrip()
-        return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+        return printable_json(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+
+
+def _traceback(error: tuple[Any, Any, Any]) -> str:
+    """A traceback. Further lines of an exception's message are indented: they are not lines of the log."""
+    parts = (part.rstrip("\n") for part in traceback.format_exception(*error))
+    return printable_lines(
+        "\n".join(part if part.startswith("  File ") else part.replace("\n", "\n    ") for part in parts)
+    )
 
 
 def _facts(record: logging.LogRecord) -> dict[str, object] | None:
@@ -187,12 +196,13 @@ def _shown(value: object) -> str:
             return str(value)
         case str() if "\n" in value:
             # As klog does, so that several lines stay readable.
+            value = printable_lines(value)
             return "<\n\t" + value.rstrip("\n").replace("\n", "\n\t") + "\n >"
         case list() | dict():
-            return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            return printable_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
         case _:
             return _quoted(str(value))
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return printable_json(json.dumps(text, ensure_ascii=False))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console, JustifyMethod, RenderableType
 from rich.padding import Padding
@@ -26,6 +26,7 @@ from bayplan.answers.explain.rejections import MissingDevices, Rejection, missin
 from bayplan.answers.sources.warnings import Warning
 from bayplan.api.pod import Pod
 from bayplan.framework.status import Code
+from bayplan.printable import printable
 from bayplan.runtime.framework import Framework
 from bayplan.state.cluster import Cluster
 
@@ -81,9 +82,9 @@ def print_tables(
             print_part(console, part)
     left = len(evaluated) - details
     if left > 0:
-        print_part(
-            console, Text(f"\n… and {left:,} more pods; --pod NAMESPACE/NAME shows one in full", style=FAINT)
-        )
+        print_part(console, Text())
+        more = f"… and {left:,} more pods; --pod NAMESPACE/NAME shows one in full"
+        print_part(console, Text(more, style=FAINT))
 
 
 def summary(evaluated: Iterable[EvaluatedPod]) -> Table:
@@ -335,9 +336,28 @@ def _with_priorities(cluster: Cluster, node: str, candidate: Candidate) -> str:
 # Formatting
 
 
+class _Table(Table):
+    """A table whose cells are one line of text each before they are wrapped."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        super().add_row(*map(one_line, cells), **options)
+
+
+def one_line(part: Any) -> Any:
+    """A text or string without characters that act on a terminal; anything else as it is."""
+    if isinstance(part, str):
+        return printable(part)
+    if not isinstance(part, Text) or printable(part.plain) == part.plain:
+        return part
+    made, pieces = part.blank_copy(), part.divide(range(1, len(part)))
+    for piece in pieces:
+        made.append_text(piece if printable(piece.plain) == piece.plain else Text(printable(piece.plain)))
+    return made
+
+
 def make_table(*headings: str) -> Table:
     """A table without lines; a heading that begins with ">" makes its column right-aligned."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=FAINT)
+    table = _Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=FAINT)
     for heading in headings:
         justify: JustifyMethod = "right" if heading.startswith(">") else "left"
         table.add_column(heading.removeprefix(">"), justify=justify, overflow="fold")
@@ -345,7 +365,7 @@ def make_table(*headings: str) -> Table:
 
 
 def indented(part: RenderableType) -> Padding:
-    return Padding(part, (1, 0, 0, 2))
+    return Padding(one_line(part), (1, 0, 0, 2))
 
 
 def print_part(console: Console, part: RenderableType) -> None:

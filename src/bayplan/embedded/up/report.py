@@ -18,6 +18,7 @@ import msgspec
 from rich.text import Text
 
 from bayplan.api.pod import Pod
+from bayplan.printable import printable
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
 
@@ -274,7 +275,8 @@ def _row(group: Sequence[Outcome]) -> Row:
     more = f" and {len(group) - 1:,} more" if len(group) > 1 else ""
     nodes = list(dict.fromkeys(outcome.node for outcome in group if outcome.node))
     left = f" +{len(nodes) - MAX_NODES_NAMED:,}" if len(nodes) > MAX_NODES_NAMED else ""
-    return Row(latest.time, first + more, " ".join(sorted(nodes)[:MAX_NODES_NAMED]) + left, latest.reason)
+    named = " ".join(sorted(nodes)[:MAX_NODES_NAMED]) + left
+    return Row(latest.time, printable(first + more), printable(named), printable(latest.reason))
 
 
 def _bound_at(pod: Pod) -> float:

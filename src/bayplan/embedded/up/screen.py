@@ -25,6 +25,7 @@ from rich.text import Text
 
 from bayplan.embedded.up.cluster import Census, LocalCluster
 from bayplan.embedded.up.report import Outcome, Outcomes, Report, Section, State, clock, lines
+from bayplan.printable import printable
 
 REFRESH_SECONDS: Final = 0.5
 MAX_SHARE: Final = 0.1
@@ -122,6 +123,7 @@ class LogLines(logging.Handler):
         text = f"{record.levelname} {record.name}: {record.getMessage()}"
         if record.exc_info is not None and record.exc_info[1] is not None:
             text += f": {record.exc_info[1]!r}"
+        text = printable(text)
         if not self.kept or self.kept[-1] != text:
             self.kept.append(text)
 
@@ -294,7 +296,9 @@ class Page:
         self._shown = page
         with self._console.capture() as captured:
             for number, line in enumerate(lines):
-                self._console.print("\r\n" if number else "", line, sep="", end="", soft_wrap=True)
+                if number:
+                    self._console.out("\r", highlight=False)
+                self._console.print(line, end="", soft_wrap=True)
         self._write(f"{_BEGIN}{_CLEAR}{captured.get()}{_END}")
 
     def _write(self, text: str) -> None:
