@@ -13,7 +13,7 @@
 | (service addresses) | a service gets an address that no other one has |
 | PodTopologyLabels | a pod that is bound gets its node's zone and region as labels |
 
-`bayplan.api.defaults` does the same for typed records that come from files.
+What depends on classes only is in `bayplan.api.admission`; this module finds them in the store.
 """
 
 from __future__ import annotations
@@ -22,19 +22,23 @@ from collections import Counter
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any, Final
 
-from bayplan.api.defaults import PREEMPT_LOWER_PRIORITY, SYSTEM_PRIORITIES, TOLERATED_SECONDS
+from bayplan.api.admission import (
+    AdmissionError,
+    add_default_tolerations,
+    apply_runtime_class,
+    default_priority_class,
+    default_storage_class,
+    merge_label_keys,
+    prioritize,
+    set_storage_class,
+)
 from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds, statuses
 from bayplan.embedded.server.documents import Document, DocumentStore
 from bayplan.embedded.server.kinds import Resource
-from bayplan.embedded.server.pod_defaults import affinity_terms
-from bayplan.embedded.server.quotas import amounts, give_defaults, limit_problem
+from bayplan.embedded.server.quotas import give_defaults, limit_problem
 from bayplan.embedded.server.statuses import FieldProblem, UnavailableError
 
-_UNHEALTHY_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
-_BETA_DEFAULT_CLASS: Final = "storageclass.beta.kubernetes.io/is-default-class"
-_BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 
@@ -68,14 +72,10 @@ class Admission:
     def admit(self, resource: Resource, content: Content) -> None:
         """Completes a new object."""
         if resource == kinds.PODS:
-            for limit_range in self._limit_ranges(content):
-                give_defaults(limit_range, content)
-            self._prioritize(content)
-            _add_default_tolerations(content["spec"])
-            self._apply_runtime_class(content)
-            _merge_label_keys(content)
+            self._admit_pod(content)
         elif resource == kinds.PERSISTENT_VOLUME_CLAIMS:
-            self._set_storage_class(content)
+            classes = (document.parse() for document in self._store.table(kinds.STORAGE_CLASSES))
+            set_storage_class(content, default_storage_class(classes))
 
     def allocate(self, resource: Resource, content: Content) -> None:
         """Allocates the address of a new service. It is taken once the service is stored, so this comes
@@ -128,95 +128,32 @@ class Admission:
     def admit_update(self, resource: Resource, content: Content) -> None:
         """Completes a new version of an object."""
         if resource == kinds.PODS:
-            _add_default_tolerations(content["spec"])
+            add_default_tolerations(content["spec"])
 
-    def _prioritize(self, content: Content) -> None:
-        """Sets the priority from the class; a priority in the spec must be the same."""
-        spec, name = content["spec"], content["metadata"].get("name", "")
-        class_name = spec.get("priorityClassName", "")
-        policy = None
-        if class_name in SYSTEM_PRIORITIES:
-            priority = SYSTEM_PRIORITIES[class_name]
-        elif class_name:
-            document = self._store.find(kinds.PRIORITY_CLASSES, class_name)
-            if document is None:
-                why = f"no PriorityClass with name {class_name} was found"
-                raise statuses.forbidden(kinds.PODS, name, why)
-            found = document.parse()
-            priority, policy = found.get("value", 0), found.get("preemptionPolicy")
-        else:
-            default = self._default_priority_class()
-            priority = 0
-            if default is not None:
-                spec["priorityClassName"] = default["metadata"]["name"]
-                priority, policy = default.get("value", 0), default.get("preemptionPolicy")
-        stated = spec.get("priority")
-        if stated is not None and stated != priority:
-            why = f"the integer value of priority ({stated}) must not be provided in pod spec; priority admission controller computed {priority} from the given PriorityClass name"  # noqa: E501
-            raise statuses.forbidden(kinds.PODS, name, why)
-        spec["priority"] = priority
-        policy = policy or PREEMPT_LOWER_PRIORITY
-        stated_policy = spec.get("preemptionPolicy")
-        if stated_policy is not None and stated_policy != policy:
-            why = f"the string value of PreemptionPolicy ({stated_policy}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"  # noqa: E501
-            raise statuses.forbidden(kinds.PODS, name, why)
-        spec["preemptionPolicy"] = policy
-
-    def _apply_runtime_class(self, content: Content) -> None:
-        """Applies overhead and scheduling of the pod's RuntimeClass."""
-        spec, name = content["spec"], content["metadata"].get("name", "")
-        found: Content = {}
-        if class_name := spec.get("runtimeClassName"):
-            document = self._store.find(kinds.RUNTIME_CLASSES, class_name)
-            if document is None:
-                why = f'pod rejected: RuntimeClass "{class_name}" not found'
-                raise statuses.forbidden(kinds.PODS, name, why)
-            found = document.parse()
-        overhead = (found.get("overhead") or {}).get("podFixed") or {}
-        if spec.get("overhead") and not overhead:
-            why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
-            raise statuses.forbidden(kinds.PODS, name, why)
-        if overhead:
-            if spec.get("overhead") and amounts(spec["overhead"]) != amounts(overhead):
-                why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
-                raise statuses.forbidden(kinds.PODS, name, why)
-            spec["overhead"] = overhead
-        scheduling = found.get("scheduling") or {}
-        for key, wanted in sorted((scheduling.get("nodeSelector") or {}).items()):
-            given = spec.setdefault("nodeSelector", {}).setdefault(key, wanted)
-            if given != wanted:
-                why = (
-                    f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; "
-                    f"pod.spec.nodeSelector[{key}] = {given}"
-                )
-                raise statuses.forbidden(kinds.PODS, name, why)
-        tolerations = spec.get("tolerations") or []
-        added = [each for each in scheduling.get("tolerations") or () if each not in tolerations]
-        if added:
-            spec["tolerations"] = [*tolerations, *added]
-
-    def _default_priority_class(self) -> Content | None:
-        marked = [
-            content
+    def _admit_pod(self, content: Content) -> None:
+        spec = content["spec"]
+        for limit_range in self._limit_ranges(content):
+            give_defaults(limit_range, content)
+        marked = (
+            document.parse()
             for document in self._store.table(kinds.PRIORITY_CLASSES)
-            if b'"globalDefault":true' in document.body and (content := document.parse()).get("globalDefault")
-        ]
-        return min(marked, key=lambda content: content.get("value", 0), default=None)
+            if b'"globalDefault":true' in document.body
+        )
+        try:
+            prioritize(spec, self._priority_class, default_priority_class(marked), strict=True)
+            add_default_tolerations(spec)
+            name = spec.get("runtimeClassName")
+            apply_runtime_class(spec, self._find(kinds.RUNTIME_CLASSES, name) if name else None)
+        except AdmissionError as error:
+            raise statuses.forbidden(kinds.PODS, content["metadata"].get("name", ""), str(error)) from None
+        merge_label_keys(spec, content["metadata"].get("labels") or {})
 
-    def _set_storage_class(self, content: Content) -> None:
-        spec = content.setdefault("spec", {})
-        annotations = content["metadata"].get("annotations") or {}
-        if "storageClassName" in spec or _BETA_CLASS in annotations:
-            return
-        marked = []
-        for document in self._store.table(kinds.STORAGE_CLASSES):
-            meta = document.parse()["metadata"]
-            notes = meta.get("annotations") or {}
-            if "true" in (notes.get(_DEFAULT_CLASS), notes.get(_BETA_DEFAULT_CLASS)):
-                marked.append(meta)
-        if marked:
-            # The newest; of several as old as each other the first by name, which is the order of the store.
-            spec["storageClassName"] = max(marked, key=lambda meta: meta["creationTimestamp"])["name"]
+    def _priority_class(self, name: str) -> Content | None:
+        return self._find(kinds.PRIORITY_CLASSES, name)
+
+    def _find(self, resource: Resource, key: str) -> Content | None:
+        document = self._store.find(resource, key)
+        return None if document is None else document.parse()
 
     def _allocate_address(self, spec: dict[str, Any]) -> None:
         if spec.get("type") == "ExternalName":
@@ -234,35 +171,6 @@ class Admission:
             return {}
         labels = document.facts(kinds.NODES).labels
         return {name: labels[name] for name in TOPOLOGY_LABELS if name in labels}
-
-
-def _add_default_tolerations(spec: dict[str, Any]) -> None:
-    tolerations = spec.get("tolerations") or []
-    added = [
-        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATED_SECONDS}
-        for key in _UNHEALTHY_TAINTS
-        if not any(
-            toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")
-            for toleration in tolerations
-        )
-    ]
-    if added:
-        spec["tolerations"] = [*tolerations, *added]
-
-
-def _merge_label_keys(content: Content) -> None:
-    """(mis)matchLabelKeys become part of the selectors beside them."""
-    spec = content["spec"]
-    labels = content["metadata"].get("labels") or {}
-    for term in (*(spec.get("topologySpreadConstraints") or ()), *affinity_terms(spec)):
-        selector = term.get("labelSelector")
-        if selector is None:
-            continue
-        for operator, field in (("In", "matchLabelKeys"), ("NotIn", "mismatchLabelKeys")):
-            for key in term.get(field) or ():
-                if key in labels:
-                    requirement = {"key": key, "operator": operator, "values": [labels[key]]}
-                    selector.setdefault("matchExpressions", []).append(requirement)
 
 
 _NETWORK: Final = IPv4Network("10.96.0.0/12")

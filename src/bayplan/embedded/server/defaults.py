@@ -1,23 +1,24 @@
-"""Defaults that the API server sets, by kind, in place on plain values; for pods see `pod_defaults.py`."""
+"""Defaults of kinds that scheduling does not read, of custom resources and of a release; in place.
+
+Those of all other kinds are in `bayplan.api.defaults`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from bayplan.api.defaults import NAMESPACE_NAME_LABEL, PREEMPT_LOWER_PRIORITY
+from bayplan.api.defaults import DEFAULTS
 from bayplan.api.meta import Content
+from bayplan.api.pod_defaults import default_template
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
-from bayplan.embedded.server.pod_defaults import default_pod, default_template
 from bayplan.embedded.server.validation.custom import fill_in
-
-_MAX_INT32: Final = 2**31 - 1
 
 
 def apply_defaults(resource: Resource, content: Content) -> None:
     """Sets defaults. It is idempotent."""
-    fill = _DEFAULTS.get(resource)
+    fill = _OTHERS.get(resource) or DEFAULTS.get((resource.group, resource.kind))
     if fill is not None:
         fill(content)
     elif resource.schema is not None:
@@ -34,19 +35,6 @@ def _fill(content: Content, defaults: Mapping[str, Any]) -> None:
             content.setdefault(name, {})
         elif isinstance(within := content.get(name), dict):
             _fill(within, value)
-
-
-def _namespace(content: Content) -> None:
-    meta = content["metadata"]
-    if meta.get("name"):
-        meta.setdefault("labels", {})[NAMESPACE_NAME_LABEL] = meta["name"]
-
-
-def _node(content: Content) -> None:
-    content.setdefault("spec", {})
-    status = content.setdefault("status", {})
-    if "capacity" in status and not status.get("allocatable"):
-        status["allocatable"] = dict(status["capacity"])
 
 
 def _event(content: Content) -> None:
@@ -74,120 +62,6 @@ def _service(content: Content) -> None:
         port.setdefault("targetPort", port.get("port"))
 
 
-def _persistent_volume(content: Content) -> None:
-    spec = content.setdefault("spec", {})
-    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
-    if (path := spec.get("hostPath")) is not None:
-        path.setdefault("type", "")
-    spec.setdefault("volumeMode", "Filesystem")
-
-
-def _claim(content: Content) -> None:
-    spec = content.setdefault("spec", {})
-    spec.setdefault("volumeMode", "Filesystem")
-    resources = spec.setdefault("resources", {})
-    for name, limit in (resources.get("limits") or {}).items():
-        resources.setdefault("requests", {}).setdefault(name, limit)
-
-
-def _replication_controller(content: Content) -> None:
-    default_template(content)
-    spec = content["spec"]
-    labels = spec["template"]["metadata"].get("labels")
-    if labels and not spec.get("selector"):
-        spec["selector"] = dict(labels)
-    if labels and not content["metadata"].get("labels"):
-        content["metadata"]["labels"] = dict(labels)
-    spec.setdefault("replicas", 1)
-
-
-def _replica_set(content: Content) -> None:
-    default_template(content)
-    content["spec"].setdefault("replicas", 1)
-
-
-def _deployment(content: Content) -> None:
-    default_template(content)
-    spec = content["spec"]
-    spec.setdefault("replicas", 1)
-    strategy = spec.setdefault("strategy", {})
-    strategy.setdefault("type", "RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", "25%")
-        rolling.setdefault("maxSurge", "25%")
-    spec.setdefault("revisionHistoryLimit", 10)
-    spec.setdefault("progressDeadlineSeconds", 600)
-
-
-def _stateful_set(content: Content) -> None:
-    default_template(content)
-    spec = content["spec"]
-    spec.setdefault("podManagementPolicy", "OrderedReady")
-    strategy = spec.setdefault("updateStrategy", {})
-    strategy.setdefault("type", "RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
-    spec.setdefault("persistentVolumeClaimRetentionPolicy", {"whenDeleted": "Retain", "whenScaled": "Retain"})
-    spec.setdefault("replicas", 1)
-    spec.setdefault("revisionHistoryLimit", 10)
-    for claim in spec.get("volumeClaimTemplates") or ():
-        claim.setdefault("apiVersion", "v1")
-        claim.setdefault("kind", "PersistentVolumeClaim")
-        _claim(claim)
-        claim.setdefault("status", {"phase": "Pending"})
-
-
-def _daemon_set(content: Content) -> None:
-    default_template(content)
-    spec = content["spec"]
-    strategy = spec.setdefault("updateStrategy", {})
-    strategy.setdefault("type", "RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", 1)
-        rolling.setdefault("maxSurge", 0)
-    spec.setdefault("revisionHistoryLimit", 10)
-
-
-def _job(content: Content) -> None:
-    default_template(content)
-    spec = content["spec"]
-    if spec.get("completions") is None and spec.get("parallelism") is None:
-        spec["completions"] = 1
-        spec["parallelism"] = 1
-    spec.setdefault("parallelism", 1)
-    if spec.get("backoffLimitPerIndex") is None:
-        spec.setdefault("backoffLimit", 6)
-    else:
-        spec.setdefault("backoffLimit", _MAX_INT32)
-    spec.setdefault("completionMode", "NonIndexed")
-    spec.setdefault("suspend", False)
-    spec.setdefault(
-        "podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed"
-    )
-
-
-def _priority_class(content: Content) -> None:
-    content.setdefault("preemptionPolicy", PREEMPT_LOWER_PRIORITY)
-
-
-def _storage_class(content: Content) -> None:
-    content.setdefault("reclaimPolicy", "Delete")
-    content.setdefault("volumeBindingMode", "Immediate")
-
-
-def _csi_driver(content: Content) -> None:
-    spec = content.setdefault("spec", {})
-    spec.setdefault("attachRequired", True)
-    spec.setdefault("podInfoOnMount", False)
-    spec.setdefault("storageCapacity", False)
-    spec.setdefault("fsGroupPolicy", "ReadWriteOnceWithFSType")
-    spec.setdefault("volumeLifecycleModes", ["Persistent"])
-    spec.setdefault("requiresRepublish", False)
-    spec.setdefault("seLinuxMount", False)
-
-
 def _definition(content: Content) -> None:
     spec = content.setdefault("spec", {})
     names = spec.setdefault("names", {})
@@ -197,27 +71,6 @@ def _definition(content: Content) -> None:
     spec.setdefault("conversion", {"strategy": "None"})
 
 
-def _claim_of_devices(content: Content) -> None:
-    devices = content.setdefault("spec", {}).setdefault("devices", {})
-    for name in ("requests", "constraints", "config"):
-        if devices.get(name) == []:
-            del devices[name]
-    for request in devices.get("requests") or ():
-        for exact in (request.get("exactly"), *(request.get("firstAvailable") or ())):
-            if exact is not None:
-                _device_request(exact)
-
-
-def _device_request(exact: Content) -> None:
-    if not exact.get("allocationMode"):
-        exact["allocationMode"] = "ExactCount"
-    if exact["allocationMode"] == "ExactCount" and not exact.get("count"):
-        exact["count"] = 1
-    for toleration in exact.get("tolerations") or ():
-        if not toleration.get("operator"):
-            toleration["operator"] = "Equal"
-
-
 def default_taint_times(content: Content, now: str) -> None:
     """Sets timeAdded of device taints without one to now."""
     if (taint := (content.get("spec") or {}).get("taint")) is not None:
@@ -225,12 +78,6 @@ def default_taint_times(content: Content, now: str) -> None:
     for device in (content.get("spec") or {}).get("devices") or ():
         for taint in device.get("taints") or ():
             taint.setdefault("timeAdded", now)
-
-
-def _claim_template(content: Content) -> None:
-    spec = content.setdefault("spec", {})
-    spec.setdefault("metadata", {})
-    _claim_of_devices(spec)
 
 
 def _device_class(content: Content) -> None:
@@ -271,18 +118,6 @@ def cpu_metric(percentage: int = _CPU_UTILIZATION) -> Content:
     """The defaults of an autoscaler."""
     target = {"type": "Utilization", "averageUtilization": percentage}
     return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
-
-
-def _limit_range(content: Content) -> None:
-    for item in (content.setdefault("spec", {})).get("limits") or ():
-        if item.get("type") != "Container":
-            continue
-        limits = {**(item.get("max") or {}), **(item.get("default") or {})}
-        requests = {**(item.get("min") or {}), **limits, **(item.get("defaultRequest") or {})}
-        if limits:
-            item["default"] = limits
-        if requests:
-            item["defaultRequest"] = requests
 
 
 def _autoscaler(content: Content) -> None:
@@ -419,34 +254,17 @@ _STORED_ONLY: Final[dict[str, Callable[[Content], None]]] = {
     "ValidatingWebhookConfiguration": _webhooks(),
 }
 
-_DEFAULTS: Final[dict[Resource, Callable[[Content], None]]] = {
+_OTHERS: Final[dict[Resource, Callable[[Content], None]]] = {
     **{
         resource: _STORED_ONLY[resource.kind]
         for resource in kinds.STORED_ONLY
         if resource.kind in _STORED_ONLY
     },
-    kinds.CSI_DRIVERS: _csi_driver,
     kinds.CUSTOM_RESOURCE_DEFINITIONS: _definition,
-    kinds.DAEMON_SETS: _daemon_set,
-    kinds.DEPLOYMENTS: _deployment,
     kinds.DEVICE_CLASSES: _device_class,
     kinds.DEVICE_TAINT_RULES: _taint_rule,
     kinds.EVENTS: _event,
-    kinds.JOBS: _job,
-    kinds.LIMIT_RANGES: _limit_range,
-    kinds.NAMESPACES: _namespace,
-    kinds.NODES: _node,
-    kinds.PERSISTENT_VOLUMES: _persistent_volume,
-    kinds.PERSISTENT_VOLUME_CLAIMS: _claim,
-    kinds.PODS: default_pod,
-    kinds.PRIORITY_CLASSES: _priority_class,
-    kinds.REPLICATION_CONTROLLERS: _replication_controller,
-    kinds.REPLICA_SETS: _replica_set,
-    kinds.RESOURCE_CLAIMS: _claim_of_devices,
-    kinds.RESOURCE_CLAIM_TEMPLATES: _claim_template,
     kinds.RESOURCE_SLICES: _device_slice,
     kinds.SECRETS: _secret,
     kinds.SERVICES: _service,
-    kinds.STATEFUL_SETS: _stateful_set,
-    kinds.STORAGE_CLASSES: _storage_class,
 }

@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from bayplan.api.defaults import DEFAULT_GRACE_PERIOD_SECONDS
 from bayplan.api.meta import Content
+from bayplan.api.pod_defaults import DEFAULT_GRACE_PERIOD_SECONDS
 from bayplan.embedded.server import kinds, statuses
 from bayplan.embedded.server.kinds import Resource
 

@@ -8,9 +8,6 @@ one; the quota controller counts again when something is deleted or has ended. Q
 and text in the status of a quota. Messages are those of Kubernetes' ResourceQuota admission. Counted are the
 resources of pods, storage of claims, ports of services, and objects of every kind
 (`count/deployments.apps`), and devices by class. Scopes are those of pods.
-
-`pod_amounts` is the same sum as `bayplan.api.requests`, which reads typed records and counts only what
-scheduling uses: limit ranges and quotas count every resource, and limits as well as requests.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from bayplan.api.meta import Content
+from bayplan.api.pod_defaults import Amounts, affinity_terms, amounts, pod_amounts
 from bayplan.api.quantity import (
     HUGEPAGES_PREFIX,
     NANO,
@@ -30,58 +28,8 @@ from bayplan.api.quantity import (
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, Catalog, Resource
-from bayplan.embedded.server.pod_defaults import affinity_terms
 from bayplan.embedded.server.preparation import quality_of_service
 from bayplan.embedded.server.statuses import aggregated
-
-Amounts = dict[str, int]
-"""Nano units by resource."""
-
-_POD_LEVEL: Final = ("cpu", "memory", "hugepages-")
-"""Resources that can be requested for the pod as a whole."""
-
-
-def amounts(quantities: Any) -> Amounts:
-    """A ResourceList as numbers."""
-    return {name: parse_quantity(quantity) for name, quantity in (quantities or {}).items()}
-
-
-def pod_amounts(spec: dict[str, Any], which: str, *, with_overhead: bool) -> Amounts:
-    """The pod's `requests` or `limits`: its containers and sidecars, or its init containers, if more."""
-    total: Amounts = {}
-    for container in spec.get("containers") or ():
-        _add(total, amounts((container.get("resources") or {}).get(which)))
-    sidecars: Amounts = {}
-    starting: Amounts = {}
-    for container in spec.get("initContainers") or ():
-        wanted = amounts((container.get("resources") or {}).get(which))
-        if container.get("restartPolicy") == "Always":
-            _add(total, wanted)
-            _add(sidecars, wanted)
-            _raise(starting, sidecars)
-        else:
-            _add(wanted, sidecars)
-            _raise(starting, wanted)
-    _raise(total, starting)
-    for name, amount in amounts((spec.get("resources") or {}).get(which)).items():
-        if name.startswith(_POD_LEVEL):
-            total[name] = amount
-    if with_overhead:
-        # Overhead does not add a limit where there is none.
-        overhead = amounts(spec.get("overhead"))
-        _add(total, {name: one for name, one in overhead.items() if which == "requests" or total.get(name)})
-    return total
-
-
-def _add(total: Amounts, more: Amounts) -> None:
-    for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
-
-
-def _raise(total: Amounts, least: Amounts) -> None:
-    for name, amount in least.items():
-        total[name] = max(total.get(name, 0), amount)
-
 
 ANNOTATION: Final = "kubernetes.io/limit-ranger"
 _CONTAINER, _POD, _CLAIM = "Container", "Pod", "PersistentVolumeClaim"

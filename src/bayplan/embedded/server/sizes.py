@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from bayplan.api.pod_defaults import containers_of
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
-from bayplan.embedded.server.pod_defaults import containers_of
 from bayplan.embedded.server.statuses import too_large
 
 MAX_VALUES: Final = 15_000

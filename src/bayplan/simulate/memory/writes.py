@@ -13,11 +13,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from bayplan.api.cluster_api import PodStatusPatch
-from bayplan.api.defaults import DEFAULT_GRACE_PERIOD_SECONDS
 from bayplan.api.devices import ResourceClaim, ResourceClaimStatus
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod, PodStatus
+from bayplan.api.pod_defaults import DEFAULT_GRACE_PERIOD_SECONDS
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
 
 POD_SCHEDULED: Final = "PodScheduled"
