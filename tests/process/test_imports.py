@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 NEEDED_LATER = ("bayplan.extender", "prometheus_client", "aiohttp", "cryptography")
-"""By configurations with extenders, by the first scrape, by proxies and endpoints, by client certificates."""
+"""By configurations with extenders, by the first scrape, by endpoints, by client certificates."""
 
 
 def test_a_start_imports_nothing_that_is_needed_later_or_never() -> None:

@@ -3,8 +3,7 @@
     access.py, kubeconfig.py          the address and the credentials, from files and environment
     credentials.py                    credentials that are renewed at run time
     transport.py, connection_pool.py  requests and responses as bytes, over reused connections with TLS
-    short_requests.py, streams.py     short requests, cheaply, and long responses;
-                                        through a proxy with aiohttp: `proxied_streams.py`
+    short_requests.py, streams.py     short requests, cheaply, and long responses
     requests.py, api_errors.py        rate limit, retries, metrics, and errors of the server
     list_watch.py, decoding.py        reading
     bodies.py                         writing

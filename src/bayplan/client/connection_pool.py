@@ -11,18 +11,21 @@ called only while there is something to decrypt.
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
-from urllib.parse import SplitResult
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from bayplan.client.transport import (
     CLOSED,
     CONNECT_SECONDS,
+    MAX_HEAD_BYTES,
     Headers,
     LostError,
     NotSentError,
+    ProxyError,
     Request,
     ResponseReader,
     end_openings,
@@ -32,7 +35,7 @@ from bayplan.client.transport import (
     why_not_connected,
 )
 from bayplan.errors import ConfigError
-from bayplan.net.tls import ClientTLS
+from bayplan.net.tls import ClientTLS, TLSSettings
 
 SECOND_ADDRESS_SECONDS: Final = 0.25
 """If a name has several addresses, the next one is tried after this time without a response."""
@@ -76,7 +79,8 @@ class _Plain(asyncio.Protocol):
 
 
 class TLSLayer(asyncio.Protocol):
-    """TLS between a plain transport, whose protocol it is, and an upper protocol, whose link it is."""
+    """TLS between a plain transport (or a tunnel), whose protocol it is, and an upper protocol, whose link it
+    is."""
 
     def __init__(self, context: ssl.SSLContext, server_name: str, upper: UpperProtocol) -> None:
         self.handshake_done = asyncio.get_running_loop().create_future()
@@ -85,14 +89,16 @@ class TLSLayer(asyncio.Protocol):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
         self._read = self._tls.read
         self._upper = upper
-        self._transport: asyncio.Transport
+        self._transport: Link
         self._is_open = False
 
     # Called by the plain transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are not of this class, but have the same methods.
-        self._transport = cast(asyncio.Transport, transport)
+        self.made(cast(Link, transport))
+
+    def made(self, link: Link) -> None:
+        self._transport = link
         self._continue_handshake()
 
     def data_received(self, data: bytes) -> None:
@@ -171,29 +177,134 @@ class TLSLayer(asyncio.Protocol):
             self.handshake_done.exception()  # marks it as retrieved: there may be no waiter left
 
 
-async def connect(upper: UpperProtocol, host: str, port: int, tls: ClientTLS | None, seconds: float) -> None:
-    """Opens a connection for a protocol, handshake included.
+class Tunnel:
+    """A tunnel through a proxy: the upper protocol is connected when the proxy has opened it."""
 
-    Raises:
-        OSError: it cannot be opened, or not within the time (TimeoutError).
-        ssl.SSLError: the handshake failed, or the server's certificate is not valid.
-    """
-    loop = asyncio.get_running_loop()
-    # uvloop has no such option and tries the addresses of a name one after the other.
-    options: dict[str, Any] = {}
-    if isinstance(loop, asyncio.BaseEventLoop):
-        options["happy_eyeballs_delay"] = SECOND_ADDRESS_SECONDS
-    async with asyncio.timeout(seconds):
-        if tls is None:
-            await loop.create_connection(lambda: _Plain(upper), host, port, **options)
+    def __init__(self, request: bytes, upper: UpperProtocol) -> None:
+        self.opened = asyncio.get_running_loop().create_future()
+        """Done when the tunnel is open; `OSError` if it could not be opened."""
+        self._request = request
+        self._upper = upper
+        self._link: Link
+        self._head = b""
+        self._is_open = False
+
+    def made(self, link: Link) -> None:
+        self._link = link
+        link.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_open:
+            self._upper.data_received(data)
             return
-        context, name = tls.context(), tls.server_name or host
-        _, layer = await loop.create_connection(lambda: TLSLayer(context, name, upper), host, port, **options)
-        try:
-            await layer.handshake_done
-        except BaseException:
-            layer.abort()
-            raise
+        self._head += data
+        head, end, rest = self._head.partition(b"\r\n\r\n")
+        if not end:
+            if len(head) > MAX_HEAD_BYTES:
+                self._fail(ProxyError("the response of the proxy is too large"))
+            return
+        _, _, status = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+        if not status.startswith("200"):
+            self._fail(ProxyError(status or "malformed HTTP response"))
+            return
+        self._is_open = True
+        self.opened.set_result(None)
+        self._upper.made(self._link)
+        if rest:
+            self._upper.data_received(rest)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._is_open:
+            self._upper.connection_lost(error)
+        else:
+            self._fail(error or ProxyError("EOF"))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.opened.done():
+            self.opened.set_exception(error)
+            self.opened.exception()  # marks it as retrieved: there may be no waiter left
+        self._link.abort()
+
+
+class Route:
+    """How to reach a server: directly, or through a proxy.
+
+    As Go does, TLS to the proxy itself (`https://`) uses the settings for the server.
+
+    Args:
+        server: the URL of the server.
+        tls: None for plain HTTP.
+        proxy: the URL of the proxy; empty: directly.
+    """
+
+    def __init__(self, server: SplitResult, tls: ClientTLS | None, proxy: str = "") -> None:
+        via = urlsplit(proxy) if proxy else None
+        netloc = server.netloc.rpartition("@")[2]
+        name, port = server.hostname or "", server.port or (443 if tls is not None else 80)
+        self.host, self.port = name, port
+        """Where to connect to."""
+        self.prefix = server.path
+        """What comes before the path in each request."""
+        self.headers = f"Host: {netloc}\r\n"
+        """In each request."""
+        self._tls = tls
+        self._name = name if tls is None else tls.server_name or name
+        self._proxy_tls: ClientTLS | None = None
+        self._tunnel = b""
+        self._is_proxied = via is not None
+        if via is None:
+            return
+        self.host, self.port = via.hostname or "", via.port or (443 if via.scheme == "https" else 80)
+        authorization = ""
+        if via.username is not None:
+            pair = f"{unquote(via.username)}:{unquote(via.password or '')}".encode()
+            authorization = f"Proxy-Authorization: Basic {base64.b64encode(pair).decode()}\r\n"
+        if via.scheme == "https":
+            self._proxy_tls = tls or ClientTLS(TLSSettings())
+        if tls is None:
+            self.prefix = f"http://{netloc}{server.path}"
+            self.headers += authorization
+        else:
+            target = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+            head = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{authorization}\r\n"
+            self._tunnel = head.encode("ascii")
+
+    def why_not_connected(self, error: BaseException) -> str:
+        """Why a connection could not be opened, in Go's words where they are known."""
+        prefix = "proxyconnect tcp: " if self._is_proxied and not isinstance(error, ssl.SSLError) else ""
+        return prefix + why_not_connected(error, self.host, self.port)
+
+    async def connect(self, upper: UpperProtocol, seconds: float) -> None:
+        """Opens a connection for a protocol, with tunnel and handshakes.
+
+        Raises:
+            OSError: it cannot be opened, or not within the time (TimeoutError).
+            ssl.SSLError: a handshake failed, or a certificate is not valid.
+        """
+        loop = asyncio.get_running_loop()
+        # uvloop has no such option and tries the addresses of a name one after the other.
+        options: dict[str, Any] = {}
+        if isinstance(loop, asyncio.BaseEventLoop):
+            options["happy_eyeballs_delay"] = SECOND_ADDRESS_SECONDS
+        async with asyncio.timeout(seconds):
+            top, steps = upper, list[asyncio.Future[None]]()
+            if self._tls is not None:
+                top = TLSLayer(self._tls.context(), self._name, top)
+                steps.append(top.handshake_done)
+            if self._tunnel:
+                top = Tunnel(self._tunnel, top)
+                steps.append(top.opened)
+            if self._proxy_tls is not None:
+                top = TLSLayer(self._proxy_tls.context(), self.host, top)
+                steps.append(top.handshake_done)
+            bottom = top if isinstance(top, TLSLayer) else _Plain(top)
+            transport, _ = await loop.create_connection(lambda: bottom, self.host, self.port, **options)
+            try:
+                for step in reversed(steps):
+                    await step
+            except BaseException:
+                transport.abort()
+                raise
 
 
 # The pool
@@ -296,14 +407,11 @@ ConnectionT = TypeVar("ConnectionT", bound=HTTPConnection)
 
 
 class ConnectionPool(Generic[ConnectionT]):
-    """Connections to one server. `tls` is None for plain HTTP."""
+    """Connections to one server."""
 
-    def __init__(self, server: SplitResult, tls: ClientTLS | None, make: Callable[[], ConnectionT]) -> None:
-        self._host = server.hostname or ""
-        self._port = server.port or (443 if tls is not None else 80)
-        self._prefix = server.path
-        self._host_line = f" HTTP/1.1\r\nHost: {server.netloc.rpartition('@')[2]}\r\n"
-        self._tls = tls
+    def __init__(self, route: Route, make: Callable[[], ConnectionT]) -> None:
+        self._route = route
+        self._headers = f" HTTP/1.1\r\n{route.headers}"
         self._make = make
         self._connections: set[ConnectionT] = set()
         self._opening: set[asyncio.Task[ConnectionT]] = set()
@@ -328,7 +436,7 @@ class ConnectionPool(Generic[ConnectionT]):
 
     def _encoded(self, request: Request, headers: Headers) -> bytes:
         """The request as it is sent."""
-        head = f"{request.method} {self._prefix}{request.target}{self._host_line}"
+        head = f"{request.method} {self._route.prefix}{request.target}{self._headers}"
         if request.body:
             head = f"{head}Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n"
         return b"".join((head.encode("ascii"), headers.block, b"\r\n", request.body))
@@ -369,12 +477,12 @@ class ConnectionPool(Generic[ConnectionT]):
             opening.add_done_callback(self._opened_after_cancel)
             raise
         except (OSError, ConfigError) as error:
-            raise NotSentError(why_not_connected(error, self._host, self._port)) from error
+            raise NotSentError(self._route.why_not_connected(error)) from error
 
     async def _open(self, seconds: float) -> ConnectionT:
         connection = self._make()
         connection.ended = lambda: self._connections.discard(connection)
-        await connect(connection, self._host, self._port, self._tls, seconds)
+        await self._route.connect(connection, seconds)
         if connection.is_open:
             self._connections.add(connection)
         return connection

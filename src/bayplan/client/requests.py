@@ -31,9 +31,10 @@ from urllib.parse import urlsplit
 from bayplan import __version__
 from bayplan.client.access import Access
 from bayplan.client.api_errors import TooLargeError, response_error
+from bayplan.client.connection_pool import Route
 from bayplan.client.credentials import Credentials
 from bayplan.client.short_requests import ShortRequestPool
-from bayplan.client.streams import Stream, StreamPool, Streams
+from bayplan.client.streams import Stream, StreamPool
 from bayplan.client.transport import (
     MAX_RESPONSE_BYTES,
     ApiResponse,
@@ -41,7 +42,6 @@ from bayplan.client.transport import (
     LostError,
     NotSentError,
     Request,
-    Transport,
 )
 from bayplan.errors import APIError, ConfigError, ServerError, UnknownOutcomeError
 from bayplan.metrics.families import (
@@ -101,32 +101,23 @@ class Connections:
         self.metrics = RequestMetrics(metrics or Families(()), host)
         tls = ClientTLS(access.tls) if access.uses_tls else None
         self.server = access.server
-        self.streams: Streams
-        if access.proxy:
-            # Imported here: aiohttp takes a quarter of a start, and few clusters are behind a proxy.
-            from bayplan.client.proxied_streams import ProxiedStreamPool
-
-            self.streams = ProxiedStreamPool(server, tls, access.proxy)
-        else:
-            self.streams = StreamPool(server, tls)
+        self._route = Route(server, tls, access.proxy)
+        self.streams = StreamPool(self._route)
         self.credentials = Credentials(access, tls, now=now, certificate_changed=self._forget)
-        self._url = server
-        self._tls = tls
-        self._short_pools: list[ShortRequestPool] | None = None if access.proxy else []
+        self._short_pools: list[ShortRequestPool] = []
 
-    def short(self, response_delay: float = 0.0) -> Transport:
+    def short(self, response_delay: float = 0.0) -> ShortRequestPool:
         """A dedicated pool for short requests, which do not wait for those of others."""
-        if self._short_pools is None:
-            return self.streams
-        pool = ShortRequestPool(self._url, self._tls, response_delay)
+        pool = ShortRequestPool(self._route, response_delay)
         self._short_pools.append(pool)
         return pool
 
     async def close(self) -> None:
-        await asyncio.gather(*(pool.close() for pool in self._short_pools or ()), self.streams.close())
+        await asyncio.gather(*(pool.close() for pool in self._short_pools), self.streams.close())
 
     def _forget(self) -> None:
-        for pool in (*(self._short_pools or ()), self.streams):
+        self.streams.forget()
+        for pool in self._short_pools:
             pool.forget()
 
 

@@ -3,8 +3,7 @@
 A binding is a few hundred bytes each way. aiohttp takes 170 to 330 µs of CPU for that (the latter with TLS
 and one request at a time), this takes 40 to 70 µs. With two or three requests for each pod, the difference is
 more than the rest of scheduling it. It supports only what an API server's short responses need: no redirects,
-no cookies, no compression, no pipelining. Lists and watches are read by `streams.py`, and everything that
-goes through a proxy by aiohttp (`proxied_streams.py`).
+no cookies, no compression, no pipelining. Lists and watches are read by `streams.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import asyncio
 from collections import deque
 from math import inf
 from typing import Final
-from urllib.parse import SplitResult
 
-from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, NoResponseError
+from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, NoResponseError, Route
 from bayplan.client.transport import (
     LATE,
     MAX_RESPONSE_BYTES,
@@ -25,9 +23,7 @@ from bayplan.client.transport import (
     LostError,
     Request,
     ResponseReader,
-    Transport,
 )
-from bayplan.net.tls import ClientTLS
 
 MAX_CONNECTIONS: Final = 64
 """The maximum number of concurrent requests; others wait."""
@@ -74,15 +70,15 @@ class _Connection(HTTPConnection):
         self.fail(LostError(LATE))
 
 
-class ShortRequestPool(ConnectionPool[_Connection], Transport):
-    """Connections to one server for short requests. `tls` is None for plain HTTP.
+class ShortRequestPool(ConnectionPool[_Connection]):
+    """Connections to one server for short requests.
 
     With `response_delay`, responses are read this many seconds after the first request without one: if
     nothing waits for them, many are read in one wake-up of the process.
     """
 
-    def __init__(self, server: SplitResult, tls: ClientTLS | None, response_delay: float = 0.0) -> None:
-        super().__init__(server, tls, _Connection)
+    def __init__(self, route: Route, response_delay: float = 0.0) -> None:
+        super().__init__(route, _Connection)
         self._response_delay = response_delay
         self._awaiting: set[_Connection] = set()
         """Connections with a request that has no response yet."""
@@ -92,6 +88,12 @@ class ShortRequestPool(ConnectionPool[_Connection], Transport):
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def send(self, request: Request, headers: Headers, seconds: float) -> ApiResponse:
+        """Sends a request and returns the whole response.
+
+        Raises:
+            NotSentError: the server cannot be reached.
+            LostError: there is no response, or not in time.
+        """
         data = self._encoded(request, headers)
         if self._busy < MAX_CONNECTIONS:
             self._busy += 1

@@ -8,84 +8,21 @@ without waiting.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from math import inf
 from typing import Final
-from urllib.parse import SplitResult
 
-from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, NoResponseError
+from bayplan.client.connection_pool import ConnectionPool, HTTPConnection, NoResponseError, Route
 from bayplan.client.transport import (
     LATE,
-    MAX_RESPONSE_BYTES,
     TOO_LARGE,
-    ApiResponse,
     Headers,
     LostError,
     Request,
     ResponseReader,
-    Transport,
 )
-from bayplan.net.tls import ClientTLS
 
 READ_AHEAD_BYTES: Final = 1 << 20
 """How much is read ahead of the reader of the stream."""
-
-
-class Stream(ABC):
-    """A response that is read piece by piece."""
-
-    status: int
-    retry_after: str
-
-    @abstractmethod
-    async def read(self, seconds: float) -> bytes:
-        """Waits for the next piece; empty at the end.
-
-        Raises:
-            LostError: the connection is lost, or nothing was received for this time.
-        """
-
-    async def read_all(self, seconds: float, max_bytes: float = inf) -> bytes | bytearray:
-        """The whole response. `seconds` is the timeout for each piece.
-
-        Raises:
-            LostError: as `read`, or it is larger than `max_bytes`.
-        """
-        whole: bytes | bytearray = await self.read(seconds)
-        while piece := await self.read(seconds):
-            if len(whole) + len(piece) > max_bytes:
-                raise LostError(TOO_LARGE)
-            # In place: a list may have hundreds of megabytes, and joining pieces would double them.
-            whole = bytearray(whole) if isinstance(whole, bytes) else whole
-            whole += piece
-        return whole
-
-    @abstractmethod
-    def close(self) -> None:
-        """Ends the response. The connection is reused only if the response was complete."""
-
-
-class Streams(Transport):
-    """Opens streams of one server."""
-
-    @abstractmethod
-    async def open(self, request: Request, headers: Headers, seconds: float) -> Stream:
-        """Sends a request and waits for the head of its response.
-
-        Raises:
-            NotSentError: the server cannot be reached.
-            LostError: there is no response, or not in time.
-        """
-
-    async def send(self, request: Request, headers: Headers, seconds: float) -> ApiResponse:
-        if request.permit is not None:
-            request.permit()
-        stream = await self.open(request, headers, seconds)
-        try:
-            body = bytes(await stream.read_all(seconds, MAX_RESPONSE_BYTES))
-            return ApiResponse(stream.status, stream.retry_after, body)
-        finally:
-            stream.close()
 
 
 class _Connection(HTTPConnection):
@@ -93,13 +30,13 @@ class _Connection(HTTPConnection):
 
     def __init__(self) -> None:
         super().__init__()
-        self._stream: _DirectStream | None = None
+        self._stream: Stream | None = None
 
-    def start(self, data: bytes, pool: StreamPool) -> _DirectStream:
+    def start(self, data: bytes, pool: StreamPool) -> Stream:
         """Sends a request."""
         assert self._link is not None
         self._reader = ResponseReader()
-        self._stream = _DirectStream(self, self._reader, pool)
+        self._stream = Stream(self, self._reader, pool)
         self._link.write(data)
         return self._stream
 
@@ -117,8 +54,11 @@ class _Connection(HTTPConnection):
         self.abort()
 
 
-class _DirectStream(Stream):
-    """A response on a connection of ours."""
+class Stream:
+    """A response that is read piece by piece."""
+
+    status: int
+    retry_after: str
 
     def __init__(self, connection: _Connection, reader: ResponseReader, pool: StreamPool) -> None:
         self._loop = asyncio.get_running_loop()
@@ -145,6 +85,11 @@ class _DirectStream(Stream):
         self.status, self.retry_after = self._reader.status, self._reader.retry_after
 
     async def read(self, seconds: float) -> bytes:
+        """Waits for the next piece; empty at the end.
+
+        Raises:
+            LostError: the connection is lost, or nothing was received for this time.
+        """
         while True:
             piece = self._reader.take()
             if piece:
@@ -160,7 +105,23 @@ class _DirectStream(Stream):
                 raise self._error
             await self._wait(seconds, "")
 
+    async def read_all(self, seconds: float, max_bytes: float = inf) -> bytes | bytearray:
+        """The whole response. `seconds` is the timeout for each piece.
+
+        Raises:
+            LostError: as `read`, or it is larger than `max_bytes`.
+        """
+        whole: bytes | bytearray = await self.read(seconds)
+        while piece := await self.read(seconds):
+            if len(whole) + len(piece) > max_bytes:
+                raise LostError(TOO_LARGE)
+            # In place: a list may have hundreds of megabytes, and joining pieces would double them.
+            whole = bytearray(whole) if isinstance(whole, bytes) else whole
+            whole += piece
+        return whole
+
     def close(self) -> None:
+        """Ends the response. The connection is reused only if the response was complete."""
         if self._connection is not None:  # the response is not complete
             self.fail(LostError("the stream was closed"))
             self._connection.abort()
@@ -230,13 +191,19 @@ class _DirectStream(Stream):
             self._alarm = None
 
 
-class StreamPool(ConnectionPool[_Connection], Streams):
-    """Streams of one server that is reached directly. `tls` is None for plain HTTP."""
+class StreamPool(ConnectionPool[_Connection]):
+    """Streams of one server."""
 
-    def __init__(self, server: SplitResult, tls: ClientTLS | None) -> None:
-        super().__init__(server, tls, _Connection)
+    def __init__(self, route: Route) -> None:
+        super().__init__(route, _Connection)
 
     async def open(self, request: Request, headers: Headers, seconds: float) -> Stream:
+        """Sends a request and waits for the head of its response.
+
+        Raises:
+            NotSentError: the server cannot be reached.
+            LostError: there is no response, or not in time.
+        """
         data = self._encoded(request, headers)
         connection = self._take_idle()
         if connection is not None:

@@ -13,7 +13,6 @@ import asyncio
 import os
 import socket
 import ssl
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -83,23 +82,8 @@ class LostError(BayplanError):
     """The request, or part of it, was sent, and there was no response."""
 
 
-class Transport(ABC):
-    """Sends a request and returns the whole response."""
-
-    @abstractmethod
-    async def send(self, request: Request, headers: Headers, seconds: float) -> ApiResponse:
-        """Raises:
-        NotSentError: the server cannot be reached.
-        LostError: there is no response, or not in time.
-        """
-
-    @abstractmethod
-    def forget(self) -> None:
-        """Does not reuse connections that are open now."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Closes everything that is open or being opened; waiters get an error."""
+class ProxyError(OSError):
+    """A proxy did not open a tunnel to the server."""
 
 
 async def end_openings(openings: Collection[asyncio.Task[Any]]) -> None:
@@ -140,6 +124,8 @@ def keep_alive(raw: socket.socket) -> None:
 def why_not_connected(error: BaseException, host: str, port: int) -> str:
     """Why a connection could not be opened, in Go's words where they are known."""
     match error:
+        case ProxyError():
+            return str(error)
         case ssl.SSLCertVerificationError():
             return f"tls: failed to verify certificate: {error.verify_message.rstrip('.')}"
         case ssl.SSLError():

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
 
-from bayplan.client.proxied_streams import ProxiedStreamPool
-from bayplan.client.streams import StreamPool, Streams
+from bayplan.client.connection_pool import Route
 from bayplan.client.transport import LostError, NotSentError
 from bayplan.net.tls import ClientTLS, TLSSettings
 
 from .certificates import authority, server_tls
 from .raw_server import OK, Peer, answers, raw_server
-from .transports import GET, HEADERS, PATIENT, Make, connected, each
+from .transports import GET, HEADERS, PATIENT, Make, WholeStreams, connected, each
 
 
 @each
@@ -27,7 +25,7 @@ def test_nothing_is_left_of_a_connection_that_is_being_opened(make: Make, rounds
     async def main() -> None:
         certificate = TLSSettings(ca_data=authority("cluster").certificate)
         async with raw_server(answers, server_tls()) as server:
-            transport = make(urlsplit(f"https://127.0.0.1:{server.port}"), ClientTLS(certificate))
+            transport = make(Route(urlsplit(f"https://127.0.0.1:{server.port}"), ClientTLS(certificate)))
             hasty = asyncio.ensure_future(transport.send(GET, HEADERS, PATIENT))
             for _ in range(rounds):
                 await asyncio.sleep(0)
@@ -68,7 +66,7 @@ def test_a_request_to_a_server_that_hangs_ends_when_all_is_closed(
 ) -> None:
     async def main() -> bool:
         async with raw_server(hangs) as server:
-            transport = make(urlsplit(f"{scheme}://127.0.0.1:{server.port}"), tls)
+            transport = make(Route(urlsplit(f"{scheme}://127.0.0.1:{server.port}"), tls))
             sending = asyncio.ensure_future(transport.send(GET, HEADERS, PATIENT))
             while not server.peers:
                 await asyncio.sleep(0.001)
@@ -81,21 +79,18 @@ def test_a_request_to_a_server_that_hangs_ends_when_all_is_closed(
     gc.collect()
 
 
-@pytest.mark.parametrize("make", [StreamPool, ProxiedStreamPool])
 @pytest.mark.parametrize("tls", [pytest.param(False, id="plain"), pytest.param(True, id="TLS")])
 @pytest.mark.parametrize(
     "how", ["closed before", "left open", "being read", "given up before its answer begins"]
 )
-def test_a_stream_of_a_server_that_stops_sending_ends_when_all_is_closed(
-    make: Callable[..., Streams], tls: bool, how: str
-) -> None:
+def test_a_stream_of_a_server_that_stops_sending_ends_when_all_is_closed(tls: bool, how: str) -> None:
     """TLS closes on both sides, and such a server sends nothing."""
 
     async def main() -> bool:
         handle = answers_once if how.startswith("given up") else stops_sending
         async with raw_server(handle, server_tls() if tls else None) as server:
             url = urlsplit(f"{'https' if tls else 'http'}://127.0.0.1:{server.port}")
-            streams = make(url, ClientTLS(TLSSettings(insecure=True)) if tls else None)
+            streams = WholeStreams(Route(url, ClientTLS(TLSSettings(insecure=True)) if tls else None))
             if how.startswith("given up"):
                 await streams.send(GET, HEADERS, PATIENT)
                 with pytest.raises(LostError):

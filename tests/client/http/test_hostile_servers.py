@@ -13,7 +13,7 @@ from aiohttp import web
 
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.client import list_watch, requests, short_requests, streams, transport
+from bayplan.client import list_watch, requests, short_requests, transport
 from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.informer import Informer
@@ -40,7 +40,7 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(list_watch, "MAX_LINE_BYTES", LIMIT)
     monkeypatch.setattr(transport, "MAX_HEAD_BYTES", LIMIT)
-    for module in (requests, short_requests, streams):
+    for module in (requests, short_requests):
         monkeypatch.setattr(module, "MAX_RESPONSE_BYTES", LIMIT)
 
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from bayplan.client import connection_pool, short_requests
+from bayplan.client.connection_pool import Route
 from bayplan.client.short_requests import ShortRequestPool
 from bayplan.client.transport import ApiResponse, LostError, Request
 
@@ -198,7 +199,7 @@ def test_responses_that_are_read_later_are_read_together() -> None:
 
         async with raw_server(answers) as server:
             url = urlsplit(f"http://127.0.0.1:{server.port}")
-            transport = ShortRequestPool(url, None, response_delay=0.2)
+            transport = ShortRequestPool(Route(url, None), response_delay=0.2)
 
             async def send() -> None:
                 await transport.send(GET, HEADERS, PATIENT)
@@ -223,7 +224,7 @@ def test_a_response_that_is_not_read_yet_ends_when_all_is_closed() -> None:
     async def main() -> None:
         async with raw_server(answers) as server:
             url = urlsplit(f"http://127.0.0.1:{server.port}")
-            transport = ShortRequestPool(url, None, response_delay=PATIENT)
+            transport = ShortRequestPool(Route(url, None), response_delay=PATIENT)
             sending = asyncio.ensure_future(transport.send(GET, HEADERS, PATIENT))
             while not (server.peers and server.peers[0].heads):
                 await asyncio.sleep(0.001)

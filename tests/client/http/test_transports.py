@@ -1,4 +1,4 @@
-"""Short requests, streams and aiohttp do the same: responses, kept connections, and which failure it was."""
+"""Short requests and streams do the same: responses, kept connections, and which failure it was."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from bayplan.client.connection_pool import Route
 from bayplan.client.transport import ApiResponse, LostError, NotSentError
 
 from .raw_server import OK, Peer, answers, raw_server
@@ -128,7 +129,7 @@ def test_what_could_not_be_sent_was_not_sent(make: Make, host: str, expected: st
         port = free.getsockname()[1]
 
     async def main() -> None:
-        transport = make(urlsplit(f"http://{host}:{port}"), None)
+        transport = make(Route(urlsplit(f"http://{host}:{port}"), None))
         try:
             await transport.send(BIND, HEADERS, PATIENT)
         finally:

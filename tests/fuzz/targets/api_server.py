@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
+from math import inf
 from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -21,14 +22,15 @@ from bayplan.api.reading import ObjectT, Unreadable, read_object, readable, with
 from bayplan.client.access import Access
 from bayplan.client.decoding import INITIAL_EVENTS_END
 from bayplan.client.requests import Connections
+from bayplan.client.short_requests import ShortRequestPool
 from bayplan.client.streams import StreamPool
-from bayplan.client.transport import ApiResponse, Headers, LostError, Request, Transport
+from bayplan.client.transport import ApiResponse, Headers, LostError, Request
 from tests.faults.cluster import room_of, sum_of
 
 FINISHED = ("Succeeded", "Failed")
 
 
-class FakeServer(Transport):
+class FakeServer:
     """Raw documents by collection and key, and their watches."""
 
     def __init__(self, *, streams: bool) -> None:
@@ -178,7 +180,7 @@ class FakeStream:
         except TimeoutError as error:
             raise LostError("no response") from error
 
-    async def read_all(self, seconds: float) -> bytes:
+    async def read_all(self, seconds: float, max_bytes: float = inf) -> bytes:
         pieces, self._pieces = self._pieces, []
         return b"".join(pieces)
 
@@ -194,8 +196,8 @@ class FakeConnections(Connections):
         super().__init__(Access("http://fuzz.invalid"))
         self.streams = cast(StreamPool, server)
 
-    def short(self, response_delay: float = 0.0) -> Transport:
-        return self._server
+    def short(self, response_delay: float = 0.0) -> ShortRequestPool:
+        return cast(ShortRequestPool, self._server)
 
 
 _PODS = KINDS["Pod"].collection()
