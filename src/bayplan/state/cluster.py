@@ -357,7 +357,9 @@ class Cluster:
                     requested.cell[row] += change * amount
             except ValueError:  # a sum over tens of thousands of pods does not fit into its column
                 self._recount(row)
-        self.counts.add(info.label_set, terminating, row, change)
+        counts = self.counts
+        if counts.fresh or counts.of_set[info.label_set.id]:
+            counts.add(info.label_set, terminating, row, change)
         if info.terms.carried:
             self.terms.add(info.terms, row, change)
 

@@ -65,17 +65,19 @@ class PodCounts:
         self._nodes = nodes
         self._pods = pods
         self._label_sets = label_sets
-        self._fresh = label_sets.fresh
+        self.fresh = label_sets.fresh
+        """New sets, of which the queries are not known yet."""
         self._counts: dict[PodQuery, PodCount] = {}
         self._index: SelectorIndex[PodQuery] = SelectorIndex()
-        self._of_set: list[list[PodCount]] = []
+        self.of_set: list[list[PodCount]] = []
+        """For each id of a set of labels the counts whose query matches it."""
         self._uses = 0
 
     def __len__(self) -> int:
         return len(self._counts)
 
     def count(self, query: PodQuery) -> PodCount:
-        if self._fresh:
+        if self.fresh:
             self._add_new_sets()
         found = self._counts.get(query)
         if found is None:
@@ -90,28 +92,28 @@ class PodCounts:
 
     def add(self, label_set: LabelSet, terminating: bool, row: int, change: int) -> None:
         """A pod with these labels was added to the row (change 1) or removed (-1)."""
-        if self._fresh:
+        if self.fresh:
             self._add_new_sets()
-        for count in self._of_set[label_set.id]:
+        for count in self.of_set[label_set.id]:
             if not (terminating and count.query.alive):
                 count.column.cell[row] += change
                 count.changed.record(row)
 
     def _add_new_sets(self) -> None:
-        for fresh in self._fresh:
+        for fresh in self.fresh:
             counts: list[PodCount] = []
-            if fresh.id == len(self._of_set):
-                self._of_set.append(counts)
+            if fresh.id == len(self.of_set):
+                self.of_set.append(counts)
             else:
-                for count in self._of_set[fresh.id]:
+                for count in self.of_set[fresh.id]:
                     count.remove_set(fresh.id)
-                self._of_set[fresh.id] = counts
+                self.of_set[fresh.id] = counts
             for query in self._index.candidates(fresh.labels):
                 if query.matches(fresh.namespace, fresh.labels):
                     count = self._counts[query]
                     count.add_set(fresh)
                     counts.append(count)
-        self._fresh.clear()
+        self.fresh.clear()
 
     def _start(self, query: PodQuery) -> PodCount:
         if len(self._counts) >= MAX_QUERIES:
@@ -123,7 +125,7 @@ class PodCounts:
         for label_set in self._label_sets.candidates(selector):
             if query.matches(label_set.namespace, label_set.labels):
                 count.add_set(label_set)
-                self._of_set[label_set.id].append(count)
+                self.of_set[label_set.id].append(count)
         if count.matching:
             self._fill(count)
         return count
@@ -144,7 +146,7 @@ class PodCounts:
             self._index.discard(narrowest(count.query), count.query)
             self._nodes.drop_column(count.column)
             for set_id in count.matching:
-                self._of_set[set_id].remove(count)
+                self.of_set[set_id].remove(count)
 
 
 REBUILD_SHARE = 16
