@@ -282,49 +282,33 @@ class InTreePlugin:
 
 
 GCE_PD: Final = InTreePlugin(
-    name="kubernetes.io/gce-pd",
-    driver="pd.csi.storage.gke.io",
-    source="gce_persistent_disk",
-    id_field="pd_name",
-    zone_key="topology.gke.io/zone",
+    "kubernetes.io/gce-pd", "pd.csi.storage.gke.io", "gce_persistent_disk", "pd_name", "topology.gke.io/zone"
 )
 AWS_EBS: Final = InTreePlugin(
-    name="kubernetes.io/aws-ebs",
-    driver="ebs.csi.aws.com",
-    source="aws_elastic_block_store",
-    id_field="volume_id",
-    zone_key="topology.ebs.csi.aws.com/zone",
+    "kubernetes.io/aws-ebs",
+    "ebs.csi.aws.com",
+    "aws_elastic_block_store",
+    "volume_id",
+    "topology.ebs.csi.aws.com/zone",
 )
-AZURE_DISK: Final = InTreePlugin(
-    name="kubernetes.io/azure-disk",
-    driver="disk.csi.azure.com",
-    source="azure_disk",
-    id_field="disk_uri",
-)
-AZURE_FILE: Final = InTreePlugin(
-    name="kubernetes.io/azure-file",
-    driver="file.csi.azure.com",
-    source="azure_file",
-)
+AZURE_DISK: Final = InTreePlugin("kubernetes.io/azure-disk", "disk.csi.azure.com", "azure_disk", "disk_uri")
+AZURE_FILE: Final = InTreePlugin("kubernetes.io/azure-file", "file.csi.azure.com", "azure_file")
 CINDER: Final = InTreePlugin(
-    name="kubernetes.io/cinder",
-    driver="cinder.csi.openstack.org",
-    source="cinder",
-    id_field="volume_id",
-    zone_key="topology.cinder.csi.openstack.org/zone",
+    "kubernetes.io/cinder",
+    "cinder.csi.openstack.org",
+    "cinder",
+    "volume_id",
+    "topology.cinder.csi.openstack.org/zone",
 )
 VSPHERE: Final = InTreePlugin(
-    name="kubernetes.io/vsphere-volume",
-    driver="csi.vsphere.vmware.com",
-    source="vsphere_volume",
+    "kubernetes.io/vsphere-volume",
+    "csi.vsphere.vmware.com",
+    "vsphere_volume",
     zone_key="topology.csi.vmware.com/zone",
     region_key="topology.csi.vmware.com/region",
 )
 PORTWORX: Final = InTreePlugin(
-    name="kubernetes.io/portworx-volume",
-    driver="pxd.portworx.com",
-    source="portworx_volume",
-    id_field="volume_id",
+    "kubernetes.io/portworx-volume", "pxd.portworx.com", "portworx_volume", "volume_id"
 )
 
 IN_TREE_PLUGINS: Final = {

@@ -114,31 +114,6 @@ starts_with_string           string :: startsWith(string) -> bool
 matches                      matches(string, string) -> bool
 matches_string               string :: matches(string) -> bool
 
-timestamp_to_year                           timestamp :: getFullYear() -> int
-timestamp_to_year_with_tz                   timestamp :: getFullYear(string) -> int
-timestamp_to_month                          timestamp :: getMonth() -> int
-timestamp_to_month_with_tz                  timestamp :: getMonth(string) -> int
-timestamp_to_day_of_year                    timestamp :: getDayOfYear() -> int
-timestamp_to_day_of_year_with_tz            timestamp :: getDayOfYear(string) -> int
-timestamp_to_day_of_month                   timestamp :: getDayOfMonth() -> int
-timestamp_to_day_of_month_with_tz           timestamp :: getDayOfMonth(string) -> int
-timestamp_to_day_of_month_1_based           timestamp :: getDate() -> int
-timestamp_to_day_of_month_1_based_with_tz   timestamp :: getDate(string) -> int
-timestamp_to_day_of_week                    timestamp :: getDayOfWeek() -> int
-timestamp_to_day_of_week_with_tz            timestamp :: getDayOfWeek(string) -> int
-timestamp_to_hours                          timestamp :: getHours() -> int
-timestamp_to_hours_with_tz                  timestamp :: getHours(string) -> int
-duration_to_hours                           duration :: getHours() -> int
-timestamp_to_minutes                        timestamp :: getMinutes() -> int
-timestamp_to_minutes_with_tz                timestamp :: getMinutes(string) -> int
-duration_to_minutes                         duration :: getMinutes() -> int
-timestamp_to_seconds                        timestamp :: getSeconds() -> int
-timestamp_to_seconds_tz                     timestamp :: getSeconds(string) -> int
-duration_to_seconds                         duration :: getSeconds() -> int
-timestamp_to_milliseconds                   timestamp :: getMilliseconds() -> int
-timestamp_to_milliseconds_with_tz           timestamp :: getMilliseconds(string) -> int
-duration_to_milliseconds                    duration :: getMilliseconds() -> int
-
 string_char_at_int              string :: charAt(int) -> string
 string_index_of_string          string :: indexOf(string) -> int
 string_index_of_string_int      string :: indexOf(string, int) -> int
@@ -300,6 +275,12 @@ _COMPARED: Final = (
     ("double", "uint64"), ("string", "string"), ("bytes", "bytes"), ("timestamp", "timestamp"),
     ("duration", "duration"),
 )  # fmt: skip
+_TIME_PARTS: Final = {
+    "year": "getFullYear", "month": "getMonth", "day_of_year": "getDayOfYear",
+    "day_of_month": "getDayOfMonth", "day_of_month_1_based": "getDate", "day_of_week": "getDayOfWeek",
+    "hours": "getHours", "minutes": "getMinutes", "seconds": "getSeconds", "milliseconds": "getMilliseconds",
+}  # fmt: skip
+"""Functions of timestamps, in UTC or a zone; the last four also of durations."""
 _COMPARISONS: Final = {"_<_": "less", "_<=_": "less_equals", "_>_": "greater", "_>=_": "greater_equals"}
 _SIGNATURE: Final = re.compile(
     r"(?:(?P<target>\S.*?) :: )?(?P<name>[^ (]+)\((?P<args>.*)\) -> (?P<result>.+)"
@@ -349,6 +330,12 @@ def _lines() -> Iterator[str]:
             suffix = left if left == right else f"{left}_{right}"
             args = f"{left.removesuffix('64')}, {right.removesuffix('64')}"
             yield f"{prefix}_{suffix} {function}({args}) -> bool"
+    for part, function in _TIME_PARTS.items():
+        with_zone = "seconds_tz" if part == "seconds" else f"{part}_with_tz"
+        yield f"timestamp_to_{part} timestamp :: {function}() -> int"
+        yield f"timestamp_to_{with_zone} timestamp :: {function}(string) -> int"
+        if part.endswith("s"):
+            yield f"duration_to_{part} duration :: {function}() -> int"
     for name in _ORDERED:
         full = _TYPE_NAMES.get(name, name)
         yield f"list_{name}_is_sorted_bool list({name}) :: isSorted() -> bool"

@@ -233,8 +233,6 @@ def _index(key: Value) -> int:
 
 def _chain(lookups: tuple[tuple[Lookup, bool], ...], metered: bool) -> Callable[[Variables, Value], Value]:
     """Looks up all keys in turn; from the first optional one on a missing key gives `optional.none()`."""
-    if not metered and not any(optional for _, optional in lookups):
-        return _plain_chain(tuple(lookup for lookup, _ in lookups))
 
     def resolve(variables: Variables, value: Value) -> Value:
         is_optional = False
@@ -276,24 +274,6 @@ def _named_chain(base: Step, names: tuple[str, ...], resolve: Callable[[Variable
         return value
 
     return find
-
-
-def _plain_chain(lookups: tuple[Lookup, ...]) -> Callable[[Variables, Value], Value]:
-    def resolve(variables: Variables, value: Value) -> Value:
-        if type(value) is Optional and lookups:
-            if not value.has_value:
-                return value
-            value = value.value
-            for lookup in lookups:
-                value = lookup(variables, value, True)
-                if value is MISSING:
-                    return NONE
-            return Optional(value)
-        for lookup in lookups:
-            value = lookup(variables, value, False)
-        return value
-
-    return resolve
 
 
 def _presence(
@@ -370,15 +350,7 @@ def alternative(optional: Step, alternative: Step, function: str) -> Step:
 
 
 def plain_call(function: Callable[..., Value], steps: list[Step]) -> Step:
-    match steps:
-        case []:
-            return lambda variables: function()
-        case [one]:
-            return lambda variables: function(one(variables))
-        case [one, other]:
-            return lambda variables: function(one(variables), other(variables))
-        case _:
-            return lambda variables: function(*[step(variables) for step in steps])
+    return lambda variables: function(*[step(variables) for step in steps])
 
 
 def compared_with(step: Step, constant: str | int, function: Callable[..., Value], wanted: bool) -> Step:
