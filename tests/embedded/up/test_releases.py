@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bayplan.api.releases import RELEASES, V1_36, V1_37, Release
+from bayplan.dra.budget import ElapsedTime
 from bayplan.embedded.server.http.discovery import version
 from bayplan.embedded.server.kinds import DEVICE_TAINT_RULES, NODES, PODS
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
@@ -37,6 +38,8 @@ def test_server_and_nodes_have_the_version_of_the_release(release: Release) -> N
             assert (rules == DEVICE_TAINT_RULES) == (release is not V1_36)
             assert cluster.scheduler is not None
             assert cluster.scheduler.config.release is release
+            clock = cluster.scheduler.core.handle.search_clock
+            assert isinstance(clock, ElapsedTime), "a live scheduler measures time, not steps"
 
     asyncio.run(main())
 
