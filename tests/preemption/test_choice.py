@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from bayplan.plugin import Cluster, Pod
-from bayplan.preemption.choice import equally_good, pick_node, ranked
-from bayplan.preemption.table import VictimTable
+from bayplan.preemption.choice import VictimTable, equally_good, pick_node, ranked
 from bayplan.testing.builders import make_pdb
 
 from .clusters import crowded, low, room_for, run

@@ -12,8 +12,7 @@ import numpy as np
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.framework.outcome import FilterOutcome, FilterRow
-from bayplan.preemption.choice import Candidates, Ranking
-from bayplan.preemption.table import VictimTable
+from bayplan.preemption.choice import Candidates, Ranking, VictimTable
 from bayplan.preemption.victims import FilterHypothesis, dry_run, not_helpful_status
 from bayplan.state.columns import IdColumn
 from bayplan.state.hypothesis import FEW_ROWS
@@ -39,14 +38,13 @@ class CachedDryRun:
 
     def update(self, own: int) -> None:
         """Drops what is stale, and the result for the row that the pod is nominated to, if there is one."""
-        rows = self._freshness.stale_rows()
-        if rows is None:
-            self._drop()
-        else:
-            self.table.forget(rows)
+        with self._freshness as rows:
+            if rows is None:
+                self._drop()
+            else:
+                self.table.forget(rows)
         if own >= 0:
             self.table.forget((own,))
-        self._freshness.mark_current()
 
     def unknown(self, rows: IdColumn) -> list[int]:
         """Those of the rows that have to be evaluated. If they are the rows of the last pod, as nearly always

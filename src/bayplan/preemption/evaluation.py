@@ -13,8 +13,7 @@ from bayplan.api.releases import Release
 from bayplan.framework.outcome import Eviction, FilterOutcome, Nomination, PostFilterResult, fit_error
 from bayplan.framework.status import Code, Status, failure, unschedulable
 from bayplan.preemption.cached import candidates
-from bayplan.preemption.choice import Candidates, pick_node
-from bayplan.preemption.table import VictimTable
+from bayplan.preemption.choice import Candidates, VictimTable, pick_node
 from bayplan.preemption.victims import PRIORITY_OFFSET, MayEvict, dry_run
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn

@@ -304,18 +304,18 @@ class PluginResults:
         before = self._answer
         self._answer = None
         answer = self.caller.calls.pre_filter(self.step, self.state, self._pod, nodes)
-        self._answer = answer
-        self._freshness.mark_current()
         self.skips_filter = isinstance(answer, Status) and answer.code is Code.SKIP
         if before is None or not self.skips_filter or before != answer or self._may_score(nodes):
             self._mark_changed()
+        self._answer = answer
+        self._freshness.mark_current()
         return answer
 
     def check_objects(self) -> None:
         """For a plugin without PreFilter: everything is stale once objects it depends on have changed."""
         if not self._freshness.is_current:
-            self._freshness.mark_current()
             self._mark_changed()
+            self._freshness.mark_current()
 
     def _mark_changed(self) -> None:
         self.changed.change()
