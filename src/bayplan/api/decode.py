@@ -9,12 +9,10 @@ by `check.py`). Neither sets defaults: see `defaults.py`.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 
@@ -22,15 +20,9 @@ from bayplan.api.check import check_decoded, object_key
 from bayplan.api.documents import Document, parse_documents, read_documents
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import DEFAULT_NAMESPACE, Object
-from bayplan.api.reading import is_about_time, problem_and_field
+from bayplan.api.reading import decode_record, is_about_time, problem_and_field, without_nulls
 from bayplan.api.yaml_reader import TOO_DEEP
 from bayplan.errors import DecodeError, InputError
-
-_NULL_IN_MAP: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("allocatable", "allocatedResources", "capacity", "limits", "overhead", "requests"), "0"),
-    **dict.fromkeys(("annotations", "labels", "matchLabels", "nodeSelector"), ""),
-}
-"""What a null in a map with user-defined keys counts as: a field that is null is absent, an entry is not."""
 
 _TYPE_NAMES: Final = {
     "str": "a string",
@@ -91,11 +83,12 @@ def decode_json(kind: str, data: bytes | str) -> Object:
         DecodeError: it is malformed.
     """
     record = KINDS[kind].record
+
+    def invalid(raw: Any, error: msgspec.ValidationError) -> NoReturn:
+        raise _explained(error, raw, record) from error
+
     try:
-        return _decoder(record).decode(data)
-    except msgspec.ValidationError:
-        # Usually a null for an absent field. The slow path handles it, or reports the error.
-        return _convert(json.loads(data), record)
+        return decode_record(record, data, invalid)
     except RecursionError as error:
         raise DecodeError(TOO_DEEP, object_key=kind) from error
     except msgspec.DecodeError as error:
@@ -197,36 +190,11 @@ def _convert(raw: Any, record: type[Object]) -> Object:
         return msgspec.convert(raw, record)
     except msgspec.ValidationError:
         pass
-    cleaned = _without_nulls(raw)
+    cleaned = without_nulls(raw, in_lists=False)
     try:
         return msgspec.convert(cleaned, record)
     except msgspec.ValidationError as error:
         raise _explained(error, cleaned, record) from error
-
-
-@cache
-def _decoder(record: type[Object]) -> msgspec.json.Decoder[Object]:
-    return msgspec.json.Decoder(record)
-
-
-def _without_nulls(raw: Any, name: str = "") -> Any:
-    """`raw` without fields that are null, and with text for keys that some YAML reader took for numbers."""
-    if isinstance(raw, list):
-        return [_without_nulls(item) for item in raw]
-    if not isinstance(raw, Mapping):
-        return raw
-    null = _NULL_IN_MAP.get(name)
-    return {
-        _key_text(key): null if content is None else _without_nulls(content, _key_text(key))
-        for key, content in raw.items()
-        if content is not None or null is not None
-    }
-
-
-def _key_text(key: Any) -> str:
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    return str(key)
 
 
 def _explained(error: msgspec.ValidationError, raw: Any, record: type[Object]) -> DecodeError:

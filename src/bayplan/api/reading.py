@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -41,7 +42,14 @@ MAX_DIGITS: Final = 40
 
 EPOCH: Final = "1970-01-01T00:00:00Z"
 
+_NULL_IN_MAP: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("allocatable", "allocatedResources", "capacity", "limits", "overhead", "requests"), "0"),
+    **dict.fromkeys(("annotations", "labels", "matchLabels", "nodeSelector"), ""),
+}
+"""What a null in a map with user-defined keys counts as: a field that is null is absent, an entry is not."""
+
 ObjectT = TypeVar("ObjectT", bound=Object)
+ResultT = TypeVar("ResultT")
 
 _PLACE: Final = re.compile(r"(?:`key`|key) in `|`")
 _STEP: Final = re.compile(r"[^.\[\]]+|\[\.\.\.\]")
@@ -70,16 +78,30 @@ def read_object(kind: type[ObjectT], body: bytes | msgspec.Raw) -> ObjectT | Unr
         msgspec.DecodeError: it is not JSON, or not a JSON object.
     """
     try:
-        try:
-            return cast(ObjectT, _decoder(kind).decode(body))
-        except msgspec.ValidationError:
-            raw = without_nulls(parse_json(bytes(body)))
-        try:
-            return msgspec.convert(raw, kind)
-        except msgspec.ValidationError as error:
-            return _read_partially(kind, raw, error)
+        return decode_record(kind, body, partial(_read_partially, kind))
     except RecursionError as error:
         raise msgspec.DecodeError("it is nested too deeply") from error
+
+
+def decode_record(
+    kind: type[ObjectT],
+    body: bytes | str | msgspec.Raw,
+    invalid: Callable[[Any, msgspec.ValidationError], ResultT],
+) -> ObjectT | ResultT:
+    """The record of an object, or what `invalid` makes of it: it gets the plain value, without nulls.
+
+    Raises:
+        msgspec.DecodeError: it is not JSON.
+        RecursionError: it is nested too deeply.
+    """
+    try:
+        return cast(ObjectT, _decoder(kind).decode(body))
+    except msgspec.ValidationError:
+        raw = without_nulls(parse_json(body.encode() if isinstance(body, str) else bytes(body)))
+    try:
+        return msgspec.convert(raw, kind)
+    except msgspec.ValidationError as error:
+        return invalid(raw, error)
 
 
 def with_readable_quantities(item: ObjectT | Unreadable) -> ObjectT | Unreadable:
@@ -120,13 +142,25 @@ def parse_json(body: bytes) -> Any:
         return json.loads(body, parse_int=_integer, parse_float=_number)
 
 
-def without_nulls(raw: Any) -> Any:
-    """The same without fields that are null, which are absent in the API."""
-    if isinstance(raw, dict):
-        return {key: without_nulls(value) for key, value in raw.items() if value is not None}
+def without_nulls(raw: Any, name: str = "", *, in_lists: bool = True) -> Any:
+    """The same without fields that are null, which are absent in the API, and with text for keys that a YAML
+    reader took for numbers. With `in_lists`, elements that are null are absent, too."""
     if isinstance(raw, list):
-        return [without_nulls(value) for value in raw if value is not None]
-    return raw
+        return [without_nulls(item, in_lists=in_lists) for item in raw if item is not None or not in_lists]
+    if not isinstance(raw, Mapping):
+        return raw
+    null = _NULL_IN_MAP.get(name)
+    return {
+        _key_text(key): null if content is None else without_nulls(content, _key_text(key), in_lists=in_lists)
+        for key, content in raw.items()
+        if content is not None or null is not None
+    }
+
+
+def _key_text(key: Any) -> str:
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    return str(key)
 
 
 def problem_and_field(error: msgspec.ValidationError) -> tuple[str, str]:
