@@ -172,3 +172,9 @@ def _deletion_cost(pod: Pod) -> int:
 def find_condition(content: Content, kind: str) -> Content | None:
     conditions = (content.get("status") or {}).get("conditions") or ()
     return next((known for known in conditions if known.get("type") == kind), None)
+
+
+def has_condition(content: Content, kind: str) -> bool:
+    """Whether the condition is there and true."""
+    known = find_condition(content, kind)
+    return known is not None and known.get("status") == "True"

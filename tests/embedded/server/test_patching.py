@@ -12,10 +12,13 @@ from bayplan.api.meta import Content
 from bayplan.embedded.server.embedded import open_api
 from bayplan.embedded.server.kinds import CONFIG_MAPS, DEPLOYMENTS, PODS, SERVICES
 from bayplan.embedded.server.objects import ObjectAPI
-from bayplan.embedded.server.patching.apply import apply_patch
+from bayplan.embedded.server.patching.apply import applying_patch
 from bayplan.embedded.server.patching.patches import json_patch, strategic_merge_patch
 from bayplan.embedded.server.schema.types import type_of
 from bayplan.embedded.server.statuses import ClashError, StatusError
+from bayplan.embedded.server.steps import atomic
+
+apply_patch = atomic(applying_patch)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 from bayplan.api.meta import Content
-from bayplan.controllers.pods import find_condition
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.server.kinds import EVENTS, Resource
 from bayplan.embedded.server.objects import ObjectAPI
@@ -146,12 +145,6 @@ def write_status(api: ObjectAPI, resource: Resource, content: Content, status: C
     if status == (content.get("status") or {}):
         return content
     return api.update(resource, {**content, "status": status}, subresource="status")
-
-
-def has_condition(content: Content, kind: str) -> bool:
-    """Whether the condition is there and true."""
-    known = find_condition(content, kind)
-    return known is not None and known.get("status") == "True"
 
 
 def with_condition(

@@ -17,16 +17,10 @@ from typing import ClassVar, Final
 from bayplan.api.go_values import seconds_or_1970
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
-from bayplan.controllers.pods import find_condition, is_active, pod_from
+from bayplan.controllers.pods import find_condition, has_condition, is_active, pod_from
 from bayplan.controllers.workloads import job_pods
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, OwnedPods, uid_of
-from bayplan.embedded.controllers.controller import (
-    counts,
-    earliest,
-    has_condition,
-    with_condition,
-    write_status,
-)
+from bayplan.embedded.controllers.controller import counts, earliest, with_condition, write_status
 from bayplan.embedded.controllers.pod_owner import PodOwner, pods_per_call
 from bayplan.embedded.server.deletion import FOREGROUND, DeleteOptions
 from bayplan.embedded.server.kinds import JOBS, PODS

@@ -341,11 +341,6 @@ class DocumentStore:
         """Why nothing more can be written; None while it can."""
         return None if self._journal is None else self._journal.failure
 
-    @property
-    def is_durable(self) -> bool:
-        """Whether everything written so far would survive a crash."""
-        return self._journal is None or self._journal.committed >= self.version
-
     async def durable(self, version: int | None = None) -> None:
         """Waits until everything up to a version (by default: up to now) would survive a crash."""
         if self._journal is not None:

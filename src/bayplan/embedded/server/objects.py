@@ -3,8 +3,8 @@
 This is the embedded server without HTTP: controllers, simulated kubelets and the scheduler in this process
 call it directly, requests come through `http/`. A call is synchronous and atomic; if it fails, it raises a
 `StatusError` with the Status of a real server. A write is in memory when a call returns;
-`await store.durable()` waits until it would survive a crash. The same writes in steps
-(`creating`, `updating`, `patching`) are for large objects, see `steps.py`.
+`await store.durable()` waits until it would survive a crash. The writes `create`, `update` and `patch` are
+defined in steps (`creating`, `updating`, `patching`), for large objects: see `steps.py`.
 
     api = ObjectAPI(DocumentStore(), Catalog(), clock=time.time)
     pod = api.create(PODS, {"metadata": {"name": "web"}, "spec": {...}}, "default")
@@ -40,7 +40,7 @@ from bayplan.embedded.server.quotas import Charge, QuotaExceededError, charges
 from bayplan.embedded.server.schema.types import type_of
 from bayplan.embedded.server.sizes import MAX_UNCOUNTED_BYTES, check_rules, check_values
 from bayplan.embedded.server.statuses import FieldProblem
-from bayplan.embedded.server.steps import ATTEMPTS, Steps, at_once
+from bayplan.embedded.server.steps import ATTEMPTS, Steps, atomic
 from bayplan.embedded.server.validation import differ_in_spec, new_problems, update_problems
 from bayplan.embedded.server.validation.device_claims import prepare_claim_status
 from bayplan.embedded.server.views import from_storage, to_storage
@@ -121,16 +121,10 @@ class ObjectAPI:
 
     # Writing
 
-    def create(
-        self, resource: Resource, content: Content, namespace: str = "", *, dry_run: bool = False
-    ) -> Content:
-        """Adds an object, and returns it as stored."""
-        return at_once(self.creating(resource, content, namespace, dry_run=dry_run))
-
     def creating(
         self, resource: Resource, content: Content, namespace: str = "", *, dry_run: bool = False
     ) -> Steps[Content]:
-        """The steps of `create`."""
+        """Adds an object, in steps. Returns it as stored."""
         content = yield partial(_stored_copy, resource, content, "")
         stored = resource.storage
         meta = content.setdefault("metadata", {})
@@ -190,26 +184,6 @@ class ObjectAPI:
         self._put(stored, key, content, dry_run=False)
         return True
 
-    def update(
-        self,
-        resource: Resource,
-        content: Content,
-        namespace: str = "",
-        *,
-        subresource: str = "",
-        dry_run: bool = False,
-        manager: str | None = CONTROL_PLANE,
-    ) -> Content:
-        """Replaces an object, or its status, and returns it as stored. Without a change nothing is written.
-
-        An object without a resourceVersion replaces any version. `manager` becomes the manager of the changed
-        fields; with None the object's own managedFields are stored.
-        """
-        steps = self.updating(
-            resource, content, namespace, subresource=subresource, dry_run=dry_run, manager=manager
-        )
-        return at_once(steps)
-
     def updating(
         self,
         resource: Resource,
@@ -220,7 +194,12 @@ class ObjectAPI:
         dry_run: bool = False,
         manager: str | None = CONTROL_PLANE,
     ) -> Steps[Content]:
-        """The steps of `update`."""
+        """Replaces an object, or its status, in steps. Returns it as stored. Without a change nothing is
+        written.
+
+        An object without a resourceVersion replaces any version. `manager` becomes the manager of the changed
+        fields; with None the object's own managedFields are stored.
+        """
         for _ in range(ATTEMPTS):
             content = yield partial(_stored_copy, resource, given, subresource)
             meta = content.setdefault("metadata", {})
@@ -230,23 +209,6 @@ class ObjectAPI:
             if replaced is not None:
                 return from_storage(resource, replaced)
         raise statuses.changed_since(resource, meta["name"])
-
-    def patch(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str,
-        patch: Patch | Content,
-        *,
-        subresource: str = "",
-        dry_run: bool = False,
-        manager: str | None = CONTROL_PLANE,
-    ) -> Content:
-        """Patches an object. A plain value is a merge patch: null removes a field."""
-        steps = self.patching(
-            resource, name, namespace, patch, subresource=subresource, dry_run=dry_run, manager=manager
-        )
-        return at_once(steps)
 
     def patching(
         self,
@@ -259,7 +221,10 @@ class ObjectAPI:
         dry_run: bool = False,
         manager: str | None = CONTROL_PLANE,
     ) -> Steps[Content]:
-        """The steps of `patch`. If the object changes meanwhile, the new version is patched."""
+        """Patches an object, in steps. A plain value is a merge patch: null removes a field.
+
+        If the object changes meanwhile, the new version is patched.
+        """
         change = merge_patch(patch) if isinstance(patch, dict) else patch
         for _ in range(ATTEMPTS):
             document = self.document(resource, name, namespace)
@@ -304,6 +269,8 @@ class ObjectAPI:
         if not changed:
             return from_storage(resource, content)
         return from_storage(resource, self._put(stored, document.key, content, options.dry_run))
+
+    create, update, patch = atomic(creating), atomic(updating), atomic(patching)
 
     # Steps
 

@@ -17,8 +17,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 R = TypeVar("R")
 Steps = Generator[Callable[[], Any], Any, R]
 
@@ -36,6 +38,16 @@ def at_once(steps: Steps[R]) -> R:
     except StopIteration as end:
         result: R = end.value
         return result
+
+
+def atomic(write: Callable[P, Steps[R]]) -> Callable[P, R]:
+    """The same write with all steps at once."""
+
+    @wraps(write)
+    def at_once_(*args: P.args, **keywords: P.kwargs) -> R:
+        return at_once(write(*args, **keywords))
+
+    return at_once_
 
 
 T = TypeVar("T")

@@ -5,12 +5,10 @@ A Scale is the number of replicas that a workload should have, in the same form 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from bayplan.api.meta import Content, LabelSelector
-from bayplan.api.selectors import Selector, compile_selector, selector_from_map
+from bayplan.api.meta import Content
+from bayplan.controllers.pods import has_condition, selector_of
 from bayplan.embedded.server import kinds, statuses
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.kinds import PODS, Resource
@@ -147,15 +145,8 @@ def _needs_no_budget(pod: Content) -> bool:
 
 def _budgets_of(api: ObjectAPI, pod: Content) -> list[Content]:
     labels = pod["metadata"].get("labels") or {}
-    found = []
-    for budget in api.list(kinds.POD_DISRUPTION_BUDGETS, pod["metadata"]["namespace"]):
-        selector = (budget.get("spec") or {}).get("selector")
-        compiled = compile_selector(
-            None if selector is None else msgspec.convert(selector, LabelSelector, strict=False)
-        )
-        if compiled.matches(labels):
-            found.append(budget)
-    return found
+    budgets = api.list(kinds.POD_DISRUPTION_BUDGETS, pod["metadata"]["namespace"])
+    return [budget for budget in budgets if selector_of(budget).matches(labels)]
 
 
 def _take_from(api: ObjectAPI, budget: Content, pod: Content) -> None:
@@ -165,7 +156,7 @@ def _take_from(api: ObjectAPI, budget: Content, pod: Content) -> None:
     if status.get("observedGeneration", 0) < meta.get("generation", 0):
         raise _too_many(f"The disruption budget {name} is still being processed by the server.")
     allowed = status.get("disruptionsAllowed", 0)
-    if not _is_ready(pod) and _healthy_enough(budget):
+    if not has_condition(pod, "Ready") and _healthy_enough(budget):
         return
     if allowed <= 0:
         raise _too_many(
@@ -175,11 +166,6 @@ def _take_from(api: ObjectAPI, budget: Content, pod: Content) -> None:
     status["disruptionsAllowed"] = allowed - 1
     status.setdefault("disruptedPods", {})[pod["metadata"]["name"]] = api.now()
     api.update(kinds.POD_DISRUPTION_BUDGETS, budget, subresource="status")
-
-
-def _is_ready(pod: Content) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(known.get("type") == "Ready" and known.get("status") == "True" for known in conditions)
 
 
 def _healthy_enough(budget: Content) -> bool:
@@ -200,7 +186,7 @@ def _too_many(why: str) -> UnavailableError:
 
 def get_scale(api: ObjectAPI, resource: Resource, name: str, namespace: str) -> Content:
     """The Scale of a workload."""
-    return _scale_of(resource, api.get(resource, name, namespace))
+    return _scale_of(api.get(resource, name, namespace))
 
 
 def update_scale(
@@ -226,13 +212,13 @@ def update_scale(
         known["resourceVersion"] = meta["resourceVersion"]
     workload.setdefault("spec", {})["replicas"] = replicas
     updated = api.update(resource, workload, namespace, dry_run=dry_run, manager=manager)
-    return _scale_of(resource, updated)
+    return _scale_of(updated)
 
 
 _SCALES = Resource("scales", "Scale", group="autoscaling")
 
 
-def _scale_of(resource: Resource, workload: Content) -> Content:
+def _scale_of(workload: Content) -> Content:
     meta, spec, status = workload["metadata"], workload.get("spec") or {}, workload.get("status") or {}
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     scale: Content = {
@@ -242,15 +228,6 @@ def _scale_of(resource: Resource, workload: Content) -> Content:
         "spec": {"replicas": spec.get("replicas", 0)},
         "status": {"replicas": status.get("replicas", 0)},
     }
-    selector = _selector(resource, spec.get("selector"))
-    if selector is not None:
-        scale["status"]["selector"] = str(selector)
+    if isinstance(spec.get("selector"), dict):
+        scale["status"]["selector"] = str(selector_of(workload))
     return scale
-
-
-def _selector(resource: Resource, selector: Any) -> Selector | None:
-    if not isinstance(selector, dict):
-        return None
-    if resource == kinds.REPLICATION_CONTROLLERS:
-        return selector_from_map(selector)
-    return compile_selector(msgspec.convert(selector, LabelSelector))

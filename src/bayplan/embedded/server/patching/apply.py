@@ -31,7 +31,7 @@ from bayplan.embedded.server.patching.ownership import (
     without,
 )
 from bayplan.embedded.server.schema.types import ANYTHING, Field, Type, type_of
-from bayplan.embedded.server.steps import ATTEMPTS, Steps, at_once
+from bayplan.embedded.server.steps import ATTEMPTS, Steps
 from bayplan.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -39,33 +39,6 @@ if TYPE_CHECKING:
 
 _BEFORE: Final = "before-first-apply"
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-
-
-def apply_patch(
-    api: ObjectAPI,
-    resource: Resource,
-    name: str,
-    namespace: str,
-    wanted: Content,
-    *,
-    manager: str,
-    force: bool = False,
-    subresource: str = "",
-    dry_run: bool = False,
-) -> tuple[Content, bool]:
-    """Applies a manager's configuration. Returns the object and whether it was created."""
-    steps = applying_patch(
-        api,
-        resource,
-        name,
-        namespace,
-        wanted,
-        manager=manager,
-        force=force,
-        subresource=subresource,
-        dry_run=dry_run,
-    )
-    return at_once(steps)
 
 
 def applying_patch(
@@ -80,7 +53,10 @@ def applying_patch(
     subresource: str = "",
     dry_run: bool = False,
 ) -> Steps[tuple[Content, bool]]:
-    """The steps of `apply_patch`. If the object changes meanwhile, they start again with the new version."""
+    """Applies a manager's configuration, in steps. Returns the object and whether it was created.
+
+    If the object changes meanwhile, they start again with the new version.
+    """
     _check(wanted, resource, name)
     paths = yield partial(paths_of, wanted, type_of(resource))
     meta = {**(wanted.get("metadata") or {}), "name": name}

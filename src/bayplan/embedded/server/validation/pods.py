@@ -83,14 +83,7 @@ def _volumes(spec: Content, path: str) -> list[FieldProblem]:
     seen: set[str] = set()
     for i, volume in enumerate(spec.get("volumes") or ()):
         at = f"{path}.volumes[{i}]"
-        name = volume.get("name", "")
-        if not name:
-            problems.append(required(f"{at}.name"))
-        elif name in seen:
-            problems.append(duplicate(f"{at}.name", name))
-        else:
-            problems += [invalid_field(f"{at}.name", name, why) for why in dns_label_problems(name)]
-        seen.add(name)
+        problems += _name(volume, at, seen)
         sources = [key for key in volume if key != "name"]
         for extra in sources[1:]:
             problems.append(forbidden_field(f"{at}.{extra}", "may not specify more than 1 volume type"))
@@ -98,6 +91,17 @@ def _volumes(spec: Content, path: str) -> list[FieldProblem]:
         if claim is not None and not claim.get("claimName"):
             problems.append(required(f"{at}.persistentVolumeClaim.claimName"))
     return problems
+
+
+def _name(entry: Content, at: str, seen: set[str]) -> list[FieldProblem]:
+    """The problems of the name of an entry in a list; `seen` are the names before it."""
+    name = entry.get("name", "")
+    if not name:
+        return [required(f"{at}.name")]
+    if name in seen:
+        return [duplicate(f"{at}.name", name)]
+    seen.add(name)
+    return [invalid_field(f"{at}.name", name, why) for why in dns_label_problems(name)]
 
 
 def _containers(spec: Content, path: str) -> list[FieldProblem]:
@@ -118,15 +122,7 @@ def _containers(spec: Content, path: str) -> list[FieldProblem]:
 
 
 def _container(container: Content, at: str, names: set[str], volumes: set[Any]) -> list[FieldProblem]:
-    problems = []
-    name = container.get("name", "")
-    if not name:
-        problems.append(required(f"{at}.name"))
-    elif name in names:
-        problems.append(duplicate(f"{at}.name", name))
-    else:
-        problems += [invalid_field(f"{at}.name", name, why) for why in dns_label_problems(name)]
-    names.add(name)
+    problems = _name(container, at, names)
     if not container.get("image"):
         problems.append(required(f"{at}.image"))
     for i, mount in enumerate(container.get("volumeMounts") or ()):
