@@ -126,4 +126,4 @@ def test_the_nearest_miss() -> None:
     claim = make_resource_claim("c", make_device_request("r", "gpu", selector))
     (found,) = explain(state.inventory, state.allocated, CLASSES.get, make_node("n"), [claim])
     assert found.nearest_miss is not None
-    assert (found.nearest_miss.failure, found.nearest_miss.example) == (Failure.IN_USE, "gpu.example.com/n/b")
+    assert (found.nearest_miss.failure, found.nearest_miss.devices) == (Failure.IN_USE, 1)

@@ -15,9 +15,10 @@
     state.put_claim(claim.uid, claim.key, allocation)     # or about to have it; remove_claim(uid)
     state.changes.nodes, state.changes.everywhere         # on the clock: where devices changed
 
-An `Allocator` is created for one scheduling attempt, for all its nodes; the state must not change meanwhile:
+An `Allocator` is created for one scheduling attempt, for all its nodes; the state must not change meanwhile.
+The budget limits its searches (`budget.py`):
 
-    allocator = Allocator(state.inventory, state.allocated, classes.get, clock=…, timeout_seconds=10)
+    allocator = Allocator(state.inventory, state.allocated, classes.get, budget=budget)
     found = allocator.allocate(node, claims)              # claims without allocation, in order
 
 A result depends on the claims' specs, not on their names (errors name them), on their classes, and on what

@@ -262,6 +262,7 @@ def _is_named(request: PreparedRequest, names: Sequence[str]) -> bool:
 
 def _node_selector(chosen: Sequence[Chosen], node_name: str) -> NodeSelector | None:
     """The nodes that can use all devices; None for every node."""
+    # allocator_incubating.go: createNodeSelector
     fields: list[LabelSelectorRequirement] = []
     expressions: list[LabelSelectorRequirement] = []
     for one in chosen:

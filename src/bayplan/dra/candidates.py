@@ -146,6 +146,7 @@ def make_constraint(constraint: DeviceConstraint, rules: DeviceRules) -> Constra
 
 def attribute_value(device: Device, driver: str, name: str) -> Value | None:
     """The attribute `domain/id` of a device; without a domain its attributes belong to the driver."""
+    # allocator_incubating.go: lookupAttribute
     attribute = device.attributes.get(name)
     if attribute is None:
         domain, slash, identifier = name.partition("/")

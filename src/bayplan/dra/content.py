@@ -13,7 +13,7 @@ command imports.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -88,6 +88,7 @@ def consumption(
     None if a policy forbids it or a capacity is missing; a text if the amount cannot be computed and the
     release treats that as an error.
     """
+    # consumable_capacity.go: cmpRequestOverCapacity
     requested = dict(requests)
     if not requested.keys() <= capacities.keys():
         return None
@@ -123,6 +124,7 @@ def fits(
 
 def _consumed(requested: Amount | None, capacity: Capacity, features: DeviceFeatures) -> Amount | str:
     """The amount that is consumed, or why it cannot be computed."""
+    # consumable_capacity.go: calculateConsumedCapacity
     policy = capacity.policy
     if requested is None:
         return capacity.value if policy is None or policy.default is None else policy.default
@@ -137,6 +139,7 @@ def _rounded_to_range(
     requested: Amount, policy: Policy, lowest: Amount, features: DeviceFeatures
 ) -> Amount | str:
     """Rounds up to the lowest value plus a multiple of the step, in whole units or in thousandths."""
+    # consumable_capacity.go: roundUpRange
     step = policy.step
     if requested.nano < lowest.nano:
         return lowest
@@ -173,6 +176,7 @@ def _units(nano: int, unit: int) -> int:
 
 
 def _violates(amount: Amount, policy: Policy, features: DeviceFeatures) -> bool:
+    # consumable_capacity.go: violatesPolicy
     if policy.default is not None and amount.nano == policy.default.nano:
         return False
     if policy.has_range:
@@ -327,13 +331,9 @@ def device_content(driver: str, device: Device) -> DeviceContent:
 
 
 @lru_cache(maxsize=4096)
-def _selector_set(of_class: tuple[str, ...], of_request: tuple[str, ...]) -> SelectorSet:
-    return SelectorSet(of_class, of_request)
-
-
-def selector_set(of_class: Sequence[str], of_request: Sequence[str]) -> SelectorSet:
+def selector_set(of_class: tuple[str, ...], of_request: tuple[str, ...]) -> SelectorSet:
     """The set of these expressions; the same object for equal expressions."""
-    return _selector_set(tuple(of_class), tuple(of_request))
+    return SelectorSet(of_class, of_request)
 
 
 @lru_cache(maxsize=4096)

@@ -45,8 +45,6 @@ class DeviceFailure:
     failure: Failure
     detail: str
     devices: int
-    example: str
-    """`driver/pool/device`."""
 
     def __str__(self) -> str:
         noun = "device" if self.devices == 1 else "devices"
@@ -134,7 +132,6 @@ class _RequestExplainer:
             return RequestExplanation(key, name, needed, 0, (), request.problem)
         free: list[SliceDevice] = []
         counts: Counter[tuple[Failure, str]] = Counter()
-        examples: dict[tuple[Failure, str], str] = {}
         try:
             for device in self._pools.devices:
                 failed = self._first_failure(claim, request, device)
@@ -142,13 +139,9 @@ class _RequestExplainer:
                     free.append(device)
                 else:
                     counts[failed] += 1
-                    examples.setdefault(failed, "/".join(device.key))
         except AllocationError as error:
             return RequestExplanation(key, name, needed, 0, (), str(error))
-        failures = [
-            DeviceFailure(failure, detail, devices, examples[failure, detail])
-            for (failure, detail), devices in counts.items()
-        ]
+        failures = [DeviceFailure(failure, detail, devices) for (failure, detail), devices in counts.items()]
         failures += self._violated(claim, request, free)
         failures.sort(key=lambda one: (-_ORDER.index(one.failure), -one.devices))
         problem = "" if failures or free else "; ".join(self._pool_problems())
@@ -226,7 +219,7 @@ class _RequestExplainer:
                 free[:] = [device for device in free if device not in lacking]
                 attribute = one.match_attribute or one.distinct_attribute
                 detail = f"without attribute {attribute}, which a constraint needs"
-                yield DeviceFailure(Failure.CONSTRAINT, detail, len(lacking), "/".join(lacking[0].key))
+                yield DeviceFailure(Failure.CONSTRAINT, detail, len(lacking))
 
     def _pool_problems(self) -> Iterator[str]:
         for pool in self._pools.pools:

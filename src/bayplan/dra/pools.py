@@ -7,7 +7,7 @@ valid pools provide devices; the others are kept for requests for all devices, a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from bayplan.api.devices import Device, DeviceTaint, ResourceSlice
 from bayplan.api.meta import LabelSelectorRequirement, NodeSelector
@@ -16,9 +16,12 @@ from bayplan.api.node_selectors import CompiledTerm, compile_terms_strict, terms
 from bayplan.api.pod import NO_EXECUTE, NO_SCHEDULE
 from bayplan.api.quantity import parse_quantity
 from bayplan.api.releases import DeviceRules
-from bayplan.clock import Freshness, Topic
+from bayplan.clock import Freshness
 from bayplan.dra.content import DeviceContent, device_content
 from bayplan.errors import AllocationError, SelectorError
+
+if TYPE_CHECKING:
+    from bayplan.dra.allocated import AllocatedState
 
 
 class NodeSelection:
@@ -151,19 +154,6 @@ class Slice:
         return bool(self.of.spec.node_name) and not self.is_seen_everywhere
 
 
-class InUse(Protocol):
-    """Which devices are allocated, as far as counters are concerned."""
-
-    def pool(self, key: PoolKey) -> Topic:
-        """Changes whenever the use of devices of the pool does."""
-
-    def is_in_use(self, key: DeviceKey) -> bool:
-        """Whether the device or a share of it is allocated."""
-
-    def taken_among(self, keys: Sequence[DeviceKey]) -> bytes | None:
-        """For each of the devices whether it is taken as a whole; None if claims have shares of some."""
-
-
 class Pool:
     """A pool as a node sees it."""
 
@@ -213,16 +203,16 @@ class Pool:
     def has_binding_conditions(self) -> bool:
         return any(one.device.binding_conditions for one in self.devices)
 
-    def available_counters(self, in_use: InUse) -> Mapping[CounterKey, int]:
+    def available_counters(self, allocated: AllocatedState) -> Mapping[CounterKey, int]:
         """The remaining counters; negative if more was allocated than there is."""
         if self._freshness is None:
-            changed = in_use.pool(self.key)
+            changed = allocated.pool(self.key)
             self._freshness = Freshness(changed.clock, (changed,))
         if not self._freshness.is_current:
             with self._freshness:
                 left = dict(self.counters)
                 for one in self.consumers:
-                    if in_use.is_in_use(one.key):
+                    if allocated.is_in_use(one.key):
                         for counter, amount in one.counters:
                             if counter in left:
                                 left[counter] -= amount
@@ -237,6 +227,7 @@ def assemble(
 
     `everywhere` are all slices of the pool. `counters` is whether shared counters are known at all.
     """
+    # pools_incubating.go: GatherPools
     generation = max(one.generation for one in slices)
     # By name: kube-scheduler takes the count from any of them, should they differ.
     slices = sorted((one for one in slices if one.generation == generation), key=_by_name)
@@ -323,9 +314,9 @@ class NodePools:
         if not any(device.allow_multiple or device.has_counters for device in self.devices):
             self._keys = tuple(device.key for device in self.devices)
 
-    def taken(self, in_use: InUse) -> bytes | None:
+    def taken(self, allocated: AllocatedState) -> bytes | None:
         """Which of the devices are taken; None where a search depends on more than that."""
-        return None if self._keys is None else in_use.taken_among(self._keys)
+        return None if self._keys is None else allocated.taken_among(self._keys)
 
     def is_on_node(self, device: SliceDevice) -> bool:
         """Whether the node can use a device that has node fields of its own.

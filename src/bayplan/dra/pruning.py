@@ -91,8 +91,7 @@ class Bounds:
             for claim, of_claim in zip(claims, constraints, strict=True)
         ]
         """The value of each device, for each constraint of each claim."""
-        self.apply = self._may_be_left_out()
-        """Whether branches may be left out."""
+        self._apply = self._may_be_left_out()
 
     def _may_be_left_out(self) -> bool:
         """Whether no branch ends with an error, and the outcome of one does not depend on those before it."""
@@ -111,15 +110,16 @@ class Bounds:
         return True
 
     def allow(self, index: int, request_index: int, sub: int, count: int, position: int) -> bool:
-        """Whether there may be a solution with the devices chosen so far.
+        """Whether there may be a solution with the devices chosen so far, or an error that ends the search.
 
         Args:
             sub: the alternative that is being tried of the request.
             count: the devices that this alternative still needs.
             position: of its first candidate that may still be chosen.
         """
-        claim = self._claims[index]
-        request = claim.requests[request_index][sub]
+        if not self._apply:
+            return True
+        request = self._claims[index].requests[request_index][sub]
         left = [[_Option(index, request, count, self._candidates[request][position:])]]
         for later in range(index, len(self._claims)):
             requests = self._claims[later].requests

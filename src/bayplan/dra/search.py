@@ -142,6 +142,7 @@ class Search:
 
     def _one(self, index: int, request_index: int, sub: int, k: int, start: int) -> Outcome:
         """Finds device number `k` of a request; `sub` is the alternative that is being tried, or -1."""
+        # allocator_incubating.go: allocateOne
         self.steps += 1
         if self.steps >= self._next_check:
             self._next_check = self.steps + _CHECK_EVERY
@@ -195,7 +196,7 @@ class Search:
         position, proved = start, self.steps
         while position < len(found_candidates) or candidates.has(position):
             if self.steps - proved > _LONG:
-                if not self._bounds_allow(index, request_index, sub, request.count - k, position):
+                if not self._bounds.allow(index, request_index, sub, request.count - k, position):
                     return _NONE
                 proved = self.steps
             candidate = found_candidates[position]
@@ -220,12 +221,6 @@ class Search:
             if self.steps > _LONG and self._equivalents.exist:
                 failed.add(self._equivalence_key(device))
         return _NONE
-
-    def _bounds_allow(self, index: int, request_index: int, sub: int, count: int, position: int) -> bool:
-        """Whether this branch may have a solution, or an error that would end the search."""
-        if self._bounds.apply:
-            return self._bounds.allow(index, request_index, sub, count, position)
-        return True
 
     @cached_property
     def _bounds(self) -> Bounds:
@@ -277,6 +272,7 @@ class Search:
         all_of: PreparedClaim | None = None,
     ) -> bool:
         """Allocates a device that is free, if capacity, counters, taints and constraints allow it."""
+        # allocator_incubating.go: allocateDevice
         device, features = candidate.device, self._features
         key = device.key
         multiple = device.allow_multiple and features.consumable_capacity

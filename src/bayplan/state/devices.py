@@ -330,7 +330,7 @@ class DeviceCounts:
 
 def _count(cluster: Cluster, device_class: DeviceClass) -> DeviceCount:
     expressions = [one.cel.expression for one in device_class.spec.selectors if one.cel is not None]
-    selectors = selector_set(expressions, ())
+    selectors = selector_set(tuple(expressions), ())
     allocated = derived(cluster, ClusterDevices).allocated
     nodes = NodeColumns(cluster)
     capacity, used = (np.zeros(len(nodes), dtype=np.int64) for _ in range(2))
