@@ -16,7 +16,7 @@ from bayplan.plugin import CycleState, NodeColumns, Pod
 from bayplan.plugin.devices import ResourceClaim, ResourceClaimStatus, ResourceSlice
 from bayplan.plugins.dynamic_resources import DynamicResources
 from bayplan.plugins.dynamic_resources.extended import needed_resources
-from bayplan.plugins.dynamic_resources.node_results import NodeResults
+from bayplan.plugins.dynamic_resources.results import NodeResults
 from bayplan.scheduler.core import CoreHandle, SchedulingCore
 from bayplan.state.cluster import Cluster
 from bayplan.testing.builders import (

@@ -11,7 +11,7 @@ from bayplan.framework.args import Duration
 from bayplan.plugin import Code, CycleState, NodeColumns
 from bayplan.plugin.args import DynamicResourcesArgs
 from bayplan.plugins.dynamic_resources import DynamicResources
-from bayplan.plugins.dynamic_resources.node_results import NOT_EVALUATED, TIMED_OUT
+from bayplan.plugins.dynamic_resources.results import NOT_EVALUATED, TIMED_OUT
 from bayplan.scheduler.core import CoreHandle
 from bayplan.state.cluster import Cluster
 from tests.dra.hard import hard_claim, hard_slices

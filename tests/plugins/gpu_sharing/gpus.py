@@ -8,8 +8,7 @@ from typing import Any
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration, parse_config
-from bayplan.plugins.library.gpu_sharing import FGD
-from bayplan.plugins.library.gpu_sharing.args import FGDArgs
+from bayplan.plugins.library.gpu_sharing import FGD, FGDArgs
 from bayplan.plugins.library.gpu_sharing.request import GPU_COUNT, GPU_INDEX, GPU_MILLI, GPU_MODEL
 from bayplan.scheduler.plugin_sources import catalog_with
 from bayplan.testing.builders import make_node, make_pod

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bayplan.plugins.library.gpu_sharing import policies
-from bayplan.plugins.library.gpu_sharing.fragmentation import Category, Fragmentation, TypicalPod
+from bayplan.plugins.library.gpu_sharing.policies import Category, Fragmentation, TypicalPod
 from bayplan.plugins.library.gpu_sharing.request import GpuRequest
 
 EXAMPLE = Fragmentation(

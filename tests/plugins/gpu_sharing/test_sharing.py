@@ -13,14 +13,16 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.library.gpu_sharing import (
     FGD,
+    FGDArgs,
     GpuBestFit,
     GpuClustering,
     GpuDotProd,
     GpuPacking,
     GpuRandom,
+    GpuRandomArgs,
     GpuSharing,
+    TypicalPodArgs,
 )
-from bayplan.plugins.library.gpu_sharing.args import FGDArgs, GpuRandomArgs, TypicalPodArgs
 from bayplan.plugins.library.gpu_sharing.request import GPU_COUNT, GPU_INDEX, GPU_MILLI
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.loop import Scheduler

@@ -11,11 +11,11 @@ import pytest
 
 from bayplan.framework.state import CycleState
 from bayplan.plugins.library.load_aware import LoadVariationRiskBalancing, TargetLoadPacking
-from bayplan.plugins.library.load_aware.columns import LoadColumns
-from bayplan.plugins.library.load_aware.history import (
+from bayplan.plugins.library.load_aware.measurements import (
     MAX_AGE_SECONDS,
     MAX_SAMPLES,
     WINDOW_SECONDS,
+    LoadColumns,
     Sample,
     UsageHistory,
 )

@@ -19,12 +19,21 @@ from bayplan.errors import ServerError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.state import CycleState
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.plugins.library.load_aware import LoadVariationRiskBalancing, TargetLoadPacking
-from bayplan.plugins.library.load_aware.balancing import LoadVariationRiskBalancingArgs
-from bayplan.plugins.library.load_aware.columns import Load
-from bayplan.plugins.library.load_aware.history import Sample
-from bayplan.plugins.library.load_aware.packing import TargetLoadPackingArgs, packing_scores
-from bayplan.plugins.library.load_aware.usage import PROMETHEUS, MetricProvider, NodeMetrics, NodeUsage
+from bayplan.plugins.library.load_aware import (
+    LoadVariationRiskBalancing,
+    LoadVariationRiskBalancingArgs,
+    TargetLoadPacking,
+    TargetLoadPackingArgs,
+    packing_scores,
+)
+from bayplan.plugins.library.load_aware.measurements import (
+    PROMETHEUS,
+    Load,
+    MetricProvider,
+    NodeMetrics,
+    NodeUsage,
+    Sample,
+)
 from bayplan.scheduler.core import CoreHandle, SchedulingCore
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore

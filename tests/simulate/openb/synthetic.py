@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bayplan.plugins.library.gpu_sharing import policies
-from bayplan.plugins.library.gpu_sharing.fragmentation import Fragmentation
+from bayplan.plugins.library.gpu_sharing.policies import Fragmentation
 from bayplan.plugins.library.gpu_sharing.request import GpuRequest, models_in
 from bayplan.simulate.openb.cluster import typical_pods
 from bayplan.simulate.openb.orders import Orders

@@ -28,7 +28,7 @@ from bayplan.api.storage import (
 )
 from bayplan.framework.status import Code
 from bayplan.plugins.inter_pod_affinity import AFFINITY, ANTI_AFFINITY
-from bayplan.plugins.inter_pod_affinity.sums import CarrierCounts, FilterState, MatchCounts
+from bayplan.plugins.inter_pod_affinity.counts import CarrierCounts, FilterState, MatchCounts
 from bayplan.plugins.node_affinity import REASON_POD
 from bayplan.plugins.node_declared_features import required_features
 from bayplan.plugins.node_volume_limits import PodVolumes

@@ -22,8 +22,8 @@ from bayplan.dra.explanation import RequestExplanation, explain, why_not
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.status import Code, Status
 from bayplan.plugins.dynamic_resources import DynamicResources
+from bayplan.plugins.dynamic_resources.claims import resolve_claims
 from bayplan.plugins.dynamic_resources.extended import claim_on, device_amounts, extended_demand
-from bayplan.plugins.dynamic_resources.resolving import resolve_claims
 from bayplan.runtime import calls
 from bayplan.runtime.framework import Framework
 from bayplan.state.cluster import Cluster

@@ -25,8 +25,8 @@ from bayplan.api.releases import Release
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.status import Code, Status
 from bayplan.plugins.dynamic_resources import DynamicResources
-from bayplan.plugins.dynamic_resources.node_results import NodeResult
-from bayplan.plugins.dynamic_resources.pod_claims import PodClaims
+from bayplan.plugins.dynamic_resources.claims import PodClaims
+from bayplan.plugins.dynamic_resources.results import NodeResult
 from bayplan.runtime import calls
 from bayplan.runtime.framework import Framework
 from bayplan.state.view import NodeColumns

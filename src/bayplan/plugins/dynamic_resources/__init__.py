@@ -1,7 +1,7 @@
 """DynamicResources: devices that pods request with ResourceClaims.
 
 A claim that has devices ties the pod to the nodes that can use them. For a claim without devices the
-allocator looks for them on every node (`node_results.py`). When a node is chosen, Reserve marks the devices
+allocator looks for them on every node (`results.py`). When a node is chosen, Reserve marks the devices
 found there as allocated, and PreBind writes them to the claim. Pods whose claims ask for the same share these
 results: after one allocation only nodes are searched again whose devices changed.
 
@@ -70,15 +70,22 @@ from bayplan.plugin.devices import (
     remove_in_flight,
 )
 from bayplan.plugin.objects import Objects
+from bayplan.plugins.dynamic_resources.claims import (
+    AllocatedClaim,
+    LastClaims,
+    PodClaims,
+    allocated_claim,
+    claim_keys,
+    resolve_claims,
+)
 from bayplan.plugins.dynamic_resources.extended import claim_with, device_amounts, extended_demand
-from bayplan.plugins.dynamic_resources.extended_results import ExtendedNodeResults, VariantRows
-from bayplan.plugins.dynamic_resources.node_results import (
+from bayplan.plugins.dynamic_resources.results import (
+    ExtendedNodeResults,
     NodeResult,
     NodeResults,
     ResultsByContent,
+    VariantRows,
 )
-from bayplan.plugins.dynamic_resources.pod_claims import AllocatedClaim, PodClaims, allocated_claim
-from bayplan.plugins.dynamic_resources.resolving import LastClaims, claim_keys, resolve_claims
 
 IN_FLIGHT: Final = "resource claim {claim} is in the process of being allocated"
 NO_CLASS: Final = "request {request}: device class {name} does not exist"

@@ -5,7 +5,7 @@ anti-affinity. A term selects pods (by labels and namespaces) and has a topology
 of that label are a domain.
 
 Upstream evaluates every running pod. Here the incoming pod's terms are queries whose counts are columns of
-the snapshot, and the terms that running pods carry are columns too (`state/terms.py`), found by the labels
+the cluster, and the terms that running pods carry are columns too (`state/terms.py`), found by the labels
 of the incoming pod. What remains are sums over domains and gathers over the nodes.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
@@ -30,6 +30,7 @@ from bayplan.plugin import (
     CycleState,
     FilterPlugin,
     IntColumn,
+    Node,
     NodeColumns,
     NodesAffectedByPodsPlugin,
     NormalizePlugin,
@@ -48,17 +49,20 @@ from bayplan.plugin import (
 )
 from bayplan.plugin._internal import DomainScorePlugin, DomainSums, RejectedRowsPlugin, RowMask
 from bayplan.plugin.args import InterPodAffinityArgs
-from bayplan.plugin.objects import CarriedTerm, MatchingTerms, TermKind
-from bayplan.plugins.inter_pod_affinity.hints import node_may_help, pod_may_help
-from bayplan.plugins.inter_pod_affinity.own_terms import NO_TERMS, PREFERENCES, CachedOwnTerms, OwnTerms
-from bayplan.plugins.inter_pod_affinity.sums import (
+from bayplan.plugin.objects import AffinityTerm, CarriedTerm, MatchingTerms, TermKind, parse_terms, pod_terms
+from bayplan.plugins.inter_pod_affinity.counts import (
+    NO_TERMS,
+    PREFERENCES,
     CachedFilterState,
+    CachedOwnTerms,
     CachedScoreState,
     CarrierCounts,
     FilterState,
     MatchCounts,
+    OwnTerms,
     ScoreState,
     Sums,
+    selects,
 )
 
 AFFINITY: Final = unresolvable("node(s) didn't match pod affinity rules")
@@ -92,7 +96,27 @@ class InterPodAffinity(
         )
 
     def pod_may_help(self, pod: Pod, old: Pod | None, new: Pod | None) -> bool:
-        return pod_may_help(pod, old, new, any_term=self.release.anti_affinity_hint_any_term)
+        """Terms are used as written: hints do not look up namespaces."""
+        # One anti-affinity term is enough in v1.37; all have to select the pod in v1.36.
+        selects_anti = _any_selects if self.release.anti_affinity_hint_any_term else _all_select
+        itself = new is not None and new.uid == pod.uid
+        if old is not None and new is not None:
+            if itself:
+                return True
+            if not _has_node(new):
+                return False
+            affinity = _terms(pod, TermKind.REQUIRED_AFFINITY)
+            anti = _terms(pod, TermKind.REQUIRED_ANTI_AFFINITY)
+            starts = not _all_select(affinity, old) and _all_select(affinity, new)
+            stops = selects_anti(anti, old) and not selects_anti(anti, new)
+            return starts or stops
+        if new is not None:
+            return _has_node(new) and _all_select(_terms(pod, TermKind.REQUIRED_AFFINITY), new)
+        assert old is not None
+        return _has_node(old) and (
+            selects_anti(_terms(pod, TermKind.REQUIRED_ANTI_AFFINITY), old)
+            or selects_anti(_terms(old, TermKind.REQUIRED_ANTI_AFFINITY), pod)
+        )
 
     # Filtering
 
@@ -348,3 +372,37 @@ def _percents(parts: IntColumn, whole: int) -> IntColumn:
 def _occupied(sums: DomainSums | None, nodes: NodeColumns) -> BoolColumn:
     """Rows whose domain has a matching pod."""
     return np.zeros(len(nodes), dtype=np.bool_) if sums is None else sums.occupied().take(nodes.rows)
+
+
+def node_may_help(pod: Pod, old: Node | None, new: Node | None) -> bool:
+    assert new is not None
+    affinity = _terms(pod, TermKind.REQUIRED_AFFINITY)
+    anti = _terms(pod, TermKind.REQUIRED_ANTI_AFFINITY)
+    if old is None:
+        return any(term.topology_key in new.labels for term in affinity) or bool(anti)
+    appeared = any(
+        term.topology_key in new.labels and new.labels[term.topology_key] != old.labels.get(term.topology_key)
+        for term in affinity
+    )
+    vanished = any(
+        term.topology_key in old.labels and old.labels[term.topology_key] != new.labels.get(term.topology_key)
+        for term in anti
+    )
+    return appeared or vanished
+
+
+def _has_node(pod: Pod) -> bool:
+    return bool(pod.spec.node_name or pod.status.nominated_node_name)
+
+
+def _terms(pod: Pod, kind: TermKind) -> list[AffinityTerm]:
+    return [term for _, term in parse_terms(pod_terms(pod, kind), pod.namespace)]
+
+
+def _any_selects(terms: list[AffinityTerm], pod: Pod) -> bool:
+    return any(selects(term, pod) for term in terms)
+
+
+def _all_select(terms: list[AffinityTerm], pod: Pod) -> bool:
+    """Whether every term selects the pod. Without terms, False."""
+    return bool(terms) and all(selects(term, pod) for term in terms)

@@ -80,10 +80,10 @@ from bayplan.plugin.storage import (
     rows_reached,
     volume_limit,
 )
-from bayplan.plugins.volume_binding.capacity import capacity_scores
 from bayplan.plugins.volume_binding.claims import (
     PodClaims,
     bytes_to_check,
+    capacity_scores,
     claims_of,
     class_of,
     selected_node,

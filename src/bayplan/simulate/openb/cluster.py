@@ -27,7 +27,7 @@ from bayplan.plugins.library.gpu_sharing import (
     GpuPacking,
     GpuRandom,
 )
-from bayplan.plugins.library.gpu_sharing.fragmentation import TypicalPod
+from bayplan.plugins.library.gpu_sharing.policies import TypicalPod
 from bayplan.plugins.library.gpu_sharing.request import GPU_COUNT, GPU_MILLI, GPU_MODEL, models_in
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.plugin_sources import catalog_with

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.plugins.library.gpu_sharing.fragmentation import FloatArray, Fragmentation, IntArray
+from bayplan.plugins.library.gpu_sharing.policies import FloatArray, Fragmentation, IntArray
 from bayplan.plugins.library.gpu_sharing.request import DEVICE_MILLI
 from bayplan.simulate.openb.orders import Orders
 from bayplan.simulate.openb.trace import Trace

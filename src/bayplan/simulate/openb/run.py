@@ -11,8 +11,8 @@ import numpy as np
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
 from bayplan.framework.status import Code
-from bayplan.plugins.library.gpu_sharing.devices import GpuDevices
-from bayplan.plugins.library.gpu_sharing.fragmentation import Fragmentation, IntArray
+from bayplan.plugins.library.gpu_sharing import GpuDevices
+from bayplan.plugins.library.gpu_sharing.policies import Fragmentation, IntArray
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.simulate.openb.cluster import arrival_of, make_core, make_node, make_pod, typical_pods
 from bayplan.simulate.openb.curves import Curves, Placements, Result
