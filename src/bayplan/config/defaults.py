@@ -1,7 +1,7 @@
 """Completes a configuration file with defaults.
 
 It sets missing fields, and merges the plugin sets of a profile with the defaults (which are all in
-`multiPoint`). Zero means "not set" for some fields and not for others, as in kube-scheduler. `expansion.py`
+`multiPoint`). Zero means "not set" for some fields and not for others, as in kube-scheduler. `build.py`
 determines which plugins run at which point.
 """
 

@@ -14,7 +14,7 @@ from typing import Final
 from bayplan.api.release import default_gates
 from bayplan.api.releases import DEFAULT_RELEASE, Release, Stage
 from bayplan.errors import ConfigError
-from bayplan.framework.args import Gates
+from bayplan.framework.args import Gates, aggregate
 
 _EFFECTIVE: Final = frozenset(
     {
@@ -53,6 +53,13 @@ _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
+def parse_bool(text: str) -> bool:
+    """A boolean of a flag, as Go parses it; ValueError with Go's text if it is not one."""
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise ValueError(f'strconv.ParseBool: parsing "{text}": invalid syntax')
+
+
 def parse_feature_gates(values: Iterable[str], release: Release = DEFAULT_RELEASE) -> Gates:
     """The gates that are on after one or more `--feature-gates` values, `A=true,B=false` each.
 
@@ -79,7 +86,7 @@ def parse_feature_gates(values: Iterable[str], release: Release = DEFAULT_RELEAS
             needs = " ".join(missing)
             errors.append(f"{name} is enabled, but depends on features that are disabled: [{needs}]")
     if errors:
-        raise ConfigError(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+        raise ConfigError(aggregate(errors))
     return frozenset(name for name, is_on in enabled.items() if is_on)
 
 
@@ -99,15 +106,15 @@ def _parse_settings(values: Iterable[str], release: Release) -> dict[str, bool]:
         name, equals, text = (part.strip() for part in pair.removeprefix(_PREFIX).partition("="))
         if not equals:
             raise ConfigError(f"missing bool value for {name}")
-        if text not in _TRUE and text not in _FALSE:
-            raise ConfigError(
-                f'invalid value of {name}={text}, err: strconv.ParseBool: parsing "{text}": invalid syntax'
-            )
+        try:
+            is_on = parse_bool(text)
+        except ValueError as error:
+            raise ConfigError(f"invalid value of {name}={text}, err: {error}") from None
         if name not in features and name not in _GROUPS:
             raise ConfigError(f"unrecognized feature gate: {name}")
-        if name in features and features[name].stage is Stage.LOCKED and text in _FALSE:
+        if name in features and features[name].stage is Stage.LOCKED and not is_on:
             raise ConfigError(f"cannot set feature gate {name} to false, feature is locked to true")
-        settings[name] = text in _TRUE
+        settings[name] = is_on
     return settings
 
 

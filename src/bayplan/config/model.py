@@ -156,7 +156,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BayplanConfiguration(ConfigRecord, frozen=True):
-    """bayplan's own settings, for all profiles (`own_settings.py`)."""
+    """bayplan's own settings, for all profiles (`load.py`)."""
 
     tie_break: TieBreak = TieBreak.KUBE_SCHEDULER
     """Which of several nodes with the same highest total score is chosen."""

@@ -154,7 +154,7 @@ def unsupported(path: str, value: str, supported: Sequence[str]) -> FieldError:
     return FieldError(path, f"Unsupported value: {shown(value)}: supported values: {choices}")
 
 
-def aggregate(errors: Iterable[FieldError]) -> str:
+def aggregate(errors: Iterable[FieldError | str]) -> str:
     """All errors as one text: a single one bare, several as `[e1, e2]`, equal texts once, none as ""."""
     texts = list(dict.fromkeys(map(str, errors)))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]" if texts else ""

@@ -15,11 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bayplan.config.features import parse_bool
 from bayplan.framework.args import Duration
 from bayplan.framework.points import TieBreak
 
-_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _INTEGER: Final = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]+|0|[1-9][0-9_]*)")
 _PLAIN_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
 
@@ -41,14 +40,6 @@ class FlagKind:
     many: bool = False
     brackets: bool = True
     """Whether several values are shown in brackets."""
-
-
-def _boolean(text: str) -> bool:
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    raise ValueError(f'strconv.ParseBool: parsing "{text}": invalid syntax')
 
 
 def _integer(bits: int) -> Callable[[str], int]:
@@ -132,7 +123,7 @@ def _certificate_pair(text: str) -> tuple[str, ...]:
 
 
 TEXT: Final = FlagKind("string", str)
-BOOLEAN: Final = FlagKind("", _boolean, bare="true")
+BOOLEAN: Final = FlagKind("", parse_bool, bare="true")
 INTEGER: Final = FlagKind("int", _integer(64))
 INTEGER_32: Final = FlagKind("int32", _integer(32))
 NATURAL: Final = FlagKind("N", _natural)

@@ -38,7 +38,7 @@ from bayplan.config.output import Wire
 from bayplan.config.validation import validate
 from bayplan.errors import ConfigError
 from bayplan.files import create_private, replace_content
-from bayplan.framework.args import invalid
+from bayplan.framework.args import aggregate, invalid
 from bayplan.framework.plugin_api import Plugin
 from bayplan.net.http_logs import shown_url
 from bayplan.process.command_line import FlagValues
@@ -140,7 +140,7 @@ def log_settings(flags: FlagValues) -> LogSettings:
         if flags[flag] not in (False, "0")
     ]
     if problems:
-        raise ConfigError(_all_of(problems))
+        raise ConfigError(aggregate(problems))
     return settings
 
 
@@ -177,7 +177,7 @@ def make_settings(flags: FlagValues, release: Release = DEFAULT_RELEASE) -> Sett
         *_metric_problems(flags, release),
     ]
     if problems:
-        raise ConfigError(_all_of(problems))
+        raise ConfigError(aggregate(problems))
     given = tuple(load_plugin(spec) for spec in flags["plugin"])
     installed = {name: plugin for name, plugin in installed_plugins().items() if plugin not in given}
     catalog = catalog_with((*installed.values(), *given), release)
@@ -281,7 +281,3 @@ def _metric_problems(flags: FlagValues, release: Release) -> Iterator[str]:
     for name in ("allow-metric-labels", "allow-metric-labels-manifest"):
         if flags[name]:
             yield f"--{name}: not implemented yet"
-
-
-def _all_of(problems: list[str]) -> str:
-    return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"

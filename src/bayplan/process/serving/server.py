@@ -48,7 +48,7 @@ class SecureServer:
         """Where it listens, once it has started."""
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
-        """Serves the connections of these sockets (`ports.py`), and closes them in the end.
+        """Serves the connections of these sockets (`settings.listen`), and closes them in the end.
 
         Raises:
             APIError: the client CAs cannot be read from the cluster, and that is not tolerated.
