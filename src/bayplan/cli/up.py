@@ -222,7 +222,7 @@ async def _run(
             screen.run() if shows else _print(plain),
         ]
         if not shows:
-            echo(*heading(cluster, shown), *(() if exits else hints(shown)))
+            echo(*heading(cluster, shown), *(() if exits else hints(cluster, shown)))
         await _first(parts)
         echo(*plain.take(), *(() if shows else ("",)), *screen.summary())
 

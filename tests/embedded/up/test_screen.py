@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from rich.console import Console
 from bayplan.embedded.server.kinds import PODS
 from bayplan.embedded.up.cluster import Census, LocalCluster, LocalSettings
 from bayplan.embedded.up.report import Outcome, Outcomes, Row, Section, State
-from bayplan.embedded.up.screen import PlainLines, Screen, fitted, in_a_line, in_numbers, rows
+from bayplan.embedded.up.screen import PlainLines, Screen, fitted, hints, in_a_line, in_numbers, rows
 
 
 @pytest.mark.parametrize(
@@ -128,5 +130,35 @@ def test_the_live_view() -> None:
     assert "default/web  n01  best of 2 feasible nodes" in text
     assert "default/huge  0/2 nodes are available: 2 Insufficient cpu. preemption" in text
     assert "kubectl --kubeconfig ./bayplan.kubeconfig get pods -A -o wide" in text
+    assert "explain pod default/huge --kubeconfig ./bayplan.kubeconfig" in text
     assert summary[0] == "Unschedulable: 1 pod"
     assert summary[-1] == "● 2 nodes · pods: 1 running, 1 pending"
+
+
+@pytest.mark.parametrize(
+    ("program", "path", "command"),
+    [
+        pytest.param(".venv/bin/bayplan", ".venv/bin", "bayplan", id="on the PATH"),
+        pytest.param(".venv/bin/bayplan", "/nowhere", ".venv/bin/bayplan", id="below this directory"),
+        pytest.param(".venv/bin/bayplan", "other", ".venv/bin/bayplan", id="another one is on the PATH"),
+        pytest.param("/opt/a b/bayplan", "/nowhere", "'/opt/a b/bayplan'", id="elsewhere"),
+        pytest.param("x/main.py", "/nowhere", f"{sys.executable} -m bayplan.cli.main", id="as a module"),
+    ],
+)
+def test_hints_name_the_program_so_that_a_shell_finds_it(
+    program: str, path: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for directory in (".venv/bin", "other"):
+        (tmp_path / directory).mkdir(parents=True)
+        (tmp_path / directory / "bayplan").touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / path))
+    monkeypatch.setattr("sys.argv", [str(tmp_path / program), "up"])
+
+    async def scenario() -> list[str]:
+        async with LocalCluster(LocalSettings(nodes=1), Outcomes()) as cluster:
+            return hints(cluster, "./bayplan.kubeconfig")
+
+    assert (
+        asyncio.run(scenario())[1].strip() == f"{command} explain node n01 --kubeconfig ./bayplan.kubeconfig"
+    )

@@ -11,22 +11,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shlex
+import shutil
 import signal
 import sys
 import termios
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, Self
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from bayplan.embedded.server.kinds import NODES
 from bayplan.embedded.up.cluster import Census, LocalCluster
 from bayplan.embedded.up.report import Outcome, Outcomes, Report, Section, State, clock, lines
 from bayplan.printable import printable
 
+PROGRAM: Final = "bayplan"
 REFRESH_SECONDS: Final = 0.5
 MAX_SHARE: Final = 0.1
 """Maximum share of CPU time for drawing the page: for a large cluster it is drawn less often."""
@@ -51,11 +56,31 @@ def heading(cluster: LocalCluster, kubeconfig: str) -> list[str]:
     ]
 
 
-def hints(kubeconfig: str) -> list[str]:
-    return [
-        f"Try:  kubectl --kubeconfig {kubeconfig} get pods -A -o wide",
-        f"      bayplan explain pod NAME -n NAMESPACE --kubeconfig {kubeconfig}",
-    ]
+def hints(cluster: LocalCluster, kubeconfig: str) -> list[str]:
+    """Commands that work when they are pasted into a shell in this directory."""
+    tried = [f"kubectl --kubeconfig {kubeconfig} get pods -A -o wide"]
+    if subject := _worth_explaining(cluster):
+        tried.append(f"{_command()} explain {subject} --kubeconfig {kubeconfig}")
+    return [f"{'Try:' if number == 0 else '':<6}{command}" for number, command in enumerate(tried)]
+
+
+def _worth_explaining(cluster: LocalCluster) -> str:
+    """A pod without a node, or else any pod; before there are pods, a node."""
+    pod = min(cluster.pods(), key=lambda pod: bool(pod.spec.node_name), default=None)
+    if pod is not None:
+        return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+    return next((f"node {node.key}" for node in cluster.server.api.documents(NODES)), "")
+
+
+def _command() -> str:
+    """How to call this program: by its name only if the shell would find it."""
+    running = Path(sys.argv[0]).absolute()
+    if running.stem != PROGRAM:
+        return f"{shlex.quote(sys.executable)} -m bayplan.cli.main"
+    found = shutil.which(PROGRAM)
+    if found is not None and Path(found).absolute() == running:
+        return PROGRAM
+    return shlex.quote(os.path.relpath(running) if running.is_relative_to(Path.cwd()) else str(running))
 
 
 def in_numbers(census: Census) -> str:
@@ -169,10 +194,11 @@ class Screen:
         """The current page, for a terminal of this size."""
         log = list(self._log.kept)[-LOG_LINES_SHOWN:]
         top = [*self._head(), Text()]
+        tried = (*hints(self._cluster, self._kubeconfig), "Ctrl-C stops the cluster.")
         bottom = [
             Text(),
             *(Text(line[: width - 1], style="red") for line in log),
-            *(Text(line, style="dim") for line in (*hints(self._kubeconfig), "Ctrl-C stops the cluster.")),
+            *(Text(line, style="dim") for line in tried),
         ]
         room = height - sum(rows(line, width) for line in (*top, *bottom))
         sections = self._report.sections(self._cluster.pods())
