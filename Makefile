@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+RUNS   := $(VENV)/.runs
 STAMP  := $(VENV)/.installed
 TOOLS  := $(VENV)/tools/.installed
-PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
 COMPILE = $(VENV)/tools/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-strip-extras --no-header --no-annotate $(UPGRADE)
 
@@ -21,7 +22,7 @@ VERSIONS ?= 3.11 3.12 3.13
 # COVERAGE=1 measures coverage too, and fails below the figure in pyproject.toml.
 COVERAGE ?=
 
-run: $(STAMP)
+run: $(RUNS)
 	@$(BIN)/bayplan up --nodes 12 --plugin bayplan.plugins.library.coscheduling:Coscheduling --exit-when-idle auto \
 	  --devices examples/gpus.yaml -f examples/tour/1-platform.yaml -f examples/tour/2-workloads.yaml -f examples/tour/3-urgent.yaml
 
@@ -92,18 +93,25 @@ changelog: $(STAMP)
 release: $(STAMP)
 	$(BIN)/python tools/release.py
 
-install: $(STAMP)
+install: $(RUNS)
 
 # Exactly what is pinned, whoever runs it and when; `tools/locked.py` says so where pyproject.toml asks for more.
+# Running needs a third of the packages that the tests need, so `make run` installs only those.
 # Bytecode is compiled here because Python does not write it with PYTHONDONTWRITEBYTECODE, as is usual in containers;
 # compiling everything at each start takes as long as the imports themselves.
-$(STAMP): pyproject.toml requirements/dev.txt
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --require-hashes -r requirements/dev.txt
-	$(BIN)/python tools/locked.py
-	$(PIP) install --no-deps --no-build-isolation -e .
-	$(BIN)/python -m compileall -q src
-	touch $(STAMP)
+$(RUNS): pyproject.toml requirements/run.txt requirements/build.txt
+	@echo "Installing bayplan and the packages it needs into $(VENV); this happens once"
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install --require-hashes -r requirements/run.txt -r requirements/build.txt
+	@$(BIN)/python tools/locked.py
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q -j 0 src
+	@touch $(RUNS)
+
+$(STAMP): $(RUNS) requirements/dev.txt
+	@echo "Installing the packages of the tests and checks into $(VENV)"
+	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@touch $(STAMP)
 
 # Pins what pyproject.toml asks for; see requirements/README.md. UPGRADE=--upgrade takes the newest versions.
 lock: $(TOOLS)
