@@ -13,6 +13,7 @@ import numpy as np
 from bayplan.answers.explain.permit import PermitResult, permit
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import NodeNames
+from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.preemption.choice import ranked
 from bayplan.preemption.evaluation import evaluate, eviction_on
@@ -133,8 +134,9 @@ def _each_filter(framework: Framework, pod: Pod) -> dict[str, dict[str, Status]]
     found = {}
     nodes = NodeColumns(framework.cluster)
     with_pre_filter = {step.name for step in framework.profile.pre_filters}
+    search = framework.begin_uncached(pod)
     for step in framework.profile.filters:
-        search = framework.begin_uncached(pod)
+        search.state = CycleState()
         if step.name in with_pre_filter:
             state = search.results.state_of(step) if step.cached else search.state
             answer = calls.pre_filter(step, state, pod, nodes)
