@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.commands import bayplan
+
 ROOT = Path(__file__).parents[2]
 CLUSTER = str(ROOT / "examples" / "cluster.yaml")
 CONFIG = """
@@ -21,15 +23,9 @@ profiles: [{schedulerName: planer-ü}]
 
 
 def _run(*arguments: str, encoding: str) -> bytes:
-    done = subprocess.run(
-        [sys.executable, "-m", "bayplan.cli.main", *arguments],
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONIOENCODING": encoding},
-        check=False,
-    )
-    assert b"Traceback" not in done.stderr
-    return done.stdout + done.stderr
+    done = bayplan(*arguments, encoding=encoding)
+    assert b"Traceback" not in done.errors
+    return done.output + done.errors
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
@@ -46,6 +42,17 @@ def _run(*arguments: str, encoding: str) -> bytes:
 )
 def test_no_command_ends_with_a_traceback(arguments: list[str], encoding: str) -> None:
     assert _run(*arguments, encoding=encoding).decode(encoding)
+
+
+def test_a_process_takes_the_encoding_of_its_environment() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bayplan.cli.main", "decide", CLUSTER, "--output", "table"],
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=True,
+    )
+    assert done.stdout == _run("decide", CLUSTER, "--output", "table", encoding="ascii")
 
 
 def test_the_nearest_ascii_text_is_chosen() -> None:
