@@ -83,15 +83,15 @@ def leave_out_what_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
     ("mistake", "first", "found"),
     [
         pytest.param(
-            leave_out_what_cannot_be_read, 11, "overcommits", id="what an unreadable pod occupies is free"
+            leave_out_what_cannot_be_read, 19, "overcommits", id="what an unreadable pod occupies is free"
         ),
         pytest.param(drop_a_requeue, 7, "waits, but is not queued", id="a pod is not put back"),
         pytest.param(keep_what_was_assumed, 0, "is still assumed", id="an assumption is kept"),
-        pytest.param(swallow_a_conflict, 2, "is still assumed", id="a 409 is swallowed"),
+        pytest.param(swallow_a_conflict, 29, "is still assumed", id="a 409 is swallowed"),
         pytest.param(
-            bind_again_without_looking, 473, "is bound, and was to be bound", id="a pod is bound twice"
+            bind_again_without_looking, 734, "is bound, and was to be bound", id="a pod is bound twice"
         ),
-        pytest.param(skip_events_of_deleted_pods, 4, "but waits", id="freed room is not reported"),
+        pytest.param(skip_events_of_deleted_pods, 29, "but waits", id="freed room is not reported"),
     ],
 )
 def test_mistakes_are_found(monkeypatch: pytest.MonkeyPatch, mistake: Patch, first: int, found: str) -> None:
