@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 COMPILE = $(VENV)/tools/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-strip-extras --no-header --no-annotate $(UPGRADE)
 
-.PHONY: run test test-all test-browser check bench faults fuzz soak conformance e2e race steady differential changelog release install lock audit clean
+.PHONY: run test test-long test-all test-browser check bench faults fuzz soak conformance e2e race steady differential changelog release install lock audit clean
 
 SEEDS ?= 1000
 SCENARIOS ?= 20
@@ -26,8 +26,14 @@ run: $(RUNS)
 	@$(BIN)/bayplan up --nodes 12 --plugin bayplan.plugins.library.coscheduling:Coscheduling --exit-when-idle auto \
 	  --devices examples/gpus.yaml -f examples/tour/1-platform.yaml -f examples/tour/2-workloads.yaml -f examples/tour/3-urgent.yaml
 
+# Everything that is not marked `long`. Bytecode is written: assertions of the tests would be compiled by every worker.
+test test-long: export PYTHONDONTWRITEBYTECODE =
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto $(if $(COVERAGE),--cov --cov-report=term:skip-covered)
+	$(BIN)/python -m pytest -n auto -m "not long" $(if $(COVERAGE),--cov --cov-report=term:skip-covered) $(TEST)
+
+# What is marked `long`, and the property tests with all their examples.
+test-long: $(STAMP)
+	BAYPLAN_LONG=1 $(BIN)/python -m pytest -n auto -m long $(TEST)
 
 # Every supported Python on this machine, each in a virtual environment of its own; the others are named as skipped.
 test-all:

@@ -1,8 +1,21 @@
-"""Property tests have no deadline: examples take milliseconds, but much longer on a busy machine."""
+"""How thorough a run is: `make test` leaves out what is marked `long`, `make test-long` runs only that.
+
+Property tests belong to both: `make test` tries some examples (`tests/effort.py`), `make test-long` all. They
+have no deadline: examples take milliseconds, but much longer on a busy machine.
+"""
 
 from __future__ import annotations
 
-from hypothesis import settings
+import pytest
+from hypothesis import is_hypothesis_test, settings
 
-settings.register_profile("no-deadline", deadline=None)
-settings.load_profile("no-deadline")
+from tests.effort import LONG, examples
+
+settings.register_profile("bayplan", deadline=None, max_examples=examples(100))
+settings.load_profile("bayplan")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if LONG and isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
+            item.add_marker("long")

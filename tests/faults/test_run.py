@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from tests.effort import LONG_RUN
 from tests.faults.__main__ import main
 from tests.faults.life import play
 
-SEEDS = range(40)
 
-
-@pytest.mark.parametrize("first", range(0, len(SEEDS), 10), ids=lambda first: f"seeds {first} to {first + 9}")
-def test_nothing_is_lost(first: int) -> None:
-    found = {seed: play(seed).problems for seed in SEEDS[first : first + 10]}
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(8), id="some seeds"),
+        *(
+            pytest.param(range(first, first + 8), marks=LONG_RUN, id=f"seeds {first} to {first + 7}")
+            for first in range(8, 40, 8)
+        ),
+    ],
+)
+def test_nothing_is_lost(seeds: range) -> None:
+    found = {seed: play(seed).problems for seed in seeds}
     assert {seed: problems for seed, problems in found.items() if problems} == {}
 
 

@@ -14,6 +14,7 @@ from bayplan.plugin.storage import Volume
 from bayplan.plugins.image_locality import ImageLocality
 from bayplan.testing.builders import make_container, make_node, make_pod
 from bayplan.testing.calling import make_plugin
+from tests.effort import examples
 
 from .evaluating import Evaluation, few_rows, make_cluster, points
 
@@ -95,7 +96,7 @@ images = st.dictionaries(st.sampled_from(["a:latest", "b:latest", "c:1"]), st.in
 names = st.lists(st.sampled_from(["a", "b", "c:1", "d"]), max_size=2)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(images, min_size=1, max_size=4),
     st.lists(st.sampled_from(["a", "b", "c:1"]), min_size=1, max_size=3),

@@ -21,6 +21,7 @@ from bayplan.plugin.objects import (
 from bayplan.plugins.node_affinity import REASON_ADDED, REASON_CONFLICT, REASON_POD, NodeAffinity
 from bayplan.testing.builders import make_expression, make_node, make_node_affinity, make_node_term, make_pod
 from bayplan.testing.calling import make_plugin
+from tests.effort import examples
 
 from .evaluating import UNRESOLVABLE, Evaluation, few_rows, make_cluster, points, registrations, requeues
 
@@ -221,7 +222,7 @@ labels = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2",
 node_selectors = st.one_of(st.none(), labels)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(labels, min_size=1, max_size=4), node_selectors, st.lists(node_terms, max_size=3), st.data())
 def test_columns_agree_with_a_plain_rule(
     on_nodes: list[dict[str, str]],
@@ -241,7 +242,7 @@ def test_columns_agree_with_a_plain_rule(
     assert [status is None for status in few] == [expected[row] for row in rows]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(labels, min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 100), node_terms), min_size=1, max_size=3),

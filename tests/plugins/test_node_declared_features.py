@@ -14,6 +14,7 @@ from bayplan.plugin import SKIP, Action, Pod, Resource
 from bayplan.plugins.node_declared_features import REASON, NodeDeclaredFeatures, required_features
 from bayplan.testing.builders import make_container, make_node, make_pod
 from bayplan.testing.calling import make_plugin
+from tests.effort import examples
 
 from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 
@@ -64,7 +65,7 @@ def test_a_pod_that_needs_nothing_is_skipped() -> None:
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.sets(st.sampled_from([RESTART, USERS, "Other"])), min_size=1, max_size=4), st.booleans())
 def test_all_required_features_must_be_declared(declared: list[set[str]], both: bool) -> None:
     cluster = make_cluster(

@@ -13,6 +13,7 @@ from bayplan.plugin.objects import HostPort, host_ports
 from bayplan.plugins.node_ports import REASON, NodePorts
 from bayplan.testing.builders import make_container, make_node, make_pod
 from bayplan.testing.calling import make_plugin
+from tests.effort import examples
 
 from .evaluating import (
     UNSCHEDULABLE,
@@ -104,7 +105,7 @@ def clash(one: HostPort, other: HostPort) -> bool:
     return same and (one.ip == other.ip or "0.0.0.0" in (one.ip, other.ip))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.lists(port_lists, max_size=2), min_size=1, max_size=4), port_lists, st.data())
 def test_columns_agree_with_a_plain_rule(
     on_nodes: list[list[list[ContainerPort]]], wanted: list[ContainerPort], data: st.DataObject

@@ -15,6 +15,7 @@ from bayplan.plugin.args import NodeResourcesBalancedAllocationArgs, ResourceSpe
 from bayplan.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from bayplan.testing.builders import make_container, make_node, make_pod
 from bayplan.testing.calling import make_plugin
+from tests.effort import examples
 
 from .evaluating import GPU, Evaluation, make_cluster, points, requests, resource_clusters
 
@@ -114,7 +115,7 @@ def expected_score(cluster: Cluster, row: int, pod: Pod, resources: tuple[str, .
     return 50 + int((50 + balance(after) - balance(before)) / 2)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     resource_clusters(),
     requests(),

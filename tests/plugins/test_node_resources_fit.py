@@ -28,6 +28,7 @@ from bayplan.plugin.objects import fit_requests, scoring_requests
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
 from bayplan.testing.builders import make_container, make_node, make_pod
 from bayplan.testing.calling import make_plugin
+from tests.effort import examples
 
 from .evaluating import (
     GPU,
@@ -201,7 +202,7 @@ def expected_status(cluster: Cluster, row: int, pod: Pod) -> tuple[Code, list[st
     return (UNRESOLVABLE if never else UNSCHEDULABLE, sorted(reasons)) if reasons else None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(resource_clusters(), requests(), st.data())
 def test_filter_agrees_with_a_plain_rule(
     cluster: Cluster, requested: dict[str, int], data: st.DataObject
@@ -355,7 +356,7 @@ def plugins(draw: st.DrawFn) -> NodeResourcesFit:
     return fitting(strategy, shape, weights=weights)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(plugins(), resource_clusters(), requests(), st.data())
 def test_score_agrees_with_a_plain_rule(
     plugin: NodeResourcesFit, cluster: Cluster, requested: dict[str, int], data: st.DataObject

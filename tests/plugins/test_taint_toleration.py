@@ -11,6 +11,7 @@ from bayplan.plugin.objects import tolerates
 from bayplan.plugins.taint_toleration import REASON, TaintToleration
 from bayplan.testing.builders import make_node, make_pod, make_toleration
 from bayplan.testing.calling import make_plugin
+from tests.effort import examples
 
 from .evaluating import UNRESOLVABLE, Evaluation, make_cluster, points, registrations, requeues
 
@@ -122,7 +123,7 @@ toleration_lists = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(taint_lists, min_size=1, max_size=4), toleration_lists)
 def test_columns_agree_with_a_plain_rule(on_nodes: list[list[Taint]], tolerations: list[Toleration]) -> None:
     cluster = make_cluster(make_node(f"n{i}", taints=taints) for i, taints in enumerate(on_nodes))

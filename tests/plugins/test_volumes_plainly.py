@@ -17,6 +17,7 @@ from bayplan.plugins.volume_binding import VolumeBinding
 from bayplan.plugins.volume_restrictions import VolumeRestrictions
 from bayplan.plugins.volume_zone import VolumeZone
 from bayplan.testing.calling import make_plugin
+from tests.effort import examples
 
 from . import plain_volumes
 from .plain_volumes import Rejection
@@ -56,7 +57,7 @@ def plainly(rule: PlainRule, cluster: Cluster, pod: Pod, view: NodeColumns) -> d
 
 
 @pytest.mark.parametrize("kind", RULES, ids=lambda kind: kind.name)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @example(rng=random.Random(261041223))  # two errors on one node: the first ends its evaluation
 @given(rng=CHANCE)
 def test_all_rows_and_few_agree_with_one_node_at_a_time(kind: type[Plugin], rng: random.Random) -> None:
@@ -75,7 +76,7 @@ def test_all_rows_and_few_agree_with_one_node_at_a_time(kind: type[Plugin], rng:
             storage.change(cluster)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(rng=CHANCE)
 def test_limits_with_other_pods_there_agree_with_one_node_at_a_time(rng: random.Random) -> None:
     storage = Storage(rng)
@@ -86,7 +87,7 @@ def test_limits_with_other_pods_there_agree_with_one_node_at_a_time(rng: random.
         assert filtered(plugin, state, pod, view) == plainly(RULES[NodeVolumeLimits], cluster, pod, view)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(rng=CHANCE)
 def test_disks_with_other_pods_there_agree_with_one_node_at_a_time(rng: random.Random) -> None:
     """Claims aside, which are counted by AddPod and RemovePod."""

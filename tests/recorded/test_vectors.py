@@ -1,9 +1,9 @@
 """Every decision equals the recorded one of kube-scheduler, as each release; `conformance/README.md` has the
 format.
 
-Each file is decided twice in process, where a failure is easy to debug: with what is kept from one pod to the
-next, and with nothing cached. Its first scenarios go through the command line, as a user would run
-it.
+Each file is decided in process, where a failure is easy to debug, with what is cached from one pod to the
+next; a share of it also with nothing cached (`make test-long`: all of it). Its first scenarios go through the
+command line, as a user would run it; one file goes through a process.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import pytest
 
 from bayplan.answers.explain.report import decide_scenario
 from bayplan.api.releases import V1_36, V1_37
+from tests.commands import bayplan
+from tests.effort import LONG_RUN
 
 from .compare import Disagreement, compare, read_lines, summarise
 
@@ -32,10 +34,13 @@ FILES = {
 }
 
 WHOLE_FILE = "1.36-nominated"
-"""The file that the command line gets unchanged."""
+"""The file that a process gets unchanged."""
 
 FIRST = 3
-"""Scenarios of the other files that do."""
+"""Scenarios of the other files that go through the command line."""
+
+UNCACHED_SHARE = 10
+"""`make test` decides one scenario of so many with nothing cached."""
 
 
 def check(vectors: list[dict[str, Any]], decisions: dict[str, dict[str, Any]]) -> None:
@@ -46,33 +51,45 @@ def check(vectors: list[dict[str, Any]], decisions: dict[str, dict[str, Any]]) -
         pytest.fail(summarise(found, sum(len(vector["expect"]) for vector in vectors)), pytrace=False)
 
 
-@pytest.mark.parametrize("cache", [True, False], ids=["cached", "uncached"])
-@pytest.mark.parametrize("name", FILES)
-def test_decisions_agree(name: str, cache: bool) -> None:
+def decide_and_check(name: str, *, cache: bool, every: int = 1) -> None:
     release, path = FILES[name]
-    vectors = list(read_lines(path))
+    vectors = list(islice(read_lines(path), 0, None, every))
     decided = [decide_scenario(vector["scenario"], cache=cache, release=release) for vector in vectors]
     check(vectors, {decision["name"]: decision for decision in decided})
 
 
 @pytest.mark.parametrize("name", FILES)
+def test_decisions_agree(name: str) -> None:
+    decide_and_check(name, cache=True)
+    decide_and_check(name, cache=False, every=UNCACHED_SHARE)
+
+
+@LONG_RUN
+@pytest.mark.parametrize("name", FILES)
+def test_uncached_decisions_agree(name: str) -> None:
+    decide_and_check(name, cache=False)
+
+
+@pytest.mark.parametrize("name", FILES)
 def test_the_command_line_agrees(name: str, tmp_path: Path) -> None:
     release, path = FILES[name]
-    vectors = list(read_lines(path))
-    if name != WHOLE_FILE:
-        path = tmp_path / path.name
-        vectors = list(islice(vectors, FIRST))
-        path.write_bytes(gzip.compress("".join(f"{json.dumps(vector)}\n" for vector in vectors).encode()))
-    options = ["--emulated-version", release.version, "--output", "json"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "bayplan.cli.main", "decide", str(path), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    vectors = list(islice(read_lines(path), FIRST))
+    path = tmp_path / path.name
+    path.write_bytes(gzip.compress("".join(f"{json.dumps(vector)}\n" for vector in vectors).encode()))
+    ended = bayplan("decide", str(path), "--emulated-version", release.version, "--output", "json")
+    assert (ended.status, ended.stderr) == (0, "")
     lines = [json.loads(line) for line in ended.stdout.splitlines()]
     check(vectors, {decision["name"]: decision for decision in lines})
+
+
+def test_a_process_agrees() -> None:
+    release, path = FILES[WHOLE_FILE]
+    options = ["--emulated-version", release.version, "--output", "json"]
+    command = [sys.executable, "-m", "bayplan.cli.main", "decide", str(path), *options]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    lines = [json.loads(line) for line in ended.stdout.splitlines()]
+    check(list(read_lines(path)), {decision["name"]: decision for decision in lines})
 
 
 def test_all_categories_are_there() -> None:

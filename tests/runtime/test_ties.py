@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bayplan.framework.points import TieBreak
 from bayplan.runtime.feasible import heap_rank, pick
+from tests.effort import examples
 
 
 def picked(totals: list[int]) -> int:
@@ -72,7 +73,7 @@ def test_the_first_of_equal_totals_wins_with_first_node(bound: int) -> None:
     assert pick(totals, bound, TieBreak.FIRST_NODE) == 2
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(derandomize=True, deadline=None, max_examples=examples(300))
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=70))
 def test_pick_agrees_with_the_heap(totals: list[int]) -> None:
     assert picked(totals) == root_of_heap(totals)

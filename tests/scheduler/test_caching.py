@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bayplan.scheduler.core import SchedulingCore
+from tests.effort import examples
 
 from .generated import FLAVORS, lives
 from .life import Life
 
 
 @pytest.mark.parametrize("flavor", FLAVORS)
-@settings(max_examples=50, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50), derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_keeping_changes_no_decision(flavor: str, data: st.DataObject) -> None:
     chosen = FLAVORS[flavor]

@@ -19,6 +19,7 @@ from bayplan.plugin.preemption import Hypothesis
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.state.cluster import Cluster
 from bayplan.testing.builders import make_expression, make_selector
+from tests.effort import examples
 
 from .generated import FLAVORS, lives
 from .life import Life
@@ -106,7 +107,7 @@ def loaded(life: Life) -> Cluster:
 
 
 @pytest.mark.parametrize("flavor", ["everything", "crowded"])
-@settings(max_examples=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_columns_are_those_of_a_cluster_just_loaded(flavor: str, data: st.DataObject) -> None:
     life = Life(SchedulingCore())
@@ -186,7 +187,7 @@ def real(
     return framework.filtering.node_statuses(search).status(core.cluster.nodes.row_of[name]), core.cluster
 
 
-@settings(max_examples=60, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(60), derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_hypothesis_is_evaluated_as_if_it_were_so(data: st.DataObject) -> None:
     life = Life(SchedulingCore())

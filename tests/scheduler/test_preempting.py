@@ -21,6 +21,7 @@ from bayplan.plugin import compile_selector
 from bayplan.preemption.victims import NO_VICTIMS
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.state.pods import start_nanos
+from tests.effort import examples
 
 from .generated import FLAVORS, lives
 from .life import Life
@@ -128,7 +129,7 @@ def is_quirky(pod: Pod, life: Life) -> bool:
 
 
 @pytest.mark.parametrize("flavor", ["crowded", "fought over"])
-@settings(max_examples=40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_victims_agree_with_the_plain_rule(flavor: str, data: st.DataObject) -> None:
     life = Life(SchedulingCore())

@@ -30,6 +30,7 @@ from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.scheduling_queue.sub_queues import PendingPods
 from bayplan.scheduling_queue.timing import QueueSettings
 from bayplan.testing.builders import make_pod
+from tests.effort import examples
 
 from .queues import PROFILE, Gate, OtherGate, World, make_filter
 
@@ -358,6 +359,6 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 QueueMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestQueue = QueueMachine.TestCase

@@ -10,6 +10,7 @@ from bayplan.api.meta import LabelSelector
 from bayplan.api.selectors import EVERYTHING, NOTHING, Selector, compile_selector
 from bayplan.state.terms import LabelSets, PodQuery, PodSelector, SelectorIndex, narrowest
 from bayplan.testing.builders import make_expression, make_selector
+from tests.effort import examples
 
 
 def test_equal_labels_in_one_namespace_are_one_set() -> None:
@@ -53,7 +54,7 @@ SELECTORS = (
 labels = st.fixed_dictionaries({}, optional={"a": st.sampled_from("123"), "b": st.sampled_from("12")})
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=examples(60))
 @given(st.lists(labels, max_size=8), st.sampled_from(SELECTORS))
 def test_candidates_of_a_selector_are_all_sets_that_match_it(
     found: list[dict[str, str]], selector: LabelSelector | None
@@ -67,7 +68,7 @@ def test_candidates_of_a_selector_are_all_sets_that_match_it(
     assert len(candidates) == len(set(candidates))
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=examples(60))
 @given(st.sets(st.integers(0, len(SELECTORS) - 1)), st.sets(st.integers(0, len(SELECTORS) - 1)), labels)
 def test_an_index_finds_all_selectors_that_match(
     added: set[int], removed: set[int], own: dict[str, str]

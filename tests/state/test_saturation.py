@@ -14,6 +14,7 @@ from bayplan.plugin import Cluster, NodeColumns
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.state.pods import NOT_STARTED
 from bayplan.testing.builders import make_node, make_pod
+from tests.effort import examples
 
 
 def requested(cluster: Cluster, resource: str = "memory") -> list[int]:
@@ -39,7 +40,7 @@ def test_two_pods_that_request_7ei_leave_no_room_on_their_node() -> None:
 AMOUNTS = st.sampled_from([0, 1, 1000, LARGE_REQUEST - 1, LARGE_REQUEST, 2**61, 2**62, 2**63 - 1])
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=6),
     st.lists(st.tuples(AMOUNTS, AMOUNTS), max_size=3),

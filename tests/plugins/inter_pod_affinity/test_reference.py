@@ -24,6 +24,7 @@ from bayplan.testing.builders import (
     make_pod_term,
     make_selector,
 )
+from tests.effort import examples
 
 from ..evaluating import make_cluster, suppose
 from .clusters import HOST, KEPT_AWAY, NOW, TOO_FAR, TOO_NEAR, ZONE, Rejection, evaluate, labels, terms
@@ -236,7 +237,9 @@ def worlds(draw: st.DrawFn) -> World:
     return world
 
 
-plainly = settings(max_examples=100, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+plainly = settings(
+    max_examples=examples(100), derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 @plainly

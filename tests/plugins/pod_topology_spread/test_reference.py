@@ -24,6 +24,7 @@ from bayplan.testing.builders import (
     make_spread,
     make_toleration,
 )
+from tests.effort import examples
 
 from ..evaluating import make_cluster, suppose
 from .clusters import HOST, NO_LABEL, NOW, TOO_MANY, WEB, ZONE, evaluate, evaluate_feasible, labels
@@ -265,7 +266,9 @@ def spread_pods(draw: st.DrawFn, *, hard: bool) -> Pod:
     )
 
 
-plainly = settings(max_examples=80, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+plainly = settings(
+    max_examples=examples(80), derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 @plainly

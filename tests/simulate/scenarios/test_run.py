@@ -23,6 +23,7 @@ from bayplan.simulate.scenarios.result import Result, make_result
 from bayplan.simulate.scenarios.run import Finished, simulate
 from bayplan.testing.builders import make_node as built_node
 from bayplan.testing.builders import make_pod as built_pod
+from tests.effort import examples
 
 from .building import ROOT, load, nodes, run, template
 
@@ -91,7 +92,7 @@ def scenario_of(drawn: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(5, quick=1), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=WORKLOADS, events=EVENTS, failing=st.booleans(), seed=st.integers(0, 5))
 def test_pods_are_conserved_and_runs_repeat(
     drawn: list[dict[str, Any]], events: list[dict[str, Any]], failing: bool, seed: int
