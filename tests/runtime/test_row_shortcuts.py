@@ -10,7 +10,8 @@ import pytest
 
 from bayplan.plugin import Code, CycleState, Dependencies, NodeColumns, Plugin, Pod, Reject, unschedulable
 from bayplan.runtime.calls import AttemptError
-from bayplan.runtime.timing import AttemptTimer, PointObserver
+from bayplan.runtime.observed import AttemptTimer, ObservedFramework
+from bayplan.runtime.search import Found, NotFound
 from bayplan.testing.builders import make_pod
 from bayplan.testing.calling import FakeHandle
 
@@ -63,12 +64,26 @@ class HalfSeconds(AttemptTimer):
         self.observed.append((point, seconds))
 
 
-class Sampled(PointObserver):
+class Sampled:
+    """Samples every attempt."""
+
     def __init__(self, timer: AttemptTimer) -> None:
         self._timer = timer
 
+    def clock(self) -> float:
+        return 0.0
+
     def sample(self) -> AttemptTimer:
         return self._timer
+
+    def observe(self, point: str, code: Code, seconds: float) -> None:
+        pass
+
+    def ended(self, result: Found | NotFound) -> None:
+        pass
+
+    def preemption_tried(self) -> None:
+        pass
 
 
 class TestShortcuts:
@@ -108,8 +123,7 @@ class TestShortcuts:
             found(framework, next(next_pod))
             framework.cluster.remove_pod(make_pod("other").uid)
         timer = HalfSeconds()
-        framework.observer = Sampled(timer)
-        found(framework, next(next_pod))
+        found(ObservedFramework(framework, Sampled(timer)), next(next_pod))
         assert timer.observed == observed
 
     @pytest.mark.parametrize(

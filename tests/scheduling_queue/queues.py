@@ -13,10 +13,8 @@ from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
 from bayplan.plugins.priority_sort import PrioritySort
 from bayplan.runtime.profile import Profile, points_of
-from bayplan.scheduling_queue.observer import QueueCounts
-from bayplan.scheduling_queue.queue import SchedulingQueue
-from bayplan.scheduling_queue.queued import QueuedPod
-from bayplan.scheduling_queue.timing import QueueSettings
+from bayplan.scheduling_queue.queue import QueueSettings, SchedulingQueue
+from bayplan.scheduling_queue.queued import QueueCounts, QueuedPod
 from bayplan.testing.builders import make_pod
 from bayplan.testing.calling import FakeHandle, make_plugin
 

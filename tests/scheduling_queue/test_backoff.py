@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.scheduling_queue.backoff import BackoffQueue
 from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.scheduling_queue.sub_queues import BackoffQueue
 from bayplan.testing.builders import make_pod
 
 

@@ -9,9 +9,8 @@ import pytest
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.status import Code, Status
-from bayplan.scheduling_queue.observer import QueueCounts, QueueObserver
-from bayplan.scheduling_queue.pre_enqueue import PreEnqueue
-from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.scheduling_queue.hints import PreEnqueue
+from bayplan.scheduling_queue.queued import QueueCounts, QueuedPod, QueueObserver
 from bayplan.testing.builders import make_pod
 from bayplan.testing.calling import make_plugin
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bayplan.scheduling_queue.heap import PodHeap
 from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.scheduling_queue.sub_queues import PodHeap
 from bayplan.testing.builders import make_pod
 
 POD = make_pod()

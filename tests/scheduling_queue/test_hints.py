@@ -23,7 +23,6 @@ from bayplan.framework.events import (
 from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.scheduling_queue.hints import ALL_EVENTS, EXTENDER, QueueingHints, Strategy, registrations
-from bayplan.scheduling_queue.in_flight import Recorded
 from bayplan.scheduling_queue.object_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -34,8 +33,7 @@ from bayplan.scheduling_queue.object_events import (
     UNSCHEDULABLE_TIMEOUT,
     PodEvents,
 )
-from bayplan.scheduling_queue.observer import QueueObserver
-from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.scheduling_queue.queued import QueuedPod, QueueObserver, Recorded
 from bayplan.testing.builders import make_pod
 from bayplan.testing.calling import make_plugin
 

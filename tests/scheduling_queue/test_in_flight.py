@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bayplan.framework.events import ClusterEvent
-from bayplan.scheduling_queue.in_flight import InFlight
 from bayplan.scheduling_queue.object_events import ASSIGNED_POD_ADD, NODE_ADD, NODE_DELETE
+from bayplan.scheduling_queue.queue import InFlight
 
 EVENTS = {"add": NODE_ADD, "delete": NODE_DELETE, "pod": ASSIGNED_POD_ADD}
 

@@ -26,9 +26,9 @@ from bayplan.scheduling_queue.object_events import (
     UNSCHEDULABLE_TIMEOUT,
     PodEvents,
 )
+from bayplan.scheduling_queue.queue import QueueSettings
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.scheduling_queue.sub_queues import PendingPods
-from bayplan.scheduling_queue.timing import QueueSettings
 from bayplan.testing.builders import make_pod
 from tests.effort import examples
 

@@ -14,7 +14,8 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code
 from bayplan.runtime.framework import Framework
-from bayplan.runtime.timing import AttemptTimer, PointObserver
+from bayplan.runtime.observed import AttemptTimer
+from bayplan.runtime.search import Found, NotFound
 
 BY_ROW: Final = (Point.FILTER, Point.SCORE)
 """The points whose results are cached row by row."""
@@ -73,14 +74,26 @@ class CallCounter(AttemptTimer):
         cost.seconds += seconds
 
 
-class _EveryAttempt(PointObserver):
-    """Samples every attempt."""
+class _EveryAttempt:
+    """Samples every attempt, and observes nothing else (`runtime.observed.PointObserver`)."""
 
     def __init__(self, counter: CallCounter) -> None:
         self._counter = counter
 
+    def clock(self) -> float:
+        return 0.0
+
     def sample(self) -> AttemptTimer:
         return self._counter
+
+    def observe(self, point: str, code: Code, seconds: float) -> None:
+        return None
+
+    def ended(self, result: Found | NotFound) -> None:
+        return None
+
+    def preemption_tried(self) -> None:
+        return None
 
 
 def count_calls(frameworks: Sequence[Framework]) -> CallCounter:

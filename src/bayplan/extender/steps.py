@@ -66,8 +66,6 @@ class CycleExtenders:
 
     def _filter(self, pod: Pod, names: list[str]) -> Steps[FilterResponse]:
         response = yield FilterRequest(pod, names)
-        # The time that extenders take belongs to no extension point.
-        self._framework.caller.timer.start()
         assert isinstance(response, FilterResponse)
         return response
 

@@ -1,6 +1,6 @@
 """Calls plugins in the search for a node: PreFilter, Filter, PreScore, Score.
 
-They are called plugin by plugin, because cached plugins are called for some rows only. `timing.py` has the
+They are called plugin by plugin, because cached plugins are called for some rows only. `observed.py` has the
 same functions with timers, and `extension_points.py` runs all other points. No other module calls a plugin.
 
 An exception in a plugin fails the attempt of that one pod and names the plugin; it never reaches the loop. So
@@ -9,8 +9,9 @@ does a result of the wrong type. The texts are upstream's.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -317,3 +318,55 @@ def check_range(step: Step, scores: IntColumn) -> None:
             step.name,
             Point.SCORE,
         )
+
+
+# How they are called
+
+
+class Calls(Protocol):
+    """The functions of this module that `observed.py` has with timers."""
+
+    def pre_filter(
+        self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
+    ) -> Status | NodeNames: ...
+
+    def filter_one(
+        self, step: Step, state: CycleState, pod: Pod, node: NodeColumns, reasons: Reasons
+    ) -> int: ...
+
+    def filter_rows(
+        self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, reasons: Reasons
+    ) -> Rejections | None: ...
+
+    def shortcut(self, step: Step, point: Point, shortcut: Callable[[int], int]) -> Callable[[int], int]: ...
+
+    def adjust(
+        self, step: Step, verb: str, state: CycleState, pod: Pod, others: Iterable[Pod], node: NodeInfo
+    ) -> None: ...
+
+    def pre_score(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status: ...
+
+    def score_rows(self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn: ...
+
+    def score_one(self, step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int: ...
+
+    def normalized(
+        self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn
+    ) -> IntColumn: ...
+
+    def scores_by_domain(
+        self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
+    ) -> DomainScores | None: ...
+
+
+PLAIN: Final[Calls] = cast(Calls, sys.modules[__name__])
+"""The functions of this module."""
+
+
+class Caller:
+    """Calls the plugins of one framework; shared by all parts of the runtime."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls = PLAIN

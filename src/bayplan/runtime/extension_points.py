@@ -1,8 +1,10 @@
-"""Runs the extension points around the search: PreEnqueue, PostFilter, and Reserve to PostBind.
+"""Runs the extension points around the search: QueueSort, PreEnqueue, PostFilter, and Reserve to PostBind.
 
-Each function runs all plugins of a point, as upstream's Run…Plugins do, and handles their exceptions and
-wrong results. From Reserve on, None and success let an attempt continue; a rejection raises `RejectedError`,
-anything else `AttemptError`. `calls.py` has the points of the search. No other module calls a plugin.
+Each method runs all plugins of a point, as upstream's Run…Plugins do, and handles their exceptions and wrong
+results. From Reserve on, None and success let an attempt continue; a rejection raises `RejectedError`,
+anything else `AttemptError`. `calls.py` has the points of the search, `observed.py` the same points with
+timers. No other module calls a plugin; queueing hints are functions that plugins register
+(`scheduling_queue/hints.py`).
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
 from bayplan.framework.outcome import FilterOutcome, Nomination, PostFilterResult
-from bayplan.framework.plugin_api import PreBindPlugin, PreEnqueuePlugin, Wait
+from bayplan.framework.plugin_api import PreBindPlugin, PreEnqueuePlugin, SortKey, Wait
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import (
@@ -32,7 +35,6 @@ from bayplan.framework.status import (
 )
 from bayplan.runtime.calls import PRE_FLIGHT, AttemptError, plugin_error
 from bayplan.runtime.profile import METHODS, PointStep, Profile
-from bayplan.runtime.timing import NO_TIMER, AttemptTimer, PointObserver, timed, timed_wait
 
 UNRESERVE: Final = "Unreserve"
 MAX_WAIT_SECONDS: Final = 15 * 60.0
@@ -94,9 +96,6 @@ def check(step: PointStep[Any], point: Point, answer: object) -> None:
     raise plugin_error(step, point, answer.message or f"{point} gave {answer.code.label}")
 
 
-# Before the queue
-
-
 class Gated(NamedTuple):
     """The PreEnqueue plugin that keeps a pod out of the active queue."""
 
@@ -104,263 +103,278 @@ class Gated(NamedTuple):
     status: Status
 
 
-def pre_enqueue(
-    profile: Profile, steps: Iterable[PointStep[PreEnqueuePlugin]], pod: Pod, timer: AttemptTimer = NO_TIMER
-) -> Gated | None:
-    """The first of these plugins that rejects the pod. A plugin that fails rejects the pod."""
-    for step in steps:
-        try:
-            status = timed(timer, step.name, _PRE_ENQUEUE, step.plugin.pre_enqueue)(pod)
-            if status is None:
-                continue
-            answer: object = status
-            if not isinstance(answer, Status):
-                raise wrong_result("pre_enqueue", answer, 'return None or unschedulable("reason")')
-        except Exception as error:
-            text = f'running PreEnqueue plugin "{step.name}": {describe(error, step.plugin)}'
-            profile.failures.log(_log, f"pod {pod.key} stays gated: {text}", traceback_of(error))
-            status = failure(text)
-        if status.code is not _SUCCESS:
-            return Gated(step.name, status)
-    return None
-
-
-# PostFilter
-
-
-def post_filter(
-    profile: Profile,
-    state: CycleState,
-    pod: Pod,
-    outcome: FilterOutcome,
-    timer: AttemptTimer,
-    observer: PointObserver,
-) -> PostFilterResult:
-    """Calls the PostFilter plugins in turn until one nominates a node or fails with an error.
-
-    framework.go: RunPostFilterPlugins
-    """
-    since = observer.clock()
-    result = _post_filter(profile, state, pod, outcome, timer, observer)
-    observer.observe(Point.POST_FILTER, result.status.code, observer.clock() - since)
-    return result
-
-
-def _post_filter(
-    profile: Profile,
-    state: CycleState,
-    pod: Pod,
-    outcome: FilterOutcome,
-    timer: AttemptTimer,
-    observer: PointObserver,
-) -> PostFilterResult:
-    reasons: list[str] = []
-    nomination: Nomination | None = None
-    rejected_by = ""
-    for step in profile.post_filters:
-        if step.declared.preempts:
-            observer.preemption_tried()
-        try:
-            call = timed(timer, step.name, Point.POST_FILTER, step.plugin.post_filter)
-            answer: object = call(state, pod, outcome)
-            if not isinstance(answer, PostFilterResult) or not isinstance(answer.status, Status):
-                raise wrong_result("post_filter", answer, "return a PostFilterResult with a Status")
-        except Exception as error:
-            # A deliberate error has kube-scheduler's text, which does not name plugin and point.
-            is_deliberate = not isinstance(error, WrongResultError) and not traceback_of(error)
-            text = describe(error, step.plugin)
-            if not is_deliberate:
-                text = str(plugin_error(step, Point.POST_FILTER, text))
-            return PostFilterResult(Status(Code.ERROR, (text,), step.name), traceback=traceback_of(error))
-        code = answer.status.code
-        if code is Code.SUCCESS:
-            return dataclasses.replace(answer, status=answer.status.by(step.name), earlier=tuple(reasons))
-        if code is Code.UNRESOLVABLE:
-            return PostFilterResult(answer.status.by(step.name), answer.nomination)
-        if not answer.status.is_rejection:
-            # An error does not affect the nomination: it stays unchanged.
-            return PostFilterResult(Status(Code.ERROR, answer.status.reasons, step.name))
-        nomination = answer.nomination or nomination
-        reasons.extend(answer.status.reasons)
-        rejected_by = rejected_by or step.name
-    return PostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons), rejected_by), nomination)
-
-
-# From decision to binding
-
-
 class Placement(msgspec.Struct, eq=False):
-    """A pod on its node, between decision and binding: what the plugins of these points are called with."""
+    """A pod on its node, between decision and binding: what plugins are called with."""
 
     profile: Profile
     state: CycleState
     pod: Pod
     node_name: str
-    timer: AttemptTimer = NO_TIMER
 
 
-def reserve(placed: Placement) -> None:
-    """framework.go: RunReservePluginsReserve"""
-    state, pod, node_name, timer = placed.state, placed.pod, placed.node_name, placed.timer
-    timer.start()
-    for step in placed.profile.reserves:
-        call = step.plugin.reserve
-        try:
-            answer = (call if timer is NO_TIMER else timed(timer, step.name, _RESERVE, call))(
-                state, pod, node_name
-            )
-        except Exception as error:
-            raise plugin_error(step, _RESERVE, error) from error
-        if answer is not None:
-            check(step, _RESERVE, answer)
-    timer.passed(_RESERVE)
+def sort_key_of(profile: Profile) -> Callable[[Pod, float], SortKey]:
+    """The function that orders the active queue: the plugin's own, if it is built in."""
+    step = profile.queue_sorts[0]
+    return step.plugin.sort_key if step.built_in else _CheckedKeys(profile)
 
 
-def unreserve(placed: Placement, observer: PointObserver) -> None:
-    """Runs Unreserve of all plugins, in reverse order. Exceptions are only logged.
+class _CheckedKeys:
+    """Keys as tuples: (0, key), or (1, timestamp) if the key is unusable.
 
-    framework.go: RunReservePluginsUnreserve
+    A key that cannot be computed or compared must not stop the queue: such pods come last, in the order in
+    which they entered it.
     """
-    since = observer.clock()
-    for step in reversed(placed.profile.reserves):
+
+    def __init__(self, profile: Profile) -> None:
+        self._step = profile.queue_sorts[0]
+        self._failures = profile.failures
+        self._usable: SortKey | None = None
+        """The last usable key: others must be comparable with it."""
+
+    def __call__(self, pod: Pod, timestamp: float) -> SortKey:
+        step = self._step
         try:
-            call = timed(placed.timer, step.name, UNRESERVE, step.plugin.unreserve)
-            call(placed.state, placed.pod, placed.node_name)
+            key: SortKey | None = step.plugin.sort_key(pod, timestamp)
+            if key is None:
+                raise wrong_result("sort_key", key, "return a number, a string, or a tuple of these")
+            other = key if self._usable is None else self._usable
+            _ = (key < other, other < key)
         except Exception as error:
-            _log_failure(placed, step, UNRESERVE, error)
-    observer.observe(UNRESERVE, Code.SUCCESS, observer.clock() - since)
+            text = f'running QueueSort plugin "{step.name}": {describe(error, step.plugin)}'
+            self._failures.log(_log, f"pod {pod.key} is queued last: {text}", traceback_of(error))
+            return (1, timestamp)
+        self._usable = key
+        return (0, key)
 
 
-def permit(placed: Placement) -> dict[str, float]:
-    """How long the pod has to wait for each plugin; empty if it need not.
+InTask = Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]
+"""Makes a call one that runs in a task of its own."""
 
-    framework.go: RunPermitPlugins
-    """
-    seconds: dict[str, float] = {}
-    for step in placed.profile.permits:
-        try:
-            call = timed(placed.timer, step.name, Point.PERMIT, step.plugin.permit)
-            answer = call(placed.state, placed.pod, placed.node_name)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ExtensionPoints:
+    """Runs the plugins of a profile at these points."""
+
+    __slots__ = ()
+
+    def call(self, step: PointStep[Any], point: str, call: Callable[P, T]) -> Callable[P, T]:
+        """How one plugin is called."""
+        return call
+
+    def wait(
+        self, step: PointStep[Any], point: str, call: Callable[P, Awaitable[T]]
+    ) -> Callable[P, Awaitable[T]]:
+        """How one plugin is called whose result is awaited."""
+        return call
+
+    def measured(self, point: str) -> AbstractContextManager[None]:
+        """Around the plugins of a point that the caller runs one by one."""
+        return nullcontext()
+
+    def pre_enqueue(
+        self, profile: Profile, steps: Iterable[PointStep[PreEnqueuePlugin]], pod: Pod
+    ) -> Gated | None:
+        """The first of these plugins that rejects the pod. A plugin that fails rejects the pod."""
+        for step in steps:
+            try:
+                status = self.call(step, _PRE_ENQUEUE, step.plugin.pre_enqueue)(pod)
+                if status is None:
+                    continue
+                answer: object = status
+                if not isinstance(answer, Status):
+                    raise wrong_result("pre_enqueue", answer, 'return None or unschedulable("reason")')
+            except Exception as error:
+                text = f'running PreEnqueue plugin "{step.name}": {describe(error, step.plugin)}'
+                profile.failures.log(_log, f"pod {pod.key} stays gated: {text}", traceback_of(error))
+                status = failure(text)
+            if status.code is not _SUCCESS:
+                return Gated(step.name, status)
+        return None
+
+    def post_filter(
+        self, profile: Profile, state: CycleState, pod: Pod, outcome: FilterOutcome
+    ) -> PostFilterResult:
+        """Calls the PostFilter plugins in turn until one nominates a node or fails with an error.
+
+        framework.go: RunPostFilterPlugins
+        """
+        reasons: list[str] = []
+        nomination: Nomination | None = None
+        rejected_by = ""
+        for step in profile.post_filters:
+            try:
+                call = self.call(step, Point.POST_FILTER, step.plugin.post_filter)
+                answer: object = call(state, pod, outcome)
+                if not isinstance(answer, PostFilterResult) or not isinstance(answer.status, Status):
+                    raise wrong_result("post_filter", answer, "return a PostFilterResult with a Status")
+            except Exception as error:
+                # A deliberate error has kube-scheduler's text, which does not name plugin and point.
+                is_deliberate = not isinstance(error, WrongResultError) and not traceback_of(error)
+                text = describe(error, step.plugin)
+                if not is_deliberate:
+                    text = str(plugin_error(step, Point.POST_FILTER, text))
+                return PostFilterResult(Status(Code.ERROR, (text,), step.name), traceback=traceback_of(error))
+            code = answer.status.code
+            if code is Code.SUCCESS:
+                return dataclasses.replace(answer, status=answer.status.by(step.name), earlier=tuple(reasons))
+            if code is Code.UNRESOLVABLE:
+                return PostFilterResult(answer.status.by(step.name), answer.nomination)
+            if not answer.status.is_rejection:
+                # An error does not affect the nomination: it stays unchanged.
+                return PostFilterResult(Status(Code.ERROR, answer.status.reasons, step.name))
+            nomination = answer.nomination or nomination
+            reasons.extend(answer.status.reasons)
+            rejected_by = rejected_by or step.name
+        return PostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons), rejected_by), nomination)
+
+    def reserve(self, placed: Placement) -> None:
+        """framework.go: RunReservePluginsReserve"""
+        state, pod, node_name = placed.state, placed.pod, placed.node_name
+        for step in placed.profile.reserves:
+            try:
+                answer = self.call(step, _RESERVE, step.plugin.reserve)(state, pod, node_name)
+            except Exception as error:
+                raise plugin_error(step, _RESERVE, error) from error
+            if answer is not None:
+                check(step, _RESERVE, answer)
+
+    def unreserve(self, placed: Placement) -> None:
+        """Runs Unreserve of all plugins, in reverse order. Exceptions are only logged.
+
+        framework.go: RunReservePluginsUnreserve
+        """
+        for step in reversed(placed.profile.reserves):
+            try:
+                call = self.call(step, UNRESERVE, step.plugin.unreserve)
+                call(placed.state, placed.pod, placed.node_name)
+            except Exception as error:
+                _log_failure(placed, step, UNRESERVE, error)
+
+    def permit(self, placed: Placement) -> dict[str, float]:
+        """How long the pod has to wait for each plugin; empty if it need not.
+
+        framework.go: RunPermitPlugins
+        """
+        seconds: dict[str, float] = {}
+        for step in placed.profile.permits:
+            try:
+                call = self.call(step, Point.PERMIT, step.plugin.permit)
+                answer = call(placed.state, placed.pod, placed.node_name)
+                if isinstance(answer, Wait):
+                    given: object = answer.seconds
+                    if not isinstance(given, int | float):
+                        raise wrong_result("permit", answer, "the seconds of Wait must be a number")
+            except Exception as error:
+                raise plugin_error(step, Point.PERMIT, error) from error
             if isinstance(answer, Wait):
-                given: object = answer.seconds
-                if not isinstance(given, int | float):
-                    raise wrong_result("permit", answer, "the seconds of Wait must be a number")
-        except Exception as error:
-            raise plugin_error(step, Point.PERMIT, error) from error
-        if isinstance(answer, Wait):
-            seconds[step.name] = min(answer.seconds, MAX_WAIT_SECONDS)
-        else:
-            check(step, Point.PERMIT, answer)
-    placed.timer.passed(Point.PERMIT, Code.WAIT if seconds else Code.SUCCESS)
-    return seconds
+                seconds[step.name] = min(answer.seconds, MAX_WAIT_SECONDS)
+            else:
+                check(step, Point.PERMIT, answer)
+        return seconds
 
+    def pre_flight(self, placed: Placement) -> list[PointStep[PreBindPlugin]]:
+        """The PreBind plugins that have work to do.
 
-def pre_flight(placed: Placement) -> list[PointStep[PreBindPlugin]]:
-    """The PreBind plugins that have work to do.
-
-    framework.go: RunPreBindPreFlights
-    """
-    state, pod, node_name, timer = placed.state, placed.pod, placed.node_name, placed.timer
-    with_work = []
-    timer.start()
-    for step in placed.profile.pre_binds:
-        try:
-            call = timed(timer, step.name, PRE_FLIGHT, step.plugin.pre_bind_pre_flight)
-            answer: object = call(state, pod, node_name)
-            if answer is not None and not isinstance(answer, Status):
-                raise wrong_result("pre_bind_pre_flight", answer, "return None, SKIP or failure(text)")
-        except Exception as error:
-            raise plugin_error(step, PRE_FLIGHT, error) from error
-        if answer is None or answer.is_success:
-            with_work.append(step)
-        elif answer.code is _SKIP:
-            continue
-        elif answer.code is Code.ERROR:
-            raise plugin_error(step, PRE_FLIGHT, answer.message)
-        else:
-            raise AttemptError(
-                f'{PRE_FLIGHT} {step.name} returned "{answer.code.label}", which is unsupported. '
-                "It is supposed to return Success, Skip, or Error status",
-                step.name,
-                PRE_FLIGHT,
-            )
-    timer.passed(PRE_FLIGHT, _SUCCESS if with_work else _SKIP)
-    return with_work
-
-
-async def pre_bind(step: PointStep[PreBindPlugin], placed: Placement, cause: Callable[[], str]) -> None:
-    """Runs PreBind of one plugin. `cause` says why the pod is not bound after all; empty if it still may be.
-
-    framework.go: runPreBindPlugin
-    """
-    try:
-        call = timed_wait(placed.timer, step.name, Point.PRE_BIND, step.plugin.pre_bind)
-        answer = await call(placed.state, placed.pod, placed.node_name)
-    except asyncio.CancelledError:
-        if not cause():
-            raise
-        raise plugin_error(step, Point.PRE_BIND, cause()) from None
-    except Exception as error:
-        raise plugin_error(step, Point.PRE_BIND, error) from error
-    check(step, Point.PRE_BIND, answer)
-
-
-async def bind(
-    placed: Placement,
-    in_task: Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]],
-    unknown: tuple[type[Exception], ...],
-    read_back: Callable[[AttemptError], Awaitable[None]],
-) -> None:
-    """Calls the Bind plugins in turn until one binds the pod.
-
-    Args:
-        in_task: how plugins that are not built in are called.
-        unknown: errors after which it is not known whether the pod is bound.
-        read_back: finds out, and raises the error if it is not.
-
-    framework.go: RunBindPlugins
-    """
-    timer = placed.timer
-    timer.start()
-    for step in placed.profile.binds:
-        call = (
-            step.plugin.bind if timer is NO_TIMER else timed_wait(timer, step.name, _BIND, step.plugin.bind)
-        )
-        if not step.built_in:
-            call = in_task(call)
-        try:
-            answer = await call(placed.state, placed.pod, placed.node_name)
-        except unknown as error:
-            await read_back(plugin_error(step, _BIND, error))
-            answer = None
-        except Exception as error:
-            raise plugin_error(step, _BIND, error) from error
-        if answer is not None:
-            if isinstance(answer, Status) and answer.code is _SKIP:
+        framework.go: RunPreBindPreFlights
+        """
+        state, pod, node_name = placed.state, placed.pod, placed.node_name
+        with_work = []
+        for step in placed.profile.pre_binds:
+            try:
+                call = self.call(step, PRE_FLIGHT, step.plugin.pre_bind_pre_flight)
+                answer: object = call(state, pod, node_name)
+                if answer is not None and not isinstance(answer, Status):
+                    raise wrong_result("pre_bind_pre_flight", answer, "return None, SKIP or failure(text)")
+            except Exception as error:
+                raise plugin_error(step, PRE_FLIGHT, error) from error
+            if answer is None or answer.is_success:
+                with_work.append(step)
+            elif answer.code is _SKIP:
                 continue
-            check(step, _BIND, answer)
-        break
-    else:
-        raise NoBinderError
-    timer.passed(_BIND)
+            elif answer.code is Code.ERROR:
+                raise plugin_error(step, PRE_FLIGHT, answer.message)
+            else:
+                raise AttemptError(
+                    f'{PRE_FLIGHT} {step.name} returned "{answer.code.label}", which is unsupported. '
+                    "It is supposed to return Success, Skip, or Error status",
+                    step.name,
+                    PRE_FLIGHT,
+                )
+        return with_work
 
+    async def pre_bind(
+        self, step: PointStep[PreBindPlugin], placed: Placement, cause: Callable[[], str]
+    ) -> None:
+        """Runs PreBind of one plugin. `cause` says why it was cancelled; empty if it was not.
 
-def post_bind(placed: Placement) -> None:
-    """Runs PostBind. Exceptions are only logged.
-
-    framework.go: RunPostBindPlugins
-    """
-    placed.timer.start()
-    for step in placed.profile.post_binds:
+        framework.go: runPreBindPlugin
+        """
         try:
-            call = timed(placed.timer, step.name, Point.POST_BIND, step.plugin.post_bind)
-            call(placed.state, placed.pod, placed.node_name)
+            call = self.wait(step, Point.PRE_BIND, step.plugin.pre_bind)
+            answer = await call(placed.state, placed.pod, placed.node_name)
+        except asyncio.CancelledError:
+            if not cause():
+                raise
+            raise plugin_error(step, Point.PRE_BIND, cause()) from None
         except Exception as error:
-            _log_failure(placed, step, Point.POST_BIND, error)
-    placed.timer.passed(Point.POST_BIND)
+            raise plugin_error(step, Point.PRE_BIND, error) from error
+        check(step, Point.PRE_BIND, answer)
+
+    async def bind(
+        self,
+        placed: Placement,
+        in_task: InTask,
+        unknown: tuple[type[Exception], ...],
+        read_back: Callable[[AttemptError], Awaitable[None]],
+    ) -> None:
+        """Calls the Bind plugins in turn until one binds the pod.
+
+        Args:
+            in_task: how plugins that are not built in are called.
+            unknown: errors after which it is not known whether the pod is bound.
+            read_back: finds out, and raises the error if it is not.
+
+        framework.go: RunBindPlugins
+        """
+        for step in placed.profile.binds:
+            call = self.wait(step, _BIND, step.plugin.bind)
+            if not step.built_in:
+                call = in_task(call)
+            try:
+                answer = await call(placed.state, placed.pod, placed.node_name)
+            except unknown as error:
+                await read_back(plugin_error(step, _BIND, error))
+                answer = None
+            except Exception as error:
+                raise plugin_error(step, _BIND, error) from error
+            if answer is not None:
+                if isinstance(answer, Status) and answer.code is _SKIP:
+                    continue
+                check(step, _BIND, answer)
+            break
+        else:
+            raise NoBinderError
+
+    def post_bind(self, placed: Placement) -> None:
+        """Runs PostBind. Exceptions are only logged.
+
+        framework.go: RunPostBindPlugins
+        """
+        for step in placed.profile.post_binds:
+            try:
+                call = self.call(step, Point.POST_BIND, step.plugin.post_bind)
+                call(placed.state, placed.pod, placed.node_name)
+            except Exception as error:
+                _log_failure(placed, step, Point.POST_BIND, error)
 
 
 def _log_failure(placed: Placement, step: PointStep[Any], point: str, error: Exception) -> None:
     """Logs an exception that does not fail the attempt."""
     text = f'running {point} plugin "{step.name}" for pod {placed.pod.key}: {describe(error, step.plugin)}'
     placed.profile.failures.log(_log, text, traceback_of(error))
+
+
+POINTS: Final = ExtensionPoints()
+"""Without timers."""

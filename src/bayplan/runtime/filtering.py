@@ -29,10 +29,10 @@ from bayplan.framework.outcome import (
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime import calls
+from bayplan.runtime.calls import Caller
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import RowFilter, Search
 from bayplan.runtime.signature_results import SignatureResults
-from bayplan.runtime.timing import Caller
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn, RowMask, cells
 from bayplan.state.hypothesis import FEW_ROWS, Changes, Hypothesis

@@ -12,7 +12,7 @@ Plugins are called by `calls.py`; Filter and hypotheses are in `filtering.py`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from bayplan.framework.points import Point, TieBreak
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SKIP_FOR_SIGNATURE, Code, Status
 from bayplan.runtime import calls
+from bayplan.runtime.extension_points import POINTS
 from bayplan.runtime.feasible import Feasible, Rejected, SearchOrder, pick
 from bayplan.runtime.filtering import Filtering
 from bayplan.runtime.profile import Profile, Step
@@ -39,10 +40,14 @@ from bayplan.runtime.search import (
     run_through,
 )
 from bayplan.runtime.signature_cache import SignatureCache
-from bayplan.runtime.timing import NO_OBSERVER, NO_TIMER, Caller
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
 from bayplan.state.view import IntColumn, NodeColumns
+
+if TYPE_CHECKING:
+    from bayplan.runtime.observed import PointObserver
+
+T = TypeVar("T")
 
 MIN_FEASIBLE: Final = 100
 """Sampling never stops before this number of feasible nodes."""
@@ -68,9 +73,11 @@ class Framework:
         own = profile.percentage_of_nodes_to_score
         self._percentage = percentage_of_nodes_to_score if own is None else own
         self._start = SearchStart() if start is None else start
-        self.observer = NO_OBSERVER
-        """Measures extension points and counts evaluations."""
-        self.caller = Caller()
+        self.observer: PointObserver | None = None
+        """Measures extension points and counts evaluations: then use it as an `ObservedFramework`."""
+        self.points = POINTS
+        """The other extension points, for the attempt that has begun."""
+        self.caller = calls.Caller()
         self.extenders: ExtenderSteps | None = None
         """Called in the middle of a cycle, if the configuration has extenders."""
         self._signatures = SignatureCache(profile, cluster, self.caller)
@@ -93,7 +100,6 @@ class Framework:
     # The search
 
     def begin(self, pod: Pod) -> Search:
-        self.caller.use(self.observer.sample())
         info = self.cluster.pod_infos.of(pod)
         if not self._cache:
             return Search(pod, info, CycleState(), *self._signatures.uncached(pod))
@@ -102,7 +108,7 @@ class Framework:
 
     def begin_uncached(self, pod: Pod) -> Search:
         """A search that uses no cached results."""
-        self.caller.use(NO_TIMER)
+        self.caller.calls = calls.PLAIN
         return Search(pod, self.cluster.pod_infos.of(pod), CycleState(), *self._signatures.uncached(pod))
 
     def find(self, pod: Pod) -> Found | NotFound:
@@ -120,14 +126,16 @@ class Framework:
             return NotFound(search, rejected)
         search.results.update()
         nominated = self._try_nominated_node(search) if pod.status.nominated_node_name else None
-        if nominated is not None and (extenders is None or (yield from extenders.accepts(nominated))):
-            if not search.explained:
-                return nominated
-        else:
-            nominated = None
+        if nominated is not None and extenders is not None:
+            accepted = yield from self._extended(extenders.accepts(nominated))
+            nominated = nominated if accepted else None
+        if nominated is not None and not search.explained:
+            return nominated
         filtered = self._filter(search)
         feasible = filtered.feasible
-        nodes = feasible if extenders is None else (yield from extenders.filter(pod, feasible.view))
+        nodes: Feasible | Accepted = feasible
+        if extenders is not None:
+            nodes = yield from self._extended(extenders.filter(pod, feasible.view))
         count = len(nodes)
         if count == 0:
             return NotFound(search, self._diagnosis(search, filtered, nodes))
@@ -139,6 +147,10 @@ class Framework:
             row = yield from extenders.best(pod, nodes.view, self._totals(search, nodes))
         found = Found(search, row, self.cluster.nodes.name[row], count, len(filtered.evaluated))
         return found if nominated is None else nominated
+
+    def _extended(self, steps: Steps[T]) -> Steps[T]:
+        """Calls extenders."""
+        return (yield from steps)
 
     # PreFilter
 
@@ -187,9 +199,6 @@ class Framework:
                 rejected = self._rejected(remembered, {remembered.plugin, *search.pre_filter_plugins})
             elif not pre_filtered and search.pre_filter_nodes is None:
                 results.mark_pre_filtered()
-        self.caller.timer.passed(
-            Point.PRE_FILTER, Code.SUCCESS if rejected is None else rejected.absent_nodes_status.code
-        )
         return rejected
 
     def _narrow(self, search: Search, plugin: str, answer: NodeNames) -> Diagnosis | None:
@@ -231,12 +240,13 @@ class Framework:
         if row is None or not self.cluster.nodes.exists.cell[row]:
             return None
         try:
-            fits = self.filtering.fits_row(search, row)
+            fits = self._fits(search, row)
         except calls.AttemptError:
-            self.caller.timer.passed(Point.FILTER, Code.ERROR)
             return None
-        self.caller.timer.passed(Point.FILTER)
         return Found(search, row, name, 1, 1) if fits else None
+
+    def _fits(self, search: Search, row: int) -> bool:
+        return self.filtering.fits_row(search, row)
 
     def _filter(self, search: Search) -> Filtered:
         """The evaluated and the feasible nodes. Advances the start of the next search.
@@ -263,7 +273,6 @@ class Framework:
             self._start.index = (self._start.index + len(evaluated)) % total if total else 0
         if failed is not None:
             raise failed[1]
-        self.caller.timer.passed(Point.FILTER)
         return filtered
 
     def _candidates(self, search: Search) -> tuple[SearchOrder, Status]:
@@ -390,22 +399,18 @@ class Framework:
         search.results.prepare_scores()
         steps = self._pre_score(search, feasible)
         added = self._added(search, feasible.view, steps, feasible.unit) if steps else None
-        row = feasible.best(search.pod, added)
-        self.caller.timer.passed(Point.SCORE)
-        return row
+        return feasible.best(search.pod, added)
 
     def _pre_score(self, search: Search, nodes: Feasible | Accepted) -> list[Step]:
         """Runs PreScore of uncached plugins. Returns those whose scores may differ between nodes.
 
         framework.go: RunPreScorePlugins
         """
-        steps = [
+        return [
             step
             for step in self._scoring_steps(search, nodes)
             if step.uniform_score is None or not calls.has_uniform_score(step, search.state, search.pod)
         ]
-        self.caller.timer.passed(Point.PRE_SCORE)
-        return steps
 
     def _scoring_steps(self, search: Search, nodes: Feasible | Accepted) -> list[Step]:
         """The uncached plugins that score this pod. Usually there are none."""
@@ -451,7 +456,6 @@ class Framework:
         for part in (results.normalized(search.pod, view.rows), self._added(search, view, steps, 1)):
             if part is not None:
                 totals += part
-        self.caller.timer.passed(Point.SCORE)
         return totals
 
     def score_table(self, search: Search) -> list[tuple[Step, IntColumn, IntColumn]]:

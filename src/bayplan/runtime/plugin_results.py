@@ -27,8 +27,8 @@ from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.runtime import calls
+from bayplan.runtime.calls import Caller
 from bayplan.runtime.profile import Step
-from bayplan.runtime.timing import Caller
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn, cells
 from bayplan.state.pods import encoded, relevant_volumes

@@ -14,11 +14,11 @@ from weakref import WeakValueDictionary
 
 from bayplan.api.pod import Pod
 from bayplan.framework.state import SignatureMemory
+from bayplan.runtime.calls import Caller
 from bayplan.runtime.feasible import Feasible
 from bayplan.runtime.plugin_results import PluginResults, ResultCache, Signature
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.signature_results import Filters, Scorers, SignatureResults, UsageResults
-from bayplan.runtime.timing import Caller
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import RowMask
 from bayplan.state.pods import PodInfo

@@ -20,9 +20,9 @@ from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
 from bayplan.framework.state import CycleState, SignatureMemory
 from bayplan.framework.status import Status
 from bayplan.runtime import calls
+from bayplan.runtime.calls import Caller
 from bayplan.runtime.plugin_results import PluginColumn, PluginResults
 from bayplan.runtime.profile import Profile, Step
-from bayplan.runtime.timing import Caller
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn, cells
 from bayplan.state.view import IntColumn, NodeColumns

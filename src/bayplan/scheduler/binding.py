@@ -24,12 +24,10 @@ from bayplan.framework.outcome import Nomination, fit_error
 from bayplan.framework.plugin_api import PreBindPlugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status, describe
-from bayplan.runtime import extension_points
-from bayplan.runtime.calls import PRE_FLIGHT, AttemptError
-from bayplan.runtime.extension_points import Placement, RejectedError
+from bayplan.runtime.calls import AttemptError
+from bayplan.runtime.extension_points import ExtensionPoints, Placement, RejectedError
 from bayplan.runtime.profile import PointStep
 from bayplan.runtime.search import Search
-from bayplan.runtime.timing import PointObserver
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.failure import Failures, patch_status
 from bayplan.scheduler.waiting import BindingProgress, BindingStep, PreBinding, WaitingPod
@@ -43,8 +41,6 @@ PODS_TO_ACTIVATE: Final = "kubernetes.io/pods-to-activate"
 READ_BACK_SECONDS: Final = 1.0
 MAX_READ_BACK_SECONDS: Final = 30.0
 
-_SAMPLED: Final = (PRE_FLIGHT, Point.BIND)
-"""The points of the binding cycle that are measured in sampled attempts only."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,8 +52,8 @@ class Attempt(Placement, eq=False, kw_only=True):
     search: Search
     started: float
     """By the loop's clock, when its scheduling cycle began."""
-    observer: PointObserver
-    """Measures the extension points that are measured in every attempt."""
+    points: ExtensionPoints
+    """Runs its extension points."""
     waiting: WaitingPod | None = None
     pre_binds: Collection[PointStep[PreBindPlugin]] = ()
     """PreBind plugins that have work to do for this pod."""
@@ -101,10 +97,9 @@ class Bindings:
             return
         context.queue.nominations.remove(pod.metadata.uid)
         try:
-            extension_points.reserve(attempt)
-            seconds = extension_points.permit(attempt)
+            attempt.points.reserve(attempt)
+            seconds = attempt.points.permit(attempt)
         except (RejectedError, AttemptError) as error:
-            attempt.timer.passed(error.point, error.code)
             self._undo(attempt)
             self._handle_failure(attempt, error)
             return
@@ -125,7 +120,7 @@ class Bindings:
 
     def _undo(self, attempt: Attempt) -> bool:
         """Reverts everything that was assumed. False if the cache had already forgotten the pod."""
-        extension_points.unreserve(attempt, attempt.observer)
+        attempt.points.unreserve(attempt)
         try:
             return self._context.cache.forget(attempt.pod, attempt.node_name)
         except CacheError as error:
@@ -140,8 +135,6 @@ class Bindings:
         try:
             await self._wait_and_bind(attempt)
         except (RejectedError, AttemptError) as error:
-            if error.point in _SAMPLED:
-                attempt.timer.passed(error.point, error.code)
             self._failed(attempt, error)
         except Exception as error:
             _log.exception("the binding of pod %s failed", attempt.pod.key)
@@ -156,7 +149,7 @@ class Bindings:
         try:
             if self._failures.is_writing(uid):
                 await self._failures.written(uid)
-            has_work = attempt.pre_binds = extension_points.pre_flight(attempt)
+            has_work = attempt.pre_binds = attempt.points.pre_flight(attempt)
             if has_work or attempt.waiting is not None:
                 await self._set_expected_node(attempt)
             if attempt.waiting is not None:
@@ -168,9 +161,6 @@ class Bindings:
         context.queue.done(uid)
         if has_work:
             await self._pre_bind(attempt)
-        else:
-            attempt.timer.start()
-            attempt.timer.passed(Point.PRE_BIND)
         if self._binder is None or not await self._bound_by_extender(attempt, self._binder):
             await self._bind(attempt)
 
@@ -179,27 +169,23 @@ class Bindings:
 
         framework.go: RunPreBindPlugins
         """
-        context, observer, uid = self._context, attempt.observer, attempt.pod.metadata.uid
+        context, uid = self._context, attempt.pod.metadata.uid
 
         def stop() -> None:
             for task in attempt.running_tasks:
                 task.cancel()
 
-        since, code = observer.clock(), Code.SUCCESS
         attempt.pre_binding = context.pre_binding[uid] = PreBinding(stop)
         try:
-            for group in _pre_bind_groups(attempt):
-                await self._pre_bind_together(attempt, group)
-                if attempt.pre_binding.cause:
-                    break
-            if not attempt.pre_binding.finish():
-                raise AttemptError(attempt.pre_binding.cause)
-        except (RejectedError, AttemptError) as error:
-            code = error.code
-            raise
+            with attempt.points.measured(Point.PRE_BIND):
+                for group in _pre_bind_groups(attempt):
+                    await self._pre_bind_together(attempt, group)
+                    if attempt.pre_binding.cause:
+                        break
+                if not attempt.pre_binding.finish():
+                    raise AttemptError(attempt.pre_binding.cause)
         finally:
             del context.pre_binding[uid]
-            observer.observe(Point.PRE_BIND, code, observer.clock() - since)
 
     async def _pre_bind_together(self, attempt: Attempt, steps: list[PointStep[PreBindPlugin]]) -> None:
         running: list[asyncio.Task[None]] = []
@@ -210,7 +196,7 @@ class Bindings:
 
         try:
             for step in steps:
-                work = extension_points.pre_bind(step, attempt, cause)
+                work = attempt.points.pre_bind(step, attempt, cause)
                 # None: it ran without a task and has already finished.
                 task = self._context.tasks.begin(work) if step.built_in else asyncio.ensure_future(work)
                 if task is not None:
@@ -255,7 +241,7 @@ class Bindings:
             raise AttemptError(f"waiting on permit for pod: {outcome.message}", outcome.plugin)
 
     async def _bind(self, attempt: Attempt) -> None:
-        await extension_points.bind(
+        await attempt.points.bind(
             attempt,
             self._context.tasks.in_task,
             (UnknownOutcomeError, ServerError),
@@ -307,7 +293,7 @@ class Bindings:
             )
             if info.was_flushed and context.cluster.release.queue.counts_flushed_pods:
                 context.metrics.scheduled_after_flush()
-        extension_points.post_bind(attempt)
+        attempt.points.post_bind(attempt)
         self._activate(attempt)
 
     def _failed(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:

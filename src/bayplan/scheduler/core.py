@@ -23,7 +23,7 @@ from bayplan.framework.plugin_api import Handle, Plugin, WaitingPodView
 from bayplan.framework.points import Point
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.calls import AttemptError
-from bayplan.runtime.extension_points import Placement, RejectedError, reserve, unreserve
+from bayplan.runtime.extension_points import POINTS, Placement, RejectedError
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
@@ -181,9 +181,9 @@ class SchedulingCore:
         placed = Placement(framework.profile, decision.found.search.state, pod, decision.node_name)
         self.assume(decision)
         try:
-            reserve(placed)
+            POINTS.reserve(placed)
         except (RejectedError, AttemptError) as failed:
-            unreserve(placed, framework.observer)
+            POINTS.unreserve(placed)
             self.cluster.remove_pod(pod.uid)
             if isinstance(failed, RejectedError):
                 return Decision(pod, failed.status, fit_error(1, [(failed.status, 1)]))

@@ -15,8 +15,8 @@ from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Diagnosis, Nomination, PostFilterResult, fit_error
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.runtime.calls import AttemptError
-from bayplan.runtime.extension_points import post_filter
 from bayplan.runtime.framework import Framework
+from bayplan.runtime.observed import ObservedFramework
 from bayplan.runtime.search import Found, NotFound, Steps, run_through
 
 NO_NODES: Final = "no nodes available to schedule pods"
@@ -58,13 +58,12 @@ def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
     # Upstream lists the nodes at the beginning of every attempt, even of one that does not evaluate them.
     if not len(framework.cluster.order):
         return Decision(pod, Status(Code.UNRESOLVABLE, (NO_NODES,)), NO_NODES, nomination=Nomination(""))
+    if framework.observer is not None:
+        framework = ObservedFramework(framework, framework.observer)
     try:
         result = yield from framework.search(framework.begin(pod))
     except AttemptError as error:
-        if error.point:
-            framework.caller.timer.passed(error.point, Code.ERROR)
         return error_decision(pod, str(error), error.plugin, error.traceback)
-    framework.observer.ended(result)
     if isinstance(result, Found):
         return Decision(pod, SUCCESS, node_name=result.node_name, found=result)
     answer = None
@@ -77,9 +76,8 @@ def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
 
 def run_post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
     """The result of the PostFilter plugins for a pod that fits on no node."""
-    search, timer = result.search, framework.caller.timer
-    outcome = framework.filter_outcome(result)
-    return post_filter(framework.profile, search.state, search.pod, outcome, timer, framework.observer)
+    search, outcome = result.search, framework.filter_outcome(result)
+    return framework.points.post_filter(framework.profile, search.state, search.pod, outcome)
 
 
 def error_decision(pod: Pod, text: str, plugin: str = "", traceback: str = "") -> Decision:

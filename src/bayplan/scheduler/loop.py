@@ -48,9 +48,8 @@ from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.scheduler.waiting import BindingProgress
 from bayplan.scheduler.watchdog import Watchdog
 from bayplan.scheduler.watches import make_handlers, make_informers
-from bayplan.scheduling_queue.queue import SchedulingQueue
+from bayplan.scheduling_queue.queue import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings, SchedulingQueue
 from bayplan.scheduling_queue.queued import QueuedPod
-from bayplan.scheduling_queue.timing import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings
 from bayplan.state.cache import Cache
 from bayplan.state.cluster import Cluster
 
@@ -437,11 +436,10 @@ class Scheduler:
                     decision.found.search.state,
                     pod,
                     decision.node_name,
-                    framework.caller.timer,
                     info=info,
                     search=decision.found.search,
                     started=started,
-                    observer=framework.observer,
+                    points=framework.points,
                 )
             )
         else:

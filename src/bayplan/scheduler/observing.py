@@ -7,11 +7,11 @@ from collections.abc import Callable
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code
 from bayplan.metrics import Metrics, Observe, ignore
+from bayplan.runtime.observed import NO_TIMER, AttemptTimer, PointObserver
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import Found, NotFound, Search
 from bayplan.runtime.signature_results import EvaluationCounter
-from bayplan.runtime.timing import NO_TIMER, AttemptTimer, PointObserver
-from bayplan.scheduling_queue.observer import QueueObserver
+from bayplan.scheduling_queue.queued import QueueObserver
 
 
 class QueueMetrics(QueueObserver):

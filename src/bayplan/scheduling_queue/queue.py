@@ -19,16 +19,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from math import floor
 from typing import Any, Final
 
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.framework.events import ClusterEvent
+from bayplan.runtime.extension_points import sort_key_of
 from bayplan.runtime.profile import Profile
-from bayplan.scheduling_queue.backoff import BackoffQueue
-from bayplan.scheduling_queue.hints import QueueingHints, Strategy
-from bayplan.scheduling_queue.in_flight import InFlight
+from bayplan.scheduling_queue.hints import PreEnqueue, QueueingHints, Strategy
 from bayplan.scheduling_queue.nominations import NominatedPods, Nominations
 from bayplan.scheduling_queue.object_events import (
     BACKOFF_COMPLETE,
@@ -37,12 +37,117 @@ from bayplan.scheduling_queue.object_events import (
     UNSCHEDULABLE_TIMEOUT,
     PodEvents,
 )
-from bayplan.scheduling_queue.observer import QueueObserver
-from bayplan.scheduling_queue.pre_enqueue import PreEnqueue
-from bayplan.scheduling_queue.queued import QueuedPod
-from bayplan.scheduling_queue.sort_keys import sort_key_of
-from bayplan.scheduling_queue.sub_queues import PendingPods, SubQueues
-from bayplan.scheduling_queue.timing import LEFTOVER_PERIOD, WINDOW, QueueSettings, Ticker
+from bayplan.scheduling_queue.queued import QueuedPod, QueueObserver, Recorded
+from bayplan.scheduling_queue.sub_queues import BackoffQueue, PendingPods, SubQueues
+
+WINDOW: Final = 1.0
+"""Seconds between two checks for completed backoffs; ends of backoffs are rounded down to such windows."""
+
+LEFTOVER_PERIOD: Final = 30.0
+"""Seconds between two checks for pods that have been unschedulable for too long."""
+
+MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
+"""After this time a pod is retried even without an event that may make it schedulable."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """Durations are in seconds."""
+
+    initial_backoff: float = 1.0
+    max_backoff: float = 10.0
+    max_in_unschedulable: float = MAX_IN_UNSCHEDULABLE_SECONDS
+    pop_from_backoff: bool = True
+    """The feature SchedulerPopFromBackoffQ."""
+
+
+class Ticker:
+    """Ticks at a fixed interval."""
+
+    def __init__(self, first: float, period: float) -> None:
+        self._next = first
+        self._period = period
+
+    def latest(self, now: float) -> float | None:
+        """The latest tick up to now; None if it was returned before. Earlier missed ticks are skipped.
+
+        Callers should use the tick instead of the current time, so that results do not depend on how often
+        they check the clock.
+        """
+        if now < self._next:
+            return None
+        self._next = self.first_after(now)
+        return self._next - self._period
+
+    def first_after(self, moment: float) -> float:
+        """The first future tick after the given time."""
+        if moment < self._next:
+            return self._next
+        return self._next + self._period * (floor((moment - self._next) / self._period) + 1)
+
+
+POD_POPPED: Final = "PodPopped"
+"""The label of a pod's entry in metrics."""
+
+
+class InFlight:
+    """Pods in flight by uid, and the events since the first of them was popped."""
+
+    def __init__(self) -> None:
+        self.starts: dict[str, int] = {}
+        """By uid: the number of the next event when the pod was popped. In this order, so ascending."""
+        self._events: list[Recorded] = []
+        self._dropped = 0
+        """The number of the first recorded event."""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self.starts
+
+    def begin(self, uid: str) -> bool:
+        """The pod is in flight from now on. False: it already was, and nothing changes."""
+        if uid in self.starts:
+            return False
+        self.starts[uid] = self._dropped + len(self._events)
+        return True
+
+    def record(self, event: ClusterEvent, old: Any, new: Any) -> None:
+        """Records an event if any pod is in flight."""
+        if self.starts:
+            self._events.append(Recorded(event, old, new))
+
+    def since(self, uid: str) -> list[Recorded] | None:
+        """The events since the pod was popped; None if it is not in flight."""
+        start = self.starts.get(uid)
+        return None if start is None else self._events[start - self._dropped :]
+
+    def end(self, uid: str) -> None:
+        """The pod is no longer in flight. Events that no pod needs any more are dropped."""
+        start = self.starts.pop(uid, None)
+        if start is None or not self._events or start != self._dropped:
+            return
+        oldest = next(iter(self.starts.values()), None)
+        self._drop(len(self._events) if oldest is None else oldest - self._dropped)
+
+    def _drop(self, count: int) -> None:
+        del self._events[:count]
+        self._dropped += count
+
+    def clear(self) -> None:
+        """No pod is in flight any more."""
+        self.starts.clear()
+        self._drop(len(self._events))
+
+    def counts(self) -> dict[str, int]:
+        """The number of entries by the labels of `inflight_events`."""
+        counts = {POD_POPPED: len(self.starts)} if self.starts else {}
+        for recorded in self._events:
+            label = recorded.event.label
+            counts[label] = counts.get(label, 0) + 1
+        return counts
+
 
 _log = logging.getLogger(__name__)
 

@@ -17,21 +17,182 @@ passes the PreEnqueue plugins here; a rejected pod is gated and becomes unschedu
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import count
+from math import floor, inf
+from typing import Final
 
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import SortKey
-from bayplan.scheduling_queue.backoff import BackoffQueue
-from bayplan.scheduling_queue.heap import PodHeap
-from bayplan.scheduling_queue.hints import Strategy
+from bayplan.scheduling_queue.hints import PreEnqueue, Strategy
 from bayplan.scheduling_queue.nominations import Nominations
 from bayplan.scheduling_queue.object_events import POP_FROM_BACKOFF
-from bayplan.scheduling_queue.observer import QueueObserver
-from bayplan.scheduling_queue.pre_enqueue import PreEnqueue
-from bayplan.scheduling_queue.queued import NEVER, QueuedPod
+from bayplan.scheduling_queue.queued import NEVER, QueuedPod, QueueObserver
 from bayplan.scheduling_queue.unschedulable import KeysOf, UnschedulablePods
+
+_Entry = tuple[SortKey, int, int, QueuedPod]
+"""Rank, the pod's sequence, ticket, pod."""
+
+_MAX_OUTDATED: Final = 64
+
+
+class PodHeap:
+    """Pods by rank, the lowest first; among equals the one that has waited longest."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self._run: deque[_Entry] = deque()
+        self._heap: list[_Entry] = []
+        self.count = 0
+        """The number of pods."""
+        self._last_ticket = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        """The pods in the order in which they would be popped."""
+        entries = sorted((*self._run, *self._heap))
+        return (entry[3] for entry in entries if self._is_current(entry))
+
+    def push(self, info: QueuedPod, rank: SortKey) -> None:
+        ticket = self._last_ticket = self._last_ticket + 1
+        info.sub_queue = self
+        info.ticket = ticket
+        self.count += 1
+        entry = (rank, info.sequence, ticket, info)
+        run = self._run
+        if not run or run[-1] < entry:
+            run.append(entry)
+        else:
+            heappush(self._heap, entry)
+
+    def pop(self) -> QueuedPod | None:
+        """Removes and returns the first pod."""
+        run, heap = self._run, self._heap
+        while run or heap:
+            in_run = run and (not heap or run[0] < heap[0])
+            _, _, ticket, info = run.popleft() if in_run else heappop(heap)
+            if info.ticket == ticket and info.sub_queue is self:
+                info.sub_queue = None
+                self.count -= 1
+                return info
+        return None
+
+    def first(self) -> QueuedPod | None:
+        """The pod that `pop` would remove."""
+        if not self.count:
+            return None
+        run, heap = self._run, self._heap
+        while run or heap:
+            in_run = run and (not heap or run[0] < heap[0])
+            entry = run[0] if in_run else heap[0]
+            if self._is_current(entry):
+                return entry[3]
+            if in_run:
+                run.popleft()
+            else:
+                heappop(heap)
+        return None
+
+    def remove(self, info: QueuedPod) -> None:
+        info.sub_queue = None
+        self.count -= 1
+        if len(self._run) + len(self._heap) > 2 * self.count + _MAX_OUTDATED:
+            self._run = deque(filter(self._is_current, self._run))
+            self._heap = list(filter(self._is_current, self._heap))
+            heapify(self._heap)
+
+    def _is_current(self, entry: _Entry) -> bool:
+        info = entry[3]
+        return info.ticket == entry[2] and info.sub_queue is self
+
+
+NEVER_BACKS_OFF: Final = -inf
+
+_NANO: Final = 10**9
+
+
+class BackoffQueue:
+    """Both heaps, and the backoff of a pod.
+
+    Args:
+        initial: seconds after the first failure.
+        max_seconds: where doubling stops; 0 disables the backoff.
+        windows: round times down to whole seconds. False only without the feature SchedulerPopFromBackoffQ.
+    """
+
+    def __init__(self, initial: float = 1.0, max_seconds: float = 10.0, *, windows: bool = True) -> None:
+        self.rejected = PodHeap("backoff")
+        self.errored = PodHeap("backoff")
+        self._initial = round(initial * _NANO)
+        self._max_nanos = round(max_seconds * _NANO)
+        self._windows = windows
+
+    def __len__(self) -> int:
+        return len(self.rejected) + len(self.errored)
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        yield from self.rejected
+        yield from self.errored
+
+    def duration(self, failures: int) -> float:
+        """The backoff after this number of failures: 1, 2, 4, 8, 10, 10 … seconds by default."""
+        if not failures or not self._max_nanos:
+            return 0.0
+        doublings = failures - 1
+        if self._initial > self._max_nanos >> doublings:
+            return self._max_nanos / _NANO
+        return (self._initial << doublings) / _NANO
+
+    def expiration(self, info: QueuedPod) -> float:
+        """When the pod's backoff ends: by its consecutive errors if there are any, else by all its
+        rejections."""
+        if info.backoff_expiration is None:
+            failures = info.consecutive_errors_count or info.unschedulable_count
+            if not failures or not self._max_nanos:
+                return NEVER_BACKS_OFF
+            info.backoff_expiration = self._round_down(info.timestamp + self.duration(failures))
+        return info.backoff_expiration
+
+    def is_backing_off(self, info: QueuedPod, now: float) -> bool:
+        # In the window in which its backoff ends the pod still backs off.
+        return self.expiration(info) >= self._round_down(now)
+
+    def push(self, info: QueuedPod) -> None:
+        expiration = self.expiration(info)
+        if info.unschedulable_plugins or info.pending_plugins:
+            self.rejected.push(info, (expiration, info.sort_key))
+        else:
+            self.errored.push(info, expiration)
+
+    def reorder(self, info: QueuedPod) -> None:
+        """The pod's sort key has changed."""
+        if info.sub_queue is self.rejected:
+            self.rejected.remove(info)
+            self.push(info)
+
+    def pop_completed(self, now: float) -> Iterator[QueuedPod]:
+        """Removes, one by one, the pods whose backoff has ended."""
+        for heap in (self.rejected, self.errored):
+            while (first := heap.first()) is not None and not self.is_backing_off(first, now):
+                heap.remove(first)
+                yield first
+
+    def earliest_expiration(self) -> float | None:
+        """When the first backoff ends."""
+        rejected, errored = self.rejected.first(), self.errored.first()
+        if rejected is None:
+            return None if errored is None else self.expiration(errored)
+        if errored is None:
+            return self.expiration(rejected)
+        return min(self.expiration(rejected), self.expiration(errored))
+
+    def _round_down(self, moment: float) -> float:
+        return floor(moment) if self._windows else moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from bayplan.errors import ConfigError, DecodeError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.garbage import no_garbage_collection
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.runtime.extension_points import POINTS
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.core import CoreHandle, SchedulingCore
-from bayplan.scheduling_queue.pre_enqueue import Gate, first_rejection
 from bayplan.state.cluster import Cluster
 
 ASSIGNED: Final = "it is assigned to {node}"
@@ -201,5 +201,5 @@ def skip_reason(pod: Pod, core: SchedulingCore) -> str:
 
 def _gated_by(framework: Framework, pod: Pod) -> str:
     """The first PreEnqueue plugin that rejects the pod, and its message."""
-    rejection = first_rejection(Gate.all_of(framework.profile), pod)
-    return "" if rejection is None else f"{rejection[0].plugin} ({rejection[1].message})"
+    gated = POINTS.pre_enqueue(framework.profile, framework.profile.pre_enqueues, pod)
+    return "" if gated is None else f"{gated.plugin} ({gated.status.message})"

@@ -21,8 +21,8 @@ from bayplan.api.devices import ResourceClaim
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
+from bayplan.runtime.extension_points import sort_key_of
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduling_queue.sort_keys import sort_key_of
 
 _NO_NAMESPACES: Final = (
     "affinity terms of pods with a namespaceSelector match pods of no other namespace, which may also affect "
