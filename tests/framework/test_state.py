@@ -59,9 +59,9 @@ def test_what_follows_from_the_pod_alone_is_made_once() -> None:
         return 7
 
     for _ in range(3):
-        assert CycleState(memory).memo("P", make) == 7
+        assert CycleState.of(memory).memo("P", make) == 7
     assert len(made) == 1
-    assert CycleState(memory).clone().signature is memory
+    assert CycleState.of(memory).clone().signature is memory
 
 
 def test_states_without_a_signature_share_nothing() -> None:

@@ -58,7 +58,7 @@ class Play:
         self.cluster = Cluster()
         self.plugin = DynamicResources(None, CoreHandle(self.cluster))
         shared = SignatureMemory()
-        self.shared = [CycleState(SignatureMemory(shared)) for _ in SPECS]
+        self.shared = [CycleState.of(SignatureMemory(shared)) for _ in SPECS]
         self.pods: list[tuple[CycleState, Pod, ResourceClaim]] = []
         self.count = 0
         self.cluster.objects.put(make_device_class("gpu"))
@@ -131,7 +131,7 @@ class Play:
         self.cluster.objects.put(claim)
         entry = PodResourceClaim(name="r", resource_claim_name=claim.name)
         pod = make_pod(f"p{self.count}", resource_claims=(entry,))
-        state = CycleState(self.shared[which].signature)
+        state = CycleState.of(self.shared[which].signature)
         cached, fresh = self.evaluated(state, pod), self.evaluated(CycleState(), pod)
         assert cached == fresh
         feasible = [row for row, (reason, _, _) in enumerate(cached) if not reason]
@@ -218,7 +218,7 @@ def test_only_nodes_whose_devices_changed_are_searched_again(
         play.cluster.objects.put(claim)
         entry = PodResourceClaim(name="r", resource_claim_name=claim.name)
         pod = make_pod(f"x{number}", resource_claims=(entry,))
-        state = CycleState(play.shared[spec].signature)
+        state = CycleState.of(play.shared[spec].signature)
         nodes = NodeColumns(play.cluster)
         play.plugin.pre_filter(state, pod, nodes)
         assert list(play.plugin.filter(state, pod, nodes)) == []
@@ -255,7 +255,7 @@ def test_an_error_names_the_class_of_the_claim() -> None:
         claim = make_resource_claim("mine", make_device_request("r", name))
         play.cluster.objects.put(claim)
         pod = make_pod("p", resource_claims=(PodResourceClaim(name="r", resource_claim_name="mine"),))
-        state, nodes = CycleState(play.shared[0].signature), NodeColumns(play.cluster)
+        state, nodes = CycleState.of(play.shared[0].signature), NodeColumns(play.cluster)
         assert play.plugin.pre_filter(state, pod, nodes) is None
         (reject,) = play.plugin.filter(state, pod, nodes)
         assert reject.status.message.startswith(f"class {name}: selector #0: CEL compile error")

@@ -11,7 +11,6 @@ import pytest
 from bayplan.api.node import Namespace
 from bayplan.plugin import (
     SKIP,
-    SKIP_FOR_SIGNATURE,
     Cluster,
     CycleState,
     Dependencies,
@@ -187,9 +186,6 @@ class Prefers(Plugin):
     """Scores all nodes equally, until it has a preferred node."""
 
     node = ""
-
-    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status:
-        return SKIP_FOR_SIGNATURE
 
     def has_uniform_score(self, state: CycleState, pod: Pod) -> bool:
         return not self.node

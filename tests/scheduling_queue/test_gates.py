@@ -9,8 +9,8 @@ import pytest
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.status import Code, Status
-from bayplan.scheduling_queue.hints import PreEnqueue
 from bayplan.scheduling_queue.queued import QueueCounts, QueuedPod, QueueObserver
+from bayplan.scheduling_queue.sub_queues import PreEnqueue
 from bayplan.testing.builders import make_pod
 from bayplan.testing.calling import make_plugin
 

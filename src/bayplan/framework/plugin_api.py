@@ -195,6 +195,9 @@ class Plugin:
     """PreBind may run in parallel with that of neighbouring plugins that also declare this."""
     preempts: ClassVar[bool] = False
     """PostFilter looks for pods to evict: each call counts as a preemption attempt."""
+    skip_covers_binding: ClassVar[bool] = False
+    """If PreFilter returns SKIP for a pod, nothing has to be reserved or prepared for it: Reserve, Unreserve
+    and PreBind are not called."""
 
     depends_on: Dependencies | None = None
     """What its results depend on; None: they are not cached. `__init__` may set it, for example by the

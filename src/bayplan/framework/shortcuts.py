@@ -83,7 +83,8 @@ class UniformScorePlugin(Protocol):
     """A shortcut for plugins whose scores differ for few pods only.
 
     Called before Score, with what PreFilter and PreScore wrote to `state`. True: all nodes have the same
-    score for this pod, so that Score and NormalizeScore are not called.
+    score for this pod, so that Score and NormalizeScore are not called. If PreFilter returned SKIP, that is
+    assumed without a call.
     """
 
     def has_uniform_score(self, state: CycleState, pod: Pod) -> bool: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
@@ -53,30 +52,37 @@ class SignatureMemory:
         return value
 
 
-class CycleState:
-    """A store of values by key; a plugin uses its own name, or tuples that begin with it.
+class CycleState(dict[Hashable, Any]):
+    """Values by key; a plugin uses its own name, or tuples that begin with it."""
 
-    `signature` outlives the cycle: it belongs to all pods with the pod's signature.
-    """
+    __slots__ = ("signature",)
 
-    __slots__ = ("_values", "signature")
+    signature: SignatureMemory
+    """Outlives the cycle: it belongs to all pods with the pod's signature."""
 
-    def __init__(self, signature: SignatureMemory | None = None) -> None:
-        self._values: dict[Hashable, Any] = {}
-        self.signature = SignatureMemory() if signature is None else signature
+    @classmethod
+    def of(cls, signature: SignatureMemory) -> CycleState:
+        """The state of a cycle for a pod with this signature."""
+        made = cls()
+        made.signature = signature
+        return made
+
+    def __getattr__(self, name: str) -> SignatureMemory:
+        """The memory of a state that belongs to no cycle, created on first use."""
+        if name != "signature":
+            raise AttributeError(name)
+        self.signature = made = SignatureMemory()
+        return made
 
     def write(self, key: Hashable, value: Any) -> None:
-        self._values[key] = value
+        self[key] = value
 
     def read(self, key: Hashable) -> Any:
         """Raises NotInStateError if nothing was written."""
         try:
-            return self._values[key]
+            return self[key]
         except KeyError:
             raise NotInStateError from None
-
-    def get(self, key: Hashable) -> Any:
-        return self._values.get(key)
 
     def memo(self, key: Hashable, make: Callable[[], T]) -> T:
         """A value that depends on the pod's signature alone, computed on first use."""
@@ -88,11 +94,9 @@ class CycleState:
 
     def clone(self) -> CycleState:
         """A copy for a hypothesis. Values that can be cloned are cloned, others are shared."""
-        made = copy.copy(self)
-        made._values = {
-            key: value.clone() if isinstance(value, Cloneable) else value
-            for key, value in self._values.items()
-        }
+        made = CycleState.of(self.signature)
+        for key, value in self.items():
+            made[key] = value.clone() if isinstance(value, Cloneable) else value
         return made
 
 

@@ -20,4 +20,4 @@ class PrioritySort(Plugin, QueueSortPlugin):
     name: ClassVar = "PrioritySort"
 
     def sort_key(self, pod: Pod, timestamp: float) -> tuple[int, float]:
-        return -pod.priority, timestamp
+        return -(pod.spec.priority or 0), timestamp

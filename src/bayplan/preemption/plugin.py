@@ -35,7 +35,7 @@ class PreemptionPlugin(Plugin, PreEnqueuePlugin, PostFilterPlugin):
         return (event_with_hint(Resource.POD, Action.DELETE, lambda pod, old, new: False),)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        if self.handle.is_preempting(pod.uid):
+        if self.handle.is_preempting(pod.metadata.uid):
             return unresolvable(WAITING_FOR_VICTIMS)
         return None
 

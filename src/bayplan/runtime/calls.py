@@ -82,7 +82,8 @@ class AttemptError(BayplanError):
 
 def plugin_error(step: Step | PointStep[Any], point: str, problem: str | Exception) -> AttemptError:
     """The attempt failed because of this plugin."""
-    text = describe(problem, step.plugin) if isinstance(problem, Exception) else problem
+    plugin = step.declared if isinstance(step, PointStep) else step.plugin
+    text = describe(problem, plugin) if isinstance(problem, Exception) else problem
     template = _TEXTS.get(point)
     if template is None:
         text = f'running {point} plugin "{step.name}": {text}'

@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -43,7 +43,6 @@ MAX_WAIT_SECONDS: Final = 15 * 60.0
 # In Python 3.11 looking up a member of an enum takes longer than calling a function.
 _SUCCESS: Final = Code.SUCCESS
 _SKIP: Final = Code.SKIP
-_PRE_ENQUEUE: Final = Point.PRE_ENQUEUE
 _RESERVE: Final = Point.RESERVE
 _BIND: Final = Point.BIND
 
@@ -110,6 +109,8 @@ class Placement(msgspec.Struct, eq=False):
     state: CycleState
     pod: Pod
     node_name: str
+    skipped: frozenset[str] = frozenset()
+    """Plugins that have nothing to reserve and to prepare (`Plugin.skip_covers_binding`)."""
 
 
 def sort_key_of(profile: Profile) -> Callable[[Pod, float], SortKey]:
@@ -140,7 +141,7 @@ class _CheckedKeys:
             other = key if self._usable is None else self._usable
             _ = (key < other, other < key)
         except Exception as error:
-            text = f'running QueueSort plugin "{step.name}": {describe(error, step.plugin)}'
+            text = f'running QueueSort plugin "{step.name}": {describe(error, step.declared)}'
             self._failures.log(_log, f"pod {pod.key} is queued last: {text}", traceback_of(error))
             return (1, timestamp)
         self._usable = key
@@ -150,7 +151,6 @@ class _CheckedKeys:
 InTask = Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]
 """Makes a call one that runs in a task of its own."""
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -159,34 +159,32 @@ class ExtensionPoints:
 
     __slots__ = ()
 
-    def call(self, step: PointStep[Any], point: str, call: Callable[P, T]) -> Callable[P, T]:
-        """How one plugin is called."""
-        return call
+    def steps(self, steps: Sequence[PointStep[T]], point: str) -> Sequence[PointStep[T]]:
+        """The plugins as they are called at this point."""
+        return steps
 
-    def wait(
-        self, step: PointStep[Any], point: str, call: Callable[P, Awaitable[T]]
-    ) -> Callable[P, Awaitable[T]]:
-        """How one plugin is called whose result is awaited."""
-        return call
+    def skipped(self, placed: Placement) -> frozenset[str]:
+        """The plugins that are not called from Reserve on."""
+        return placed.skipped
 
     def measured(self, point: str) -> AbstractContextManager[None]:
         """Around the plugins of a point that the caller runs one by one."""
         return nullcontext()
 
     def pre_enqueue(
-        self, profile: Profile, steps: Iterable[PointStep[PreEnqueuePlugin]], pod: Pod
+        self, profile: Profile, steps: Sequence[PointStep[PreEnqueuePlugin]], pod: Pod
     ) -> Gated | None:
         """The first of these plugins that rejects the pod. A plugin that fails rejects the pod."""
-        for step in steps:
+        for step in self.steps(steps, Point.PRE_ENQUEUE):
             try:
-                status = self.call(step, _PRE_ENQUEUE, step.plugin.pre_enqueue)(pod)
+                status = step.plugin.pre_enqueue(pod)
                 if status is None:
                     continue
                 answer: object = status
                 if not isinstance(answer, Status):
                     raise wrong_result("pre_enqueue", answer, 'return None or unschedulable("reason")')
             except Exception as error:
-                text = f'running PreEnqueue plugin "{step.name}": {describe(error, step.plugin)}'
+                text = f'running PreEnqueue plugin "{step.name}": {describe(error, step.declared)}'
                 profile.failures.log(_log, f"pod {pod.key} stays gated: {text}", traceback_of(error))
                 status = failure(text)
             if status.code is not _SUCCESS:
@@ -203,16 +201,15 @@ class ExtensionPoints:
         reasons: list[str] = []
         nomination: Nomination | None = None
         rejected_by = ""
-        for step in profile.post_filters:
+        for step in self.steps(profile.post_filters, Point.POST_FILTER):
             try:
-                call = self.call(step, Point.POST_FILTER, step.plugin.post_filter)
-                answer: object = call(state, pod, outcome)
+                answer: object = step.plugin.post_filter(state, pod, outcome)
                 if not isinstance(answer, PostFilterResult) or not isinstance(answer.status, Status):
                     raise wrong_result("post_filter", answer, "return a PostFilterResult with a Status")
             except Exception as error:
                 # A deliberate error has kube-scheduler's text, which does not name plugin and point.
                 is_deliberate = not isinstance(error, WrongResultError) and not traceback_of(error)
-                text = describe(error, step.plugin)
+                text = describe(error, step.declared)
                 if not is_deliberate:
                     text = str(plugin_error(step, Point.POST_FILTER, text))
                 return PostFilterResult(Status(Code.ERROR, (text,), step.name), traceback=traceback_of(error))
@@ -231,10 +228,12 @@ class ExtensionPoints:
 
     def reserve(self, placed: Placement) -> None:
         """framework.go: RunReservePluginsReserve"""
-        state, pod, node_name = placed.state, placed.pod, placed.node_name
-        for step in placed.profile.reserves:
+        state, pod, node_name, skipped = placed.state, placed.pod, placed.node_name, self.skipped(placed)
+        for step in self.steps(placed.profile.reserves, _RESERVE):
+            if step.name in skipped:
+                continue
             try:
-                answer = self.call(step, _RESERVE, step.plugin.reserve)(state, pod, node_name)
+                answer = step.plugin.reserve(state, pod, node_name)
             except Exception as error:
                 raise plugin_error(step, _RESERVE, error) from error
             if answer is not None:
@@ -245,10 +244,11 @@ class ExtensionPoints:
 
         framework.go: RunReservePluginsUnreserve
         """
-        for step in reversed(placed.profile.reserves):
+        for step in reversed(self.steps(placed.profile.reserves, UNRESERVE)):
+            if step.name in self.skipped(placed):
+                continue
             try:
-                call = self.call(step, UNRESERVE, step.plugin.unreserve)
-                call(placed.state, placed.pod, placed.node_name)
+                step.plugin.unreserve(placed.state, placed.pod, placed.node_name)
             except Exception as error:
                 _log_failure(placed, step, UNRESERVE, error)
 
@@ -258,10 +258,9 @@ class ExtensionPoints:
         framework.go: RunPermitPlugins
         """
         seconds: dict[str, float] = {}
-        for step in placed.profile.permits:
+        for step in self.steps(placed.profile.permits, Point.PERMIT):
             try:
-                call = self.call(step, Point.PERMIT, step.plugin.permit)
-                answer = call(placed.state, placed.pod, placed.node_name)
+                answer = step.plugin.permit(placed.state, placed.pod, placed.node_name)
                 if isinstance(answer, Wait):
                     given: object = answer.seconds
                     if not isinstance(given, int | float):
@@ -279,25 +278,25 @@ class ExtensionPoints:
 
         framework.go: RunPreBindPreFlights
         """
-        state, pod, node_name = placed.state, placed.pod, placed.node_name
+        state, pod, node_name, skipped = placed.state, placed.pod, placed.node_name, self.skipped(placed)
         with_work = []
-        for step in placed.profile.pre_binds:
+        for step in self.steps(placed.profile.pre_binds, PRE_FLIGHT):
+            if step.name in skipped:
+                continue
             try:
-                call = self.call(step, PRE_FLIGHT, step.plugin.pre_bind_pre_flight)
-                answer: object = call(state, pod, node_name)
+                answer: object = step.plugin.pre_bind_pre_flight(state, pod, node_name)
                 if answer is not None and not isinstance(answer, Status):
                     raise wrong_result("pre_bind_pre_flight", answer, "return None, SKIP or failure(text)")
             except Exception as error:
                 raise plugin_error(step, PRE_FLIGHT, error) from error
-            if answer is None or answer.is_success:
+            code = _SUCCESS if answer is None else answer.code
+            if code is _SUCCESS:
                 with_work.append(step)
-            elif answer.code is _SKIP:
-                continue
-            elif answer.code is Code.ERROR:
+            elif code is Code.ERROR and answer is not None:
                 raise plugin_error(step, PRE_FLIGHT, answer.message)
-            else:
+            elif code is not _SKIP:
                 raise AttemptError(
-                    f'{PRE_FLIGHT} {step.name} returned "{answer.code.label}", which is unsupported. '
+                    f'{PRE_FLIGHT} {step.name} returned "{code.label}", which is unsupported. '
                     "It is supposed to return Success, Skip, or Error status",
                     step.name,
                     PRE_FLIGHT,
@@ -312,8 +311,8 @@ class ExtensionPoints:
         framework.go: runPreBindPlugin
         """
         try:
-            call = self.wait(step, Point.PRE_BIND, step.plugin.pre_bind)
-            answer = await call(placed.state, placed.pod, placed.node_name)
+            (step,) = self.steps((step,), Point.PRE_BIND)
+            answer = await step.plugin.pre_bind(placed.state, placed.pod, placed.node_name)
         except asyncio.CancelledError:
             if not cause():
                 raise
@@ -338,10 +337,8 @@ class ExtensionPoints:
 
         framework.go: RunBindPlugins
         """
-        for step in placed.profile.binds:
-            call = self.wait(step, _BIND, step.plugin.bind)
-            if not step.built_in:
-                call = in_task(call)
+        for step in self.steps(placed.profile.binds, _BIND):
+            call = step.plugin.bind if step.built_in else in_task(step.plugin.bind)
             try:
                 answer = await call(placed.state, placed.pod, placed.node_name)
             except unknown as error:
@@ -362,17 +359,16 @@ class ExtensionPoints:
 
         framework.go: RunPostBindPlugins
         """
-        for step in placed.profile.post_binds:
+        for step in self.steps(placed.profile.post_binds, Point.POST_BIND):
             try:
-                call = self.call(step, Point.POST_BIND, step.plugin.post_bind)
-                call(placed.state, placed.pod, placed.node_name)
+                step.plugin.post_bind(placed.state, placed.pod, placed.node_name)
             except Exception as error:
                 _log_failure(placed, step, Point.POST_BIND, error)
 
 
 def _log_failure(placed: Placement, step: PointStep[Any], point: str, error: Exception) -> None:
     """Logs an exception that does not fail the attempt."""
-    text = f'running {point} plugin "{step.name}" for pod {placed.pod.key}: {describe(error, step.plugin)}'
+    text = f'running {point} plugin "{step.name}" for pod {placed.pod.key}: {describe(error, step.declared)}'
     placed.profile.failures.log(_log, text, traceback_of(error))
 
 

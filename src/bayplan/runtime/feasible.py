@@ -164,7 +164,7 @@ class Feasible:
         self._complete = len(fitting) <= wanted
         self.evaluated = rows if self._complete else rows[: fitting[wanted]]
         """The rows that were evaluated until enough were found."""
-        self._count = count = min(len(fitting), wanted)
+        self.count = count = min(len(fitting), wanted)
         # The positions in the order, and the totals in units (of `unit`).
         self._columns = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.int64)
         self._begin_at(0)
@@ -183,9 +183,6 @@ class Feasible:
         shift = len(self._rank).bit_length()
         self._shift = shift if max_total < 1 << (62 - shift) else 0
         self._rows_freshness.mark_current()
-
-    def __len__(self) -> int:
-        return self._count
 
     # Which rows
 
@@ -211,7 +208,7 @@ class Feasible:
             if len(changed) > FEW_ROWS or not self._complete or self._normalized is not None:
                 return False
             self._insert_or_remove(changed, is_passing)
-            if self._count > self.wanted:
+            if self.count > self.wanted:
                 # The search now stops earlier.
                 return False
         self._rows_freshness.mark_current()
@@ -223,7 +220,7 @@ class Feasible:
             place = place_of[row]
             if place == NOT_LISTED:
                 continue
-            at, end = bisect_left(self._fitting_cell, place, 0, self._count), self._count
+            at, end = bisect_left(self._fitting_cell, place, 0, self.count), self.count
             listed = at < end and self._fitting_cell[at] == place
             if listed == is_passing(row):
                 continue
@@ -242,19 +239,19 @@ class Feasible:
     # of arrays would be copied twice.
 
     def _close_gap(self, at: int) -> None:
-        end = self._count
+        end = self.count
         near_begin = at < end // 2
         for cell in (self._fitting_cell, self._total_cell):
             if near_begin:
                 cell[1 : at + 1] = cell[:at]
             else:
                 cell[at : end - 1] = cell[at + 1 : end]
-        self._count -= 1
+        self.count -= 1
         if near_begin:
             self._begin_at(self._begin + 1)
 
     def _open_gap(self, at: int) -> None:
-        end = self._count
+        end = self.count
         near_begin = self._begin > 0 and (at < end // 2 or end == len(self._fitting))
         if near_begin:
             self._begin_at(self._begin - 1)
@@ -263,7 +260,7 @@ class Feasible:
                 cell[:at] = cell[1 : at + 1]
             else:
                 cell[at + 1 : end + 1] = cell[at:end]
-        self._count += 1
+        self.count += 1
 
     def _begin_at(self, begin: int) -> None:
         """The entries begin at this index of the columns."""
@@ -276,7 +273,7 @@ class Feasible:
     def view(self) -> NodeColumns:
         """The rows as columns: the same object, with its gathered columns, while the rows stay the same."""
         if self._view is None:
-            rows = self.order.rows.take(self._fitting[: self._count])
+            rows = self.order.rows.take(self._fitting[: self.count])
             self._view = NodeColumns(self._cluster, rows)
         return self._view
 
@@ -290,7 +287,7 @@ class Feasible:
     def best(self, pod: Pod, added: IntColumn | None) -> int:
         """The row with the highest total of cached plugins and `added` (in units)."""
         self._update_scores(pod)
-        count = self._count
+        count = self.count
         if not self._shift:
             totals = self._totals[:count]
             position = pick(totals if added is None else totals + added, self._max_total, self._tie_break)
@@ -301,8 +298,8 @@ class Feasible:
         return self.row_at(position)
 
     def _largest_key(self) -> int:
-        keys = self._keys[: self._count]
-        if self._count < MANY_ROWS:
+        keys = self._keys[: self.count]
+        if self.count < MANY_ROWS:
             return int(keys.argmax())
         if self._maximum is None:
             self._maximum = Maximum(keys)
@@ -329,7 +326,7 @@ class Feasible:
         self._normalized = results.normalized(pod, rows)
         if self._normalized is not None:
             totals += self._normalized
-        np.left_shift(totals, self._shift, out=self._totals[: self._count])
+        np.left_shift(totals, self._shift, out=self._totals[: self.count])
         self._keys_until = 0
 
     def _read_one(self, row: int) -> None:
@@ -348,7 +345,7 @@ class Feasible:
 
     def _position(self, place: int) -> int | None:
         """The position among the rows that pass; None if the row does not."""
-        count, fitting = self._count, self._fitting_cell
+        count, fitting = self.count, self._fitting_cell
         if count == len(self.order.rows):
             return place if place != NOT_LISTED else None
         at = bisect_left(fitting, place, 0, count)
@@ -358,12 +355,12 @@ class Feasible:
         """Like `_read_one` for several rows, with arrays."""
         changed = np.fromiter(rows, dtype=np.intp, count=len(rows))
         places = self.order.place_of.take(changed)
-        if self._count == len(self.order.rows):
+        if self.count == len(self.order.rows):
             at, listed = places, places != NOT_LISTED
         else:
-            fitting = self._fitting[: self._count]
+            fitting = self._fitting[: self.count]
             at = fitting.searchsorted(places)
-            at[at == self._count] = 0
+            at[at == self.count] = 0
             listed = fitting.take(at) == places
         if np.count_nonzero(listed) != len(listed):
             at, changed = at[listed], changed[listed]
@@ -378,7 +375,7 @@ class Feasible:
             self._maximum = None
 
     def _make_keys(self) -> None:
-        stale = slice(self._keys_until, self._count)
+        stale = slice(self._keys_until, self.count)
         np.subtract(self._totals[stale], self._rank[stale], out=self._keys[stale])
-        self._keys_until = self._count
+        self._keys_until = self.count
         self._maximum = None

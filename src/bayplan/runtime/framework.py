@@ -84,6 +84,7 @@ class Framework:
         self.filtering = Filtering(profile, cluster, self.caller)
         self._nodes = NodeColumns(cluster)
         self._uncached_pre_filters = _uncached(profile.pre_filters)
+        self._uncached_filters = frozenset(step.name for step in _uncached(profile.filters))
         self._uncached_pre_scores = _uncached(profile.pre_scores)
         self._uncached_scores = _uncached(profile.scores)
         self._pre_filter_names = tuple(step.name for step in profile.pre_filters)
@@ -104,7 +105,9 @@ class Framework:
         if not self._cache:
             return Search(pod, info, CycleState(), *self._signatures.uncached(pod))
         signature, results = self._signatures.of(pod, info)
-        return Search(pod, info, CycleState(signature.memory), signature, results)
+        state = CycleState()
+        state.signature = signature.memory
+        return Search(pod, info, state, signature, results)
 
     def begin_uncached(self, pod: Pod) -> Search:
         """A search that uses no cached results."""
@@ -120,11 +123,15 @@ class Framework:
 
         schedule_one.go: schedulePod
         """
-        pod, extenders = search.pod, self.extenders
+        pod, extenders, results = search.pod, self.extenders, search.results
+        search.is_settled = search.signature.is_settled(results)
         rejected = self.pre_filter(search)
         if rejected is not None:
             return NotFound(search, rejected)
-        search.results.update()
+        if search.is_settled:
+            results.update_usage()
+        else:
+            results.update()
         nominated = self._try_nominated_node(search) if pod.status.nominated_node_name else None
         if nominated is not None and extenders is not None:
             accepted = yield from self._extended(extenders.accepts(nominated))
@@ -136,7 +143,7 @@ class Framework:
         nodes: Feasible | Accepted = feasible
         if extenders is not None:
             nodes = yield from self._extended(extenders.filter(pod, feasible.view))
-        count = len(nodes)
+        count = nodes.count
         if count == 0:
             return NotFound(search, self._diagnosis(search, filtered, nodes))
         if count == 1:
@@ -163,10 +170,11 @@ class Framework:
         framework.go: RunPreFilterPlugins
         """
         results, signature = search.results, search.signature
-        pre_filtered = results.is_pre_filtered
+        pre_filtered = search.is_settled or results.is_pre_filtered
         if not pre_filtered:
             results.check_objects()
-        signature.skipped.update()
+        if not search.is_settled:
+            signature.skipped.update()
         skipped = search.skipped_filters = signature.skipped.filters
         remembered: Status | None = None
         rejected: Diagnosis | None = None
@@ -254,13 +262,16 @@ class Framework:
         schedule_one.go: findNodesThatPassFilters
         """
         order, absent = self._candidates(search)
-        rejected, node_statuses = self.filtering.rejected_rows(search)
+        rejected: Rejected = ()
+        node_statuses: NodeStatuses | None = None
+        if self.cluster.nominated or not search.skipped_filters >= self._uncached_filters:
+            rejected, node_statuses = self.filtering.rejected_rows(search)
         feasible = self._feasible(search, order, rejected)
         evaluated = feasible.evaluated
         filtered = search.filtered = Filtered(
             evaluated, feasible, absent, lambda: self.filtering.node_statuses(search), node_statuses
         )
-        rejects_any = len(feasible) < len(evaluated)
+        rejects_any = feasible.count < len(evaluated)
         failed = None
         if rejects_any and search.results.may_have_errors:
             failed = self._first_error(filtered.node_statuses, evaluated)
@@ -273,12 +284,14 @@ class Framework:
             self._start.index = (self._start.index + len(evaluated)) % total if total else 0
         if failed is not None:
             raise failed[1]
+        if not search.is_settled and search.results.is_pre_filtered:
+            search.signature.mark_settled(search.results)
         return filtered
 
     def _candidates(self, search: Search) -> tuple[SearchOrder, Status]:
         """The rows to evaluate, in order, and the status of all others."""
         if search.pre_filter_nodes is None:
-            return self._rotated(), NO_STATUS
+            return self._rotated(search), NO_STATUS
         cluster, start = self.cluster, self._first_index()
         names = sorted(search.pre_filter_plugins)
         absent = Status(Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(names)}]",))
@@ -295,10 +308,12 @@ class Framework:
         """Where in the node list this search begins; the list may have become shorter."""
         return self._start.index % (self.cluster.node_count or 1)
 
-    def _rotated(self) -> SearchOrder:
+    def _rotated(self, search: Search) -> SearchOrder:
         """The node list from the first index on; the same object while neither changes."""
         cluster, start = self.cluster, self._first_index()
         rotation = self._rotation
+        if rotation is not None and rotation[0] == start and search.is_settled:
+            return rotation[1]
         if rotation is None or rotation[0] != start or not self._rotation_freshness.is_current:
             order = cluster.order
             order = np.concatenate((order[start:], order[:start])) if start else order
@@ -395,8 +410,9 @@ class Framework:
         schedule_one.go: prioritizeNodes, selectHost
         """
         if not self.profile.scores:
-            return feasible.row_at(pick(np.ones(len(feasible), dtype=np.int64), 1, self.tie_break))
-        search.results.prepare_scores()
+            return feasible.row_at(pick(np.ones(feasible.count, dtype=np.int64), 1, self.tie_break))
+        if not search.results.is_scored:
+            search.results.prepare_scores()
         steps = self._pre_score(search, feasible)
         added = self._added(search, feasible.view, steps, feasible.unit) if steps else None
         return feasible.best(search.pod, added)
@@ -409,7 +425,10 @@ class Framework:
         return [
             step
             for step in self._scoring_steps(search, nodes)
-            if step.uniform_score is None or not calls.has_uniform_score(step, search.state, search.pod)
+            if step.uniform_score is None
+            or not (
+                step.name in search.skipped_filters or calls.has_uniform_score(step, search.state, search.pod)
+            )
         ]
 
     def _scoring_steps(self, search: Search, nodes: Feasible | Accepted) -> list[Step]:

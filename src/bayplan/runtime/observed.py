@@ -8,9 +8,10 @@ steps of the search. At the beginning of an attempt the observer decides whether
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Diagnosis, FilterOutcome, PostFilterResult, Reasons, Rejections
@@ -150,21 +151,29 @@ class TimedCalls:
 class ObservedPoints(ExtensionPoints):
     """Extension points with a timer."""
 
-    __slots__ = ("_observer", "_timer")
+    __slots__ = ("_has_work", "_observer", "_timer")
 
     def __init__(self, timer: AttemptTimer, observer: PointObserver) -> None:
         self._timer = timer
         self._observer = observer
+        self._has_work = False
+        """Whether a PreBind plugin has work to do."""
 
-    def call(self, step: PointStep[Any], point: str, call: Callable[P, T]) -> Callable[P, T]:
+    def skipped(self, placed: Placement) -> frozenset[str]:
+        # Upstream measures these plugins, too.
+        return frozenset() if self._timer is not NO_TIMER else placed.skipped
+
+    def steps(self, steps: Sequence[PointStep[T]], point: str) -> Sequence[PointStep[T]]:
+        if self._timer is NO_TIMER and point is not Point.POST_FILTER:
+            return steps
+        return [replace(step, plugin=cast(T, _TimedPlugin(step, point, self))) for step in steps]
+
+    def call(self, step: PointStep[Any], point: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The method of a plugin, timed."""
         if point is Point.POST_FILTER and step.declared.preempts:
             self._observer.preemption_tried()
-        return timed(self._timer, step.name, point, call)
-
-    def wait(
-        self, step: PointStep[Any], point: str, call: Callable[P, Awaitable[T]]
-    ) -> Callable[P, Awaitable[T]]:
-        return timed_wait(self._timer, step.name, point, call)
+        time = timed_wait if point in (Point.PRE_BIND, Point.BIND) else timed
+        return time(self._timer, step.name, point, method)
 
     @contextmanager
     def measured(self, point: str) -> Iterator[None]:
@@ -217,10 +226,9 @@ class ObservedPoints(ExtensionPoints):
             lambda: super(ObservedPoints, self).pre_flight(placed),
             lambda steps: Code.SUCCESS if steps else Code.SKIP,
         )
-        if not with_work:
-            self._timer.start()
-            self._timer.passed(Point.PRE_BIND)
-        return with_work
+        self._has_work = bool(with_work)
+        names = {step.name for step in with_work}
+        return [step for step in placed.profile.pre_binds if step.name in names]
 
     async def bind(
         self,
@@ -229,6 +237,9 @@ class ObservedPoints(ExtensionPoints):
         unknown: tuple[type[Exception], ...],
         read_back: Callable[[calls.AttemptError], Awaitable[None]],
     ) -> None:
+        if not self._has_work:
+            self._timer.start()
+            self._timer.passed(Point.PRE_BIND)
         self._timer.start()
         try:
             await super().bind(placed, in_task, unknown, read_back)
@@ -239,6 +250,18 @@ class ObservedPoints(ExtensionPoints):
 
     def post_bind(self, placed: Placement) -> None:
         self._passing(Point.POST_BIND, lambda: super(ObservedPoints, self).post_bind(placed))
+
+
+class _TimedPlugin:
+    """A plugin whose methods are timed."""
+
+    def __init__(self, step: PointStep[Any], point: str, points: ObservedPoints) -> None:
+        self._step = step
+        self._point = point
+        self._points = points
+
+    def __getattr__(self, name: str) -> Any:
+        return self._points.call(self._step, self._point, getattr(self._step.plugin, name))
 
 
 class ObservedFramework(Framework):

@@ -213,22 +213,14 @@ class PluginColumn:
             self._compute_rows(rows if len(rows) == 1 else set(rows))
         self._freshness.mark_current()
 
-    def update_rows(self, of: Freshness, rows: Collection[int]) -> None:
-        """Like `update`, where these are the stale rows of a value that depends on the same topics."""
-        freshness = self._freshness
-        if not freshness.is_as_old_as(of):
-            self.update()
-            return
-        self._compute_rows(rows)
-        freshness.mark_current()
-
     def _compute_rows(self, rows: Collection[int]) -> None:
         self._uniform = None
         shortcut, results, cell = self._shortcut, self._results, self.cell
         if shortcut is None or len(rows) > FEW_ROWS_BY_SHORTCUT:
             self._compute_without_shortcut(rows)
             return
-        shortcut = results.caller.calls.shortcut(results.step, self._point, shortcut)
+        if results.caller.calls is not calls.PLAIN:
+            shortcut = results.caller.calls.shortcut(results.step, self._point, shortcut)
         for row in rows:
             try:
                 found = shortcut(row)

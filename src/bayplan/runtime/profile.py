@@ -254,6 +254,10 @@ class Profile:
         self.pre_binds = _steps(at[Point.PRE_BIND], Point.PRE_BIND, PreBindPlugin)
         self.binds = _steps(at[Point.BIND], Point.BIND, BindPlugin)
         self.post_binds = _steps(at[Point.POST_BIND], Point.POST_BIND, PostBindPlugin)
+        self.covered_by_skip = frozenset(
+            plugin.name for plugin in self.all_plugins() if plugin.skip_covers_binding
+        )
+        """Plugins without work from Reserve on, if their PreFilter returned SKIP."""
 
     def all_plugins(self) -> tuple[Plugin, ...]:
         """Every plugin once."""

@@ -126,6 +126,8 @@ class Search(msgspec.Struct):
     results: SignatureResults
     explained: bool = False
     """Every node is evaluated, and the next search begins where this one did: for explanations."""
+    is_settled: bool = False
+    """Whether nothing but the pods on the nodes has changed since the last search for an identical pod."""
     skipped_filters: frozenset[str] = frozenset()
     """Uncached plugins whose Filter is skipped for this pod."""
     pre_filter_nodes: frozenset[str] | None = None
@@ -184,7 +186,8 @@ class Accepted(msgspec.Struct, frozen=True):
     view: NodeColumns
     response: FilterResponse
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         return len(self.view)
 
     def row_at(self, position: int) -> int:

@@ -50,7 +50,17 @@ class SkippedPlugins:
 class CachedSignature:
     """What is cached for pods of one signature, besides the results of cached plugins."""
 
-    __slots__ = ("feasible", "fragments", "last_used", "memory", "rejected", "results", "skipped")
+    __slots__ = (
+        "_settled",
+        "_settled_results",
+        "feasible",
+        "fragments",
+        "last_used",
+        "memory",
+        "rejected",
+        "results",
+        "skipped",
+    )
 
     def __init__(self, cluster: Cluster, shared: SignatureMemory | None = None) -> None:
         self.results: SignatureResults | None = None
@@ -65,7 +75,30 @@ class CachedSignature:
         self.rejected: RowMask | None = None
         """The rows that uncached plugins and nominated pods rejected in the last search, if they had to be
         filtered."""
+        changes = cluster.changes
+        self._settled = changes.freshness(
+            (
+                changes.nodes,
+                changes.nominations,
+                changes.size,
+                changes.order,
+                changes.topology,
+                changes.images,
+                changes.terms,
+                changes.objects,
+            )
+        )
+        self._settled_results: SignatureResults | None = None
         self.last_used = 0
+
+    def is_settled(self, results: SignatureResults) -> bool:
+        """Whether nothing but the pods on the nodes has changed since the last complete search."""
+        return self._settled_results is results and self._settled.is_current
+
+    def mark_settled(self, results: SignatureResults) -> None:
+        """Every cached PreFilter has run, and all Node objects have been evaluated."""
+        self._settled_results = results
+        self._settled.mark_current()
 
 
 class SignatureCache:

@@ -84,7 +84,7 @@ class UsageResults:
         elif rows:
             rows = rows if len(rows) == 1 else set(rows)
             for column in self._columns:
-                column.update_rows(self._freshness, rows)
+                column.update()
             if len(rows) <= FEW_ROWS:
                 self._combine_few(rows)
             else:
@@ -217,7 +217,10 @@ class SignatureResults:
         """Rows that began to pass, or no longer do."""
         self.scores_changed = Topic(changes.clock)
         """Scores have changed for another reason than pods that were added or removed."""
-        self._scored = False
+        self.is_scored = False
+        """Whether the cached scores are computed and kept up to date."""
+        self.skipped: frozenset[str] = frozenset()
+        """The cached plugins whose PreFilter returned SKIP."""
         self._filters: Filters = ()
         self._plain: Scorers = ()
         self._normalized: Scorers = ()
@@ -306,7 +309,7 @@ class SignatureResults:
         again."""
         usage = self._usage
         self.rows_computed += usage.update()
-        if self._scored and self.normalized_by_usage:
+        if self.is_scored and self.normalized_by_usage:
             # They cannot be added up before they are normalized over the feasible rows.
             for step, results in self._normalized:
                 if step.usage:
@@ -352,7 +355,7 @@ class SignatureResults:
 
     def _update_columns(self) -> None:
         columns = [results.filter_column for _, results in self._filters if not results.depends_on.usage]
-        if self._scored:
+        if self.is_scored:
             columns += [results.score_column for step, results in self._plain if not step.usage]
             columns += [results.score_column for _, results in self._normalized]
         for column in columns:
@@ -362,12 +365,13 @@ class SignatureResults:
     def _choose_plugins(self) -> None:
         """Which plugins take part, after their PreFilters have run."""
         self.evaluation_counters.clear()
+        self.skipped = frozenset(name for name, results in self._plugins.items() if results.skips_filter)
         self._filters = tuple(
             (step.index, self._plugins[step.name])
             for step in self._profile.filters
             if step.cached and not self._plugins[step.name].skips_filter
         )
-        self._scored = False
+        self.is_scored = False
         self._use(())
         self._chosen.mark_current()
 
@@ -396,7 +400,7 @@ class SignatureResults:
             for row in rows[passing != self.passing[where]].tolist():
                 self.passing_rows.record(row)
         self.passing[where] = passing
-        if self._scored and with_node:
+        if self.is_scored and with_node:
             self._add_up(where, passing)
 
     def _combine_few(self, rows: Collection[int]) -> None:
@@ -416,7 +420,7 @@ class SignatureResults:
 
     def prepare_scores(self) -> None:
         """Computes the cached scores of all rows; from now on `update` keeps them up to date."""
-        if self._scored:
+        if self.is_scored:
             return
         self.evaluation_counters.clear()
         view = NodeColumns(self._cluster)
@@ -430,14 +434,14 @@ class SignatureResults:
         self._normalized = tuple((step, results) for step, results in active if step.normalizes)
         self.normalized_by_usage = any(step.usage for step, _ in self._normalized)
         self._use(tuple((step, results) for step, results in self._plain if step.usage))
-        self._scored = True
+        self.is_scored = True
         try:
             self._update_columns()
             self._by_usage.mark_current()
             self._add_up(slice(None), self.passing)
             self._check_scores()
         except BaseException:
-            self._scored = False
+            self.is_scored = False
             raise
 
     def _add_up(self, where: Any, passing: NDArray[np.bool_]) -> None:
@@ -453,7 +457,7 @@ class SignatureResults:
 
     def _check_scores(self) -> None:
         """Raises AttemptError if a score of a (feasible) row is out of range."""
-        if self._scored and self._usage.has_wrong_scores:
+        if self.is_scored and self._usage.has_wrong_scores:
             for step, results in self._plain:
                 calls.check_range(step, results.score_column.values[self.passing])
 

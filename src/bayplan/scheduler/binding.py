@@ -95,7 +95,8 @@ class Bindings:
             self._report(attempt, BindingStep.FAILED, Point.RESERVE, reason=str(error))
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
             return
-        context.queue.nominations.remove(pod.metadata.uid)
+        if context.queue.nominations.nodes:
+            context.queue.nominations.remove(pod.metadata.uid)
         try:
             attempt.points.reserve(attempt)
             seconds = attempt.points.permit(attempt)
@@ -147,7 +148,7 @@ class Bindings:
     async def _wait_and_bind(self, attempt: Attempt) -> None:
         context, uid = self._context, attempt.pod.metadata.uid
         try:
-            if self._failures.is_writing(uid):
+            if uid in self._failures.writing:
                 await self._failures.written(uid)
             has_work = attempt.pre_binds = attempt.points.pre_flight(attempt)
             if has_work or attempt.waiting is not None:

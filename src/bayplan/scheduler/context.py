@@ -6,9 +6,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.pod import Pod
@@ -82,6 +81,8 @@ class SchedulerHandle:
         self.log = logging.getLogger("bayplan.plugin")
         self.random = random.Random(seed)
         self.search_clock: SearchClock = StepClock() if search_clock is None else search_clock
+        self.bind = api.bind
+        self.is_preempting: Callable[[str], bool] = lambda uid: False
         self._now = now
         self._context: Context | None = None
         self._volumes: VolumeBinder | None = None
@@ -92,6 +93,9 @@ class SchedulerHandle:
         self._context = context
         self._volumes = volumes
         self._claims = claims
+        nominations = context.queue.nominations
+        preemptions = nominations.preemptions
+        self.is_preempting = lambda uid: uid in preemptions and nominations.is_preempting(uid)
 
     @property
     def context(self) -> Context:
@@ -112,14 +116,6 @@ class SchedulerHandle:
 
     def now(self) -> float:
         return self._now()
-
-    def bind(
-        self, pod: Pod, node_name: str, annotations: Mapping[str, str] | None = None
-    ) -> Coroutine[Any, Any, None]:
-        return self.api.bind(pod, node_name, annotations)
-
-    def is_preempting(self, uid: str) -> bool:
-        return self._context is not None and self._context.queue.nominations.is_preempting(uid)
 
     def waiting_pods(self) -> Iterator[WaitingPodView]:
         return iter(self.context.waiting)

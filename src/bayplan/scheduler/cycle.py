@@ -17,7 +17,7 @@ from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.observed import ObservedFramework
-from bayplan.runtime.search import Found, NotFound, Steps, run_through
+from bayplan.runtime.search import Found, NotFound, Steps
 
 NO_NODES: Final = "no nodes available to schedule pods"
 
@@ -47,7 +47,12 @@ class Decision(msgspec.Struct, frozen=True):
 
 def decide(framework: Framework, pod: Pod) -> Decision:
     """One attempt to schedule the pod, without extenders."""
-    return run_through(scheduling_cycle(framework, pod))
+    try:
+        request = next(scheduling_cycle(framework, pod))
+    except StopIteration as end:
+        decision: Decision = end.value
+        return decision
+    raise RuntimeError(f"there are no extenders to answer {request!r}")
 
 
 def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
@@ -56,7 +61,7 @@ def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
     schedule_one.go: schedulingAlgorithm
     """
     # Upstream lists the nodes at the beginning of every attempt, even of one that does not evaluate them.
-    if not len(framework.cluster.order):
+    if not framework.cluster.node_count:
         return Decision(pod, Status(Code.UNRESOLVABLE, (NO_NODES,)), NO_NODES, nomination=Nomination(""))
     if framework.observer is not None:
         framework = ObservedFramework(framework, framework.observer)

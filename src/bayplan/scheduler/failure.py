@@ -32,7 +32,7 @@ class Failures:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._patching: dict[str, list[tuple[QueuedPod, Pod, PodStatusPatch]]] = {}
-        self._written: dict[str, asyncio.Event] = {}
+        self.writing: dict[str, asyncio.Event] = {}
         """By uid; set once everything in `_patching` is written."""
 
     def handle(
@@ -72,14 +72,10 @@ class Failures:
         nominated = context.queue.nominations.node_to_write(info, pod, nomination)
         self._patch(info, pod, status_patch(pod, reason, message, nominated))
 
-    def is_writing(self, uid: str) -> bool:
-        """Whether the status of an earlier attempt for the pod is still being written."""
-        return uid in self._written
-
     async def written(self, uid: str) -> None:
         """Waits for that. A pod is not bound before: the API server might bind it first, and then either
         reject the status or mark a bound pod as unschedulable."""
-        written = self._written.get(uid)
+        written = self.writing.get(uid)
         if written is not None:
             await written.wait()
 
@@ -92,7 +88,7 @@ class Failures:
             waiting.append((info, pod, patch))
             return
         self._patching[pod.uid] = [(info, pod, patch)]
-        self._written[pod.uid] = asyncio.Event()
+        self.writing[pod.uid] = asyncio.Event()
         self._context.tasks.start(self._write(pod.uid), "status of pod", pod.key)
 
     async def _write(self, uid: str) -> None:
@@ -110,7 +106,7 @@ class Failures:
                 waiting.pop(0)
         finally:
             del self._patching[uid]
-            self._written.pop(uid).set()
+            self.writing.pop(uid).set()
 
 
 def status_patch(pod: Pod, reason: str, message: str, nominated: str | None) -> PodStatusPatch | None:

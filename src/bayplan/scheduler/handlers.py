@@ -34,6 +34,10 @@ _ASSIGNED_DELETED: Final = ASSIGNED_POD_DELETE.label
 _log = logging.getLogger(__name__)
 
 
+def _not_measured(event: str, seconds: float) -> None:
+    """Metrics are off."""
+
+
 class PodHandler:
     """Handles events of pods: assigned pods go to the cache, pending ones of our profiles to the queue."""
 
@@ -44,7 +48,7 @@ class PodHandler:
         self._scheduler_names = scheduler_names
         self._changed = changed
         self._stopwatch = context.stopwatch
-        self._handled = context.metrics.event_handled
+        self._handled = context.metrics.event_handled if context.metrics.enabled else _not_measured
         self._events = context.queue.events
 
     def added(self, pod: Pod) -> None:
@@ -191,7 +195,7 @@ class NodeHandler:
         self._context = context
         self._changed = changed
         self._stopwatch = context.stopwatch
-        self._handled = context.metrics.event_handled
+        self._handled = context.metrics.event_handled if context.metrics.enabled else _not_measured
 
     def added(self, node: Node) -> None:
         started = self._stopwatch()

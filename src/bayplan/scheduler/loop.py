@@ -365,7 +365,8 @@ class Scheduler:
                 break
             now = context.loop.time()
         context.tasks.run_deferred()
-        context.metrics.flush()
+        if context.metrics.enabled:
+            context.metrics.flush()
         return not is_empty
 
     def _queue_changed(self) -> None:
@@ -406,11 +407,11 @@ class Scheduler:
             _log.error("pod %s: no profile is named %r", pod.key, pod.spec.scheduler_name)
             context.queue.done(pod.uid)
             return
-        if pod.is_terminating:
+        if pod.metadata.deletion_timestamp is not None:
             context.recorder.skipped_deleting(pod, info.profile)
             context.queue.done(pod.uid)
             return
-        if context.cache.is_assumed(pod.metadata.uid):
+        if pod.metadata.uid in context.cache.assumed:
             context.queue.done(pod.uid)
             return
         self.watchdog.pod = pod
@@ -430,14 +431,16 @@ class Scheduler:
         if self._on_decision is not None:
             self._on_decision(decision)
         if decision.found is not None:
+            search = decision.found.search
             self._bindings.commit(
                 Attempt(
                     framework.profile,
-                    decision.found.search.state,
+                    search.state,
                     pod,
                     decision.node_name,
+                    framework.profile.covered_by_skip & (search.skipped_filters | search.results.skipped),
                     info=info,
-                    search=decision.found.search,
+                    search=search,
                     started=started,
                     points=framework.points,
                 )

@@ -177,7 +177,8 @@ class EventRecorder:
     # Events of the scheduler
 
     def scheduled(self, pod: Pod, node_name: str, profile: str) -> None:
-        note = f"Successfully assigned {pod.key} to {node_name}"
+        meta = pod.metadata
+        note = f"Successfully assigned {meta.namespace}/{meta.name} to {node_name}"
         self.record(reference(pod), NORMAL, "Scheduled", "Binding", note, profile)
 
     def failed_scheduling(self, pod: Pod, message: str, profile: str) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -32,10 +32,9 @@ from bayplan.framework.events import (
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.shortcuts import WaitingKeysPlugin
-from bayplan.framework.status import Code, Status, describe, traceback_of, wrong_result
-from bayplan.runtime.extension_points import POINTS, ExtensionPoints
+from bayplan.framework.status import describe, traceback_of, wrong_result
 from bayplan.runtime.failure_log import FailureLog
-from bayplan.runtime.profile import PointStep, Profile, points_of
+from bayplan.runtime.profile import Profile, points_of
 from bayplan.scheduling_queue.queued import QueuedPod, QueueObserver, Recorded
 from bayplan.scheduling_queue.unschedulable import IndexKey, Rejector
 
@@ -298,89 +297,3 @@ def _with_node_taints(registered_events: Sequence[ClusterEventWithHint]) -> tupl
     if actions & Action.ADD and not actions & Action.UPDATE_NODE_TAINT:
         return (*registered_events, _NODE_TAINTS)
     return tuple(registered_events)
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-class PreEnqueue:
-    """The PreEnqueue plugins of all profiles."""
-
-    def __init__(self, profiles: Iterable[Profile], observer: QueueObserver | None = None) -> None:
-        self._observer = observer
-        self._profiles = {profile.scheduler_name: profile for profile in profiles}
-        self._with_first = {
-            (name, first.name): tuple(sorted(profile.pre_enqueues, key=lambda step: step is not first))
-            for name, profile in self._profiles.items()
-            for first in profile.pre_enqueues
-        }
-        """The plugins of each profile, once with each of them first."""
-
-    def run(self, info: QueuedPod) -> bool:
-        """Runs the plugins, first the one that gated the pod before. True if none rejects the pod.
-
-        The plugin that does is stored in the record.
-        """
-        pod, observer = info.pod, self._observer
-        name = pod.spec.scheduler_name
-        profile = self._profiles.get(name)
-        if profile is None:
-            return True
-        steps = profile.pre_enqueues
-        if info.gating_plugin:
-            steps = self._with_first.get((name, info.gating_plugin), steps)
-        if observer is None:
-            gated = POINTS.pre_enqueue(profile, steps, pod)
-        else:
-            started = observer.clock()
-            points = _TimedGates(observer) if observer.samples_plugins() else POINTS
-            gated = points.pre_enqueue(profile, steps, pod)
-            observer.pre_enqueue(name, observer.clock() - started)
-        if gated is None:
-            # The plugin stays among those that rejected the pod until its next attempt fails: if another
-            # plugin gates the pod meanwhile, events of this one still requeue it.
-            info.gating_plugin = ""
-            return True
-        info.gating_plugin = plugin = gated.plugin
-        info.was_flushed = False
-        if plugin not in info.unschedulable_plugins:
-            info.unschedulable_plugins |= {plugin}
-            if observer is not None:
-                observer.unschedulable(plugin, name, 1)
-        return False
-
-    def still_rejects(self, info: QueuedPod) -> bool:
-        """Whether the plugin that gates the pod still rejects it. If not, all plugins have to be run."""
-        steps = self._with_first.get((info.profile, info.gating_plugin))
-        if not steps:
-            return False
-        observer = self._observer
-        started = 0.0 if observer is None else observer.clock()
-        if POINTS.pre_enqueue(self._profiles[info.profile], steps[:1], info.pod) is None:
-            return False
-        info.was_flushed = False
-        if observer is not None:
-            observer.pre_enqueue(info.profile, observer.clock() - started)
-        return True
-
-
-class _TimedGates(ExtensionPoints):
-    """PreEnqueue with timers."""
-
-    def __init__(self, observer: QueueObserver) -> None:
-        self._observer = observer
-
-    def call(self, step: PointStep[Any], point: str, call: Callable[P, T]) -> Callable[P, T]:
-        observer = self._observer
-
-        def run(*args: P.args, **kwargs: P.kwargs) -> T:
-            code, started = Code.ERROR, observer.clock()
-            try:
-                answer = call(*args, **kwargs)
-                code = answer.code if isinstance(answer, Status) else Code.SUCCESS
-                return answer
-            finally:
-                observer.pre_enqueue_plugin(step.name, code.label, observer.clock() - started)
-
-        return run

@@ -28,7 +28,7 @@ from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.framework.events import ClusterEvent
 from bayplan.runtime.extension_points import sort_key_of
 from bayplan.runtime.profile import Profile
-from bayplan.scheduling_queue.hints import PreEnqueue, QueueingHints, Strategy
+from bayplan.scheduling_queue.hints import QueueingHints, Strategy
 from bayplan.scheduling_queue.nominations import NominatedPods, Nominations
 from bayplan.scheduling_queue.object_events import (
     BACKOFF_COMPLETE,
@@ -38,7 +38,7 @@ from bayplan.scheduling_queue.object_events import (
     PodEvents,
 )
 from bayplan.scheduling_queue.queued import QueuedPod, QueueObserver, Recorded
-from bayplan.scheduling_queue.sub_queues import BackoffQueue, PendingPods, SubQueues
+from bayplan.scheduling_queue.sub_queues import BackoffQueue, PendingPods, PreEnqueue, SubQueues
 
 WINDOW: Final = 1.0
 """Seconds between two checks for completed backoffs; ends of backoffs are rounded down to such windows."""
@@ -197,7 +197,7 @@ class SchedulingQueue:
             self.nominations,
             sort_key_of(profiles[0]),
             now,
-            pre_enqueue_before_backoff=early,
+            pops_from_backoff=early,
             observer=observer,
             keys_of=self.hints.keys_of,
             nominating=frozenset()
@@ -249,7 +249,8 @@ class SchedulingQueue:
         """The pod is deleted, or has a node now. This does not end an attempt in progress."""
         if self.nominations.nodes:
             self.nominations.remove(pod.metadata.uid)
-        info = self._sub_queues.pods.get(pod.key)
+        meta = pod.metadata
+        info = self._sub_queues.pods.get(f"{meta.namespace}/{meta.name}")
         if info is None:
             return
         if info.sub_queue is self._sub_queues.unschedulable or self._rules.counts_every_deletion:
@@ -261,7 +262,8 @@ class SchedulingQueue:
     @property
     def has_ready(self) -> bool:
         """Whether `pop` would find a pod."""
-        return self._sub_queues.has_ready
+        queues = self._sub_queues
+        return bool(queues.active.count or (queues.pops_from_backoff and queues.backoff.rejected.count))
 
     @property
     def has_waiting_pods(self) -> bool:

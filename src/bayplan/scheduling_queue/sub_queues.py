@@ -18,7 +18,7 @@ passes the PreEnqueue plugins here; a rejected pod is gated and becomes unschedu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -26,8 +26,11 @@ from math import floor, inf
 from typing import Final
 
 from bayplan.api.pod import Pod
-from bayplan.framework.plugin_api import SortKey
-from bayplan.scheduling_queue.hints import PreEnqueue, Strategy
+from bayplan.framework.plugin_api import PreEnqueuePlugin, SortKey
+from bayplan.framework.status import Code
+from bayplan.runtime.extension_points import POINTS, ExtensionPoints, Gated
+from bayplan.runtime.profile import PointStep, Profile
+from bayplan.scheduling_queue.hints import Strategy
 from bayplan.scheduling_queue.nominations import Nominations
 from bayplan.scheduling_queue.object_events import POP_FROM_BACKOFF
 from bayplan.scheduling_queue.queued import NEVER, QueuedPod, QueueObserver
@@ -195,6 +198,86 @@ class BackoffQueue:
         return floor(moment) if self._windows else moment
 
 
+class PreEnqueue:
+    """The PreEnqueue plugins of all profiles."""
+
+    def __init__(self, profiles: Iterable[Profile], observer: QueueObserver | None = None) -> None:
+        self._observer = observer
+        self._profiles = {profile.scheduler_name: profile for profile in profiles}
+        self._with_first = {
+            (name, first.name): tuple(sorted(profile.pre_enqueues, key=lambda step: step is not first))
+            for name, profile in self._profiles.items()
+            for first in profile.pre_enqueues
+        }
+        """The plugins of each profile, once with each of them first."""
+
+    def run(self, info: QueuedPod) -> bool:
+        """Runs the plugins, first the one that gated the pod before. True if none rejects the pod.
+
+        The plugin that does is stored in the record.
+        """
+        pod, observer = info.pod, self._observer
+        name = pod.spec.scheduler_name
+        profile = self._profiles.get(name)
+        if profile is None:
+            return True
+        steps = profile.pre_enqueues
+        if info.gating_plugin:
+            steps = self._with_first.get((name, info.gating_plugin), steps)
+        if observer is None:
+            gated = POINTS.pre_enqueue(profile, steps, pod)
+        else:
+            started = observer.clock()
+            points = _TimedGates(observer) if observer.samples_plugins() else POINTS
+            gated = points.pre_enqueue(profile, steps, pod)
+            observer.pre_enqueue(name, observer.clock() - started)
+        if gated is None:
+            # The plugin stays among those that rejected the pod until its next attempt fails: if another
+            # plugin gates the pod meanwhile, events of this one still requeue it.
+            info.gating_plugin = ""
+            return True
+        info.gating_plugin = plugin = gated.plugin
+        info.was_flushed = False
+        if plugin not in info.unschedulable_plugins:
+            info.unschedulable_plugins |= {plugin}
+            if observer is not None:
+                observer.unschedulable(plugin, name, 1)
+        return False
+
+    def still_rejects(self, info: QueuedPod) -> bool:
+        """Whether the plugin that gates the pod still rejects it. If not, all plugins have to be run."""
+        steps = self._with_first.get((info.profile, info.gating_plugin))
+        if not steps:
+            return False
+        observer = self._observer
+        started = 0.0 if observer is None else observer.clock()
+        if POINTS.pre_enqueue(self._profiles[info.profile], steps[:1], info.pod) is None:
+            return False
+        info.was_flushed = False
+        if observer is not None:
+            observer.pre_enqueue(info.profile, observer.clock() - started)
+        return True
+
+
+class _TimedGates(ExtensionPoints):
+    """PreEnqueue with timers."""
+
+    def __init__(self, observer: QueueObserver) -> None:
+        self._observer = observer
+
+    def pre_enqueue(
+        self, profile: Profile, steps: Sequence[PointStep[PreEnqueuePlugin]], pod: Pod
+    ) -> Gated | None:
+        for step in steps:
+            started = self._observer.clock()
+            gated = super().pre_enqueue(profile, (step,), pod)
+            code = Code.SUCCESS if gated is None else gated.status.code
+            self._observer.pre_enqueue_plugin(step.name, code.label, self._observer.clock() - started)
+            if gated is not None:
+                return gated
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class PendingPods:
     """The number of pods by sub-queue: the gauges of `pending_pods`."""
@@ -209,8 +292,9 @@ class SubQueues:
     """All pending pods by key, each in one sub-queue.
 
     Args:
-        pre_enqueue_before_backoff: whether PreEnqueue runs when a pod enters the backoff queue, and not again
-            when it becomes active from there; otherwise it runs only when it becomes active.
+        pops_from_backoff: whether pods that back off may be popped. PreEnqueue then runs when a pod enters
+            the backoff queue, and not again when it becomes active from there; otherwise only when it becomes
+            active.
         nominating: labels of events at which a pod that becomes active is nominated to the node in its
             status.
     """
@@ -223,7 +307,7 @@ class SubQueues:
         sort_key: Callable[[Pod, float], SortKey],
         now: Callable[[], float],
         *,
-        pre_enqueue_before_backoff: bool = True,
+        pops_from_backoff: bool = True,
         observer: QueueObserver | None = None,
         keys_of: KeysOf | None = None,
         nominating: frozenset[str] = frozenset(),
@@ -239,14 +323,15 @@ class SubQueues:
         self._pre_enqueue = pre_enqueue
         self._sort_key = sort_key
         self._now = now
-        self._pre_enqueue_before_backoff = pre_enqueue_before_backoff
+        self.pops_from_backoff = pops_from_backoff
         self._observer = observer
         self._sequence = count()
 
     def new(self, pod: Pod) -> QueuedPod:
         """The record of a new pod, which is in no sub-queue yet."""
         timestamp = self._now()
-        info = QueuedPod(pod, pod.key, timestamp, next(self._sequence))
+        meta = pod.metadata
+        info = QueuedPod(pod, f"{meta.namespace}/{meta.name}", timestamp, next(self._sequence))
         info.sort_key = self._sort_key(pod, timestamp)
         return info
 
@@ -278,7 +363,7 @@ class SubQueues:
         """Removes the next pod: the first active one, else one that backs off after a rejection."""
         info = self.active.pop()
         if info is None:
-            if not self._pre_enqueue_before_backoff:
+            if not self.pops_from_backoff:
                 return None
             info = self.backoff.rejected.pop()
             if info is None:
@@ -287,11 +372,6 @@ class SubQueues:
                 self._observer.incoming("active", POP_FROM_BACKOFF, as_decided=False)
         del self.pods[info.key]
         return info
-
-    @property
-    def has_ready(self) -> bool:
-        """Whether `pop_first` would find a pod."""
-        return bool(self.active.count or (self._pre_enqueue_before_backoff and self.backoff.rejected.count))
 
     def remove(self, info: QueuedPod) -> None:
         """Removes a pending pod from its sub-queue."""
@@ -306,11 +386,7 @@ class SubQueues:
         none can be scheduled yet. So its PreEnqueue plugin is called first, before the pod is moved, and that
         of a pinned pod is not called again.
         """
-        if (
-            not info.gating_plugin
-            or not self._pre_enqueue_before_backoff
-            or not self._pre_enqueue.still_rejects(info)
-        ):
+        if not info.gating_plugin or not self.pops_from_backoff or not self._pre_enqueue.still_rejects(info):
             return False
         if self._observer is not None:
             self._observer.incoming("unschedulable", label, as_decided=False)
@@ -343,7 +419,7 @@ class SubQueues:
         Args:
             as_decided: whether an event or a failed attempt decided on the active queue.
         """
-        passed_before = from_backoff and self._pre_enqueue_before_backoff
+        passed_before = from_backoff and self.pops_from_backoff
         if not passed_before and not self._pre_enqueue.run(info):
             self._to_unschedulable_unless_ready(info, label)
             return False
@@ -358,7 +434,7 @@ class SubQueues:
         return True
 
     def _to_backoff(self, info: QueuedPod, label: str) -> bool:
-        if self._pre_enqueue_before_backoff and not self._pre_enqueue.run(info):
+        if self.pops_from_backoff and not self._pre_enqueue.run(info):
             self._to_unschedulable_unless_ready(info, label)
             return False
         self._set_record(info)

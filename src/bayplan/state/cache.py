@@ -40,11 +40,12 @@ class Cache:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._assumed: dict[str, Pod] = {}
+        self.assumed: dict[str, Pod] = {}
+        """Pods that count on a node before the API server has confirmed it, by uid."""
 
     @property
     def assumed_count(self) -> int:
-        return len(self._assumed)
+        return len(self.assumed)
 
     @property
     def pod_count(self) -> int:
@@ -57,7 +58,7 @@ class Cache:
         return len(self.cluster.nodes.row_of)
 
     def is_assumed(self, uid: str) -> bool:
-        return uid in self._assumed
+        return uid in self.assumed
 
     def knows(self, uid: str) -> bool:
         return self.cluster.has_pod(uid)
@@ -67,7 +68,7 @@ class Cache:
         return self.cluster.node_of(uid)
 
     def assumed_pods(self) -> list[Pod]:
-        return list(self._assumed.values())
+        return list(self.assumed.values())
 
     # From the scheduling and binding cycles
 
@@ -77,7 +78,7 @@ class Cache:
         if self.cluster.has_pod(uid):
             raise CacheError(f"pod {uid}({pod.key}) is in the cache, so can't be assumed", uid)
         self.cluster.add_pod(pod, node_name, info)
-        self._assumed[uid] = pod
+        self.assumed[uid] = pod
 
     def forget(self, pod: Pod, node_name: str) -> bool:
         """Reverts an assumption. False if there is none."""
@@ -88,9 +89,9 @@ class Cache:
             raise CacheError(
                 f"pod {pod.uid}({pod.key}) was assumed on {node_name} but assigned to {known_node}", pod.uid
             )
-        if pod.uid not in self._assumed:
+        if pod.uid not in self.assumed:
             raise CacheError(f"pod {pod.uid}({pod.key}) wasn't assumed so cannot be forgotten", pod.uid)
-        del self._assumed[pod.uid]
+        del self.assumed[pod.uid]
         self.cluster.remove_pod(pod.uid)
         return True
 
@@ -98,7 +99,7 @@ class Cache:
 
     def add(self, pod: Pod) -> None:
         """A pod with a node was seen: an assumed one, now confirmed, or one that another scheduler bound."""
-        if self._assumed.pop(pod.metadata.uid, None) is not None:
+        if self.assumed.pop(pod.metadata.uid, None) is not None:
             self._move_or_update(pod)
         elif self.cluster.has_pod(_uid(pod)):
             raise CacheError(f"pod {pod.uid}({pod.key}) was already in added state", pod.uid)
@@ -106,7 +107,7 @@ class Cache:
             self.cluster.add_pod(pod, pod.spec.node_name)
 
     def update(self, pod: Pod) -> None:
-        if pod.uid in self._assumed:
+        if pod.uid in self.assumed:
             raise CacheError(f"assumed pod {pod.uid}({pod.key}) should not be updated", pod.uid)
         if not self.knows(pod.uid):
             raise CacheError(
@@ -128,7 +129,7 @@ class Cache:
                 pod.spec.node_name,
                 self.node_of(pod.uid),
             )
-        self._assumed.pop(pod.uid, None)
+        self.assumed.pop(pod.uid, None)
         self.cluster.remove_pod(pod.uid)
 
     def _move_or_update(self, pod: Pod) -> None:

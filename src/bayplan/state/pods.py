@@ -253,7 +253,7 @@ class PodTable(Table):
             self.priority.cell[slot] = pod.spec.priority
         if pod.status.start_time is not None:
             self.start.cell[slot] = start_nanos(pod)
-        if pod.is_terminating:
+        if pod.metadata.deletion_timestamp is not None:
             self.terminating.cell[slot] = True
         for _, requests, amount in info.counted:
             requests.cell[slot] = amount

@@ -94,7 +94,7 @@ class PreparedPlugin:
         self.pod = pod
         self.cluster = cluster
         self.step = Step.alone(plugin)
-        self.state = CycleState(memory)
+        self.state = CycleState() if memory is None else CycleState.of(memory)
         self.everything = NodeColumns(cluster)
         self.there = NodeColumns(cluster, cluster.order)
         self.pre_filter = calls.pre_filter(self.step, self.state, pod, self.everything)

@@ -169,7 +169,7 @@ def test_a_selector_that_cannot_be_evaluated_is_an_error_that_names_the_claim(
         cluster.objects.put(make_resource_claim(name, make_device_request("gpu", "gpu", selector)))
         entry = PodResourceClaim(name="gpu", resource_claim_name=name)
         one = evaluate(make_pod(name, resource_claims=(entry,)), cluster)
-        one.state = CycleState(state.signature)
+        one.state = CycleState.of(state.signature)
         one.plugin.pre_filter(one.state, one.pod, one.nodes)
         (status,) = [status for status in one.statuses() if status is not None and status.code is Code.ERROR]
         assert status.message.startswith(f"claim default/{name}: selector #0: {text}")
