@@ -110,7 +110,7 @@ def section(
         yield _result(explanation)
     for warning in evaluated.warnings:
         yield Text(f"warning: {warning.message}", style=HOPE)
-    if len(explanation.feasible) > 1:
+    if len(explanation.feasible) > 1 and explanation.chosen:  # no node is chosen if scoring failed
         yield indented(_scores(explanation, current))
     groups = rejections(explanation)
     if groups:
