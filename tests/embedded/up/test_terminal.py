@@ -80,6 +80,13 @@ def test_another_size_is_a_new_page(terminal: Terminal, width: int) -> None:
         assert (before, after.removesuffix("\x1b[?2026l")) == ("\x1b[?2026h", "hello")
 
 
+def test_a_terminal_of_0_columns_counts_as_80(terminal: Terminal) -> None:
+    """Serial lines and some containers have no size."""
+    terminal.resize(0, 0)
+    with Page(terminal.console) as page:
+        assert page.size == (80, 24)
+
+
 def test_long_lines_are_wrapped_by_the_terminal(terminal: Terminal) -> None:
     """So that they are one line for a user who selects them."""
     with Page(terminal.console) as page:

@@ -294,9 +294,11 @@ class Page:
     def size(self) -> os.terminal_size:
         """The current size. COLUMNS and LINES of the environment would be those of the start."""
         try:
-            return os.get_terminal_size(self._console.file.fileno())
+            size = os.get_terminal_size(self._console.file.fileno())
         except OSError:
             return _FALLBACK
+        # Serial lines and some containers have terminals of 0 columns.
+        return os.terminal_size(now or fallback for now, fallback in zip(size, _FALLBACK, strict=True))
 
     def __enter__(self) -> Self:
         self._write(_ENTER)
