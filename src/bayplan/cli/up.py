@@ -45,12 +45,14 @@ KUBECONFIG: Final = "bayplan.kubeconfig"
 ALWAYS, AUTO, NEVER = "always", "auto", "never"
 PRINT_SECONDS: Final = 0.1
 DEFAULT_NODES: Final = 3
+MAX_NODES: Final = 100_000
+"""Twenty times as many as Kubernetes supports; more would fill the memory before the first pod."""
 
 
 @click.command()
 @click.option(
     "--nodes",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=0, max=MAX_NODES),
     default=None,
     help="Number of simulated nodes to create. [default: 3; none if a snapshot is restored]",
 )
