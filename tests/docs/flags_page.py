@@ -13,8 +13,9 @@ page shows the output of `bayplan run --help`.
 
 - `--name value` and `--name=value` are equivalent. A boolean flag accepts its value only after `=`
   (`--leader-elect=false`). `_` in a name is equivalent to `-`.
-- **With `--config`**, the file has precedence over flags, except `--leader-elect…`. `--kubeconfig`,
-  `--kube-api-…` and `--profiling` are then ignored: use `clientConnection` and `enableProfiling` in the file.
+- **With `--config`**, the file has precedence over flags, except `--leader-elect…`. `--kubeconfig` is used if
+  the file has no `clientConnection.kubeconfig`; `--kube-api-…` and `--profiling` are ignored: use
+  `clientConnection` and `enableProfiling` in the file.
   `--master` and `--pod-max-in-unschedulable-pods-duration` always apply.
 - **Exit status**: 0 after SIGTERM or SIGINT with leader election, also on a standby. 1 after these signals
   without leader election, as in kube-scheduler, and after errors: invalid flags, an invalid configuration, a

@@ -88,7 +88,14 @@ PRECEDENCE: list[Any] = [
         ["--kubeconfig=nowhere"],
         lambda s: s.access.server,
         "https://from-kubeconfig:6443",
-        id="with a file the flag is ignored",
+        id="a kubeconfig of the file beats the flag",
+    ),
+    pytest.param(
+        {"clientConnection": {"qps": 7}},
+        ["--kubeconfig=kubeconfig"],
+        lambda s: (s.access.server, s.config.client_connection.qps),
+        ("https://from-kubeconfig:6443", 7.0),
+        id="a file without a kubeconfig leaves it to the flag",
     ),
     pytest.param(
         CONNECTED,

@@ -170,7 +170,8 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             "kubeconfig",
             TEXT,
             "",
-            f"The kubeconfig file: address of the API server, and credentials. {_WITHOUT_CONFIG}",
+            "The kubeconfig file: address of the API server, and credentials. With --config, "
+            "clientConnection.kubeconfig in the file has precedence.",
         ),
         Flag("master", TEXT, "", "The address of the API server; overrides the kubeconfig."),
         Flag(

@@ -3,6 +3,7 @@
 Precedence, as in kube-scheduler:
 
     with --config       file and defaults  <  --leader-elect*                     then validated
+                        (--kubeconfig counts if the file names none, unlike in kube-scheduler)
     without             defaults  <  --kubeconfig, --kube-api-*, --profiling …  <  --leader-elect*
 
 Values set by flag without a file are taken unchanged: they are neither defaulted nor validated again, and
@@ -185,6 +186,9 @@ def make_settings(flags: FlagValues, release: Release = DEFAULT_RELEASE) -> Sett
         config = _with(
             load_config(flags["config"], catalog, release), flags, leader_election=_LEADER_ELECTION
         )
+        if not config.client_connection.kubeconfig:
+            # kube-scheduler ignores the flag here, and then finds no cluster.
+            config = _with(config, flags, client_connection={"kubeconfig": "kubeconfig"})
         validate(config)
     else:
         config = _with(
