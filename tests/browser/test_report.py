@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bayplan.simulate.scenarios.html.page import make_page
 from bayplan.simulate.scenarios.reading import read_scenario
+from bayplan.simulate.scenarios.report import make_page
 from bayplan.simulate.scenarios.result import ReasonResult, Result, make_result
 from bayplan.simulate.scenarios.run import simulate
 

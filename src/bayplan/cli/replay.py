@@ -17,8 +17,7 @@ from bayplan.cli.errors import ExitStatus
 from bayplan.cli.options import release_option
 from bayplan.cli.terminal import echo, echo_json
 from bayplan.errors import BayplanError, DecodeError, InputError
-from bayplan.simulate.replay import RECORDED, release_of, replay
-from bayplan.simulate.run_format import check_run
+from bayplan.simulate.replay import RECORDED, check_run, release_of, replay
 
 
 @click.command("replay")

@@ -25,17 +25,16 @@ from bayplan.cli.options import optional_source_options
 from bayplan.cli.output import make_console
 from bayplan.cli.terminal import echo_json
 from bayplan.errors import InputError
-from bayplan.simulate.scenarios.csv_files import write_csv
 from bayplan.simulate.scenarios.figures import Figures
-from bayplan.simulate.scenarios.html.page import make_page
+from bayplan.simulate.scenarios.inputs import seconds
+from bayplan.simulate.scenarios.output import duration, print_result, write_csv
 from bayplan.simulate.scenarios.reading import read_scenario
+from bayplan.simulate.scenarios.report import make_page
 from bayplan.simulate.scenarios.result import make_result
 from bayplan.simulate.scenarios.run import simulate as run_scenario
-from bayplan.simulate.scenarios.tables import duration, print_result
-from bayplan.simulate.scenarios.times import seconds
 
 if TYPE_CHECKING:
-    from bayplan.simulate.openb.curves import Curves, Result
+    from bayplan.simulate.openb.experiment import Curves, Result
 
 
 @click.group()
@@ -223,9 +222,8 @@ def openb(
         # Known before the run rather than after it.
         if file is not None and not file.parent.is_dir():
             raise InputError("its directory does not exist", source=str(file))
-    from bayplan.simulate.openb.orders import read_orders, seeded_orders
-    from bayplan.simulate.openb.run import run
-    from bayplan.simulate.openb.trace import read_trace
+    from bayplan.simulate.openb.experiment import run
+    from bayplan.simulate.openb.trace import read_orders, read_trace, seeded_orders
 
     trace = read_trace(trace_directory)
     as_json = output == "json" or (output is None and not sys.stdout.isatty())
@@ -298,7 +296,7 @@ def _percent(value: float | None) -> str:
 
 
 def _csv(runs: Sequence[tuple[Result, Curves]]) -> str:
-    from bayplan.simulate.openb.curves import Point
+    from bayplan.simulate.openb.experiment import Point
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -310,7 +308,7 @@ def _csv(runs: Sequence[tuple[Result, Curves]]) -> str:
 
 def _plot(runs: Sequence[tuple[Result, Curves]]) -> str:
     """For each policy the mean over its seeds."""
-    from bayplan.simulate.openb.plot import allocation_plot
+    from bayplan.simulate.openb.experiment import allocation_plot
 
     found: dict[str, dict[int, list[float]]] = {}
     for result, curves in runs:

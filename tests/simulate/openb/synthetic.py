@@ -10,9 +10,8 @@ import numpy as np
 from bayplan.plugins.library.gpu_sharing import policies
 from bayplan.plugins.library.gpu_sharing.policies import Fragmentation
 from bayplan.plugins.library.gpu_sharing.request import GpuRequest, models_in
-from bayplan.simulate.openb.cluster import typical_pods
-from bayplan.simulate.openb.orders import Orders
-from bayplan.simulate.openb.trace import NODES_FILE, PODS_FILE, Trace
+from bayplan.simulate.openb.experiment import typical_pods
+from bayplan.simulate.openb.trace import NODES_FILE, PODS_FILE, Orders, Trace
 
 POD_HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos"
 REQUESTS = [(0, 0), (1, 320), (1, 470), (1, 810), (1, 1000), (2, 1000), (4, 1000)]

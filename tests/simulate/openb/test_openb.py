@@ -15,12 +15,19 @@ import numpy as np
 import pytest
 
 from bayplan.errors import InputError
-from bayplan.simulate.openb.cluster import POLICIES, typical_pods
-from bayplan.simulate.openb.curves import Curves
-from bayplan.simulate.openb.orders import TARGET_PERCENT, Orders, read_orders, seeded_orders
-from bayplan.simulate.openb.plot import allocation_plot
-from bayplan.simulate.openb.run import run
-from bayplan.simulate.openb.trace import NODES_FILE, PODS_FILE, Trace, TraceNode, TracePod, read_trace
+from bayplan.simulate.openb.experiment import POLICIES, Curves, allocation_plot, run, typical_pods
+from bayplan.simulate.openb.trace import (
+    NODES_FILE,
+    PODS_FILE,
+    TARGET_PERCENT,
+    Orders,
+    Trace,
+    TraceNode,
+    TracePod,
+    read_orders,
+    read_trace,
+    seeded_orders,
+)
 
 from .synthetic import POD_HEADER, replay_plainly, write_trace
 

@@ -9,8 +9,14 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from bayplan.simulate.scenarios.html.axes import count_label, number_ticks, time_label, time_ticks
-from bayplan.simulate.scenarios.html.page import MAX_POINTS, make_page
+from bayplan.simulate.scenarios.report import (
+    MAX_POINTS,
+    count_label,
+    make_page,
+    number_ticks,
+    time_label,
+    time_ticks,
+)
 from bayplan.simulate.scenarios.result import Result, make_result
 
 from .building import nodes, run, template

@@ -10,11 +10,10 @@ import pytest
 
 from bayplan.errors import InputError
 from bayplan.plugins.library.gpu_sharing.request import GPU_COUNT, GPU_MILLI, GPU_MODEL
+from bayplan.simulate.scenarios.inputs import arrival_times, drawing, generator, read_trace
 from bayplan.simulate.scenarios.result import make_result
 from bayplan.simulate.scenarios.run import simulate
 from bayplan.simulate.scenarios.schema import Arrivals, Distribution, Lognormal, Rate, Uniform
-from bayplan.simulate.scenarios.times import arrival_times, drawing, generator
-from bayplan.simulate.scenarios.traces import read_trace
 
 from .building import load, nodes
 

@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from bayplan.simulate.scenarios.csv_files import write_csv
-from bayplan.simulate.scenarios.fragmentation import fragmentation
+from bayplan.simulate.scenarios.figures import fragmentation
+from bayplan.simulate.scenarios.output import duration, print_result, write_csv
 from bayplan.simulate.scenarios.result import Result, make_result, nearest_rank
 from bayplan.simulate.scenarios.run import Finished
-from bayplan.simulate.scenarios.tables import duration, print_result
 
 from .building import nodes, run, template
 

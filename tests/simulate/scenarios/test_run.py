@@ -17,7 +17,7 @@ from bayplan.api.pod import Pod
 from bayplan.config import parse_config
 from bayplan.plugin import CycleState, NodeInfo, NodePlugin
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.simulate.scenarios.nodes import make_node
+from bayplan.simulate.scenarios.inputs import make_node
 from bayplan.simulate.scenarios.pods import Outcome, SimulatedPod, make_pod
 from bayplan.simulate.scenarios.result import Result, make_result
 from bayplan.simulate.scenarios.run import Finished, simulate

@@ -44,7 +44,7 @@ from bayplan.config import KubeSchedulerConfiguration
 from bayplan.errors import InputError
 from bayplan.runtime.failure_log import PluginFailure
 from bayplan.scheduler.plugin_sources import load_plugin
-from bayplan.simulate.scenarios.fragmentation import RequestMix, fragmentation
+from bayplan.simulate.scenarios.figures import RequestMix, fragmentation
 from bayplan.state.cluster import Cluster as Columns
 
 RESOURCES: Final = ("cpu", "memory")

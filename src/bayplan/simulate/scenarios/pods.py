@@ -1,19 +1,27 @@
-"""The pods of a simulation: what becomes of each, and the templates that they are made from."""
+"""The pods of a simulation and their owners, which create pods and replace those that are evicted.
+
+Owners do what the controllers of Kubernetes do (`bayplan.controllers`), as far as the number of pods is
+concerned. A replacement is created as soon as a pod begins to terminate, and starts from the beginning: the
+work of the pod is lost.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from bayplan.api.meta import ObjectMeta, OwnerReference
+from bayplan.api.meta import LabelSelector, ObjectMeta, OwnerReference
 from bayplan.api.pod import Pod, ResourceRequirements
-from bayplan.simulate.scenarios.traces import TraceRow
+from bayplan.api.workloads import POD_GROUP_LABEL, LabelSelectorSpec, PodGroup, PodGroupSpec, ReplicaSet
+from bayplan.controllers.pods import TEMPLATE_HASH, deletion_order
+from bayplan.controllers.workloads import job_pods
+from bayplan.simulate.scenarios.inputs import TraceRow
 
 if TYPE_CHECKING:
-    from bayplan.simulate.scenarios.owners import Owner
+    from bayplan.simulate.scenarios.world import World
 
 
 class Outcome(StrEnum):
@@ -54,7 +62,7 @@ class SimulatedPod:
     def __init__(self, workload: str, shape: int, owner: Owner, arrived: float, run_seconds: float | None):
         self.workload = workload
         self.shape = shape
-        """The number of its resource requests (`fragmentation.py`)."""
+        """The number of its resource requests (`figures.RequestMix`)."""
         self.owner = owner
         self.arrived = arrived
         self.run_seconds = run_seconds
@@ -118,3 +126,172 @@ class TraceTemplates:
         if row.annotations:
             meta = replace(meta, annotations={**meta.annotations, **dict(row.annotations)})
         return replace(self._template, metadata=meta, spec=spec)
+
+
+JOB_LABEL: Final = "batch.kubernetes.io/job-name"
+
+
+class Owner:
+    """The owner of single pods: none is replaced."""
+
+    __slots__ = ()
+
+    def scheduled(self, pod: SimulatedPod) -> None:
+        """A pod was bound."""
+
+    def lost(self, pod: SimulatedPod) -> None:
+        """A pod begins to terminate, or is gone, without having succeeded."""
+
+    def succeeded(self, pod: SimulatedPod) -> None:
+        """A pod has run to its end."""
+
+
+NO_OWNER: Final = Owner()
+
+
+class PodSet(Owner):
+    """Common parts of owners: a template, labels, and numbered pods."""
+
+    __slots__ = ("_labels", "_next", "_reference", "_template", "_world", "name", "pods", "workload")
+
+    def __init__(self, world: World, workload: str, name: str, template: Pod) -> None:
+        self._world = world
+        self._template = template
+        self._labels: dict[str, str] = {}
+        self._reference: OwnerReference | None = None
+        self._next = 0
+        self.workload = workload
+        self.name = name
+        self.pods: dict[str, SimulatedPod] = {}
+        """Its pods that are not terminating, by uid."""
+
+    def _create(self, count: int, run_seconds: float | None) -> None:
+        for _ in range(count):
+            name = f"{self.name}-{self._next}"
+            self._next += 1
+            pod = self._world.create_pod(
+                self._template,
+                name,
+                workload=self.workload,
+                owner=self,
+                labels=self._labels,
+                reference=self._reference,
+                run_seconds=run_seconds,
+            )
+            self.pods[pod.uid] = pod
+
+    def lost(self, pod: SimulatedPod) -> None:
+        if self.pods.pop(pod.uid, None) is not None:
+            self._create(1, pod.run_seconds)
+
+
+class Job(PodSet):
+    """Runs pods until enough of them have succeeded, some at a time."""
+
+    __slots__ = ("_run_seconds", "_spec", "_succeeded")
+
+    def __init__(
+        self,
+        world: World,
+        workload: str,
+        name: str,
+        template: Pod,
+        *,
+        completions: int,
+        parallelism: int,
+        run_seconds: list[float | None],
+    ) -> None:
+        super().__init__(world, workload, name, template)
+        self._labels = {JOB_LABEL: name}
+        self._reference = OwnerReference(
+            api_version="batch/v1", kind="Job", name=name, uid=world.new_uid("job", name), controller=True
+        )
+        self._run_seconds = run_seconds
+        """The run times of the pods that have yet to be created, the next one last."""
+        self._spec = {"parallelism": parallelism, "completions": completions}
+        self._succeeded = 0
+        self._create_missing()
+
+    def succeeded(self, pod: SimulatedPod) -> None:
+        del self.pods[pod.uid]
+        self._succeeded += 1
+        self._create_missing()
+
+    def _create_missing(self) -> None:
+        for _ in range(job_pods(self._spec, succeeded=self._succeeded) - len(self.pods)):
+            self._create(1, self._run_seconds.pop())
+
+
+class Gang(PodSet):
+    """Pods that run together or not at all: a PodGroup and its members."""
+
+    __slots__ = ("_namespace",)
+
+    def __init__(
+        self,
+        world: World,
+        workload: str,
+        name: str,
+        template: Pod,
+        *,
+        size: int,
+        min_member: int,
+        run_seconds: float | None,
+    ) -> None:
+        super().__init__(world, workload, name, template)
+        self._labels = {POD_GROUP_LABEL: name}
+        self._namespace = template.namespace
+        world.store.create(
+            PodGroup(
+                metadata=ObjectMeta(name=name, namespace=self._namespace),
+                spec=PodGroupSpec(min_member=min_member),
+            )
+        )
+        self._create(size, run_seconds)
+
+    def succeeded(self, pod: SimulatedPod) -> None:
+        del self.pods[pod.uid]
+        if not self.pods:
+            self._world.store.delete(PodGroup, self.name, self._namespace)
+
+
+class Deployment(PodSet):
+    """Keeps a number of pods running. Its ReplicaSet exists, because spreading reads it."""
+
+    __slots__ = ("_is_over", "_namespace")
+
+    def __init__(self, world: World, workload: str, name: str, template: Pod, *, replicas: int) -> None:
+        super().__init__(world, workload, name, template)
+        self._namespace = template.namespace
+        self._is_over = False
+        self._labels = {TEMPLATE_HASH: name}
+        labels = {**template.labels, **self._labels}
+        made = world.store.create(
+            ReplicaSet(
+                metadata=ObjectMeta(name=name, namespace=self._namespace, labels=labels),
+                spec=LabelSelectorSpec(selector=LabelSelector(match_labels=labels)),
+            )
+        )
+        self._reference = OwnerReference(
+            api_version="apps/v1", kind="ReplicaSet", name=name, uid=made.uid, controller=True
+        )
+        self._create(replicas, None)
+
+    def scale(self, replicas: int) -> None:
+        """Creates pods, or deletes some, in the order of a ReplicaSet."""
+        if self._is_over:
+            return
+        surplus = len(self.pods) - replicas
+        if surplus <= 0:
+            self._create(-surplus, None)
+            return
+        stored = [self._world.store.get(Pod, pod.name, pod.namespace) for pod in self.pods.values()]
+        for pod in deletion_order(stored)[:surplus]:
+            self._world.delete_pod(self.pods.pop(pod.uid), Outcome.DELETED)
+
+    def end(self) -> None:
+        """Its lifetime is over: it is deleted with its pods."""
+        if not self._is_over:
+            self.scale(0)
+            self._is_over = True
+            self._world.store.delete(ReplicaSet, self.name, self._namespace)

@@ -25,14 +25,12 @@ from bayplan.api.pod import Pod
 from bayplan.api.reading import problem_and_field, without_nulls
 from bayplan.api.workloads import PriorityClass
 from bayplan.errors import DecodeError, InputError
-from bayplan.simulate.openb.cluster import make_node as make_openb_node
+from bayplan.simulate.openb.experiment import make_node as make_openb_node
 from bayplan.simulate.openb.trace import read_nodes
 from bayplan.simulate.scenarios import schema
-from bayplan.simulate.scenarios.nodes import make_node
+from bayplan.simulate.scenarios.inputs import TraceRow, make_node, read_trace, seconds
 from bayplan.simulate.scenarios.scheduler_perf import Benchmark, read_benchmark
 from bayplan.simulate.scenarios.schema import ALL_NODES, KIND, Scenario, Workload
-from bayplan.simulate.scenarios.times import seconds
-from bayplan.simulate.scenarios.traces import TraceRow, read_trace
 
 MAX_SAMPLES: Final = 100_000
 MAX_PER_HOUR: Final = 3_600_000

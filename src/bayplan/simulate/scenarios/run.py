@@ -35,9 +35,9 @@ from bayplan.scheduler.recorder import DiscardedEvents
 from bayplan.scheduler.tasks import cancel_all
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.simulate.scenarios import schema
-from bayplan.simulate.scenarios.benchmarks import BenchmarkRun
 from bayplan.simulate.scenarios.figures import Figures
 from bayplan.simulate.scenarios.reading import LoadedScenario
+from bayplan.simulate.scenarios.scheduler_perf import BenchmarkRun
 from bayplan.simulate.scenarios.workloads import Arriving, NodeChanges, schedule_events
 from bayplan.simulate.scenarios.world import SimulatedCluster, World
 from bayplan.simulate.virtual_time import current_loop, run_virtual

@@ -1,17 +1,17 @@
-"""Lets the workloads of a scenario arrive, and its other events happen, at their times."""
+"""Lets the workloads of a scenario arrive, and its other events happen, at their times.
+
+`inputs.py` says when that is, `pods.py` has what arrives, `world.py` what happens to it then.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from bayplan.simulate.scenarios import schema
-from bayplan.simulate.scenarios.nodes import make_node
-from bayplan.simulate.scenarios.owners import Deployment, Gang, Job
-from bayplan.simulate.scenarios.pods import TraceTemplates
+from bayplan.simulate.scenarios.inputs import TraceRow, arrival_times, drawing, generator, make_node, seconds
+from bayplan.simulate.scenarios.pods import Deployment, Gang, Job, TraceTemplates
 from bayplan.simulate.scenarios.reading import LoadedScenario
 from bayplan.simulate.scenarios.schema import ALL_NODES, ChangeNodes, Event, Failure, NodeGroup, Workload
-from bayplan.simulate.scenarios.times import arrival_times, drawing, generator, seconds
-from bayplan.simulate.scenarios.traces import TraceRow
 from bayplan.simulate.scenarios.world import SimulatedNode, World
 
 

@@ -21,8 +21,7 @@ from bayplan.controllers.nodes import GRACE_SECONDS, UNREACHABLE, tolerated_seco
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.scenarios.figures import Figures
-from bayplan.simulate.scenarios.owners import NO_OWNER, Owner
-from bayplan.simulate.scenarios.pods import Outcome, SimulatedPod, make_pod
+from bayplan.simulate.scenarios.pods import NO_OWNER, Outcome, Owner, SimulatedPod, make_pod
 
 _UNKNOWN: Final = Condition(type="Ready", status="Unknown", reason="NodeStatusUnknown")
 _DOWN_TAINTS: Final = tuple(Taint(key=UNREACHABLE, effect=effect) for effect in ("NoSchedule", "NoExecute"))
