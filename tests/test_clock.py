@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from bayplan import clock as module
 from bayplan.api.meta import ObjectMeta
 from bayplan.api.workloads import Service
 from bayplan.clock import Changes, Freshness
+
+SOURCE = Path(module.__file__).parent
 
 LOGS = {*vars(Changes()), "changes", "changed", "rows"}
 """What logs are called."""
@@ -95,15 +98,39 @@ def test_objects_are_recorded_until_the_value_is_current() -> None:
 
 def test_only_the_clock_compares_times() -> None:
     """Everything else has a `Freshness`, so that one place decides what is stale."""
-    source = Path(module.__file__)
     found = [
-        f"{path.relative_to(source.parent)}:{node.lineno}: {node.attr}"
-        for path in sorted(source.parent.rglob("*.py"))
-        if path != source
+        f"{path.relative_to(SOURCE)}:{node.lineno}: {node.attr}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        if path.name != "clock.py"
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and _is_time(node)
     ]
     assert found == []
+
+
+def test_the_table_of_cached_values_is_complete() -> None:
+    """ARCHITECTURE.md names every class that has a `Freshness`, and the file that defines it."""
+    page = (SOURCE.parents[1] / "ARCHITECTURE.md").read_text()
+    section = page.split("## What is cached, for whom, and what makes it stale")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| ") and "`" in line]
+    missing = [
+        f"{path.name}: {item.name}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        if path.name != "clock.py" and "answers" not in path.parts
+        for item in ast.parse(path.read_text()).body
+        if isinstance(item, ast.ClassDef)
+        and any(isinstance(node, ast.Call) and _makes_freshness(node.func) for node in ast.walk(item))
+        and not any(re.search(rf"`{item.name}\b", row) for row in rows)
+    ]
+    assert missing == []
+    for row in rows:
+        named = re.match(r" `(\w+)[^`]*`: [^(]*\(`([\w/]+\.py)`", row)
+        if named is not None:
+            assert f"class {named[1]}" in (SOURCE / named[2]).read_text()
+
+
+def _makes_freshness(function: ast.expr) -> bool:
+    return getattr(function, "attr", getattr(function, "id", "")) in ("freshness", "Freshness")
 
 
 def _is_time(node: ast.Attribute) -> bool:

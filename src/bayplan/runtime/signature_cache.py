@@ -1,6 +1,6 @@
 """What is cached for each pod signature, and for how many signatures.
 
-Two pods have the same signature if scheduling cannot distinguish them (`snapshot.pod_info.pod_signature`).
+Two pods have the same signature if scheduling cannot distinguish them (`pod_signature` in `state/pods.py`).
 Cached plugins depend on fewer fields, so several signatures may share a `SignatureResults`. All of it is
 columns over the nodes: at 5,000 nodes a signature costs more than half a megabyte. So the limit is a number
 of rows, not of signatures, and the least recently used ones are dropped first.
