@@ -14,14 +14,17 @@ REQUESTS = 8
 
 
 def hard_slices(node: str) -> list[ResourceSlice]:
-    """Partitions of which seven fit in any combination of small ones, and eight never."""
-    limit = sum(range(1, REQUESTS + 1)) - 1
-    counters = CounterSet(name="set", counters={"memory": Counter(value=limit)})
+    """Partitions with much of one counter and little of the other: eight always exceed one of them."""
+    limit = Counter(value=REQUESTS * 33 // 2 - 1)
+    counters = CounterSet(name="set", counters={"memory": limit, "cores": limit})
     devices = [
         make_device(
             f"d{size:02}",
             consumes_counters=(
-                DeviceCounterConsumption(counter_set="set", counters={"memory": Counter(value=size)}),
+                DeviceCounterConsumption(
+                    counter_set="set",
+                    counters={"memory": Counter(value=size), "cores": Counter(value=33 - size)},
+                ),
             ),
         )
         for size in range(1, 33)

@@ -5,11 +5,19 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import combinations, product
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from bayplan.api.devices import ALL_DEVICES, DeviceConstraint, ResourceClaim
+from bayplan.api.devices import (
+    ALL_DEVICES,
+    Counter,
+    CounterSet,
+    DeviceConstraint,
+    DeviceCounterConsumption,
+    ResourceClaim,
+)
 from bayplan.api.release import device_features
 from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.dra import search
@@ -145,6 +153,59 @@ def test_pruning_changes_no_answer_under_constraints(
     state.put_slice(make_resource_slice("s", *devices, node="n0"))
     claims = [constrained_claim(rng, name) for name in rng.choice(("a", "ab"))]
     assert answers(state, claims, 0, monkeypatch) == answers(state, claims, NEVER, monkeypatch)
+
+
+@pytest.mark.parametrize("release", [V1_36, V1_37], ids=str)
+@pytest.mark.parametrize("seed", range(150))
+def test_pruning_changes_no_answer_with_counters(
+    seed: int, release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    state = DeviceState(device_features(release))
+    for pool in ("p", "q")[: rng.randint(1, 2)]:
+        limits = {name: Counter(value=rng.randint(3, 9)) for name in "ab"}
+        where: dict[str, Any] = {"pool": pool, "node": "n0", "slices": 2}
+        devices = [
+            make_device(
+                f"d{i}",
+                {"a": rng.randrange(4), "b": 0},
+                consumes_counters=consumed(rng) if rng.random() < 0.9 else (),
+                allow_multiple_allocations=rng.random() < 0.1,
+            )
+            for i in range(rng.randint(2, 4))
+        ]
+        state.put_slice(make_resource_slice(f"{pool}-d", *devices, **where))
+        counters = CounterSet(name="set", counters=limits)
+        state.put_slice(make_resource_slice(f"{pool}-c", counters=[counters], **where))
+    claims = [constrained_claim(rng, name) for name in rng.choice(("a", "ab"))]
+    assert answers(state, claims, 0, monkeypatch) == answers(state, claims, NEVER, monkeypatch)
+
+
+def consumed(rng: random.Random) -> tuple[DeviceCounterConsumption, ...]:
+    counters = {name: Counter(value=rng.randint(0, 4)) for name in rng.choice(("a", "b", "ab"))}
+    return (DeviceCounterConsumption(counter_set="set", counters=counters),)
+
+
+def test_partitions_that_are_too_large_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions of 1 to 32 where 35 are left: seven of them fit, and eight never."""
+    state = DeviceState()
+    devices = [
+        make_device(
+            f"gpu-{size:02}",
+            consumes_counters=(
+                DeviceCounterConsumption(counter_set="set", counters={"a": Counter(value=size)}),
+            ),
+        )
+        for size in range(1, 33)
+    ]
+    counters = CounterSet(name="set", counters={"a": Counter(value=35)})
+    state.put_slice(make_resource_slice("s", *devices, node="n", slices=2))
+    state.put_slice(make_resource_slice("c", node="n", slices=2, counters=[counters]))
+    for count, fits in ((7, True), (8, False)):
+        claim = make_resource_claim("c", *(make_device_request(f"r{i}") for i in range(count)))
+        answer, steps = run(state, claim, monkeypatch)
+        assert isinstance(answer, tuple) is fits
+        assert steps < 1000
 
 
 NEVER = 10**9

@@ -4,7 +4,8 @@ kube-scheduler tries every combination. The first solution in its order is also 
 leaves out branches without one, as long as those branches would not end with an error. `Bounds` proves that
 the devices that are left are too few for the requests that are left: in whatever order devices are tried,
 every request needs devices of its own, unless they allow multiple allocations, and the devices under a
-constraint have one value of its attribute, or all have different ones. Capacity and counters are ignored.
+constraint have one value of its attribute, or all have different ones. Of the counters of a pool they consume
+at least what the smallest of them do. Capacity is ignored.
 
 `EquivalentDevices` finds devices that all requests and constraints treat alike: if one has no solution, the
 others have none.
@@ -27,7 +28,7 @@ from bayplan.dra.candidates import (
     MatchAttribute,
     Value,
 )
-from bayplan.dra.pools import DeviceKey, NodePools, SliceDevice
+from bayplan.dra.pools import CounterKey, DeviceKey, NodePools, PoolKey, SliceDevice
 from bayplan.dra.requests import PreparedClaim, PreparedRequest
 
 
@@ -66,9 +67,12 @@ class Bounds:
         candidates: Mapping[PreparedRequest, Candidates],
         constraints: Sequence[Sequence[Constraint]],
         allocating: Mapping[DeviceKey, list[int]],
+        counters: Mapping[PoolKey, Mapping[CounterKey, int]],
+        pools: NodePools,
         allocated: AllocatedState,
         features: DeviceFeatures,
     ) -> None:
+        """`allocating` and `counters` are what the search uses so far."""
         for request, of in candidates.items():
             if not request.is_all:
                 of.find_all()
@@ -76,6 +80,8 @@ class Bounds:
         self._candidates = {request: of.found for request, of in candidates.items()}
         self._constraints = constraints
         self._allocating = allocating
+        self._counters = counters
+        self._pools = pools
         self._allocated = allocated
         self._multiple = features.consumable_capacity
         self._values: list[list[dict[DeviceKey, Value | None]]] = [
@@ -131,6 +137,7 @@ class Bounds:
             self._can_be_met(left)
             and all(self._has_match(left, at, n) for at, n in self._undecided(index))
             and all(self._has_distinct(left, at, n) for at, n in self._distinct(index))
+            and self._has_counters(left)
         )
 
     def _option(self, index: int, request: PreparedRequest) -> _Option:
@@ -176,6 +183,34 @@ class Bounds:
                 if not others and option.claim == at and constraint.applies_to(option.request)
             ]
         )
+
+    def _has_counters(self, left: Sequence[Sequence[_Option]]) -> bool:
+        """Whether the counters suffice if the smallest devices are chosen, whichever request they are for."""
+        needed, devices = 0, dict[DeviceKey, SliceDevice]()
+        for option, *others in left:
+            free = self._free(option)
+            if others or option.request.admin_access or any(device.allow_multiple for device in free):
+                continue
+            needed += option.needed
+            devices.update((device.key, device) for device in free)
+        for key in {device.pool_key for device in devices.values() if device.counters}:
+            amounts: dict[CounterKey, list[int]] = {}
+            for device in devices.values():
+                if device.pool_key == key:
+                    for counter in {name for name, _ in device.counters}:
+                        total = sum(amount for name, amount in device.counters if name == counter)
+                        amounts.setdefault(counter, []).append(total)
+            available, used = (
+                self._pools.by_key[key].available_counters(self._allocated),
+                self._counters.get(key, {}),
+            )
+            for counter, remaining in available.items():
+                consumed = sorted(amounts.get(counter, ()))
+                without = len(devices) - len(consumed)
+                least = sum(consumed[: max(needed - without, 0)])
+                if least > 0 and least > remaining - used.get(counter, 0):
+                    return False
+        return True
 
     def _can_be_met(
         self,

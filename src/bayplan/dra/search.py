@@ -229,6 +229,8 @@ class Search:
             self._candidates,
             self._constraints,
             self._allocating,
+            self._counters,
+            self._pools,
             self._allocated,
             self._features,
         )
