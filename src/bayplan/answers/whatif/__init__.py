@@ -8,8 +8,7 @@ comparison.py   compares configurations
 manifests.py    reads pods and workloads to add; scaling.py scales those that are there
 machines.py     nodes to add
 state.py        objects and columns, and how changes are reverted
-controllers.py  what controllers do about claims, budgets and evicted pods; volumes.py about volumes
-pod_claims.py   claims of copies of pods
+controllers.py  what controllers do about claims, volumes, budgets and evicted pods
 outcomes.py     results, and their HTML for notebooks
 """
 
