@@ -19,6 +19,9 @@ import pytest
 import yaml
 
 import bayplan
+from tests.effort import LONG_RUN
+
+pytestmark = LONG_RUN
 
 NODES = [
     {

@@ -18,6 +18,7 @@ import pytest
 
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.report import Outcomes
+from tests.effort import LONG_RUN
 
 BUILT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayplan/conformance/bin/kubectl"
 KUBECTL = str(BUILT) if BUILT.exists() else shutil.which("kubectl")
@@ -197,6 +198,7 @@ async def kubectl(kubeconfig: Path, arguments: str, text: str) -> str:
     return printed.decode()
 
 
+@LONG_RUN
 @pytest.mark.skipif(
     KUBECTL is None, reason="there is no kubectl: `make conformance` builds one where there is Go"
 )
