@@ -8,7 +8,7 @@ from bayplan.plugin import CycleState, Dependencies, IntColumn, NodeColumns, Nod
 class SpreadLoad(NodePlugin):
     """Prefers nodes with few pods: one node at a time, for every node and pod."""
 
-    def score_node(self, pod: Pod, node: NodeInfo) -> int:
+    def score_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         return max(0, 100 - len(node.pods))
 
 
