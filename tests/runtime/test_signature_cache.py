@@ -13,7 +13,7 @@ import pytest
 from bayplan.answers.explain.explanation import explain
 from bayplan.plugin import Code, CycleState, Dependencies, NodeColumns, Plugin, Pod, Reject, unschedulable
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.runtime import signature_cache
+from bayplan.runtime import signatures
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import make_node, make_pod
@@ -22,8 +22,8 @@ NODES = 10
 
 
 def _core(most_shapes: int, monkeypatch: pytest.MonkeyPatch) -> SchedulingCore:
-    monkeypatch.setattr(signature_cache, "MIN_SIGNATURES", 1)
-    monkeypatch.setattr(signature_cache, "MAX_ROWS", most_shapes * NODES)
+    monkeypatch.setattr(signatures, "MIN_SIGNATURES", 1)
+    monkeypatch.setattr(signatures, "MAX_ROWS", most_shapes * NODES)
     core = SchedulingCore()
     for index in range(NODES):
         core.cluster.set_node(make_node(f"n{index}", cpu="64", memory="64Gi", pods=110))
@@ -64,7 +64,7 @@ def test_dropped_results_are_not_referenced_elsewhere(monkeypatch: pytest.Monkey
             super().__init__(*args)  # type: ignore[arg-type]  # handed on as they are
             made.append(weakref.ref(self))
 
-    monkeypatch.setattr(signature_cache, "SignatureResults", Watched)
+    monkeypatch.setattr(signatures, "SignatureResults", Watched)
     core = _core(4, monkeypatch)
     for shape in range(40):
         core.decide(_pod(shape))

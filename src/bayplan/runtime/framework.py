@@ -39,7 +39,7 @@ from bayplan.runtime.search import (
     Steps,
     run_through,
 )
-from bayplan.runtime.signature_cache import SignatureCache
+from bayplan.runtime.signatures import SignatureCache
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
 from bayplan.state.view import IntColumn, NodeColumns
@@ -124,7 +124,8 @@ class Framework:
         schedule_one.go: schedulePod
         """
         pod, extenders, results = search.pod, self.extenders, search.results
-        search.is_settled = search.signature.is_settled(results)
+        signature = search.signature
+        search.is_settled = signature.settled_results is results and signature.settled.is_current
         rejected = self.pre_filter(search)
         if rejected is not None:
             return NotFound(search, rejected)
@@ -285,7 +286,8 @@ class Framework:
         if failed is not None:
             raise failed[1]
         if not search.is_settled and search.results.is_pre_filtered:
-            search.signature.mark_settled(search.results)
+            search.signature.settled_results = search.results
+            search.signature.settled.mark_current()
         return filtered
 
     def _candidates(self, search: Search) -> tuple[SearchOrder, Status]:

@@ -8,6 +8,11 @@ fifty.
 answer. A `PluginColumn` (reasons of Filter, or raw scores) depends on that topic and on the rows: of `nodes`,
 and of `usage` for plugins that depend on usage. Elementwise plugins compute a few rows with plain numbers: by
 their shortcut for single rows, or else with `OneNode`.
+
+A placement changes only the results that depend on usage, and many signatures have them in common: fifty
+applications of five sizes have five `UsageResults`. So a row that changed is combined five times, not fifty
+times; for each signature there only remain the rows that are now rejected, or no longer are
+(`signature_results.py`).
 """
 
 from __future__ import annotations
@@ -15,14 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.api.pod import Pod, pod_images
-from bayplan.clock import Freshness, Topic
-from bayplan.framework.outcome import Reasons
-from bayplan.framework.plugin_api import Dependencies, NodeNames, Plugin, PodFunction, PreScorePlugin
+from bayplan.api.pod import Pod
+from bayplan.clock import Changes, Freshness, Log, Topic
+from bayplan.framework.outcome import PASS, ReasonIds, Reasons, RejectingPlugins
+from bayplan.framework.plugin_api import MAX_SCORE, Dependencies, NodeNames, Plugin, PreScorePlugin
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
@@ -31,119 +35,12 @@ from bayplan.runtime.calls import Caller
 from bayplan.runtime.profile import Step
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn, cells
-from bayplan.state.pods import encoded, relevant_volumes
-from bayplan.state.view import NodeColumns, OneNode
-
-_encoder: Final = msgspec.msgpack.Encoder(order="deterministic")
-
-
-def _resources(pod: Pod) -> Any:
-    spec, status = pod.spec, pod.status
-    return (
-        [(c.name, c.resources) for c in spec.containers],
-        [(c.name, c.resources, c.restart_policy) for c in spec.init_containers],
-        spec.overhead,
-        spec.resources,
-        [(c.name, c.resources, c.allocated_resources) for c in status.container_statuses],
-        [(c.name, c.resources, c.allocated_resources) for c in status.init_container_statuses],
-        status.resources,
-        status.allocated_resources,
-        [(c.type, c.status, c.reason) for c in status.conditions if c.type == "PodResizePending"],
-    )
-
-
-def _claims(pod: Pod) -> Any:
-    if not pod.spec.resource_claims:
-        return None
-    return pod.spec.resource_claims, pod.status.resource_claim_statuses, pod.name, pod.uid
-
-
-def _volumes(pod: Pod) -> Any:
-    volumes = relevant_volumes(pod)
-    if not volumes:
-        return None
-    itself = (pod.name, pod.uid) if any(volume.ephemeral is not None for volume in volumes) else None
-    return pod.namespace, volumes, itself
-
-
-POD_FIELDS: Final[dict[str, Callable[[Pod], Any]]] = {
-    "namespace": lambda pod: pod.namespace,
-    "labels": lambda pod: pod.labels,
-    "annotations": lambda pod: pod.annotations,
-    "name": lambda pod: (pod.namespace, pod.name, pod.uid),
-    "priority": lambda pod: pod.priority,
-    "node_name": lambda pod: pod.spec.node_name,
-    "node_selector": lambda pod: pod.spec.node_selector,
-    "node_affinity": lambda pod: pod.spec.affinity and pod.spec.affinity.node_affinity,
-    "tolerations": lambda pod: pod.spec.tolerations,
-    "resources": _resources,
-    "ports": lambda pod: [
-        (c.ports, c.restart_policy) for c in (*pod.spec.init_containers, *pod.spec.containers) if c.ports
-    ],
-    "images": lambda pod: (pod_images(pod), len(pod.spec.containers) + len(pod.spec.init_containers)),
-    "volumes": _volumes,
-    "resource_claims": _claims,
-    "host": lambda pod: (pod.spec.host_network, pod.spec.host_users),
-    "restart_rules": lambda pod: [
-        c.restart_policy_rules
-        for c in (*pod.spec.init_containers, *pod.spec.containers)
-        if c.restart_policy_rules
-    ],
-    "owner": lambda pod: pod.metadata.controller(),
-}
-"""The fields that a plugin can declare, and how their values are read from the pod."""
-
-NOT_IN_TEMPLATE: Final = frozenset({"annotations", "name", "node_name", "resource_claims"})
-"""Fields by which pods of one template (`snapshot.pod_info.pod_signature`) can differ."""
-
-
-class PodSigner:
-    """Computes one plugin's fragments of signatures."""
-
-    __slots__ = ("_fields", "_functions", "per_pod")
-
-    def __init__(self, fields: Iterable[str], functions: Sequence[PodFunction] = ()) -> None:
-        names = sorted(set(fields))
-        unknown = [name for name in names if name not in POD_FIELDS]
-        if unknown:
-            raise ValueError(f"unknown pod fields {unknown}; known are {sorted(POD_FIELDS)}")
-        self._fields = [POD_FIELDS[name] for name in names]
-        self._functions = tuple(functions)
-        self.per_pod = bool(functions) or bool(NOT_IN_TEMPLATE.intersection(names) - {"node_name"})
-        """Whether pods of one template may have different signatures."""
-
-    def __call__(self, pod: Pod) -> bytes:
-        values = [field(pod) for field in self._fields]
-        if not self._functions:
-            return encoded(_encoder, values)
-        own = [function(pod) for function in self._functions]
-        try:
-            return encoded(_encoder, (values, own))
-        except TypeError:
-            raise TypeError(self._wrong_value(own)) from None
-
-    def _wrong_value(self, values: Sequence[object]) -> str:
-        """The message for a value that cannot be encoded."""
-        for function, value in zip(self._functions, values, strict=True):
-            try:
-                _encoder.encode(value)
-            except OverflowError:
-                continue
-            except TypeError:
-                name = getattr(function, "__name__", repr(function))
-                return (
-                    f"the function {name} in depends_on returned {type(value).__name__}, which cannot be "
-                    "compared; return numbers, strings, tuples, dataclasses or msgspec structs"
-                )
-        return "a function in depends_on returned a value that cannot be compared"
-
+from bayplan.state.view import IntColumn, NodeColumns, OneNode
 
 FEW_ROWS: Final = 12
 """Up to this many rows plain numbers are faster than arrays."""
 FEW_ROWS_BY_SHORTCUT: Final = 40
 """The same for plugins with a shortcut for single rows."""
-
-Signature = tuple[bytes, ...]
 
 
 class PluginColumn:
@@ -358,59 +255,133 @@ class PluginResults:
         return self.caller.calls.score_one(self.step, self.state, self._pod, one)
 
 
-class ResultCache:
-    """The results of all cached plugins of one profile, by plugin and signature fragment."""
+FEW_COMBINED: Final = 96
+"""Up to this many rows are combined one by one."""
 
-    def __init__(self, plugins: Iterable[Plugin], cluster: Cluster, caller: Caller) -> None:
+Filters = tuple[tuple[int, PluginResults], ...]
+"""Cached plugins whose Filter runs, each with its index, in order."""
+
+Scorers = tuple[tuple[Step, PluginResults], ...]
+
+
+class UsageResults:
+    """For each row the first of some filters that rejects it, and the weighted sum of some scores.
+
+    `rejecting_plugin` and `reason_id` are as in `NodeStatuses`.
+    """
+
+    def __init__(self, cluster: Cluster, filters: Filters, scorers: Scorers) -> None:
         self._cluster = cluster
-        self._caller = caller
-        self._plugins = tuple(
-            (plugin, plugin.depends_on) for plugin in plugins if plugin.depends_on is not None
-        )
-        self._signers = tuple(
-            PodSigner(depends_on.pod, depends_on.functions) for _, depends_on in self._plugins
-        )
-        self._per_pod = tuple(index for index, signer in enumerate(self._signers) if signer.per_pod)
-        self._results: dict[tuple[str, bytes], PluginResults] = {}
-        self.per_pod = bool(self._per_pod)
-        """Whether pods with one signature may differ in what these plugins depend on."""
+        self._filters = filters
+        self._scores: list[tuple[int, PluginColumn]] = [
+            (step.weight, results.score_column) for step, results in scorers
+        ]
+        self._columns = [results.filter_column for _, results in filters]
+        self._columns += [column for _, column in self._scores]
+        changes = cluster.changes
+        plugins = [results for _, results in (*filters, *scorers)]
+        self._freshness = changes.freshness(stale_topics(changes, plugins), (changes.nodes, changes.usage))
+        self.recombined = Topic(changes.clock)
+        """All rows were combined again."""
+        self.rejections: Log[int] = Log(changes.clock)
+        """Rows that are rejected by another plugin than before, or for another reason."""
+        self.has_wrong_scores = False
+        """Whether a score of some row, feasible or not, is out of range."""
+        self._allocate(0)
 
-    def signature(self, pod: Pod, like: Signature | None = None) -> Signature:
-        """The fragments of all plugins: equal for pods that none of them can distinguish.
+    def _allocate(self, rows: int) -> None:
+        self.rejecting_plugin: RejectingPlugins = np.full(rows, PASS, dtype=np.int8)
+        self.reason_id: ReasonIds = np.zeros(rows, dtype=np.int64)
+        self.total: IntColumn = np.zeros(rows, dtype=np.int64)
+        self.plugin_cell, self.reason_cell = cells(self.rejecting_plugin), cells(self.reason_id)
+        self.total_cell = cells(self.total)
 
-        `like` are those of a pod of the same template: only fragments that may differ are then computed.
-        """
-        if like is None:
-            return tuple(self._fragment(index, pod) for index in range(len(self._signers)))
-        fragments = list(like)
-        for index in self._per_pod:
-            fragments[index] = self._fragment(index, pod)
-        return tuple(fragments)
+    def update(self) -> int:
+        """Brings all rows up to date. Returns how many were not."""
+        rows: Collection[int] | None = self._freshness.stale_rows()
+        if rows is None:
+            for column in self._columns:
+                column.update()
+            self._allocate(self._cluster.nodes.high)
+            self._combine(slice(None), len(self.total))
+            self.recombined.change()
+            rows = range(len(self.total))
+        elif rows:
+            rows = rows if len(rows) == 1 else set(rows)
+            for column in self._columns:
+                column.update()
+            if len(rows) <= FEW_COMBINED:
+                self._combine_few(rows)
+            else:
+                self._combine_some(np.fromiter(rows, dtype=np.intp, count=len(rows)))
+        self._freshness.mark_current()
+        return len(rows)
 
-    def _fragment(self, index: int, pod: Pod) -> bytes:
-        try:
-            return self._signers[index](pod)
-        except Exception as error:
-            raise calls.dependency_error(self._plugins[index][0], error) from error
+    def _combine_few(self, rows: Collection[int]) -> None:
+        """Combines some rows with plain numbers."""
+        plugin_cell, reason_cell, scores = self.plugin_cell, self.reason_cell, self._scores
+        for row in rows:
+            plugin, reason = PASS, 0
+            for index, results in self._filters:
+                reason = results.filter_column.cell[row]
+                if reason:
+                    plugin = index
+                    break
+            if reason != reason_cell[row] or plugin != plugin_cell[row]:
+                plugin_cell[row], reason_cell[row] = plugin, reason
+                self.rejections.record(row)
+            total = 0
+            for weight, column in scores:
+                score = column.cell[row]
+                if score < 0 or score > MAX_SCORE:
+                    self.has_wrong_scores = True
+                total += weight * score
+            self.total_cell[row] = total
 
-    def of(self, pod: Pod, signature: Signature) -> dict[str, PluginResults]:
-        """The results for the pod, by plugin."""
-        found = {}
-        for (plugin, depends_on), fragment in zip(self._plugins, signature, strict=True):
-            key = (plugin.name, fragment)
-            if key not in self._results:
-                self._results[key] = PluginResults(plugin, depends_on, pod, self._cluster, self._caller)
-            found[plugin.name] = self._results[key]
-        return found
+    def _combine_some(self, rows: IdColumn) -> None:
+        """The same with arrays."""
+        plugin, reason = self.rejecting_plugin.take(rows), self.reason_id.take(rows)
+        self._combine(rows, len(rows))
+        differs = (self.rejecting_plugin.take(rows) != plugin) | (self.reason_id.take(rows) != reason)
+        for row in rows[differs].tolist():
+            self.rejections.record(row)
 
-    def drop_all_but(self, used: Iterable[PluginResults]) -> None:
-        """Drops the results that no signature needs any more."""
-        left = set(map(id, used))
-        self._results = {key: results for key, results in self._results.items() if id(results) in left}
+    def _combine(self, where: Any, count: int) -> None:
+        self.rejecting_plugin[where], self.reason_id[where] = first_rejecting(self._filters, where, count)
+        total = np.zeros(count, dtype=np.int64)
+        for weight, column in self._scores:
+            scores = column.values[where]
+            if is_out_of_range(scores):
+                self.has_wrong_scores = True
+            total += weight * scores
+        self.total[where] = total
 
-    def uncached(self, pod: Pod) -> dict[str, PluginResults]:
-        """Results for the pod that are not cached."""
-        return {
-            plugin.name: PluginResults(plugin, depends_on, pod, self._cluster, self._caller)
-            for plugin, depends_on in self._plugins
-        }
+
+def stale_topics(changes: Changes, plugins: Iterable[PluginResults]) -> tuple[Topic, ...]:
+    """The topics after which all rows of the results of these plugins are stale."""
+    plugins = dict.fromkeys(plugins)
+    return (
+        changes.size,
+        *(results.changed for results in plugins if results.depends_on.kinds),
+        *((changes.images,) if any(results.depends_on.images for results in plugins) else ()),
+    )
+
+
+def first_rejecting(
+    filters: Sequence[tuple[int, PluginResults]], where: Any, count: int
+) -> tuple[RejectingPlugins, ReasonIds]:
+    """The first plugin that rejects each row, and its reasons."""
+    plugin = np.full(count, PASS, dtype=np.int8)
+    reason = np.zeros(count, dtype=np.int64)
+    for index, results in reversed(filters):
+        against = results.filter_column.values[where]
+        rejected = against != 0
+        if np.count_nonzero(rejected):
+            np.copyto(plugin, index, where=rejected)
+            np.copyto(reason, against, where=rejected)
+    return plugin, reason
+
+
+def is_out_of_range(scores: IntColumn) -> bool:
+    """Whether one of these scores is none."""
+    return bool(scores.min(initial=0) < 0 or scores.max(initial=0) > MAX_SCORE)

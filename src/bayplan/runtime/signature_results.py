@@ -7,21 +7,30 @@ Node objects alone are stored here (`_node_…`), because a placement does not c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
-from bayplan.clock import Changes, Log, Topic
+from bayplan.clock import Log, Topic
 from bayplan.framework.outcome import PASS, ReasonIds, Reasons, RejectingPlugins
-from bayplan.framework.plugin_api import MAX_SCORE, NodeNames
+from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.state import CycleState, SignatureMemory
 from bayplan.framework.status import Status
 from bayplan.runtime import calls
 from bayplan.runtime.calls import Caller
-from bayplan.runtime.plugin_results import PluginColumn, PluginResults
+from bayplan.runtime.plugin_results import (
+    FEW_COMBINED,
+    Filters,
+    PluginResults,
+    Scorers,
+    UsageResults,
+    first_rejecting,
+    is_out_of_range,
+    stale_topics,
+)
 from bayplan.runtime.profile import Profile, Step
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn, cells
@@ -29,137 +38,6 @@ from bayplan.state.view import IntColumn, NodeColumns
 
 if TYPE_CHECKING:
     from bayplan.runtime.feasible import Feasible
-
-FEW_ROWS: Final = 96
-"""Up to this many rows are combined one by one."""
-
-Filters = tuple[tuple[int, PluginResults], ...]
-"""Cached plugins whose Filter runs, each with its index, in order."""
-
-Scorers = tuple[tuple[Step, PluginResults], ...]
-
-
-class UsageResults:
-    """For each row the first of some filters that rejects it, and the weighted sum of some scores.
-
-    `rejecting_plugin` and `reason_id` are as in `NodeStatuses`.
-    """
-
-    def __init__(self, cluster: Cluster, filters: Filters, scorers: Scorers) -> None:
-        self._cluster = cluster
-        self._filters = filters
-        self._scores: list[tuple[int, PluginColumn]] = [
-            (step.weight, results.score_column) for step, results in scorers
-        ]
-        self._columns = [results.filter_column for _, results in filters]
-        self._columns += [column for _, column in self._scores]
-        changes = cluster.changes
-        plugins = [results for _, results in (*filters, *scorers)]
-        self._freshness = changes.freshness(stale_topics(changes, plugins), (changes.nodes, changes.usage))
-        self.recombined = Topic(changes.clock)
-        """All rows were combined again."""
-        self.rejections: Log[int] = Log(changes.clock)
-        """Rows that are rejected by another plugin than before, or for another reason."""
-        self.has_wrong_scores = False
-        """Whether a score of some row, feasible or not, is out of range."""
-        self._allocate(0)
-
-    def _allocate(self, rows: int) -> None:
-        self.rejecting_plugin: RejectingPlugins = np.full(rows, PASS, dtype=np.int8)
-        self.reason_id: ReasonIds = np.zeros(rows, dtype=np.int64)
-        self.total: IntColumn = np.zeros(rows, dtype=np.int64)
-        self.plugin_cell, self.reason_cell = cells(self.rejecting_plugin), cells(self.reason_id)
-        self.total_cell = cells(self.total)
-
-    def update(self) -> int:
-        """Brings all rows up to date. Returns how many were not."""
-        rows: Collection[int] | None = self._freshness.stale_rows()
-        if rows is None:
-            for column in self._columns:
-                column.update()
-            self._allocate(self._cluster.nodes.high)
-            self._combine(slice(None), len(self.total))
-            self.recombined.change()
-            rows = range(len(self.total))
-        elif rows:
-            rows = rows if len(rows) == 1 else set(rows)
-            for column in self._columns:
-                column.update()
-            if len(rows) <= FEW_ROWS:
-                self._combine_few(rows)
-            else:
-                self._combine_some(np.fromiter(rows, dtype=np.intp, count=len(rows)))
-        self._freshness.mark_current()
-        return len(rows)
-
-    def _combine_few(self, rows: Collection[int]) -> None:
-        """Combines some rows with plain numbers."""
-        plugin_cell, reason_cell, scores = self.plugin_cell, self.reason_cell, self._scores
-        for row in rows:
-            plugin, reason = PASS, 0
-            for index, results in self._filters:
-                reason = results.filter_column.cell[row]
-                if reason:
-                    plugin = index
-                    break
-            if reason != reason_cell[row] or plugin != plugin_cell[row]:
-                plugin_cell[row], reason_cell[row] = plugin, reason
-                self.rejections.record(row)
-            total = 0
-            for weight, column in scores:
-                score = column.cell[row]
-                if score < 0 or score > MAX_SCORE:
-                    self.has_wrong_scores = True
-                total += weight * score
-            self.total_cell[row] = total
-
-    def _combine_some(self, rows: IdColumn) -> None:
-        """The same with arrays."""
-        plugin, reason = self.rejecting_plugin.take(rows), self.reason_id.take(rows)
-        self._combine(rows, len(rows))
-        differs = (self.rejecting_plugin.take(rows) != plugin) | (self.reason_id.take(rows) != reason)
-        for row in rows[differs].tolist():
-            self.rejections.record(row)
-
-    def _combine(self, where: Any, count: int) -> None:
-        self.rejecting_plugin[where], self.reason_id[where] = first_rejecting(self._filters, where, count)
-        total = np.zeros(count, dtype=np.int64)
-        for weight, column in self._scores:
-            scores = column.values[where]
-            if is_out_of_range(scores):
-                self.has_wrong_scores = True
-            total += weight * scores
-        self.total[where] = total
-
-
-def stale_topics(changes: Changes, plugins: Iterable[PluginResults]) -> tuple[Topic, ...]:
-    """The topics after which all rows of the results of these plugins are stale."""
-    plugins = dict.fromkeys(plugins)
-    return (
-        changes.size,
-        *(results.changed for results in plugins if results.depends_on.kinds),
-        *((changes.images,) if any(results.depends_on.images for results in plugins) else ()),
-    )
-
-
-def first_rejecting(
-    filters: Sequence[tuple[int, PluginResults]], where: Any, count: int
-) -> tuple[RejectingPlugins, ReasonIds]:
-    """The first plugin that rejects each row, and its reasons."""
-    plugin = np.full(count, PASS, dtype=np.int8)
-    reason = np.zeros(count, dtype=np.int64)
-    for index, results in reversed(filters):
-        against = results.filter_column.values[where]
-        rejected = against != 0
-        if np.count_nonzero(rejected):
-            np.copyto(plugin, index, where=rejected)
-            np.copyto(reason, against, where=rejected)
-    return plugin, reason
-
-
-def is_out_of_range(scores: IntColumn) -> bool:
-    """Whether one of these scores is none."""
-    return bool(scores.min(initial=0) < 0 or scores.max(initial=0) > MAX_SCORE)
 
 
 class EvaluationCounter(Protocol):
@@ -319,7 +197,7 @@ class SignatureResults:
             self._combine_all()
         elif rows:
             distinct = set(rows)
-            if len(distinct) <= FEW_ROWS:
+            if len(distinct) <= FEW_COMBINED:
                 self._combine_few(distinct)
             else:
                 self._combine(_distinct(distinct), with_node=False)

@@ -25,7 +25,7 @@ from bayplan.framework.plugin_api import PreBindPlugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status, describe
 from bayplan.runtime.calls import AttemptError
-from bayplan.runtime.extension_points import ExtensionPoints, Placement, RejectedError
+from bayplan.runtime.extension_points import POINTS, ExtensionPoints, Placement, RejectedError
 from bayplan.runtime.profile import PointStep
 from bayplan.runtime.search import Search
 from bayplan.scheduler.context import Context
@@ -294,7 +294,8 @@ class Bindings:
             )
             if info.was_flushed and context.cluster.release.queue.counts_flushed_pods:
                 context.metrics.scheduled_after_flush()
-        attempt.points.post_bind(attempt)
+        if profile.post_binds or attempt.points is not POINTS:
+            attempt.points.post_bind(attempt)
         self._activate(attempt)
 
     def _failed(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:

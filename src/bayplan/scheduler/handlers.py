@@ -34,10 +34,6 @@ _ASSIGNED_DELETED: Final = ASSIGNED_POD_DELETE.label
 _log = logging.getLogger(__name__)
 
 
-def _not_measured(event: str, seconds: float) -> None:
-    """Metrics are off."""
-
-
 class PodHandler:
     """Handles events of pods: assigned pods go to the cache, pending ones of our profiles to the queue."""
 
@@ -48,7 +44,8 @@ class PodHandler:
         self._scheduler_names = scheduler_names
         self._changed = changed
         self._stopwatch = context.stopwatch
-        self._handled = context.metrics.event_handled if context.metrics.enabled else _not_measured
+        self._handled = context.metrics.event_handled
+        self._measures = context.metrics.enabled
         self._events = context.queue.events
 
     def added(self, pod: Pod) -> None:
@@ -57,7 +54,8 @@ class PodHandler:
         elif self._is_ours(pod):
             started = self._stopwatch()
             self._context.queue.add(pod)
-            self._handled(self._events.add.label, self._stopwatch() - started)
+            if self._measures:
+                self._handled(self._events.add.label, self._stopwatch() - started)
         self._changed()
 
     def updated(self, old: Pod, new: Pod) -> None:
@@ -70,7 +68,8 @@ class PodHandler:
             if self._is_ours(old):
                 started = self._stopwatch()
                 self._context.queue.delete(old)
-                self._handled(self._events.delete.label, self._stopwatch() - started)
+                if self._measures:
+                    self._handled(self._events.delete.label, self._stopwatch() - started)
         elif self._is_ours(new):
             self._pending_updated(old, new)
         self._changed()
@@ -90,7 +89,8 @@ class PodHandler:
         except CacheError as error:
             _log.warning("%s", error)
         context.queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, pod, None)
-        self._handled(_ASSIGNED_DELETED, self._stopwatch() - started)
+        if self._measures:
+            self._handled(_ASSIGNED_DELETED, self._stopwatch() - started)
         if self._is_ours(pod):
             context.queue.delete(pod)
 
@@ -101,7 +101,8 @@ class PodHandler:
             self._assumed_deleted(pod)
         elif pod.status.nominated_node_name:
             self._nomination_removed(pod)
-        self._handled(self._events.delete.label, self._stopwatch() - started)
+        if self._measures:
+            self._handled(self._events.delete.label, self._stopwatch() - started)
 
     def _is_ours(self, pod: Pod) -> bool:
         return pod.spec.scheduler_name in self._scheduler_names
@@ -119,7 +120,8 @@ class PodHandler:
             queue.move_to_active_or_backoff(ASSIGNED_POD_ADD, None, pod)
         if assumed is not None:
             self._assumed_confirmed(assumed, pod)
-        self._handled(_ASSIGNED_ADDED, self._stopwatch() - started)
+        if self._measures:
+            self._handled(_ASSIGNED_ADDED, self._stopwatch() - started)
 
     def _assumed_confirmed(self, assumed: Pod, pod: Pod) -> None:
         """The API server has shown the node of a pod that was assumed."""
@@ -151,8 +153,10 @@ class PodHandler:
         for event in self._events.updates(old, new):
             began = self._stopwatch()
             self._context.queue.move_to_active_or_backoff(event, old, new)
-            self._handled(event.label, self._stopwatch() - began)
-        self._handled(_ASSIGNED_UPDATED, self._stopwatch() - started)
+            if self._measures:
+                self._handled(event.label, self._stopwatch() - began)
+        if self._measures:
+            self._handled(_ASSIGNED_UPDATED, self._stopwatch() - started)
 
     def _pending_updated(self, old: Pod, new: Pod) -> None:
         context, started = self._context, self._stopwatch()
@@ -167,9 +171,10 @@ class PodHandler:
         if not context.metrics.enabled:
             return
         seconds = self._stopwatch() - started
-        self._handled(self._events.update.label, seconds)
+        if self._measures:
+            self._handled(self._events.update.label, seconds)
         for event in self._events.updates(old, new):
-            if event.action is not Action.UPDATE:
+            if event.action is not Action.UPDATE and self._measures:
                 self._handled(self._events.handled_label(event), seconds)
 
     def _assumed_deleted(self, pod: Pod) -> None:
@@ -195,7 +200,8 @@ class NodeHandler:
         self._context = context
         self._changed = changed
         self._stopwatch = context.stopwatch
-        self._handled = context.metrics.event_handled if context.metrics.enabled else _not_measured
+        self._handled = context.metrics.event_handled
+        self._measures = context.metrics.enabled
 
     def added(self, node: Node) -> None:
         started = self._stopwatch()

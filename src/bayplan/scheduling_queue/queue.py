@@ -272,6 +272,8 @@ class SchedulingQueue:
 
     def pop(self) -> QueuedPod | None:
         """The next pod, which is in flight from now on; None if none is ready."""
+        if not self.has_ready:
+            return None
         while (info := self._sub_queues.pop_first()) is not None:
             info.attempts += 1
             if not self._in_flight.begin(info.pod.metadata.uid):
