@@ -8,7 +8,8 @@ import pytest
 
 from bayplan.api.meta import Content
 from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
-from tests.embedded.controllers.world import World, in_world, workload
+from bayplan.embedded.server.statuses import StatusError
+from tests.embedded.controllers.world import World, in_world, template, workload
 
 IMAGE_2 = {"template": {"spec": {"containers": [{"name": "main", "image": "app:2"}]}}}
 
@@ -20,6 +21,11 @@ def status(world: World) -> Content:
 
 def create(world: World, **spec: Any) -> None:
     world.create(STATEFUL_SETS, "web", {**workload(), "serviceName": "web", **spec})
+
+
+def mounting(volume: str) -> Content:
+    container = {"name": "main", "image": "db", "volumeMounts": [{"name": volume, "mountPath": "/data"}]}
+    return template(containers=[container])
 
 
 def images(world: World) -> list[str]:
@@ -84,7 +90,7 @@ def test_claims_are_made_once_and_stay_when_pods_are_deleted() -> None:
     async def test(world: World) -> None:
         size = {"resources": {"requests": {"storage": "1Gi"}}, "accessModes": ["ReadWriteOnce"]}
         claim = {"metadata": {"name": "data"}, "spec": size}
-        create(world, replicas=2, volumeClaimTemplates=[claim])
+        create(world, replicas=2, volumeClaimTemplates=[claim], template=mounting("data"))
         await world.run_until_idle()
         assert world.names(PERSISTENT_VOLUME_CLAIMS) == ["data-web-0", "data-web-1"]
         volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data-web-1"}}
@@ -95,6 +101,14 @@ def test_claims_are_made_once_and_stay_when_pods_are_deleted() -> None:
             await world.after(100)
         assert world.get(PERSISTENT_VOLUME_CLAIMS, "data-web-1")["metadata"]["uid"] == before
         assert world.names(PODS) == ["web-0", "web-1"]
+
+    in_world(test)
+
+
+def test_a_mount_names_a_volume_or_a_claim_template() -> None:
+    async def test(world: World) -> None:
+        with pytest.raises(StatusError, match=r'volumeMounts\[0\].name: Not found: "data"'):
+            create(world, template=mounting("data"))
 
     in_world(test)
 

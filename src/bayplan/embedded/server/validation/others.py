@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -137,14 +138,16 @@ def workload_problems(item: Content) -> list[FieldProblem]:
                 invalid_field("spec.selector", selector, "empty selector is invalid for deployment")
             )
     template = spec.get("template") or {}
-    problems += _template(template, selector)
+    # The StatefulSet controller adds a volume to a pod for each claim template.
+    claims = [(each.get("metadata") or {}).get("name", "") for each in spec.get("volumeClaimTemplates") or ()]
+    problems += _template(template, selector, claims)
     policy = (template.get("spec") or {}).get("restartPolicy")
     if policy not in (None, "Always"):
         problems.append(unsupported("spec.template.spec.restartPolicy", policy, ("Always",)))
     return problems
 
 
-def _template(template: Content, selector: Any) -> list[FieldProblem]:
+def _template(template: Content, selector: Any, claims: Iterable[str] = ()) -> list[FieldProblem]:
     path = "spec.template"
     labels = (template.get("metadata") or {}).get("labels") or {}
     problems = label_problems(labels, f"{path}.labels")
@@ -156,7 +159,7 @@ def _template(template: Content, selector: Any) -> list[FieldProblem]:
     if not matches:
         why = "`selector` does not match template `labels`"
         problems.append(invalid_field(f"{path}.metadata.labels", labels or None, why))
-    return problems + pod_spec_problems(template.get("spec") or {}, f"{path}.spec")
+    return problems + pod_spec_problems(template.get("spec") or {}, f"{path}.spec", claims)
 
 
 def replication_controller_problems(item: Content) -> list[FieldProblem]:

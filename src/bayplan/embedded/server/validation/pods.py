@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from bayplan.api.meta import Content
@@ -47,11 +48,14 @@ def pod_problems(pod: Content) -> list[FieldProblem]:
     return pod_spec_problems(pod.get("spec") or {}, "spec")
 
 
-def pod_spec_problems(spec: Content, path: str) -> list[FieldProblem]:
-    """The problems of the spec of a pod or template."""
+def pod_spec_problems(spec: Content, path: str, claims: Iterable[str] = ()) -> list[FieldProblem]:
+    """The problems of the spec of a pod or template.
+
+    `claims` are volumes that the pods of a template will have and that it may therefore mount.
+    """
     problems = _volumes(spec, path)
     problems += pod_claim_problems(spec, path)
-    problems += _containers(spec, path)
+    problems += _containers(spec, path, claims)
     problems += choice_problems(spec, named_type("PodSpec", NEWEST), path)
     problems += _numbers(spec, path)
     problems += label_problems(spec.get("nodeSelector"), f"{path}.nodeSelector")
@@ -104,11 +108,11 @@ def _name(entry: Content, at: str, seen: set[str]) -> list[FieldProblem]:
     return [invalid_field(f"{at}.name", name, why) for why in dns_label_problems(name)]
 
 
-def _containers(spec: Content, path: str) -> list[FieldProblem]:
+def _containers(spec: Content, path: str, claims: Iterable[str]) -> list[FieldProblem]:
     problems = []
     if not spec.get("containers"):
         problems.append(required(f"{path}.containers"))
-    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
+    volumes = {*claims, *(volume.get("name") for volume in spec.get("volumes") or ())}
     names: set[str] = set()
     host_ports: set[tuple[Any, ...]] = set()
     for field in ("containers", "initContainers"):
