@@ -11,12 +11,12 @@ import click
 from rich.console import Console
 
 from bayplan.answers.sources.loading import SourceOptions, load_cluster, load_settings
-from bayplan.answers.sources.warnings import Warning
+from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.answers.whatif import Cluster, Outcome, Placement, Placements
 from bayplan.answers.whatif.machines import read_node_template, usual_node
 from bayplan.answers.whatif.manifests import MAX_PODS, read_manifests
 from bayplan.cli.errors import ExitStatus, raise_failures, traceback_option
-from bayplan.cli.options import source_options
+from bayplan.cli.options import source_options, without_kind
 from bayplan.cli.output import (
     TABLE,
     make_console,
@@ -85,12 +85,15 @@ class Changes:
         return f"add {number(len(names), 'node')} like {like}"
 
     def remove_node(self, value: str) -> str:
+        value = without_kind(value, "node")
         return f"remove node {value}: {number(len(self._cluster.remove_node(value)), 'pod')} to place again"
 
     def drain(self, value: str) -> str:
+        value = without_kind(value, "node")
         return f"drain {value}: {number(len(self._cluster.drain(value)), 'pod')} to place again"
 
     def cordon(self, value: str) -> str:
+        value = without_kind(value, "node")
         self._cluster.cordon(value)
         return f"cordon {value}"
 
@@ -227,7 +230,7 @@ def whatif(
     else:
         _print(make_console(), loaded.name, cluster, done, placed)
     raise_failures(placed.failures, with_traceback=traceback)
-    if not fits:
+    if not fits or any(one.reason is Reason.EVICTION_BLOCKED for one in budgets):
         return ExitStatus.NO
     return ExitStatus.NOT_JUDGED if any(one.outcome is Outcome.SKIPPED for one in placed) else ExitStatus.OK
 

@@ -41,6 +41,8 @@ class Reason(StrEnum):
     """The API server has a version that bayplan does not implement."""
     REPORTED_UNSCHEDULABLE = "ReportedUnschedulable"
     """The pod's own scheduler has reported that it does not fit, and this result is that it does."""
+    EVICTION_BLOCKED = "EvictionBlocked"
+    """A PodDisruptionBudget allows no eviction at all, so that a drain does not go on."""
     CLUSTER_CHANGED = "ClusterChanged"
     """The pod was scheduled on an earlier state of the cluster."""
 

@@ -261,7 +261,9 @@ class Cluster(ClusterView):
             text = _BUDGET.format(
                 key=budget.key, node=name, count=count, allowed=budget.status.disruptions_allowed
             )
-            self._drain_warnings[name, budget.key] = Warning(text, reason=Reason.NOT_RUN, object=budget.key)
+            blocks = not budget.status.disruptions_allowed  # otherwise the evictions are only delayed
+            reason = Reason.EVICTION_BLOCKED if blocks else Reason.NOT_RUN
+            self._drain_warnings[name, budget.key] = Warning(text, reason=reason, object=budget.key)
         return self._displace(name, evicted)
 
     def cordon(self, name: str) -> None:
