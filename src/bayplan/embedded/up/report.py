@@ -276,7 +276,9 @@ def _row(group: Sequence[Outcome]) -> Row:
     nodes = list(dict.fromkeys(outcome.node for outcome in group if outcome.node))
     left = f" +{len(nodes) - MAX_NODES_NAMED:,}" if len(nodes) > MAX_NODES_NAMED else ""
     named = " ".join(sorted(nodes)[:MAX_NODES_NAMED]) + left
-    return Row(latest.time, printable(first + more), printable(named), printable(latest.reason))
+    same = all(outcome.reason == latest.reason for outcome in group)
+    reason = latest.reason if same else f"the last one: {latest.reason}"
+    return Row(latest.time, printable(first + more), printable(named), printable(reason))
 
 
 def _bound_at(pod: Pod) -> float:
