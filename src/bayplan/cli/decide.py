@@ -53,6 +53,7 @@ _ONLY_JSON: Final = "--allocations prints JSON; it cannot be combined with --out
     help="Show only this pod. Can be repeated.",
 )
 @click.option(
+    "-o",
     "--output",
     type=click.Choice([JSON, TABLE]),
     help="One JSON object per line, or tables. Default: tables on a terminal, otherwise JSON.",

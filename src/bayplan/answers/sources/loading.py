@@ -44,7 +44,10 @@ NO_SOURCE: Final = (
     "no cluster: pass -f FILE, or --kubeconfig FILE for a live one "
     "(there is neither $KUBECONFIG nor {default})"
 )
-_ABSENT: Final = "plugin {name} of the configuration is not available: evaluated without it"
+_ABSENT: Final = (
+    "plugin {name} of the configuration is not available: evaluated without it. Pass --plugin SOURCE:CLASS "
+    "if you have it"
+)
 _EXTENDER: Final = "extender {url} is not called: its filters and scores are missing from the result"
 
 
