@@ -14,10 +14,13 @@ from bayplan.answers.explain.report import node_report, pod_report
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
 from bayplan.answers.sources.loading import SourceOptions, default_namespace, load_cluster
 from bayplan.answers.sources.warnings import Reason, Warning
+from bayplan.answers.whatif.scaling import pods_of_workload
 from bayplan.api.pod import Pod
+from bayplan.api.workloads import ReplicaSet
 from bayplan.cli.errors import ExitStatus, FailedPlugins, did_you_mean, traceback_option
-from bayplan.cli.options import source_options
+from bayplan.cli.options import KIND_NAMES, kind_of, source_options, without_kind
 from bayplan.cli.output import TABLE, make_console, number, output_option, print_document
+from bayplan.cli.terminal import echo
 from bayplan.errors import InputError
 from bayplan.garbage import no_garbage_collection
 from bayplan.scheduler.core import SchedulingCore
@@ -34,16 +37,30 @@ _NOT_RUN: Final = (
 UNKNOWN_QUEUE: Final = "the position in the scheduler's queue cannot be seen from outside"
 
 
-@click.group()
+class KindGroup(click.Group):
+    """A group whose commands are kinds, written as for kubectl: `pod/web`, `pods web`, `deploy/web`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        word, slash, name = args[0].partition("/")
+        kind = kind_of(word)
+        return super().resolve_command(ctx, [kind, *([name] if slash else []), *args[1:]] if kind else args)
+
+
+@click.group(cls=KindGroup)
 def explain() -> None:
     """Explain why a pod is pending or on its node, or what a node has and rejects.
+
+    KIND/NAME is the same as KIND NAME. Of a Deployment, Job or other workload, a pending pod is explained, or
+    its first one.
 
     The cluster comes from files (-f) or is read from an API server. Nothing is changed. Decisions equal
     kube-scheduler's, so the cluster need not run bayplan.
     """
 
 
-@explain.command("pod")
+@click.command("pod")
 @click.argument("name", metavar="[NAMESPACE/]NAME")
 @click.option(
     "-n",
@@ -51,6 +68,7 @@ def explain() -> None:
     metavar="NAME",
     help="Namespace of the pod. [default: that of the kubeconfig's context; for files, default]",
 )
+@click.option("-A", "--all-namespaces", is_flag=True, help="Look for the name in all namespaces.")
 @click.option(
     "--scheduler",
     "scheduler_url",
@@ -62,11 +80,15 @@ def explain() -> None:
 @output_option
 @traceback_option
 @source_options
+@click.pass_context
 @no_garbage_collection()
 def explain_pod(
+    ctx: click.Context,
+    /,
     source: SourceOptions,
     name: str,
     namespace: str | None,
+    all_namespaces: bool,
     scheduler_url: str | None,
     scheduler_ca: str,
     output: str,
@@ -80,13 +102,12 @@ def explain_pod(
     """
     loaded = load_cluster(source)
     questions = PodQuestions(loaded)
+    kind = ctx.info_name or "pod"
     key = name if "/" in name else f"{namespace or default_namespace(source)}/{name}"
-    try:
-        pod = questions.pod(key)
-    except InputError as error:
-        raise InputError(
-            f"{error.problem}.{did_you_mean(key, questions.keys)}", object_key=error.object_key
-        ) from None
+    if all_namespaces:
+        key = _in_any_namespace(questions, kind, name)
+    pod = _pod(questions, key) if kind == "pod" else _pod_of(questions, kind, key)
+    key = pod.key
     answer = questions.answer(pod)
     queue = {"visible": False, "reason": UNKNOWN_QUEUE}
     if answer.state is not PodState.ASSIGNED:
@@ -102,6 +123,56 @@ def explain_pod(
         failed.add(answer.explanation)
     failed.raise_any()
     return ExitStatus.NOT_JUDGED if questions.core.framework_for(pod) is None else ExitStatus.OK
+
+
+for _kind in KIND_NAMES:
+    if _kind != "node":
+        _help = (
+            explain_pod.help if _kind == "pod" else f"Explain a pending pod of a {_kind}, or its first one."
+        )
+        explain.add_command(
+            click.Command(_kind, callback=explain_pod.callback, params=explain_pod.params, help=_help)
+        )
+
+
+def _pod(questions: PodQuestions, key: str) -> Pod:
+    try:
+        return questions.pod(key)
+    except InputError as error:
+        hint = did_you_mean(key, questions.keys)
+        raise InputError(f"{error.problem}.{hint}", object_key=error.object_key) from None
+
+
+def _pods_of(questions: PodQuestions, kind: str, key: str) -> list[Pod]:
+    """The pods of a workload, those without a node first."""
+    namespace, _, name = key.partition("/")
+    objects = questions.loaded.objects
+    sets = [item for item in objects if isinstance(item, ReplicaSet)]
+    found = pods_of_workload(namespace, name, (item for item in objects if isinstance(item, Pod)), sets)
+    owner_kind = "replicaset" if kind == "deployment" else kind
+    own = (pod for pod in found if (owner := pod.metadata.controller()) and owner.kind.lower() == owner_kind)
+    return sorted(own, key=lambda pod: (bool(pod.spec.node_name), pod.key))
+
+
+def _pod_of(questions: PodQuestions, kind: str, key: str) -> Pod:
+    pods = _pods_of(questions, kind, key)
+    if not pods:
+        raise InputError(f"it has no pods in {questions.loaded.name}", object_key=f"{kind} {key}")
+    pending = sum(not pod.spec.node_name for pod in pods)
+    echo(f"{kind} {key}: {number(len(pods), 'pod')}, {pending:,} pending; this is {pods[0].key}", err=True)
+    return pods[0]
+
+
+def _in_any_namespace(questions: PodQuestions, kind: str, name: str) -> str:
+    """`namespace/name` of the only pod or workload with this name."""
+    namespaces = {key.partition("/")[0] for key in questions.keys}
+    keys = [f"{one}/{name}" for one in sorted(namespaces)]
+    found = [
+        key for key in keys if (key in questions.keys if kind == "pod" else _pods_of(questions, kind, key))
+    ]
+    if len(found) > 1:
+        raise InputError(f"there are several: {', '.join(found)}", object_key=f"{kind} {name}")
+    return found[0] if found else f"*/{name}"
 
 
 def _not_run(core: SchedulingCore, pod: Pod, queue: dict[str, Any]) -> Iterator[Warning]:
@@ -159,6 +230,7 @@ def explain_node_command(source: SourceOptions, name: str, output: str, tracebac
     """Explain what runs on a node, what is free there, and which pending pods it rejects and why."""
     loaded = load_cluster(source)
     questions = PodQuestions(loaded)
+    name = without_kind(name, "node")
     try:
         answer = explain_node(questions, name)
     except InputError as error:

@@ -203,6 +203,32 @@ class SchedulerOptions:
         return load_settings(self.config_file, self.plugin_specs, self.own_flags, self.release)
 
 
+# Names as kubectl accepts them
+
+KIND_NAMES: Final = {
+    "pod": ("pods", "po"),
+    "node": ("nodes", "no"),
+    "deployment": ("deployments", "deploy", "deployment.apps", "deployments.apps"),
+    "replicaset": ("replicasets", "rs", "replicaset.apps", "replicasets.apps"),
+    "statefulset": ("statefulsets", "sts", "statefulset.apps", "statefulsets.apps"),
+    "daemonset": ("daemonsets", "ds", "daemonset.apps", "daemonsets.apps"),
+    "job": ("jobs", "job.batch", "jobs.batch"),
+}
+"""By the name of a command: other names of the kind."""
+
+
+def kind_of(word: str) -> str:
+    """The kind that a word of kubectl's names; "" if it names none."""
+    lowered = word.lower()
+    return next((kind for kind, names in KIND_NAMES.items() if lowered in (kind, *names)), "")
+
+
+def without_kind(value: str, kind: str) -> str:
+    """`node/n01` → `n01`; other values as they are."""
+    prefix, slash, name = value.partition("/")
+    return name if slash and kind_of(prefix) == kind else value
+
+
 # Decorators
 
 
