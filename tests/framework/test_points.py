@@ -9,15 +9,12 @@ from bayplan.framework.points import BUILD_ORDER, Point
 
 @pytest.mark.parametrize("point", list(Point))
 def test_notations(point: Point) -> None:
-    assert Point.from_config_key(point.config_key) is point
     assert point.config_key.lower() == point.value.lower()
     assert point.type_word == f"{point.value}Plugin"
 
 
 def test_spelling() -> None:
     assert (Point.PRE_FILTER, Point.PRE_FILTER.config_key) == ("PreFilter", "preFilter")
-    with pytest.raises(ValueError, match="Filters"):
-        Point.from_config_key("filters")
 
 
 def test_every_point_is_built() -> None:

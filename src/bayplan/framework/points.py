@@ -45,11 +45,6 @@ class Point(StrEnum):
         """The term of build errors for a plugin of this point: `PreFilterPlugin`."""
         return f"{self.value}Plugin"
 
-    @classmethod
-    def from_config_key(cls, key: str) -> Point:
-        """The point with this key in a configuration file; ValueError if there is none."""
-        return cls(key[:1].upper() + key[1:])
-
 
 BUILD_ORDER = (
     Point.PRE_FILTER,

@@ -9,15 +9,11 @@ https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/binding-v
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from bayplan.plugin import BINDING_ANNOTATIONS, BindPlugin, CycleState, Plugin, Pod, Status
 
 
 class DefaultBinder(Plugin, BindPlugin):
     """Binds pods through the API server."""
-
-    name: ClassVar = "DefaultBinder"
 
     async def bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
         # The scheduler handles errors: it knows when a pod may have been bound nevertheless.

@@ -8,7 +8,7 @@ https://kubernetes.io/docs/reference/scheduling/config/#scheduling-plugins
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -34,7 +34,6 @@ MAX_BYTES: Final = 1000 * MIB
 class ImageLocality(Plugin, ScorePlugin):
     """Prefers nodes that have the pod's images."""
 
-    name: ClassVar = "ImageLocality"
     depends_on = Dependencies.of("images", images=True)
 
     def score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:

@@ -67,7 +67,6 @@ PREFERRED: Final = ("NodeAffinity", "preferred")
 class NodeAffinity(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, NormalizePlugin):
     """Rejects nodes that the pod, or the profile, does not select; scores by preferences."""
 
-    name: ClassVar = "NodeAffinity"
     args_type: ClassVar = NodeAffinityArgs
     depends_on = Dependencies.of("node_selector", "node_affinity")
 

@@ -9,7 +9,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/node-declared-features/
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from bayplan.plugin import (
     SKIP,
@@ -39,7 +39,6 @@ USER_NAMESPACES_ON_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
 class NodeDeclaredFeatures(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects nodes that lack a feature which the pod uses."""
 
-    name: ClassVar = "NodeDeclaredFeatures"
     depends_on = Dependencies.of("host", "restart_rules")
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

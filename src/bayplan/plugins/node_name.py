@@ -9,7 +9,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodenam
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from bayplan.plugin import (
     Action,
@@ -34,7 +34,6 @@ REASON: Final = "node(s) didn't match the requested node name"
 class NodeName(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects all nodes but the one that the pod names."""
 
-    name: ClassVar = "NodeName"
     depends_on = Dependencies.of("node_name")
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

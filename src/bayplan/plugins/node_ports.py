@@ -9,7 +9,7 @@ https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#p
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -38,7 +38,6 @@ REASON: Final = "node(s) didn't have free ports for the requested pod ports"
 class NodePorts(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects nodes where a port that the pod needs is in use."""
 
-    name: ClassVar = "NodePorts"
     depends_on = Dependencies.of("ports", usage=True)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

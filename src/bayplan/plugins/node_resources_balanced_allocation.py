@@ -39,7 +39,6 @@ HALF: Final = MAX_SCORE // 2
 class NodeResourcesBalancedAllocation(Plugin, PreScorePlugin, ScorePlugin, RowScorePlugin):
     """Prefers nodes that the pod brings into balance."""
 
-    name: ClassVar = "NodeResourcesBalancedAllocation"
     args_type: ClassVar = NodeResourcesBalancedAllocationArgs
     depends_on = Dependencies.of("resources", usage=True)
     elementwise = True

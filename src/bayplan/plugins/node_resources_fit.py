@@ -114,7 +114,6 @@ class NodeResourcesFit(
 ):
     """Rejects nodes without room for the pod, and scores by how much room there is."""
 
-    name: ClassVar = "NodeResourcesFit"
     args_type: ClassVar = NodeResourcesFitArgs
     depends_on = Dependencies.of("resources", usage=True, kinds=(DeviceClass,))
     elementwise = True

@@ -9,7 +9,7 @@ https://kubernetes.io/docs/concepts/architecture/nodes/#manual-node-administrati
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from bayplan.plugin import (
     Action,
@@ -37,7 +37,6 @@ CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule
 class NodeUnschedulable(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects cordoned nodes."""
 
-    name: ClassVar = "NodeUnschedulable"
     depends_on = Dependencies.of("tolerations")
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -76,7 +76,6 @@ class PodVolumes:
 class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects nodes to which not all of the pod's volumes can be attached."""
 
-    name: ClassVar = "NodeVolumeLimits"
     depends_on = Dependencies.of(
         "volumes",
         usage=True,

@@ -9,15 +9,11 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from bayplan.plugin import Plugin, Pod, QueueSortPlugin
 
 
 class PrioritySort(Plugin, QueueSortPlugin):
     """Orders the queue."""
-
-    name: ClassVar = "PrioritySort"
 
     def sort_key(self, pod: Pod, timestamp: float) -> tuple[int, float]:
         return -(pod.spec.priority or 0), timestamp

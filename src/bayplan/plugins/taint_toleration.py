@@ -10,7 +10,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from bayplan.plugin import (
     Action,
@@ -46,7 +46,6 @@ UNTOLERATED_PREFERENCES: Final = ("TaintToleration", "untolerated preferences")
 class TaintToleration(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, NormalizePlugin):
     """Rejects nodes with taints that the pod does not tolerate, and prefers those without."""
 
-    name: ClassVar = "TaintToleration"
     depends_on = Dependencies.of("tolerations")
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

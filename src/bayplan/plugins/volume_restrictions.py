@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -77,8 +77,6 @@ class Exclusive:
 
 class VolumeRestrictions(Plugin, PreFilterPlugin, AddRemovePodPlugin, FilterPlugin):
     """Rejects nodes where a disk is in use, and all nodes while a claim is."""
-
-    name: ClassVar = "VolumeRestrictions"
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [

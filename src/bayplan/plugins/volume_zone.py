@@ -10,7 +10,7 @@ https://kubernetes.io/docs/reference/labels-annotations-taints/#topologykubernet
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -66,7 +66,6 @@ class Location(NamedTuple):
 class VolumeZone(Plugin, PreFilterPlugin, FilterPlugin):
     """Rejects nodes in other zones, or regions, than the pod's volumes."""
 
-    name: ClassVar = "VolumeZone"
     depends_on = Dependencies.of("volumes", kinds=(PersistentVolumeClaim, PersistentVolume, StorageClass))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

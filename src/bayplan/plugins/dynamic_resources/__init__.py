@@ -134,7 +134,6 @@ class DynamicResources(
 ):
     """Rejects nodes where the pod's claims have no devices and can get none."""
 
-    name: ClassVar = "DynamicResources"
     skip_covers_binding: ClassVar = True
     args_type: ClassVar = DynamicResourcesArgs
     pre_binds_in_parallel: ClassVar = True

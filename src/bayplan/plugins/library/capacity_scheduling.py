@@ -48,7 +48,6 @@ Amounts = dict[str, int]
 class CapacityScheduling(PreemptionPlugin, PreFilterPlugin, FilterPlugin):
     """Keeps namespaces within their elastic quotas, and preempts borrowers for lenders."""
 
-    name: ClassVar = "CapacityScheduling"
     kinds: ClassVar = (ElasticQuota,)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

@@ -119,7 +119,6 @@ class Progress:
 class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, ReservePlugin, PermitPlugin):
     """Delays the binding of the pods of a group until enough of them have a node."""
 
-    name: ClassVar = "Coscheduling"
     args_type: ClassVar = CoschedulingArgs
     kinds: ClassVar = (PodGroup,)
 

@@ -120,7 +120,6 @@ class Topology:
 class NodeResourceTopologyMatch(Plugin, FilterPlugin, ScorePlugin):
     """Filters and scores nodes by their NUMA nodes."""
 
-    name: ClassVar = "NodeResourceTopologyMatch"
     args_type: ClassVar = NodeResourceTopologyMatchArgs
     kinds: ClassVar = (NodeResourceTopology,)
     depends_on = Dependencies.of("resources", node_kinds=(NodeResourceTopology,))

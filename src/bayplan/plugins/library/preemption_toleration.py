@@ -34,7 +34,6 @@ class Policy(NamedTuple):
 class PreemptionToleration(PreemptionPlugin):
     """Preempts pods of lower priority that do not tolerate it."""
 
-    name: ClassVar = "PreemptionToleration"
     args_type: ClassVar = DefaultPreemptionArgs
     kinds: ClassVar = (PriorityClass,)
 

@@ -8,16 +8,12 @@ https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from bayplan.plugin import Plugin, Pod, QueueSortPlugin
 from bayplan.plugin.objects import qos_class
 
 
 class QOSSort(Plugin, QueueSortPlugin):
     """Orders the queue by priority, class and time."""
-
-    name: ClassVar = "QOSSort"
 
     def sort_key(self, pod: Pod, timestamp: float) -> tuple[int, int, float]:
         return -pod.priority, qos_class(pod), timestamp

@@ -106,7 +106,6 @@ class VolumeBinding(
 ):
     """Rejects nodes that the pod's volumes do not reach, or where its claims can get none."""
 
-    name: ClassVar = "VolumeBinding"
     skip_covers_binding: ClassVar = True
     args_type: ClassVar = VolumeBindingArgs
     pre_binds_in_parallel: ClassVar = True

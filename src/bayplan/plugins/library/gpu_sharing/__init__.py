@@ -185,7 +185,6 @@ def gpu_demand(pod: Pod) -> GpuDemand:
 class GpuSharing(Plugin, PreFilterPlugin, FilterPlugin, ReservePlugin):
     """Filters by devices, and assigns them by best fit."""
 
-    name: ClassVar = "GpuSharing"
     depends_on: Dependencies | None = Dependencies.of(gpu_demand, usage=True)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -377,7 +376,6 @@ class GpuPacking(GpuPolicy):
 class FGD(GpuPolicy):
     """Prefers nodes and devices where fragmentation falls most, or rises least (`policies.Fragmentation`)."""
 
-    name: ClassVar = "FGD"
     args_type: ClassVar = FGDArgs
 
     def __init__(self, args: FGDArgs | None, handle: Handle) -> None:

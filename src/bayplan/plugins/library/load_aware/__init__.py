@@ -150,7 +150,6 @@ class TargetLoadPackingArgs(PluginArgs, frozen=True):
 class TargetLoadPacking(Plugin, ScorePlugin, ReservePlugin):
     """Prefers nodes that are near the target of cpu utilization, from below."""
 
-    name: ClassVar = "TargetLoadPacking"
     args_type: ClassVar = TargetLoadPackingArgs
 
     args: TargetLoadPackingArgs
@@ -237,7 +236,6 @@ class LoadVariationRiskBalancingArgs(PluginArgs, frozen=True):
 class LoadVariationRiskBalancing(Plugin, ScorePlugin):
     """Prefers nodes whose measured load is low and varies little."""
 
-    name: ClassVar = "LoadVariationRiskBalancing"
     args_type: ClassVar = LoadVariationRiskBalancingArgs
 
     args: LoadVariationRiskBalancingArgs
