@@ -163,7 +163,7 @@ class Informer(Generic[ObjectT]):
                 raise APIError(f"watch of {self.kind.__name__} ended at once")
 
     def _is_first_failure(self) -> bool:
-        """Records a failure; whether it is the first one in a while, so that backoff starts anew."""
+        """Records a failure; whether it is the first one in a while, so that backoff starts again."""
         now = asyncio.get_running_loop().time()
         is_first = now - self._failed_at > BACKOFF_RESET_SECONDS
         if is_first:
