@@ -30,7 +30,7 @@ from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.kubeconfig import load_access
 from bayplan.client.requests import MERGE_PATCH
-from bayplan.embedded.kubelets import DEFAULT_STOP_SECONDS
+from bayplan.embedded.kubelets import DEFAULT_JOB_RUN_SECONDS, DEFAULT_STOP_SECONDS
 from bayplan.embedded.kubelets.nodes import DOWN
 from bayplan.embedded.up.cluster import KubeconfigFile, LocalCluster, LocalSettings
 from bayplan.embedded.up.manifests import Snapshot, read_manifests_or_snapshots
@@ -111,6 +111,13 @@ MAX_NODES: Final = 100_000
     help="Seconds that simulated containers take to stop when their pod is deleted, up to its grace period.",
 )
 @click.option(
+    "--job-run-time",
+    type=click.FloatRange(min=0),
+    default=DEFAULT_JOB_RUN_SECONDS,
+    show_default=True,
+    help="Seconds after which simulated containers of Jobs end.",
+)
+@click.option(
     "--salvage",
     is_flag=True,
     help="If the data directory is damaged, keep the objects that are whole and set the damaged files aside.",
@@ -143,6 +150,7 @@ def up(
     port: int,
     data_dir: Path | None,
     stop_seconds: float,
+    job_run_time: float,
     salvage: bool,
     device_file: Path | None,
     no_scheduler: bool,
@@ -170,6 +178,7 @@ def up(
         plugins=plugins,
         schedules=not no_scheduler,
         stop_seconds=stop_seconds,
+        job_run_seconds=job_run_time,
         reload=watched,
         devices=None if device_file is None else WatchedDevices(device_file),
     )

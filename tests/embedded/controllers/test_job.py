@@ -56,6 +56,18 @@ def test_a_job_runs_one_pod_to_its_end() -> None:
     in_world(test)
 
 
+@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
+def test_a_job_ends_without_annotations(policy: str) -> None:
+    async def test(world: World) -> None:
+        world.create(JOBS, "work", {"template": template(restartPolicy=policy), "completions": 2})
+        await world.after(4)
+        assert status(world)["active"] == 1
+        await world.after(7)
+        assert conditions(world)["Complete"] == "CompletionsReached"
+
+    in_world(test)
+
+
 def test_no_more_run_at_a_time_than_may_and_no_more_in_all_than_are_needed() -> None:
     async def test(world: World) -> None:
         job(world, completions=5, parallelism=2)

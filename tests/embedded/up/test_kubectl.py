@@ -141,6 +141,7 @@ TOUR: Sequence[tuple[str, str, str]] = (
     ("create configmap settings --from-literal=a=b", "", r"configmap/settings created"),
     ("create secret generic key --from-literal=a=b", "", r"secret/key created"),
     ("create job once --image=x -- true", "", r"job\.batch/once created"),
+    ("wait job once --for=condition=complete --timeout=30s", "", r"condition met"),
     ("create priorityclass high --value=1000", "", r"priorityclass\.scheduling\.k8s\.io/high created"),
     ("edit configmap settings", "", r"configmap/settings edited"),
     ("get configmap settings -o jsonpath={.data.a}", "", r"^edited$"),

@@ -15,6 +15,7 @@ from bayplan.embedded.controllers import running
 from bayplan.embedded.controllers.cluster import Cluster
 from bayplan.embedded.kubelets.nodes import DOWN, NodeKubelets, down, is_down, make_nodes, up
 from bayplan.embedded.kubelets.pods import (
+    DEFAULT_JOB_RUN_SECONDS,
     DEFAULT_STOP_SECONDS,
     EXIT_CODE,
     RUN_SECONDS,
@@ -24,6 +25,7 @@ from bayplan.embedded.kubelets.pods import (
 from bayplan.embedded.server.objects import ObjectAPI
 
 __all__ = [
+    "DEFAULT_JOB_RUN_SECONDS",
     "DEFAULT_STOP_SECONDS",
     "DOWN",
     "EXIT_CODE",
@@ -37,10 +39,16 @@ __all__ = [
 ]
 
 
-async def run(api: ObjectAPI, *, stop_seconds: float = DEFAULT_STOP_SECONDS) -> None:
+async def run(
+    api: ObjectAPI,
+    *,
+    stop_seconds: float = DEFAULT_STOP_SECONDS,
+    job_run_seconds: float = DEFAULT_JOB_RUN_SECONDS,
+) -> None:
     """Simulates the kubelets of all nodes in the store, until cancelled.
 
-    Containers stop this many seconds after SIGTERM, unless their pod has its own setting.
+    Containers stop `stop_seconds` after SIGTERM, and those of Jobs end after `job_run_seconds`, unless their
+    pod has its own setting.
     """
     cluster = Cluster(api)
-    await running.run(cluster, [NodeKubelets(cluster), PodKubelets(cluster, stop_seconds)])
+    await running.run(cluster, [NodeKubelets(cluster), PodKubelets(cluster, stop_seconds, job_run_seconds)])

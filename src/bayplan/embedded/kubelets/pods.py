@@ -1,12 +1,12 @@
 """Pods on simulated kubelets: a bound pod starts, runs, ends, and is stopped when deleted.
 
 The next step of a pod depends only on its status and the clock, so there is no task and no timer for a pod:
-a reconcile does what is due and returns when the next step is. A pod without `bayplan/run-seconds` runs
-forever and costs nothing.
+a reconcile does what is due and returns when the next step is. The pods of Jobs end after some seconds; other
+pods without `bayplan/run-seconds` run forever and cost nothing.
 
 | annotation | meaning |
 |---|---|
-| `bayplan/run-seconds` | how long its containers run; without it, until it is deleted |
+| `bayplan/run-seconds` | how long its containers run; without it until it is deleted, in pods of Jobs 5 s |
 | `bayplan/exit-code` | how they end: 0 (the default) is success |
 | `bayplan/stop-seconds` | how long they take to stop when the pod is deleted; 1 by default, 0 for `pause` |
 
@@ -46,6 +46,7 @@ EXIT_CODE: Final = "bayplan/exit-code"
 STOP_SECONDS: Final = "bayplan/stop-seconds"
 _PAUSE: Final = re.compile(r"(.*/)?pause([:@].*)?")
 DEFAULT_STOP_SECONDS: Final = 1.0
+DEFAULT_JOB_RUN_SECONDS: Final = 5.0
 
 _TERMINATED: Final = 143
 _KILLED: Final = 137
@@ -60,9 +61,15 @@ class PodKubelets(Controller):
 
     name: ClassVar = "kubelet"
 
-    def __init__(self, cluster: Cluster, stop_seconds: float = DEFAULT_STOP_SECONDS) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        stop_seconds: float = DEFAULT_STOP_SECONDS,
+        job_run_seconds: float = DEFAULT_JOB_RUN_SECONDS,
+    ) -> None:
         super().__init__(cluster)
         self._default_stop_seconds = stop_seconds
+        self._job_run_seconds = job_run_seconds
         self._addresses = Addresses(cluster)
 
     def watches(self) -> dict[Resource, KeyMapper]:
@@ -74,7 +81,7 @@ class PodKubelets(Controller):
             self._addresses.release(change.before.record(Pod))
             return ()
         pod = change.after.record(Pod)
-        return (change.key,) if pod.spec.node_name and not _just_runs(pod) else ()
+        return (change.key,) if pod.spec.node_name and not self._just_runs(pod) else ()
 
     def _node(self, change: ObjectChange) -> Iterable[str]:
         """A node that is created or recovers has pods to start and to stop."""
@@ -121,7 +128,7 @@ class PodKubelets(Controller):
         self.api.write(PODS, document, content)
         for problem in _problems(pod):
             self.events.warning(content, "InvalidAnnotation", problem)
-        return _run_seconds(pod)
+        return self._run_seconds(pod)
 
     def _claim_problem(self, pod: Pod) -> str:
         """Why the pod's devices cannot be prepared; empty if they can."""
@@ -142,7 +149,7 @@ class PodKubelets(Controller):
         return ""
 
     def _run(self, document: Document, pod: Pod) -> float | None:
-        seconds = _run_seconds(pod)
+        seconds = self._run_seconds(pod)
         if seconds is None:
             if not is_ready(pod):
                 self._make_ready(document)
@@ -179,7 +186,7 @@ class PodKubelets(Controller):
             self._write(document, content, pod_status.backing_off(status, exit_code, now, delay))
             return delay
         self._write(document, content, pod_status.restarted(status, exit_code, now, now))
-        return _run_seconds(pod)
+        return self._run_seconds(pod)
 
     def _restart_when_due(self, document: Document, content: Content, pod: Pod) -> float | None:
         status, now = content["status"], self.api.time()
@@ -189,7 +196,7 @@ class PodKubelets(Controller):
             return left
         restarted = pod_status.restarted(status, _exit_code(pod), finished, self.api.now())
         self._write(document, content, restarted)
-        return _run_seconds(pod)
+        return self._run_seconds(pod)
 
     def _write(self, document: Document, content: Content, status: Content) -> None:
         content["status"] = status
@@ -216,6 +223,19 @@ class PodKubelets(Controller):
             self.api.delete(PODS, pod.name, pod.namespace, options)
         return None
 
+    def _just_runs(self, pod: Pod) -> bool:
+        """Whether a pod needs no reconcile, now or later; this is the usual state."""
+        is_running = pod.status.phase == "Running" and not pod.is_terminating and is_ready(pod)
+        return is_running and self._run_seconds(pod) is None
+
+    def _run_seconds(self, pod: Pod) -> float | None:
+        """How long it runs; None for until it is deleted."""
+        text = pod.annotations.get(RUN_SECONDS)
+        if text is not None:
+            return float(text) if _is_duration(text) else None
+        owner = pod.metadata.controller()
+        return self._job_run_seconds if owner is not None and owner.kind == "Job" else None
+
     def _stop_seconds(self, pod: Pod) -> float:
         text = pod.annotations.get(STOP_SECONDS)
         if text is not None and _is_duration(text):
@@ -234,20 +254,6 @@ def _pre_stop_seconds(content: Content) -> float:
     """How long its containers sleep before SIGTERM (`lifecycle.preStop.sleep`)."""
     hooks = ((each.get("lifecycle") or {}).get("preStop") or {} for each in content["spec"]["containers"])
     return max(((hook.get("sleep") or {}).get("seconds", 0) for hook in hooks), default=0)
-
-
-def _just_runs(pod: Pod) -> bool:
-    """Whether a pod needs no reconcile, now or later; this is the usual state."""
-    is_running = pod.status.phase == "Running" and not pod.is_terminating and is_ready(pod)
-    return is_running and RUN_SECONDS not in pod.annotations
-
-
-def _run_seconds(pod: Pod) -> float | None:
-    """How long it runs; None for until it is deleted."""
-    text = pod.annotations.get(RUN_SECONDS)
-    if text is None or not _is_duration(text):
-        return None
-    return float(text)
 
 
 def _exit_code(pod: Pod) -> int:

@@ -73,6 +73,8 @@ class LocalSettings:
     schedules: bool = True
     stop_seconds: float = kubelets.DEFAULT_STOP_SECONDS
     """How long containers take to stop, unless their pod has its own setting."""
+    job_run_seconds: float = kubelets.DEFAULT_JOB_RUN_SECONDS
+    """How long containers of Jobs run, unless their pod has its own setting."""
     devices: WatchedDevices | None = None
     """Devices that simulated drivers publish."""
     reload: WatchedPlugins | None = None
@@ -136,9 +138,12 @@ class LocalCluster:
         await self._stack.aclose()
 
     def _start_machines(self) -> None:
-        api = self.server.api
+        api, settings = self.server.api, self._settings
         self._start(controllers.run_all(api), "controllers")
-        self._start(kubelets.run(api, stop_seconds=self._settings.stop_seconds), "kubelets")
+        simulated = kubelets.run(
+            api, stop_seconds=settings.stop_seconds, job_run_seconds=settings.job_run_seconds
+        )
+        self._start(simulated, "kubelets")
 
     def _start_drivers(self) -> None:
         watched = self._settings.devices
