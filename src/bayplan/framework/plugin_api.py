@@ -138,8 +138,7 @@ class Handle(Protocol):
 
     @property
     def api(self) -> ClusterAPI:
-        """The API server, for plugins that have to write (in PreBind and Bind, never in a scheduling
-        cycle)."""
+        """The API server, for plugins that write: in PreBind and Bind, never in a scheduling cycle."""
 
     def waiting_pods(self) -> Iterator[WaitingPodView]:
         """All pods that wait at Permit."""
@@ -200,8 +199,7 @@ class Plugin:
     and PreBind are not called."""
 
     depends_on: Dependencies | None = None
-    """What its results depend on; None: they are not cached. `__init__` may set it, for example by the
-    arguments."""
+    """What its results depend on; None: they are not cached. `__init__` may set it, by the arguments."""
     elementwise: bool = False
     """Filter and Score only compare, compute and call `nodes.where` and the like (`state/view.py`)."""
 
@@ -308,9 +306,7 @@ class NodesAffectedByPodsPlugin(Protocol):
     removed, and is not called again. Without this method Filter is called again for every row.
     """
 
-    def nodes_affected_by_pods(
-        self, state: CycleState, pod: Pod, nodes: NodeColumns
-    ) -> NDArray[np.bool_]: ...
+    def nodes_affected_by_pods(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> BoolColumn: ...
 
 
 @runtime_checkable
