@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from bayplan.answers.sources.files import read_cluster
 from bayplan.answers.sources.snapshot import Header, encode_snapshot
 from bayplan.api.meta import Object, OwnerReference
 from bayplan.api.pod import Pod
-from bayplan.embedded.server.kinds import NODES, POD_DISRUPTION_BUDGETS, PODS
+from bayplan.embedded.server.kinds import NODES, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.manifests import Snapshot, read_manifests_or_snapshots
 from bayplan.embedded.up.report import Outcomes
@@ -68,3 +71,51 @@ def test_a_snapshot_lives_on(tmp_path: Path) -> None:
     ]
     assert pods["default/waiting"].spec.node_name
     assert min_available == 1
+
+
+MANIFESTS = """
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Node, metadata: {name: n1}, status: {allocatable: {cpu: "4", pods: "10"}}}
+- apiVersion: apps/v1
+  kind: ReplicaSet
+  metadata: {name: web, namespace: shop, uid: set}
+  spec: {selector: {matchLabels: {app: web}}}
+- apiVersion: apps/v1
+  kind: StatefulSet
+  metadata: {name: db, namespace: shop}
+  spec: {selector: {matchLabels: {app: db}}}
+- apiVersion: policy/v1
+  kind: PodDisruptionBudget
+  metadata: {name: web, namespace: shop}
+  spec: {selector: {matchLabels: {app: web}}}
+- apiVersion: v1
+  kind: Pod
+  metadata:
+    name: web-1
+    namespace: shop
+    labels: {app: web}
+    ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: set, controller: true}]
+  spec: {containers: [{name: c, image: i}]}
+"""
+
+
+def test_a_snapshot_of_manifests_has_no_generations(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor has it uids and namespaces: `bayplan snapshot -f` wrote it."""
+    (tmp_path / "manifests.yaml").write_text(MANIFESTS)
+    objects = read_cluster([str(tmp_path / "manifests.yaml")]).objects
+    path = tmp_path / "snapshot.json"
+    path.write_bytes(encode_snapshot(objects, Header(server_version="v1.36.0", kinds=("Pod",))))
+    (snapshot,) = read_manifests_or_snapshots([str(path)])
+
+    async def live() -> tuple[int, int]:
+        async with LocalCluster(LocalSettings(nodes=0), Outcomes()) as cluster:
+            await cluster.apply(snapshot)
+            async with asyncio.timeout(60):
+                await cluster.idle()
+            replicas = cluster.server.api.get(REPLICA_SETS, "web", "shop")
+            return replicas["status"]["observedGeneration"], cluster.census().running
+
+    assert asyncio.run(live()) == (1, 1)
+    assert not [record.message for record in caplog.records if record.levelno >= logging.WARNING]

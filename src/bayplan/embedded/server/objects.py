@@ -139,7 +139,7 @@ class ObjectAPI:
             meta.pop(name, None)
         if not meta.get("name") and meta.get("generateName"):
             meta["name"] = self._generated(meta["generateName"])
-        meta["uid"] = str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+        meta["uid"] = self._new_uid()
         if stored.counts_generations or stored.schema is not None:
             meta["generation"] = 1
         meta["creationTimestamp"] = self.now()
@@ -169,14 +169,18 @@ class ObjectAPI:
     def restore(self, resource: Resource, content: Content, namespace: str = "") -> bool:
         """Stores an object as another API server had stored it, with its uid, times and status.
 
-        Nothing is validated or admitted again, only defaults are set. False if an object of its name is
-        there already: that one stays.
+        Nothing is validated or admitted again; defaults are set, and a uid and a generation if they are
+        missing. False if an object of its name is there already: that one stays.
         """
         stored = resource.storage
         content = _stored_copy(resource, content, "")
         meta = content["metadata"]
         meta.pop("resourceVersion", None)
         meta.setdefault("creationTimestamp", self.now())
+        if not meta.get("uid"):
+            meta["uid"] = self._new_uid()
+        if stored.counts_generations or stored.schema is not None:
+            meta.setdefault("generation", 1)
         key = stored.key(meta["name"], namespace if resource.namespaced else "")
         if self.store.find(stored, key) is not None:
             return False
@@ -410,6 +414,9 @@ class ObjectAPI:
             self.customs.remove(content)
         self.store.remove(stored, key, content)
         return content
+
+    def _new_uid(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
     def _generated(self, prefix: str) -> str:
         return prefix[:_MAX_PREFIX] + "".join(self._random.choices(_NAME_SUFFIX, k=5))

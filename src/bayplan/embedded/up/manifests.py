@@ -10,6 +10,7 @@ of the embedded cluster need:
 - References to owners that are not in the snapshot (Deployments, Jobs) are removed: otherwise their objects
   would be collected as garbage.
 - Pods with a node start again there; their containers run after a moment.
+- Namespaces, uids and generations that a snapshot of manifests does not have are created.
 """
 
 from __future__ import annotations
@@ -27,11 +28,18 @@ from bayplan.answers.sources.snapshot import is_snapshot_file
 from bayplan.api.documents import Document, parse_documents, read_documents, read_stream
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Content, Object
+from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.api.selectors import compile_selector
 from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
-from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource, UnknownKindError
+from bayplan.embedded.server.kinds import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    NODES,
+    Resource,
+    UnknownKindError,
+)
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.schema.types import TypeMismatchError, clean, type_of
 from bayplan.embedded.server.statuses import AbsentError
@@ -178,6 +186,8 @@ def restore(api: ObjectAPI, snapshot: Snapshot) -> int:
             resource = api.catalog.of_kind(content["apiVersion"], content["kind"])
         except UnknownKindError:
             continue  # a kind whose CustomResourceDefinition is not there
+        if resource.namespaced and api.store.find(NAMESPACES, item.namespace) is None:
+            api.create(NAMESPACES, {"metadata": {"name": item.namespace}})
         count += api.restore(resource, content, item.namespace)
     return count
 
@@ -186,7 +196,7 @@ def _contents(objects: Sequence[Object]) -> Iterable[tuple[Object, Content]]:
     uids = {item.uid for item in objects}
     owned = _owned_pods(objects)
     pods = [item for item in objects if isinstance(item, Pod)]
-    for item in sorted(objects, key=lambda item: isinstance(item, Pod)):
+    for item in sorted(objects, key=_restored_at):
         kind = KINDS.of(type(item))
         content: Content = {
             "apiVersion": kind.api_version,
@@ -204,6 +214,11 @@ def _contents(objects: Sequence[Object]) -> Iterable[tuple[Object, Content]]:
         elif isinstance(item, Pod):
             _start_again(content)
         yield item, content
+
+
+def _restored_at(item: Object) -> int:
+    """Namespaces come first, because others create them, and pods last."""
+    return 2 if isinstance(item, Pod) else int(not isinstance(item, Namespace))
 
 
 def _owned_pods(objects: Sequence[Object]) -> dict[str, list[Pod]]:
