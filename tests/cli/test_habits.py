@@ -152,3 +152,18 @@ def test_an_absent_plugin_is_named_with_the_option_for_it(
     config.write_text(f"{CONFIG}profiles:\n- schedulerName: default-scheduler\n  plugins: {plugins}\n")
     assert main(["explain", "pod", "a", "-f", cluster, "--config", str(config)]) == 0
     assert "Pass --plugin SOURCE:CLASS" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As docs/completion.md describes it."""
+    monkeypatch.setenv("_BAYPLAN_COMPLETE", f"{shell}_source")
+    assert main([]) == 0
+    assert f"{shell}_complete" in capsys.readouterr().out
+    monkeypatch.setenv("_BAYPLAN_COMPLETE", f"{shell}_complete")
+    monkeypatch.setenv("COMP_WORDS", "bayplan expl")
+    monkeypatch.setenv("COMP_CWORD", "expl" if shell == "fish" else "1")
+    assert main([]) == 0
+    assert "explain" in capsys.readouterr().out
