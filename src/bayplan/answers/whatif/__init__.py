@@ -14,6 +14,17 @@ outcomes.py     results, and their HTML for notebooks
 
 from bayplan.answers.whatif.cluster import Branch, Cluster
 from bayplan.answers.whatif.machines import machine
+from bayplan.answers.whatif.manifests import read_manifests
 from bayplan.answers.whatif.outcomes import Answer, Capacity, Outcome, Placement, Placements
 
-__all__ = ["Answer", "Branch", "Capacity", "Cluster", "Outcome", "Placement", "Placements", "machine"]
+__all__ = [
+    "Answer",
+    "Branch",
+    "Capacity",
+    "Cluster",
+    "Outcome",
+    "Placement",
+    "Placements",
+    "machine",
+    "read_manifests",
+]
