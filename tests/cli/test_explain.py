@@ -20,7 +20,7 @@ from bayplan.client.access import Access
 from bayplan.embedded.server.embedded import EmbeddedServer
 from bayplan.embedded.server.kinds import NAMESPACES, NODES, PODS
 
-from .decide_files import as_yaml, node, pod
+from .decide_files import CONFIG, as_yaml, node, pod
 
 
 @pytest.fixture
@@ -156,6 +156,20 @@ def test_as_a_kubectl_plugin_with_its_context_and_namespace(kubeconfig: Path, tm
         check=True,
     )
     assert ended.stdout.startswith("Usage: kubectl bayplan explain")
+
+
+def test_a_live_cluster_is_shown_with_the_configuration_that_is_assumed(
+    kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing in the API says which configuration its scheduler has."""
+    live = ("--kubeconfig", str(kubeconfig))
+    config = tmp_path / "config.yaml"
+    config.write_text(CONFIG)
+    for command in (("explain", "pod", "web"), ("whatif",), ("capacity", "team/web", "--at-most", "3")):
+        assert main([*command, *live]) == 0
+        assert "with the default configuration (no --config)" in " ".join(capsys.readouterr().out.split())
+        assert main([*command, *live, "--config", str(config)]) == 0
+        assert f"with{config}" in "".join(capsys.readouterr().out.split()), "a long path is wrapped"
 
 
 def test_a_snapshot_of_a_live_cluster(

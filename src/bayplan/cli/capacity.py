@@ -8,6 +8,7 @@ from typing import Final
 import click
 from rich.console import Console
 
+from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.loading import SourceOptions, load_cluster
 from bayplan.answers.whatif import Capacity, Cluster
 from bayplan.answers.whatif.capacity import NodesNeeded, nodes_needed
@@ -96,7 +97,7 @@ def capacity(
             content["nodes"] = {"like": template, **needed.as_json()}
         print_document("Capacity", content, output)
     else:
-        _print(make_console(), loaded.name, cluster, counted, wanted, template, needed)
+        _print(make_console(), loaded, cluster, counted, wanted, template, needed)
     raise_failures(counted.failures, with_traceback=traceback)
     return ExitStatus.OK if enough else ExitStatus.NO
 
@@ -117,7 +118,7 @@ def _share(text: str, cluster: Cluster) -> tuple[Pod, int]:
 
 def _print(
     console: Console,
-    name: str,
+    loaded: LoadedCluster,
     cluster: Cluster,
     counted: Capacity,
     wanted: int | None,
@@ -125,7 +126,7 @@ def _print(
     needed: NodesNeeded | None,
 ) -> None:
     counts = f"{number(len(cluster.nodes), 'node')}, {number(cluster.pod_count, 'pod')}"
-    console.print(f"{name}: {counts}; decided as Kubernetes {cluster.columns.release}")
+    console.print(f"{loaded.name}: {counts}; {loaded.decided_as}")
     console.print()
     if counted.failures:
         console.print(f"{number(counted.count, 'more pod')} placed before a plugin failed")

@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
+from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.loading import SourceOptions, load_cluster, load_settings
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.answers.whatif import Cluster, Outcome, Placement, Placements
@@ -228,7 +229,7 @@ def whatif(
             output,
         )
     else:
-        _print(make_console(), loaded.name, cluster, done, placed)
+        _print(make_console(), loaded, cluster, done, placed)
     raise_failures(placed.failures, with_traceback=traceback)
     if not fits or any(one.reason is Reason.EVICTION_BLOCKED for one in budgets):
         return ExitStatus.NO
@@ -238,9 +239,11 @@ def whatif(
 # Tables
 
 
-def _print(console: Console, name: str, cluster: Cluster, changes: Sequence[str], placed: Placements) -> None:
+def _print(
+    console: Console, loaded: LoadedCluster, cluster: Cluster, changes: Sequence[str], placed: Placements
+) -> None:
     nodes = number(len(cluster.nodes), "node")
-    console.print(f"{name}: {nodes} after the changes; decided as Kubernetes {cluster.columns.release}")
+    console.print(f"{loaded.name}: {nodes} after the changes; {loaded.decided_as}")
     for change in changes:
         console.print(f"  {change}")
     console.print()

@@ -46,7 +46,7 @@ def _heading(loaded: LoadedCluster) -> Text:
     version = f", Kubernetes {loaded.server_version}" if loaded.server_version else ""
     text = (
         f"{loaded.name} ({loaded.origin.value}{version}): {number(loaded.node_count, 'node')}, "
-        f"{number(loaded.assigned_count, 'assigned pod')}; decided as Kubernetes {loaded.release}"
+        f"{number(loaded.assigned_count, 'assigned pod')}; {loaded.decided_as}"
     )
     return Text(text, style=FAINT)
 

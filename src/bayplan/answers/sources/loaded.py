@@ -92,6 +92,8 @@ class LoadedCluster:
     reload: Callable[[Release], LoadedCluster] | None = None
     """Reads it again as another release, if what was read depends on the release (a scenario with a
     configuration)."""
+    config_file: str = ""
+    """The configuration that was given; empty: none, so that the default one is assumed."""
     warnings: tuple[Warning, ...] = ()
     """What concerns the whole cluster: kinds that could not be listed, absent plugins and extenders."""
 
@@ -99,6 +101,15 @@ class LoadedCluster:
     def place(self) -> str:
         """File and line, for messages."""
         return self.source if self.line is None else f"{self.source}:{self.line}"
+
+    @property
+    def decided_as(self) -> str:
+        """For headings: the release, and the configuration that is assumed for a live cluster, which does not
+        show the one of its scheduler."""
+        release = f"decided as Kubernetes {self.release}"
+        if self.origin is not Origin.LIVE:
+            return release
+        return f"{release} with {self.config_file or 'the default configuration (no --config)'}"
 
     def core(
         self,

@@ -107,6 +107,7 @@ def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedC
         release=release,
         config=settings.config_for(loaded.config, release),
         plugins=settings.plugins,
+        config_file=settings.config_file,
         warnings=(*loaded.warnings, *settings.warnings),
     )
 
@@ -193,6 +194,7 @@ class SchedulerSettings:
     warnings: tuple[Warning, ...] = ()
     release: Release | None = None
     """`--emulated-version`; None: that of the cluster."""
+    config_file: str = ""
     reload: Callable[[Release], SchedulerSettings] | None = None
     """Reads the configuration file as another release."""
 
@@ -238,7 +240,7 @@ def load_settings(
 
     def read(as_release: Release) -> SchedulerSettings:
         settings = _read_settings(text, config_file, plugins, own, as_release, allow_absent)
-        return replace(settings, release=release, reload=read)
+        return replace(settings, release=release, config_file=config_file, reload=read)
 
     if release is not None:
         return read(release)
