@@ -42,6 +42,7 @@ def test_the_kinds_that_scheduling_reads() -> None:
             "StatefulSet",
         ),
         *("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceTaintRule", "DeviceClass"),
+        *("Deployment", "DaemonSet", "Job", "RuntimeClass", "LimitRange", "ResourceQuota"),
     }
     assert KINDS["Pod"].record is Pod
 

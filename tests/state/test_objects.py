@@ -12,11 +12,11 @@ from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import (
     EqualitySelectorSpec,
-    LabelSelectorSpec,
     ReplicaSet,
     ReplicationController,
     Service,
     StatefulSet,
+    StatefulSetSpec,
 )
 from bayplan.clock import Changes
 from bayplan.plugin import Cluster, PodQuery, PodSelector, compile_selector
@@ -255,7 +255,7 @@ def controller(selector: dict[str, str] | None) -> ReplicationController:
 
 
 def stateful_set(selector: LabelSelector) -> StatefulSet:
-    return StatefulSet(metadata=make_service("c").metadata, spec=LabelSelectorSpec(selector=selector))
+    return StatefulSet(metadata=make_service("c").metadata, spec=StatefulSetSpec(selector=selector))
 
 
 @pytest.mark.parametrize(

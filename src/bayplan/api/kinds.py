@@ -40,12 +40,18 @@ from bayplan.api.storage import (
     VolumeAttachment,
 )
 from bayplan.api.workloads import (
+    DaemonSet,
+    Deployment,
     ElasticQuota,
+    Job,
+    LimitRange,
     PodDisruptionBudget,
     PodGroup,
     PriorityClass,
     ReplicaSet,
     ReplicationController,
+    ResourceQuota,
+    RuntimeClass,
     Service,
     StatefulSet,
 )
@@ -261,6 +267,13 @@ KINDS: Final = KindTable(
             namespaced=False, custom=True, event="topology.node.k8s.io/NodeResourceTopology",
         ),
         Kind(PriorityClass, "priorityclasses", "scheduling.k8s.io", namespaced=False),
+        # Read for pods that do not exist yet.
+        Kind(Deployment, "deployments", "apps"),
+        Kind(DaemonSet, "daemonsets", "apps"),
+        Kind(Job, "jobs", "batch"),
+        Kind(RuntimeClass, "runtimeclasses", "node.k8s.io", namespaced=False),
+        Kind(LimitRange, "limitranges"),
+        Kind(ResourceQuota, "resourcequotas"),
         Kind(Lease, "leases", "coordination.k8s.io", in_files=False, written_whole=True),
         Kind(Event, "events", "events.k8s.io", in_files=False),
     )

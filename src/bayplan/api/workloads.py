@@ -1,11 +1,16 @@
-"""Objects that own, select or protect pods: services, controllers, budgets, priority classes, groups and
-quotas of pods."""
+"""Objects that own, select, protect or limit pods: services, controllers, budgets, classes, groups, quotas.
+
+No scheduler reads the pod templates and the limits of a namespace: they are for questions about pods that do
+not exist yet (`bayplan whatif`), which have to be created as controllers and the API server would. So these
+parts stay plain values.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from bayplan.api.meta import (
+    Content,
     Int32,
     LabelSelector,
     Object,
@@ -57,8 +62,46 @@ class ReplicaSet(Object, frozen=True):
     spec: LabelSelectorSpec = LabelSelectorSpec()
 
 
+class StatefulSetSpec(Record, frozen=True):
+    selector: LabelSelector | None = None
+    replicas: Int32 | None = None
+    template: Content = {}
+    volume_claim_templates: list[Any] = []
+    update_strategy: Content = {}
+    pod_management_policy: str = ""
+    service_name: str = ""
+    ordinals: Content = {}
+
+
 class StatefulSet(Object, frozen=True):
-    spec: LabelSelectorSpec = LabelSelectorSpec()
+    spec: StatefulSetSpec = StatefulSetSpec()
+
+
+class Deployment(Object, frozen=True):
+    spec: Content = {}
+
+
+class DaemonSet(Object, frozen=True):
+    spec: Content = {}
+
+
+class Job(Object, frozen=True):
+    spec: Content = {}
+    status: Content = {}
+
+
+class RuntimeClass(Object, frozen=True):
+    overhead: Content = {}
+    scheduling: Content = {}
+
+
+class LimitRange(Object, frozen=True):
+    spec: Content = {}
+
+
+class ResourceQuota(Object, frozen=True):
+    spec: Content = {}
+    status: Content = {}
 
 
 POD_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"

@@ -15,13 +15,15 @@ from bayplan.answers.explain.explanation import Explanation, explain
 from bayplan.answers.explain.rejections import rejections
 from bayplan.answers.sources.files import read_cluster, read_scenario
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
-from bayplan.answers.sources.redaction import LAST_APPLIED, redacted
+from bayplan.answers.sources.redaction import LAST_APPLIED, TEMPLATE_DIGEST, redacted, without_manifests
 from bayplan.answers.sources.snapshot import Header, encode_snapshot, header_of
 from bayplan.answers.sources.warnings import Reason, Warning
-from bayplan.api.meta import Object
+from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.releases import V1_36
+from bayplan.api.workloads import Deployment, ResourceQuota
 from bayplan.cli.main import main
+from bayplan.controllers.pods import hash_of
 from bayplan.errors import DecodeError, InputError
 from bayplan.testing.builders import make_node, make_pod, make_pvc
 from tests.recorded.compare import read_lines
@@ -195,3 +197,34 @@ def test_nothing_private_is_left() -> None:
     assert secret.encode() not in encode_snapshot(found, HEADER)
     names = {item.name for item in found}
     assert len(names) == 1, "equal names stay equal"
+
+
+SECRETIVE: dict[str, Any] = {
+    "replicas": 2,
+    "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%"}},
+    "template": {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "env": [{"name": "KEY", "value": "hunter2"}]}]},
+    },
+}
+
+
+def test_templates_are_saved_without_environment_variables() -> None:
+    """The hash of the whole template is saved, so that a manifest can be compared with it."""
+    deployed = Deployment(metadata=ObjectMeta(name="web", namespace="shop"), spec=SECRETIVE)
+    saved = without_manifests(deployed)
+    assert isinstance(saved, Deployment)
+    assert b"hunter2" not in msgspec.json.encode(saved)
+    assert saved.spec["template"]["spec"]["containers"] == [{"name": "c", "image": "i"}]
+    assert saved.annotations[TEMPLATE_DIGEST] == hash_of(SECRETIVE["template"])
+    assert without_manifests(saved) == saved
+
+
+def test_a_redacted_workload_can_still_be_rolled_out() -> None:
+    quota = ResourceQuota(metadata=ObjectMeta(name="q", namespace="shop"), spec={"hard": {"cpu": "10"}})
+    deployment, kept = redacted([Deployment(metadata=ObjectMeta(name="web"), spec=SECRETIVE), quota])
+    assert isinstance(deployment, Deployment)
+    assert isinstance(kept, ResourceQuota)
+    assert deployment.spec["strategy"] == SECRETIVE["strategy"]
+    assert kept.spec == {"hard": {"cpu": "10"}}
+    assert b"hunter2" not in msgspec.json.encode(deployment)

@@ -27,7 +27,17 @@ from bayplan.api.node import Node, NodeResourceTopology
 from bayplan.api.pod import Pod
 from bayplan.api.reading import Unreadable, stand_in, with_readable_quantities
 from bayplan.api.releases import Release
-from bayplan.api.workloads import ElasticQuota, PodGroup, PriorityClass
+from bayplan.api.workloads import (
+    DaemonSet,
+    Deployment,
+    ElasticQuota,
+    Job,
+    LimitRange,
+    PodGroup,
+    PriorityClass,
+    ResourceQuota,
+    RuntimeClass,
+)
 from bayplan.client.access import Access
 from bayplan.client.api_errors import NotServedError
 from bayplan.client.http import read_version
@@ -40,8 +50,11 @@ from bayplan.errors import APIError, ForbiddenError, NotFoundError, Unauthorized
 QPS, BURST = 50.0, 100
 COMPONENT: Final = "sources"
 
-_MORE: Final = (PriorityClass, ResourceClaimTemplate, PodGroup, ElasticQuota, NodeResourceTopology)
-"""Kinds that no scheduler watches by itself: they belong to pods that are added to the cluster."""
+_MORE: Final = (
+    PriorityClass, RuntimeClass, LimitRange, ResourceQuota, Deployment, DaemonSet, Job,
+    ResourceClaimTemplate, PodGroup, ElasticQuota, NodeResourceTopology,
+)  # fmt: skip
+"""Kinds that no scheduler watches by itself: they concern pods that are added to the cluster."""
 _NEEDED: Final = (Node, Pod)
 
 _FORBIDDEN: Final = "{plural} cannot be listed ({error}): evaluated as if there were none"

@@ -32,7 +32,15 @@ from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.api.selectors import compile_selector
-from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
+from bayplan.api.workloads import (
+    DaemonSet,
+    Deployment,
+    Job,
+    PodDisruptionBudget,
+    ReplicaSet,
+    ReplicationController,
+    StatefulSet,
+)
 from bayplan.embedded.server.kinds import (
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
@@ -181,7 +189,9 @@ class Snapshot:
 def restore(api: ObjectAPI, snapshot: Snapshot) -> int:
     """Stores the objects, nodes first and pods last; returns their number. Existing objects stay."""
     count = 0
-    for item, content in _contents(snapshot.objects):
+    # A snapshot has only parts of their templates, and pods from these would replace the pods that are there.
+    objects = [item for item in snapshot.objects if not isinstance(item, Deployment | DaemonSet | Job)]
+    for item, content in _contents(objects):
         try:
             resource = api.catalog.of_kind(content["apiVersion"], content["kind"])
         except UnknownKindError:
