@@ -29,9 +29,9 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Iterator[None]:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     yield
-    if not gc.get_freeze_count():  # the test has measured something, and ended with `gc.unfreeze`
+    if nextitem is None or nextitem.path != item.path:  # simulations and benchmarks end with `gc.unfreeze`
         _leave_out_what_stays()
 
 
