@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from bayplan.api.meta import Content
 from bayplan.embedded.server.documents import Document, DocumentStore
 from bayplan.embedded.server.kinds import NAMESPACES, SERVICES
 from bayplan.embedded.server.objects import ObjectAPI
+from bayplan.embedded.server.statuses import StatusError
 
 
 @pytest.fixture
@@ -75,3 +77,38 @@ def test_a_status_can_be_emptied_but_not_removed(api: ObjectAPI) -> None:
     create(api, "a")
     emptied = api.patch(SERVICES, "a", "default", {"status": None}, subresource="status")
     assert emptied["status"] == {}
+
+
+def ports(service: Content) -> list[int]:
+    return [port.get("nodePort", 0) for port in service["spec"]["ports"]]
+
+
+def open_service(name: str, *node_ports: int, kind: str = "NodePort") -> Content:
+    each = [{"name": f"p{i}", "port": i + 1, "nodePort": number} for i, number in enumerate(node_ports)]
+    return {"metadata": {"name": name}, "spec": {"type": kind, "ports": each}}
+
+
+def test_node_ports_are_allocated(api: ObjectAPI) -> None:
+    assert ports(api.create(SERVICES, open_service("a", 0, 30001, 0), "default")) == [30000, 30001, 30002]
+    assert ports(api.create(SERVICES, open_service("b", 0, kind="LoadBalancer"), "default")) == [30003]
+    api.delete(SERVICES, "a", "default")
+    assert ports(api.create(SERVICES, open_service("c", 0), "default")) == [30000]
+
+
+@pytest.mark.parametrize(
+    ("port", "why"), [(30000, "provided port is already allocated"), (80, "not in the valid range")]
+)
+def test_node_ports_that_cannot_be_had(api: ObjectAPI, port: int, why: str) -> None:
+    api.create(SERVICES, open_service("a", 0), "default")
+    with pytest.raises(StatusError, match=rf"spec\.ports\[0\]\.nodePort: Invalid value: {port}: .*{why}"):
+        api.create(SERVICES, open_service("b", port), "default")
+
+
+def test_node_ports_come_and_go_with_the_type(api: ObjectAPI) -> None:
+    create(api, "a")
+    patched = api.patch(SERVICES, "a", "default", {"spec": {"type": "NodePort"}})
+    assert ports(patched) == [30000]
+    del patched["spec"]["ports"][0]["nodePort"]
+    assert ports(api.update(SERVICES, patched)) == [30000]
+    assert ports(api.patch(SERVICES, "a", "default", {"spec": {"type": "ClusterIP"}})) == [0]
+    assert ports(api.create(SERVICES, open_service("b", 0), "default")) == [30000]

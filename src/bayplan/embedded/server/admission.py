@@ -10,7 +10,7 @@
 | RuntimeClass | a pod gets the overhead, node selector and tolerations of its class |
 | ResourceQuota | what exceeds a quota of the namespace is rejected; `quotas.py` counts |
 | (admin access) | claims for devices in use need a label on their namespace |
-| (service addresses) | a service gets an address that no other one has |
+| (service addresses) | a service gets an address and node ports that no other one has |
 | PodTopologyLabels | a pod that is bound gets its node's zone and region as labels |
 
 What depends on classes only is in `bayplan.api.admission`; this module finds them in the store.
@@ -18,9 +18,7 @@ What depends on classes only is in `bayplan.api.admission`; this module finds th
 
 from __future__ import annotations
 
-from collections import Counter
-from ipaddress import IPv4Address, IPv4Network
-from typing import Any, Final
+from typing import Final
 
 from bayplan.api.admission import (
     AdmissionError,
@@ -34,10 +32,11 @@ from bayplan.api.admission import (
 )
 from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds, statuses
-from bayplan.embedded.server.documents import Document, DocumentStore
+from bayplan.embedded.server.documents import DocumentStore
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.quotas import give_defaults, limit_problem
-from bayplan.embedded.server.statuses import FieldProblem, UnavailableError
+from bayplan.embedded.server.services import ServiceNumbers
+from bayplan.embedded.server.statuses import FieldProblem
 
 TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
@@ -53,7 +52,7 @@ class Admission:
 
     def __init__(self, store: DocumentStore) -> None:
         self._store = store
-        self._addresses = ServiceAddresses(store)
+        self._services = ServiceNumbers(store)
 
     def admit_namespace(self, resource: Resource, name: str, namespace: str) -> None:
         """Rejects objects for namespaces that do not exist, or are being deleted."""
@@ -77,11 +76,11 @@ class Admission:
             classes = (document.parse() for document in self._store.table(kinds.STORAGE_CLASSES))
             set_storage_class(content, default_storage_class(classes))
 
-    def allocate(self, resource: Resource, content: Content) -> None:
-        """Allocates the address of a new service. It is taken once the service is stored, so this comes
+    def allocate(self, resource: Resource, content: Content, old: Content | None = None) -> None:
+        """Allocates the address and node ports of a service. They are taken once it is stored, so this comes
         last."""
         if resource == kinds.SERVICES:
-            self._allocate_address(content["spec"])
+            self._services.allocate(content, old)
 
     def device_problems(self, resource: Resource, content: Content) -> list[FieldProblem]:
         """Admin access to devices is allowed only in namespaces with a label for it."""
@@ -155,15 +154,6 @@ class Admission:
         document = self._store.find(resource, key)
         return None if document is None else document.parse()
 
-    def _allocate_address(self, spec: dict[str, Any]) -> None:
-        if spec.get("type") == "ExternalName":
-            return
-        if not spec.get("clusterIP"):
-            spec["clusterIP"] = self._addresses.first_free()
-        spec.setdefault("clusterIPs", [spec["clusterIP"]])
-        spec.setdefault("ipFamilies", ["IPv4"])
-        spec.setdefault("ipFamilyPolicy", "SingleStack")
-
     def topology_labels(self, node_name: str) -> dict[str, str]:
         """The labels that a pod gets from the node it is bound to."""
         document = self._store.find(kinds.NODES, node_name)
@@ -171,75 +161,3 @@ class Admission:
             return {}
         labels = document.facts(kinds.NODES).labels
         return {name: labels[name] for name in TOPOLOGY_LABELS if name in labels}
-
-
-_NETWORK: Final = IPv4Network("10.96.0.0/12")
-_FIRST: Final = int(_NETWORK.network_address) + 1
-_LAST: Final = int(_NETWORK.broadcast_address) - 1
-
-
-class ServiceAddresses:
-    """Watches the services of a store, so that the next free address is found without reading all of them."""
-
-    def __init__(self, store: DocumentStore) -> None:
-        self._store = store
-        self._cursor = -1
-        """Position in the history of services up to which it has been read."""
-        self._of_service: dict[str, int] = {}
-        self._taken: Counter[int] = Counter()
-        self._lowest = _FIRST
-        """All addresses below are taken."""
-
-    def first_free(self) -> str:
-        """The first free address. It stays free until a service with it is stored.
-
-        Raises:
-            UnavailableError: all are taken.
-        """
-        self._read_history()
-        while self._taken[self._lowest]:
-            self._lowest += 1
-        if self._lowest > _LAST:
-            message = "failed to allocate a serviceIP: range is full"
-            raise UnavailableError(message, 500, reason="InternalError")
-        return str(IPv4Address(self._lowest))
-
-    def _read_history(self) -> None:
-        table = self._store.table(kinds.SERVICES)
-        entries = table.history.read(self._cursor) if self._cursor >= 0 else None
-        if entries is None:
-            self._of_service.clear()
-            self._taken.clear()
-            self._lowest = _FIRST
-            for document in table:
-                self._take(document)
-            self._cursor = table.history.position_after(self._store.version)
-            return
-        for entry in entries:
-            self._release(entry.document.key)
-            if table.documents.get(entry.document.key) is not None:
-                self._take(table.documents[entry.document.key])
-        self._cursor += len(entries)
-
-    def _take(self, document: Document) -> None:
-        address = _number(document.parse().get("spec", {}).get("clusterIP"))
-        if address is not None:
-            self._of_service[document.key] = address
-            self._taken[address] += 1
-
-    def _release(self, key: str) -> None:
-        address = self._of_service.pop(key, None)
-        if address is not None:
-            self._taken[address] -= 1
-            if not self._taken[address]:
-                del self._taken[address]
-                self._lowest = min(self._lowest, address)
-
-
-def _number(text: str | None) -> int | None:
-    """An address of the network as a number; None for any other, and for none ("None")."""
-    try:
-        address = IPv4Address(text or "")
-    except ValueError:
-        return None
-    return int(address) if address in _NETWORK else None

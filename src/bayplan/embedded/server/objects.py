@@ -336,6 +336,8 @@ class ObjectAPI:
             yield partial(track_update, content, old, type_of(stored), manager, self.now(), subresource)
         if not self._is_current(stored, document):
             return None
+        if not subresource:
+            self.admission.allocate(stored, content, old)
         if "generation" in meta and differ_in_spec(content, old):
             meta["generation"] += 1
         if content == old:
