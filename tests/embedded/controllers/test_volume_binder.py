@@ -239,3 +239,22 @@ def test_the_claim_of_an_ephemeral_volume_is_created_and_deleted_with_its_pod() 
         assert world.names(PERSISTENT_VOLUME_CLAIMS) == world.names(PERSISTENT_VOLUMES) == []
 
     in_world(test)
+
+
+def test_a_claim_in_use_is_kept_until_its_pod_is_deleted() -> None:
+    async def test(world: World) -> None:
+        size = {"resources": {"requests": {"storage": "1Gi"}}, "accessModes": ["ReadWriteOnce"]}
+        for name in ("used", "free"):
+            world.create(PERSISTENT_VOLUME_CLAIMS, name, size)
+        volume = {"name": "v", "persistentVolumeClaim": {"claimName": "used"}}
+        world.create(PODS, "p", {"containers": [{"name": "c", "image": "i"}], "volumes": [volume]})
+        await world.run_until_idle()
+        for name in ("used", "free"):
+            world.api.delete(PERSISTENT_VOLUME_CLAIMS, name, "default")
+        await world.after(5)
+        assert world.names(PERSISTENT_VOLUME_CLAIMS) == ["used"]
+        world.api.delete(PODS, "p", "default")
+        await world.after(5)
+        assert world.names(PERSISTENT_VOLUME_CLAIMS) == []
+
+    in_world(test)

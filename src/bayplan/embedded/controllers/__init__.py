@@ -15,6 +15,7 @@ from __future__ import annotations
 from bayplan.embedded.controllers import running
 from bayplan.embedded.controllers.cluster import Cluster
 from bayplan.embedded.controllers.controller import Controller
+from bayplan.embedded.controllers.cron_job import CronJobs
 from bayplan.embedded.controllers.daemon_set import DaemonSets
 from bayplan.embedded.controllers.deployment import Deployments
 from bayplan.embedded.controllers.device_taint_eviction import DeviceTaintEviction
@@ -25,8 +26,14 @@ from bayplan.embedded.controllers.namespaces import NamespaceDefaults, Namespace
 from bayplan.embedded.controllers.node_lifecycle import NodeLifecycle, OrphanedPods, TaintEviction
 from bayplan.embedded.controllers.replica_set import ReplicaSets, ReplicationControllers
 from bayplan.embedded.controllers.resource_claims import PodResourceClaims, ResourceClaims
+from bayplan.embedded.controllers.services import EndpointSlices
 from bayplan.embedded.controllers.stateful_set import StatefulSets
-from bayplan.embedded.controllers.volumes import EphemeralClaims, VolumeBinder, VolumeReclaimer
+from bayplan.embedded.controllers.volumes import (
+    ClaimProtection,
+    EphemeralClaims,
+    VolumeBinder,
+    VolumeReclaimer,
+)
 from bayplan.embedded.server.objects import ObjectAPI
 
 __all__ = ["ALL", "run_all"]
@@ -38,9 +45,12 @@ ALL: tuple[type[Controller], ...] = (
     StatefulSets,
     DaemonSets,
     Jobs,
+    CronJobs,
+    EndpointSlices,
     VolumeBinder,
     VolumeReclaimer,
     EphemeralClaims,
+    ClaimProtection,
     PodResourceClaims,
     ResourceClaims,
     DisruptionBudgets,

@@ -34,6 +34,7 @@ from bayplan.controllers.claims import (
 from bayplan.controllers.pods import compiled, is_controlled_by
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, write_status
+from bayplan.embedded.server.admission import CLAIM_PROTECTION
 from bayplan.embedded.server.kinds import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -297,3 +298,44 @@ class EphemeralClaims(Controller):
                 )
                 self.events.warning(pod, "EphemeralVolumeCollision", message)
         return None
+
+
+class ClaimProtection(Controller):
+    """Keeps claims that are being deleted until no pod on a node uses them.
+
+    Admission gives every new claim the finalizer. As upstream, a pod counts until it is deleted, even if it
+    has ended (pvc_protection_controller.go: podUsesPVC).
+    """
+
+    name: ClassVar = "pvc-protection-controller"
+
+    def watches(self) -> dict[Resource, KeyMapper]:
+        return {PERSISTENT_VOLUME_CLAIMS: self._claim, PODS: self._pod}
+
+    def _claim(self, change: ObjectChange) -> Iterable[str]:
+        return (
+            (change.key,) if change.after is not None and b'"deletionTimestamp"' in change.after.body else ()
+        )
+
+    def _pod(self, change: ObjectChange) -> Iterable[str]:
+        if change.after is not None or change.before is None:
+            return ()
+        return _claims_of(change.before.record(Pod))
+
+    def reconcile(self, key: str) -> float | None:
+        claim = self.cluster.find(PERSISTENT_VOLUME_CLAIMS, key)
+        if claim is None or "deletionTimestamp" not in claim["metadata"]:
+            return None
+        finalizers = claim["metadata"].get("finalizers") or []
+        if CLAIM_PROTECTION not in finalizers:
+            return None
+        pods = (document.record(Pod) for document in self.api.documents(PODS, claim["metadata"]["namespace"]))
+        if not any(pod.spec.node_name and key in _claims_of(pod) for pod in pods):
+            claim["metadata"]["finalizers"] = [each for each in finalizers if each != CLAIM_PROTECTION]
+            self.api.update(PERSISTENT_VOLUME_CLAIMS, claim)
+        return None
+
+
+def _claims_of(pod: Pod) -> list[str]:
+    names = (pod.claim_name(volume) for volume in pod.spec.volumes)
+    return [f"{pod.namespace}/{name}" for name in names if name]

@@ -234,7 +234,7 @@ def _api_service(content: Content) -> None:
         service.setdefault("port", 443)
 
 
-_STORED_ONLY: Final[dict[str, Callable[[Content], None]]] = {
+_BY_KIND: Final[dict[str, Callable[[Content], None]]] = {
     "APIService": _api_service,
     "ClusterRoleBinding": _binding,
     "CronJob": _cron_job,
@@ -255,11 +255,7 @@ _STORED_ONLY: Final[dict[str, Callable[[Content], None]]] = {
 }
 
 _OTHERS: Final[dict[Resource, Callable[[Content], None]]] = {
-    **{
-        resource: _STORED_ONLY[resource.kind]
-        for resource in kinds.STORED_ONLY
-        if resource.kind in _STORED_ONLY
-    },
+    **{resource: _BY_KIND[resource.kind] for resource in kinds.BUILT_IN if resource.kind in _BY_KIND},
     kinds.CUSTOM_RESOURCE_DEFINITIONS: _definition,
     kinds.DEVICE_CLASSES: _device_class,
     kinds.DEVICE_TAINT_RULES: _taint_rule,

@@ -246,6 +246,10 @@ JOBS: Final = Resource(
     "jobs", "Job", group="batch", categories=_ALL, subresources=_with_status(),
     selectable=("status.successful",), counts_generations=True,
 )  # fmt: skip
+CRON_JOBS: Final = Resource(
+    "cronjobs", "CronJob", group="batch", short_names=("cj",), categories=_ALL, counts_generations=True,
+    subresources=_with_status(),
+)  # fmt: skip
 POD_DISRUPTION_BUDGETS: Final = Resource(
     *_scope("PodDisruptionBudget"), short_names=("pdb",),
     subresources=_with_status(), counts_generations=True,
@@ -316,13 +320,8 @@ INGRESSES: Final = Resource(
 STORED_ONLY: Final = (
     ENDPOINTS,
     Resource("podtemplates", "PodTemplate", counts_generations=True),
-    Resource(
-        "cronjobs", "CronJob", group="batch", short_names=("cj",), categories=_ALL, counts_generations=True,
-        subresources=_with_status(), caution="CronJobs are stored here, and start no Jobs",
-    ),
     AUTOSCALERS,
     OLD_AUTOSCALERS,
-    ENDPOINT_SLICES,
     INGRESSES,
     Resource(
         "ingressclasses", "IngressClass", group=_NETWORKING, namespaced=False, counts_generations=True
@@ -389,7 +388,7 @@ BUILT_IN: Final = (
     CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS,
     REPLICATION_CONTROLLERS, SECRETS, SERVICE_ACCOUNTS, SERVICES,
     CONTROLLER_REVISIONS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS,
-    NEW_EVENTS, JOBS, POD_DISRUPTION_BUDGETS,
+    NEW_EVENTS, CRON_JOBS, JOBS, POD_DISRUPTION_BUDGETS, ENDPOINT_SLICES,
     CSI_DRIVERS, CSI_NODES, CSI_STORAGE_CAPACITIES, STORAGE_CLASSES, VOLUME_ATTACHMENTS,
     PRIORITY_CLASSES, LEASES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES,
     CUSTOM_RESOURCE_DEFINITIONS, LIMIT_RANGES, RESOURCE_QUOTAS, RUNTIME_CLASSES, *STORED_ONLY,

@@ -26,6 +26,7 @@ from bayplan.embedded.server.validation.values import metadata_problems, metadat
 
 _RULES: Final[dict[Resource, Callable[[Content], list[FieldProblem]]]] = {
     kinds.CONFIG_MAPS: rules.config_map_problems,
+    kinds.CRON_JOBS: rules.cron_job_problems,
     kinds.CUSTOM_RESOURCE_DEFINITIONS: rules.definition_problems,
     kinds.DAEMON_SETS: rules.workload_problems,
     kinds.DEPLOYMENTS: rules.workload_problems,

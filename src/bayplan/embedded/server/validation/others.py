@@ -10,6 +10,7 @@ import msgspec
 from bayplan.api.meta import Content, LabelSelector
 from bayplan.api.names import label_key_problems, label_value_problems
 from bayplan.api.selectors import compile_selector
+from bayplan.controllers.cron import ScheduleError, parse_schedule
 from bayplan.embedded.server.schema.types import named_type
 from bayplan.embedded.server.statuses import (
     FieldProblem,
@@ -187,6 +188,24 @@ def job_problems(item: Content) -> list[FieldProblem]:
         at = "spec.template.spec.restartPolicy"
         problems.append(required(at, 'valid values: "OnFailure", "Never"'))
     return problems
+
+
+def cron_job_problems(item: Content) -> list[FieldProblem]:
+    spec = item.get("spec") or {}
+    schedule, zone = spec.get("schedule", ""), spec.get("timeZone")
+    problems = []
+    try:
+        parse_schedule(schedule)
+    except ScheduleError as error:
+        problems.append(invalid_field("spec.schedule", schedule, str(error)))
+    else:
+        try:
+            parse_schedule(schedule, zone or "")
+        except ScheduleError as error:
+            problems.append(invalid_field("spec.timeZone", zone, str(error)))
+    for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit", "startingDeadlineSeconds"):
+        problems += not_negative(spec, name, "spec")
+    return problems + choice_problems(item, named_type("CronJob"))
 
 
 def claim_problems(item: Content) -> list[FieldProblem]:
