@@ -25,9 +25,10 @@ _NAMED: Final = {
 }
 _RANGES: Final = (range(60), range(24), range(1, 32), range(1, 13), range(8))
 _NAMES: Final = {
-    **{name: 1 + i for i, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])},
-    **{name: i for i, name in enumerate(["sun", "mon", "tue", "wed", "thu", "fri", "sat"])},
-}
+    "jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6,
+    "jul": 7, "aug": 8, "sep": 9, "oct": 10, "nov": 11, "dec": 12,
+    "sun": 0, "mon": 1, "tue": 2, "wed": 3, "thu": 4, "fri": 5, "sat": 6,
+}  # fmt: skip
 _PART: Final = re.compile(r"(\*|\?|(\w{1,9})(?:-(\w{1,9}))?)(?:/(\d{1,4}))?")
 _MAX_YEARS: Final = 9
 """29 February may be eight years away."""
@@ -72,7 +73,7 @@ class Schedule:
 
 
 def _later(moment: datetime, step: timedelta) -> datetime:
-    """A step in real time: a clock that is put forward has no such hour, one that is put back has it twice."""
+    """A step in real time: a clock that is put forward skips an hour, one that is put back has it twice."""
     return (moment.astimezone(UTC) + step).astimezone(moment.tzinfo)
 
 

@@ -9,7 +9,7 @@ import pytest
 from bayplan.api.meta import Content
 from bayplan.embedded import kubelets
 from bayplan.embedded.server.deletion import DeleteOptions
-from bayplan.embedded.server.kinds import NODES, PODS
+from bayplan.embedded.server.kinds import CONFIG_MAPS, NODES, PODS, SECRETS, Resource
 from tests.embedded.controllers.world import World, in_world, template
 
 
@@ -264,5 +264,61 @@ def test_an_annotation_that_is_invalid_is_reported_and_the_pod_runs_on(
         assert phase(world) == "Running"
         (message,) = world.events("p", "InvalidAnnotation")
         assert message.startswith(f"metadata.annotations[{field}]: ")
+
+    in_world(test)
+
+
+@pytest.mark.parametrize(
+    ("resource", "volume", "container", "reason"),
+    [
+        pytest.param(CONFIG_MAPS, {"configMap": {"name": "x"}}, {}, "ContainerCreating", id="a volume"),
+        pytest.param(SECRETS, {"secret": {"secretName": "x"}}, {}, "ContainerCreating", id="a secret"),
+        pytest.param(
+            SECRETS,
+            {"projected": {"sources": [{"secret": {"name": "x"}}]}},
+            {},
+            "ContainerCreating",
+            id="a projected volume",
+        ),
+        pytest.param(
+            CONFIG_MAPS,
+            {},
+            {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "x", "key": "a"}}}]},
+            "CreateContainerConfigError",
+            id="a variable",
+        ),
+        pytest.param(
+            SECRETS, {}, {"envFrom": [{"secretRef": {"name": "x"}}]}, "CreateContainerConfigError", id="all"
+        ),
+    ],
+)
+def test_a_pod_waits_for_its_configuration(
+    resource: Resource, volume: Content, container: Content, reason: str
+) -> None:
+    async def test(world: World) -> None:
+        containers = [{"name": "c", "image": "i", **container}]
+        pod(world, "p", containers=containers, volumes=[{"name": "v", **volume}] if volume else [])
+        await world.after(70)
+        found = world.get(PODS, "p")["status"]
+        assert (found["phase"], found["containerStatuses"][0]["state"]["waiting"]["reason"]) == (
+            "Pending",
+            reason,
+        )
+        (message,) = world.events("p")
+        assert f'{resource.singular} "x" not found' in message
+        world.create(resource, "x")
+        await world.run_until_idle()
+        assert phase(world) == "Running"
+
+    in_world(test)
+
+
+def test_optional_configuration_is_not_waited_for() -> None:
+    async def test(world: World) -> None:
+        volumes = [{"name": "v", "configMap": {"name": "x", "optional": True}}]
+        variables = [{"secretRef": {"name": "y", "optional": True}}]
+        pod(world, "p", containers=[{"name": "c", "image": "i", "envFrom": variables}], volumes=volumes)
+        await world.run_until_idle()
+        assert phase(world) == "Running"
 
     in_world(test)

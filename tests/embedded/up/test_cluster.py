@@ -10,7 +10,7 @@ import pytest
 from bayplan.api.documents import Document
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.embedded.up import cluster as local
-from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
+from bayplan.embedded.up.cluster import Census, LocalCluster, LocalSettings
 from bayplan.embedded.up.report import Outcomes, State
 from bayplan.framework.plugin_api import NodePlugin, Plugin, Wait
 from bayplan.plugin import CycleState, NodeInfo, Pod
@@ -80,3 +80,16 @@ def test_nodes_are_ready_before_there_are_pods_for_them() -> None:
             return outcomes.scheduled, outcomes.failed
 
     assert asyncio.run(scenario()) == (1, 0)
+
+
+def test_a_cluster_whose_pod_waits_for_a_config_map_is_idle() -> None:
+    volumes = [{"name": "v", "configMap": {"name": "missing"}}]
+    pod = {**POD, "spec": {"containers": [CONTAINER], "volumes": volumes}}
+
+    async def scenario() -> Census:
+        async with LocalCluster(LocalSettings(nodes=1), Outcomes()) as cluster, asyncio.timeout(20):
+            await cluster.apply([_document(pod)])
+            await cluster.idle()
+            return cluster.census()
+
+    assert asyncio.run(scenario()) == Census(nodes=1, ready_nodes=1, waiting=1)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from bayplan.api.meta import Content
 
+SANDBOX: Final = "PodReadyToStartContainers"
 RUNTIME: Final = "simulated"
 _NOT_THE_KUBELETS: Final = ("qosClass", "resourceClaimStatuses", "extendedResourceClaimStatus")
 """Fields of the status that other components write."""
@@ -39,6 +40,19 @@ def running(pod: Content, now: str, pod_ip: str, host_ip: str) -> Content:
             for number, container in enumerate(spec["initContainers"])
         ]
     return status
+
+
+def held(pod: Content, now: str, reason: str, message: str) -> Content:
+    """The status of a pod whose containers cannot be created: its sandbox is not ready for them."""
+    status = pod.get("status") or {}
+    conditions = _conditions(status.get("conditions"), "False", now, "ContainersNotReady", sandbox="False")
+    uid = pod["metadata"]["uid"].replace("-", "")
+    state = {"waiting": {"reason": reason, "message": message}}
+    containers = [
+        {**_container(each, uid, number, state), "ready": False, "started": False, "containerID": ""}
+        for number, each in enumerate(pod["spec"]["containers"])
+    ]
+    return {**status, "phase": "Pending", "conditions": conditions, "containerStatuses": containers}
 
 
 def restarted(status: Content, exit_code: int, finished: str, now: str) -> Content:
@@ -124,10 +138,12 @@ def finished_at(status: Content) -> str | None:
     return None
 
 
-def _conditions(known: list[Content] | None, ready: str, now: str, reason: str = "") -> list[Content]:
+def _conditions(
+    known: list[Content] | None, ready: str, now: str, reason: str = "", sandbox: str = "True"
+) -> list[Content]:
     found = {each["type"]: each for each in known or ()}
     wanted = (
-        ("PodReadyToStartContainers", "True", ""),
+        (SANDBOX, sandbox, ""),
         ("Initialized", "True", ""),
         ("Ready", ready, reason),
         ("ContainersReady", ready, reason),

@@ -22,9 +22,9 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from bayplan.api.devices import ResourceClaim
 from bayplan.api.go_values import seconds_or_1970
@@ -38,7 +38,7 @@ from bayplan.embedded.kubelets import pod_status
 from bayplan.embedded.kubelets.nodes import is_down
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Document
-from bayplan.embedded.server.kinds import NODES, PODS, RESOURCE_CLAIMS, Resource
+from bayplan.embedded.server.kinds import CONFIG_MAPS, NODES, PODS, RESOURCE_CLAIMS, SECRETS, Resource
 from bayplan.errors import NotFoundError
 
 RUN_SECONDS: Final = "bayplan/run-seconds"
@@ -71,9 +71,17 @@ class PodKubelets(Controller):
         self._default_stop_seconds = stop_seconds
         self._job_run_seconds = job_run_seconds
         self._addresses = Addresses(cluster)
+        self._held: dict[str, set[str]] = {}
+        """Keys of pods by namespace that need a ConfigMap or Secret which is not there."""
 
     def watches(self) -> dict[Resource, KeyMapper]:
-        return {PODS: self._pod, NODES: self._node, RESOURCE_CLAIMS: self._claim}
+        return {
+            PODS: self._pod,
+            NODES: self._node,
+            RESOURCE_CLAIMS: self._claim,
+            CONFIG_MAPS: self._configuration,
+            SECRETS: self._configuration,
+        }
 
     def _pod(self, change: ObjectChange) -> Iterable[str]:
         if change.after is None:
@@ -97,6 +105,10 @@ class PodKubelets(Controller):
         consumers = change.after.record(ResourceClaim).status.reserved_for
         keys = (change.after.key.rpartition("/")[0] + f"/{each.name}" for each in consumers)
         return [key for key in keys if (pod := self.cluster.pods.get(key)) and pod.status.phase == "Pending"]
+
+    def _configuration(self, change: ObjectChange) -> Iterable[str]:
+        """Pods may have waited for a new ConfigMap or Secret."""
+        return self._held.pop(change.key.partition("/")[0], ()) if change.before is None else ()
 
     # Reconciling
 
@@ -123,12 +135,36 @@ class PodKubelets(Controller):
             message = f"Failed to prepare dynamic resources: prepare dynamic resources: {problem}"
             self.events.warning(content, "FailedPrepareDynamicResources", message)
             return _PREPARE_AGAIN_SECONDS
+        if (missing := self._missing_configuration(content)) is not None:
+            self._hold(document, content, missing)
+            return None
         host_ip, pod_ip = self._addresses.give(pod, node)
         content["status"] = pod_status.running(content, self.api.now(), pod_ip, host_ip)
         self.api.write(PODS, document, content)
         for problem in _problems(pod):
             self.events.warning(content, "InvalidAnnotation", problem)
         return self._run_seconds(pod)
+
+    def _missing_configuration(self, content: Content) -> Reference | None:
+        namespace = content["metadata"]["namespace"]
+        for reference in configuration_references(content["spec"]):
+            if self.api.store.find(reference.resource, f"{namespace}/{reference.name}") is None:
+                return reference
+        return None
+
+    def _hold(self, document: Document, content: Content, missing: Reference) -> None:
+        self._held.setdefault(content["metadata"]["namespace"], set()).add(document.key)
+        problem = f'{missing.resource.singular} "{missing.name}" not found'
+        if missing.volume:
+            message = f'MountVolume.SetUp failed for volume "{missing.volume}" : {problem}'
+            reason = "ContainerCreating"
+            self.events.warning(content, "FailedMount", message)
+        else:
+            reason = "CreateContainerConfigError"
+            self.events.warning(content, "Failed", f"Error: {problem}")
+        status = pod_status.held(content, self.api.now(), reason, problem)
+        if status != content.get("status"):
+            self._write(document, content, status)
 
     def _claim_problem(self, pod: Pod) -> str:
         """Why the pod's devices cannot be prepared; empty if they can."""
@@ -243,6 +279,42 @@ class PodKubelets(Controller):
         if self._default_stop_seconds == DEFAULT_STOP_SECONDS and _only_pauses(pod):
             return 0.0
         return self._default_stop_seconds
+
+
+class Reference(NamedTuple):
+    """A ConfigMap or Secret that a pod cannot start without."""
+
+    resource: Resource
+    name: str
+    volume: str = ""
+    """The volume that mounts it; empty for variables."""
+
+
+def configuration_references(spec: Content) -> Iterator[Reference]:
+    """The ConfigMaps and Secrets of a pod, without optional ones."""
+    for volume in spec.get("volumes") or ():
+        projected = (volume.get("projected") or {}).get("sources") or ()
+        for source in (volume, *projected):
+            for resource, field in ((CONFIG_MAPS, "configMap"), (SECRETS, "secret")):
+                part = source.get(field)
+                if part is not None and not part.get("optional"):
+                    yield Reference(resource, part.get("secretName") or part.get("name", ""), volume["name"])
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        sources = [*(container.get("envFrom") or ())]
+        sources += [each.get("valueFrom") or {} for each in container.get("env") or ()]
+        for source in sources:
+            for field, part in source.items():
+                resource = _VARIABLE_SOURCES.get(field)
+                if resource is not None and not part.get("optional"):
+                    yield Reference(resource, part.get("name", ""))
+
+
+_VARIABLE_SOURCES: Final = {
+    "configMapRef": CONFIG_MAPS,
+    "configMapKeyRef": CONFIG_MAPS,
+    "secretRef": SECRETS,
+    "secretKeyRef": SECRETS,
+}
 
 
 def _only_pauses(pod: Pod) -> bool:

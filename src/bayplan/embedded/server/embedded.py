@@ -12,10 +12,11 @@ scheduler, `EmbeddedCluster(server.api)`.
 from __future__ import annotations
 
 import secrets
+import socket
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -139,10 +140,22 @@ class EmbeddedServer:
             stack.push_async_callback(runner.cleanup)
             listener = Listener(server, self._limits, self.certificates.context())
             stack.push_async_callback(listener.close)
-            self.port = listener.start(await bind(self._host, self.port))
+            self.port = listener.start(await self._bound(directory / "port"))
             publish_service(self.api, self._host, self.port)
             self._exit = stack.pop_all()
         return self
+
+    async def _bound(self, file: Path) -> list[socket.socket]:
+        """Listens on the requested port, or where the last server of the data directory listened, so that
+        kubeconfigs stay valid; if that port is taken now, on any."""
+        known = file.read_text() if file.exists() else ""
+        sockets: list[socket.socket] = []
+        if not self.port and known.isascii() and known.isdecimal() and 0 < int(known[:6]) < 1 << 16:
+            with suppress(OSError):
+                sockets = await bind(self._host, int(known))
+        sockets = sockets or await bind(self._host, self.port)
+        file.write_text(str(sockets[0].getsockname()[1]))
+        return sockets
 
     async def __aexit__(self, *_: object) -> None:
         await self._exit.aclose()

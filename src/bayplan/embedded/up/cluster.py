@@ -26,9 +26,11 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration
+from bayplan.controllers.pods import condition
 from bayplan.dra.budget import ElapsedTime
 from bayplan.embedded import controllers, kubelets
 from bayplan.embedded.drivers import DeviceDrivers
+from bayplan.embedded.kubelets.pod_status import SANDBOX
 from bayplan.embedded.server import kubeconfig
 from bayplan.embedded.server.documents import MAX_STORE_BYTES
 from bayplan.embedded.server.embedded import EmbeddedServer
@@ -92,6 +94,8 @@ class Census:
     running: int = 0
     starting: int = 0
     """Bound, but not running yet."""
+    waiting: int = 0
+    """Bound, but something that their containers need is missing: a ConfigMap or Secret."""
     pending: int = 0
     """Without a node."""
     terminating: int = 0
@@ -254,7 +258,7 @@ class LocalCluster:
     def census(self) -> Census:
         api = self.server.api
         nodes = [document.record(Node) for document in api.documents(NODES)]
-        counts = dict.fromkeys(("running", "starting", "pending", "terminating", "finished"), 0)
+        counts = dict.fromkeys(("running", "starting", "waiting", "pending", "terminating", "finished"), 0)
         for pod in self.pods():
             counts[_state(pod)] += 1
         return Census(nodes=len(nodes), ready_nodes=sum(map(_is_ready, nodes)), **counts)
@@ -318,7 +322,10 @@ def _state(pod: Pod) -> str:
         return "finished"
     if not pod.spec.node_name:
         return "pending"
-    return "running" if pod.status.phase == "Running" else "starting"
+    if pod.status.phase == "Running":
+        return "running"
+    sandbox = condition(pod, SANDBOX)
+    return "waiting" if sandbox is not None and sandbox.status == "False" else "starting"
 
 
 def _is_ready(node: Node) -> bool:

@@ -93,6 +93,7 @@ def in_numbers(census: Census) -> str:
         for word, count in (
             ("running", census.running),
             ("starting", census.starting),
+            ("waiting for configuration", census.waiting),
             ("pending", census.pending),
             ("terminating", census.terminating),
             ("finished", census.finished),
