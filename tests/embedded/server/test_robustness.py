@@ -19,7 +19,7 @@ NAMES = ("a", "x.io/gpu", "cpu", "", "A b", "kubernetes.io/hostname", "-", "é")
 TEXTS = (*NAMES, "1", "100m", "1Gi", "50%", "Exists", "In", "2027-01-15T08:00:00Z")
 HARD_TO_HIT = frozenset(
     {
-        "CustomResourceDefinition", "DaemonSet", "Deployment", "Job", "PersistentVolume",
+        "CronJob", "CustomResourceDefinition", "DaemonSet", "Deployment", "Job", "PersistentVolume",
         "PersistentVolumeClaim", "Pod", "ReplicaSet", "ReplicationController", "ResourceSlice", "Service",
         "StatefulSet",
     }

@@ -34,7 +34,6 @@ from bayplan.controllers.claims import (
 from bayplan.controllers.pods import compiled, is_controlled_by
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, write_status
-from bayplan.embedded.server.admission import CLAIM_PROTECTION
 from bayplan.embedded.server.kinds import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -300,11 +299,14 @@ class EphemeralClaims(Controller):
         return None
 
 
+CLAIM_PROTECTION: Final = "kubernetes.io/pvc-protection"
+
+
 class ClaimProtection(Controller):
     """Keeps claims that are being deleted until no pod on a node uses them.
 
-    Admission gives every new claim the finalizer. As upstream, a pod counts until it is deleted, even if it
-    has ended (pvc_protection_controller.go: podUsesPVC).
+    Every claim gets the finalizer. As upstream, a pod counts until it is deleted, even if it has ended
+    (pvc_protection_controller.go: podUsesPVC).
     """
 
     name: ClassVar = "pvc-protection-controller"
@@ -313,9 +315,10 @@ class ClaimProtection(Controller):
         return {PERSISTENT_VOLUME_CLAIMS: self._claim, PODS: self._pod}
 
     def _claim(self, change: ObjectChange) -> Iterable[str]:
-        return (
-            (change.key,) if change.after is not None and b'"deletionTimestamp"' in change.after.body else ()
-        )
+        if change.after is None:
+            return ()
+        is_new = CLAIM_PROTECTION.encode() not in change.after.body
+        return (change.key,) if is_new or b'"deletionTimestamp"' in change.after.body else ()
 
     def _pod(self, change: ObjectChange) -> Iterable[str]:
         if change.after is not None or change.before is None:
@@ -324,10 +327,16 @@ class ClaimProtection(Controller):
 
     def reconcile(self, key: str) -> float | None:
         claim = self.cluster.find(PERSISTENT_VOLUME_CLAIMS, key)
-        if claim is None or "deletionTimestamp" not in claim["metadata"]:
+        if claim is None:
             return None
         finalizers = claim["metadata"].get("finalizers") or []
-        if CLAIM_PROTECTION not in finalizers:
+        is_protected = CLAIM_PROTECTION in finalizers
+        if "deletionTimestamp" not in claim["metadata"]:
+            if not is_protected:
+                claim["metadata"]["finalizers"] = [*finalizers, CLAIM_PROTECTION]
+                self.api.update(PERSISTENT_VOLUME_CLAIMS, claim)
+            return None
+        if not is_protected:
             return None
         pods = (document.record(Pod) for document in self.api.documents(PODS, claim["metadata"]["namespace"]))
         if not any(pod.spec.node_name and key in _claims_of(pod) for pod in pods):

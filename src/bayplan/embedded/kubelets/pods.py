@@ -304,9 +304,9 @@ def configuration_references(spec: Content) -> Iterator[Reference]:
         sources += [each.get("valueFrom") or {} for each in container.get("env") or ()]
         for source in sources:
             for field, part in source.items():
-                resource = _VARIABLE_SOURCES.get(field)
-                if resource is not None and not part.get("optional"):
-                    yield Reference(resource, part.get("name", ""))
+                kind = _VARIABLE_SOURCES.get(field)
+                if kind is not None and not part.get("optional"):
+                    yield Reference(kind, part.get("name", ""))
 
 
 _VARIABLE_SOURCES: Final = {

@@ -7,7 +7,6 @@
 | Priority | priority and preemption policy from the pod's class, or from the default class |
 | DefaultTolerationSeconds | pods stay 300 s on a node that is not ready or unreachable |
 | DefaultStorageClass | claims without a class get the default one |
-| StorageObjectInUseProtection | claims get a finalizer, so that those in use stay |
 | RuntimeClass | a pod gets the overhead, node selector and tolerations of its class |
 | ResourceQuota | what exceeds a quota of the namespace is rejected; `quotas.py` counts |
 | (admin access) | claims for devices in use need a label on their namespace |
@@ -40,7 +39,6 @@ from bayplan.embedded.server.services import ServiceNumbers
 from bayplan.embedded.server.statuses import FieldProblem
 
 TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
-CLAIM_PROTECTION: Final = "kubernetes.io/pvc-protection"
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
@@ -77,9 +75,6 @@ class Admission:
         elif resource == kinds.PERSISTENT_VOLUME_CLAIMS:
             classes = (document.parse() for document in self._store.table(kinds.STORAGE_CLASSES))
             set_storage_class(content, default_storage_class(classes))
-            finalizers = content["metadata"].get("finalizers") or []
-            if CLAIM_PROTECTION not in finalizers:
-                content["metadata"]["finalizers"] = [*finalizers, CLAIM_PROTECTION]
 
     def allocate(self, resource: Resource, content: Content, old: Content | None = None) -> None:
         """Allocates the address and node ports of a service. They are taken once it is stored, so this comes
