@@ -10,7 +10,8 @@ import pytest
 
 from bayplan.plugin import Code, CycleState, Dependencies, NodeColumns, Plugin, Pod, Reject, unschedulable
 from bayplan.runtime.calls import AttemptError
-from bayplan.runtime.observed import AttemptTimer, ObservedFramework
+from bayplan.runtime.observed import AttemptTimer, RarePoints
+from bayplan.runtime.observed import observed as observed_framework
 from bayplan.runtime.search import Found, NotFound
 from bayplan.testing.builders import make_pod
 from bayplan.testing.calling import FakeHandle
@@ -69,6 +70,7 @@ class Sampled:
 
     def __init__(self, timer: AttemptTimer) -> None:
         self._timer = timer
+        self.rare_points = RarePoints(self)
 
     def clock(self) -> float:
         return 0.0
@@ -123,7 +125,7 @@ class TestShortcuts:
             found(framework, next(next_pod))
             framework.cluster.remove_pod(make_pod("other").uid)
         timer = HalfSeconds()
-        found(ObservedFramework(framework, Sampled(timer)), next(next_pod))
+        found(observed_framework(framework, Sampled(timer)), next(next_pod))
         assert timer.observed == observed
 
     @pytest.mark.parametrize(

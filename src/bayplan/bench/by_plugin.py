@@ -14,7 +14,7 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code
 from bayplan.runtime.framework import Framework
-from bayplan.runtime.observed import AttemptTimer
+from bayplan.runtime.observed import AttemptTimer, RarePoints
 from bayplan.runtime.search import Found, NotFound
 
 BY_ROW: Final = (Point.FILTER, Point.SCORE)
@@ -79,6 +79,7 @@ class _EveryAttempt:
 
     def __init__(self, counter: CallCounter) -> None:
         self._counter = counter
+        self.rare_points = RarePoints(self)
 
     def clock(self) -> float:
         return 0.0

@@ -159,14 +159,6 @@ class ExtensionPoints:
 
     __slots__ = ()
 
-    def steps(self, steps: Sequence[PointStep[T]], point: str) -> Sequence[PointStep[T]]:
-        """The plugins as they are called at this point."""
-        return steps
-
-    def skipped(self, placed: Placement) -> frozenset[str]:
-        """The plugins that are not called from Reserve on."""
-        return placed.skipped
-
     def measured(self, point: str) -> AbstractContextManager[None]:
         """Around the plugins of a point that the caller runs one by one."""
         return nullcontext()
@@ -175,7 +167,7 @@ class ExtensionPoints:
         self, profile: Profile, steps: Sequence[PointStep[PreEnqueuePlugin]], pod: Pod
     ) -> Gated | None:
         """The first of these plugins that rejects the pod. A plugin that fails rejects the pod."""
-        for step in self.steps(steps, Point.PRE_ENQUEUE):
+        for step in steps:
             try:
                 status = step.plugin.pre_enqueue(pod)
                 if status is None:
@@ -201,7 +193,7 @@ class ExtensionPoints:
         reasons: list[str] = []
         nomination: Nomination | None = None
         rejected_by = ""
-        for step in self.steps(profile.post_filters, Point.POST_FILTER):
+        for step in profile.post_filters:
             try:
                 answer: object = step.plugin.post_filter(state, pod, outcome)
                 if not isinstance(answer, PostFilterResult) or not isinstance(answer.status, Status):
@@ -228,8 +220,8 @@ class ExtensionPoints:
 
     def reserve(self, placed: Placement) -> None:
         """framework.go: RunReservePluginsReserve"""
-        state, pod, node_name, skipped = placed.state, placed.pod, placed.node_name, self.skipped(placed)
-        for step in self.steps(placed.profile.reserves, _RESERVE):
+        state, pod, node_name, skipped = placed.state, placed.pod, placed.node_name, placed.skipped
+        for step in placed.profile.reserves:
             if step.name in skipped:
                 continue
             try:
@@ -244,8 +236,8 @@ class ExtensionPoints:
 
         framework.go: RunReservePluginsUnreserve
         """
-        for step in reversed(self.steps(placed.profile.reserves, UNRESERVE)):
-            if step.name in self.skipped(placed):
+        for step in reversed(placed.profile.reserves):
+            if step.name in placed.skipped:
                 continue
             try:
                 step.plugin.unreserve(placed.state, placed.pod, placed.node_name)
@@ -258,7 +250,7 @@ class ExtensionPoints:
         framework.go: RunPermitPlugins
         """
         seconds: dict[str, float] = {}
-        for step in self.steps(placed.profile.permits, Point.PERMIT):
+        for step in placed.profile.permits:
             try:
                 answer = step.plugin.permit(placed.state, placed.pod, placed.node_name)
                 if isinstance(answer, Wait):
@@ -278,9 +270,9 @@ class ExtensionPoints:
 
         framework.go: RunPreBindPreFlights
         """
-        state, pod, node_name, skipped = placed.state, placed.pod, placed.node_name, self.skipped(placed)
+        state, pod, node_name, skipped = placed.state, placed.pod, placed.node_name, placed.skipped
         with_work = []
-        for step in self.steps(placed.profile.pre_binds, PRE_FLIGHT):
+        for step in placed.profile.pre_binds:
             if step.name in skipped:
                 continue
             try:
@@ -311,7 +303,6 @@ class ExtensionPoints:
         framework.go: runPreBindPlugin
         """
         try:
-            (step,) = self.steps((step,), Point.PRE_BIND)
             answer = await step.plugin.pre_bind(placed.state, placed.pod, placed.node_name)
         except asyncio.CancelledError:
             if not cause():
@@ -337,7 +328,7 @@ class ExtensionPoints:
 
         framework.go: RunBindPlugins
         """
-        for step in self.steps(placed.profile.binds, _BIND):
+        for step in placed.profile.binds:
             call = step.plugin.bind if step.built_in else in_task(step.plugin.bind)
             try:
                 answer = await call(placed.state, placed.pod, placed.node_name)
@@ -359,7 +350,7 @@ class ExtensionPoints:
 
         framework.go: RunPostBindPlugins
         """
-        for step in self.steps(placed.profile.post_binds, Point.POST_BIND):
+        for step in placed.profile.post_binds:
             try:
                 step.plugin.post_bind(placed.state, placed.pod, placed.node_name)
             except Exception as error:

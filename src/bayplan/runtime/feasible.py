@@ -160,7 +160,7 @@ class Feasible:
         for mask in rejected:
             passing = passing & ~mask.mask
         fitting = passing.take(rows).nonzero()[0]
-        self.wanted = wanted
+        self._wanted = wanted
         self._complete = len(fitting) <= wanted
         self.evaluated = rows if self._complete else rows[: fitting[wanted]]
         """The rows that were evaluated until enough were found."""
@@ -208,7 +208,7 @@ class Feasible:
             if len(changed) > FEW_ROWS or not self._complete or self._normalized is not None:
                 return False
             self._insert_or_remove(changed, is_passing)
-            if self.count > self.wanted:
+            if self.count > self._wanted:
                 # The search now stops earlier.
                 return False
         self._rows_freshness.mark_current()

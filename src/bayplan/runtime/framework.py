@@ -84,6 +84,7 @@ class Framework:
         self.filtering = Filtering(profile, cluster, self.caller)
         self._nodes = NodeColumns(cluster)
         self._uncached_pre_filters = _uncached(profile.pre_filters)
+        self._uncached_pre_filter_names = frozenset(step.name for step in self._uncached_pre_filters)
         self._uncached_filters = frozenset(step.name for step in _uncached(profile.filters))
         self._uncached_pre_scores = _uncached(profile.pre_scores)
         self._uncached_scores = _uncached(profile.scores)
@@ -171,6 +172,10 @@ class Framework:
         framework.go: RunPreFilterPlugins
         """
         results, signature = search.results, search.signature
+        if search.is_settled and signature.skipped.filters >= self._uncached_pre_filter_names:
+            search.skipped_filters = signature.skipped.filters
+            search.pre_filtered = self._all_pre_filters
+            return None
         pre_filtered = search.is_settled or results.is_pre_filtered
         if not pre_filtered:
             results.check_objects()
@@ -262,38 +267,47 @@ class Framework:
 
         schedule_one.go: findNodesThatPassFilters
         """
-        order, absent = self._candidates(search)
+        rotation, start = self._rotation, self._start.index
+        if search.is_settled and rotation is not None and rotation[0] == start:
+            order, absent = rotation[1], NO_STATUS
+        else:
+            order, absent = self._candidates(search)
         rejected: Rejected = ()
         node_statuses: NodeStatuses | None = None
         if self.cluster.nominated or not search.skipped_filters >= self._uncached_filters:
             rejected, node_statuses = self.filtering.rejected_rows(search)
         feasible = self._feasible(search, order, rejected)
         evaluated = feasible.evaluated
-        filtered = search.filtered = Filtered(
-            evaluated, feasible, absent, lambda: self.filtering.node_statuses(search), node_statuses
-        )
-        rejects_any = feasible.count < len(evaluated)
+        filtered = Filtered(evaluated, feasible, absent, node_statuses)
+        if search.explained:
+            search.filtered = filtered
         failed = None
-        if rejects_any and search.results.may_have_errors:
-            failed = self._first_error(filtered.node_statuses, evaluated)
+        if feasible.count < len(evaluated) and search.results.may_have_errors:
+            failed = self._first_error(self.node_statuses(search, filtered), evaluated)
             if failed is not None:
                 evaluated = filtered.evaluated = evaluated[: failed[0]]
         if search.pod.status.nominated_node_name:
             evaluated = filtered.evaluated = self._with_nominated_node(search, filtered)
         total = self.cluster.node_count
-        if not search.explained:
-            self._start.index = (self._start.index + len(evaluated)) % total if total else 0
+        if len(evaluated) != total and not search.explained:
+            self._start.index = (start + len(evaluated)) % total if total else 0
         if failed is not None:
             raise failed[1]
-        if not search.is_settled and search.results.is_pre_filtered:
+        if not search.is_settled and search.results.is_pre_filtered and search.pre_filter_nodes is None:
             search.signature.settled_results = search.results
             search.signature.settled.mark_current()
         return filtered
 
+    def node_statuses(self, search: Search, filtered: Filtered) -> NodeStatuses:
+        """The results of the filters for every row."""
+        if filtered.node_statuses is None:
+            filtered.node_statuses = self.filtering.node_statuses(search)
+        return filtered.node_statuses
+
     def _candidates(self, search: Search) -> tuple[SearchOrder, Status]:
         """The rows to evaluate, in order, and the status of all others."""
         if search.pre_filter_nodes is None:
-            return self._rotated(search), NO_STATUS
+            return self._rotated(), NO_STATUS
         cluster, start = self.cluster, self._first_index()
         names = sorted(search.pre_filter_plugins)
         absent = Status(Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(names)}]",))
@@ -310,12 +324,10 @@ class Framework:
         """Where in the node list this search begins; the list may have become shorter."""
         return self._start.index % (self.cluster.node_count or 1)
 
-    def _rotated(self, search: Search) -> SearchOrder:
+    def _rotated(self) -> SearchOrder:
         """The node list from the first index on; the same object while neither changes."""
         cluster, start = self.cluster, self._first_index()
         rotation = self._rotation
-        if rotation is not None and rotation[0] == start and search.is_settled:
-            return rotation[1]
         if rotation is None or rotation[0] != start or not self._rotation_freshness.is_current:
             order = cluster.order
             order = np.concatenate((order[start:], order[:start])) if start else order
@@ -327,18 +339,20 @@ class Framework:
         """The feasible rows: those of the last identical pod, brought up to date."""
         results = search.results
         cached_in = search.signature if rejected else results
-        last, wanted = cached_in.feasible, self._nodes_to_find(search, len(order.rows))
-        if last is not None and last.wanted == wanted and last.update(results, order, rejected):
+        last = cached_in.feasible
+        if last is not None and not search.explained and last.update(results, order, rejected):
             return last
-        made = cached_in.feasible = Feasible(
+        made = Feasible(
             self.cluster,
             results,
             order,
             rejected,
-            wanted=wanted,
+            wanted=self._nodes_to_find(search, len(order.rows)),
             max_total=self.profile.max_total,
             tie_break=self.tie_break,
         )
+        if not search.explained:
+            cached_in.feasible = made
         return made
 
     def _nodes_to_find(self, search: Search, count: int) -> int:
@@ -375,7 +389,7 @@ class Framework:
         row = self.cluster.nodes.row_of.get(search.pod.status.nominated_node_name, -1)
         if row < 0 or not self.cluster.nodes.exists.cell[row] or row in evaluated:
             return evaluated
-        status = filtered.node_statuses.status(row)
+        status = self.node_statuses(search, filtered).status(row)
         return evaluated if status is None or not status.is_rejection else np.append(evaluated, row)
 
     def _diagnosis(self, search: Search, filtered: Filtered, left: Feasible | Accepted) -> Diagnosis:
@@ -384,7 +398,7 @@ class Framework:
             cluster=self.cluster,
             node_count=self.cluster.node_count,
             evaluated=filtered.evaluated,
-            node_statuses=filtered.node_statuses.detached(),
+            node_statuses=self.node_statuses(search, filtered).detached(),
             absent_nodes_status=filtered.absent_nodes_status,
         )
         diagnosis.rejecting_plugins.update(search.pre_filter_plugins)
@@ -419,22 +433,13 @@ class Framework:
         added = self._added(search, feasible.view, steps, feasible.unit) if steps else None
         return feasible.best(search.pod, added)
 
-    def _pre_score(self, search: Search, nodes: Feasible | Accepted) -> list[Step]:
-        """Runs PreScore of uncached plugins. Returns those whose scores may differ between nodes.
+    def _pre_score(self, search: Search, nodes: Feasible | Accepted, *, varying: bool = True) -> list[Step]:
+        """Runs PreScore of uncached plugins. Returns those that score this pod; usually there are none.
+
+        With `varying`, those whose scores are known to be equal for all nodes are left out.
 
         framework.go: RunPreScorePlugins
         """
-        return [
-            step
-            for step in self._scoring_steps(search, nodes)
-            if step.uniform_score is None
-            or not (
-                step.name in search.skipped_filters or calls.has_uniform_score(step, search.state, search.pod)
-            )
-        ]
-
-    def _scoring_steps(self, search: Search, nodes: Feasible | Accepted) -> list[Step]:
-        """The uncached plugins that score this pod. Usually there are none."""
         skipped = search.signature.skipped
         search.skipped_scores = skipped.scores
         for step in self._uncached_pre_scores:
@@ -444,7 +449,17 @@ class Framework:
                     search.skipped_scores |= {step.name}
                     if answer is SKIP_FOR_SIGNATURE:
                         skipped.scores |= {step.name}
-        return [step for step in self._uncached_scores if step.name not in search.skipped_scores]
+        steps = []
+        for step in self._uncached_scores:
+            if step.name in search.skipped_scores:
+                continue
+            if varying and step.uniform_score is not None:
+                if step.name in search.skipped_filters:
+                    continue
+                if calls.has_uniform_score(step, search.state, search.pod):
+                    continue
+            steps.append(step)
+        return steps
 
     def _added(self, search: Search, view: NodeColumns, steps: list[Step], unit: int) -> IntColumn | None:
         """What uncached plugins add: the weighted sum of their scores, in units. None: nothing."""
@@ -485,7 +500,7 @@ class Framework:
         search.results.prepare_scores()
         feasible, pod = search.filtered.feasible, search.pod
         view = feasible.view
-        steps = (*search.results.scorers(), *self._scoring_steps(search, feasible))
+        steps = (*search.results.scorers(), *self._pre_score(search, feasible, varying=False))
         table = []
         for step in sorted(steps, key=lambda step: step.index):
             state = search.results.state_of(step) if step.cached else search.state

@@ -1,16 +1,17 @@
 """The same steps, measured: frameworks, calls and extension points with timers, for metrics and benchmarks.
 
-A framework with an observer is used as an `ObservedFramework`, which has the same state and measures the
-steps of the search. At the beginning of an attempt the observer decides whether it is sampled. If it is, one
-`AttemptTimer` measures it up to PostBind: it observes each extension point when its plugins have run
-(`passed`) and each plugin (`took`). Without an observer nothing of this is used.
+At the beginning of an attempt the observer of a framework decides whether it is sampled (`observed`). If it
+is, an `ObservedFramework`, which has the same state, measures the steps of the search, and one `AttemptTimer`
+everything up to PostBind: it observes each extension point when its plugins have run (`passed`) and each
+plugin (`took`). Other attempts take the ordinary steps. Without an observer nothing of this is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from copy import copy
+from types import SimpleNamespace
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 from bayplan.api.pod import Pod
@@ -77,6 +78,10 @@ class PointObserver(Protocol):
 
     def preemption_tried(self) -> None:
         """The PostFilter of a plugin that evicts pods is called."""
+
+    @property
+    def rare_points(self) -> RarePoints:
+        """The extension points of attempts that are not sampled."""
 
 
 class TimedCalls:
@@ -148,25 +153,30 @@ class TimedCalls:
                 self._timer.took(step.name, _SCORE, code, self._timer.clock() - started)
 
 
-class ObservedPoints(ExtensionPoints):
-    """Extension points with a timer."""
+class RarePoints(ExtensionPoints):
+    """Measures the extension points that few attempts reach: PostFilter, Unreserve and PreBind."""
 
-    __slots__ = ("_has_work", "_observer", "_timer")
+    __slots__ = ("_observer", "_timer")
 
-    def __init__(self, timer: AttemptTimer, observer: PointObserver) -> None:
-        self._timer = timer
+    def __init__(self, observer: PointObserver, timer: AttemptTimer = NO_TIMER) -> None:
         self._observer = observer
-        self._has_work = False
-        """Whether a PreBind plugin has work to do."""
+        self._timer = timer
 
-    def skipped(self, placed: Placement) -> frozenset[str]:
-        # Upstream measures these plugins, too.
-        return frozenset() if self._timer is not NO_TIMER else placed.skipped
+    def timed(self, placed: Placement, steps: str, point: str) -> Placement:
+        """The same with timed plugins among these steps of the profile."""
+        given = placed.profile
+        profile = SimpleNamespace(failures=given.failures, pre_binds=given.pre_binds)
+        setattr(profile, steps, self.timed_steps(getattr(given, steps), point))
+        # Upstream also measures the plugins that are skipped here.
+        return Placement(cast(Profile, profile), placed.state, placed.pod, placed.node_name)
 
-    def steps(self, steps: Sequence[PointStep[T]], point: str) -> Sequence[PointStep[T]]:
-        if self._timer is NO_TIMER and point is not Point.POST_FILTER:
-            return steps
-        return [replace(step, plugin=cast(T, _TimedPlugin(step, point, self))) for step in steps]
+    def timed_steps(self, steps: Sequence[PointStep[T]], point: str) -> tuple[PointStep[T], ...]:
+        return tuple(
+            [
+                PointStep(step.name, cast(T, _TimedPlugin(step, point, self)), step.declared, step.built_in)
+                for step in steps
+            ]
+        )
 
     def call(self, step: PointStep[Any], point: str, method: Callable[..., Any]) -> Callable[..., Any]:
         """The method of a plugin, timed."""
@@ -186,6 +196,32 @@ class ObservedPoints(ExtensionPoints):
         finally:
             self._observer.observe(point, code, self._observer.clock() - since)
 
+    def post_filter(
+        self, profile: Profile, state: CycleState, pod: Pod, outcome: FilterOutcome
+    ) -> PostFilterResult:
+        observer = self._observer
+        since = observer.clock()
+        profile = copy(profile)
+        profile.post_filters = self.timed_steps(profile.post_filters, Point.POST_FILTER)
+        result = super().post_filter(profile, state, pod, outcome)
+        observer.observe(Point.POST_FILTER, result.status.code, observer.clock() - since)
+        return result
+
+    def unreserve(self, placed: Placement) -> None:
+        with self.measured(UNRESERVE):
+            super().unreserve(placed)
+
+
+class ObservedPoints(RarePoints):
+    """Extension points of a sampled attempt: all are measured."""
+
+    __slots__ = ("_has_work",)
+
+    def __init__(self, observer: PointObserver, timer: AttemptTimer) -> None:
+        super().__init__(observer, timer)
+        self._has_work = False
+        """Whether a PreBind plugin has work to do."""
+
     def _passing(self, point: str, run: Callable[[], T], code: Callable[[T], Code] | None = None) -> T:
         """Runs a point that is measured in sampled attempts."""
         self._timer.start()
@@ -197,33 +233,32 @@ class ObservedPoints(ExtensionPoints):
         self._timer.passed(point, Code.SUCCESS if code is None else code(result))
         return result
 
-    def post_filter(
-        self, profile: Profile, state: CycleState, pod: Pod, outcome: FilterOutcome
-    ) -> PostFilterResult:
-        observer = self._observer
-        since = observer.clock()
-        result = super().post_filter(profile, state, pod, outcome)
-        observer.observe(Point.POST_FILTER, result.status.code, observer.clock() - since)
-        return result
-
     def reserve(self, placed: Placement) -> None:
-        self._passing(Point.RESERVE, lambda: super(ObservedPoints, self).reserve(placed))
+        timed = self.timed(placed, "reserves", Point.RESERVE)
+        self._passing(Point.RESERVE, lambda: super(ObservedPoints, self).reserve(timed))
 
     def unreserve(self, placed: Placement) -> None:
-        with self.measured(UNRESERVE):
-            super().unreserve(placed)
+        super().unreserve(self.timed(placed, "reserves", UNRESERVE))
+
+    async def pre_bind(
+        self, step: PointStep[PreBindPlugin], placed: Placement, cause: Callable[[], str]
+    ) -> None:
+        (timed,) = self.timed_steps((step,), Point.PRE_BIND)
+        await super().pre_bind(timed, placed, cause)
 
     def permit(self, placed: Placement) -> dict[str, float]:
+        timed = self.timed(placed, "permits", Point.PERMIT)
         return self._passing(
             Point.PERMIT,
-            lambda: super(ObservedPoints, self).permit(placed),
+            lambda: super(ObservedPoints, self).permit(timed),
             lambda seconds: Code.WAIT if seconds else Code.SUCCESS,
         )
 
     def pre_flight(self, placed: Placement) -> list[PointStep[PreBindPlugin]]:
+        timed = self.timed(placed, "pre_binds", calls.PRE_FLIGHT)
         with_work = self._passing(
             calls.PRE_FLIGHT,
-            lambda: super(ObservedPoints, self).pre_flight(placed),
+            lambda: super(ObservedPoints, self).pre_flight(timed),
             lambda steps: Code.SUCCESS if steps else Code.SKIP,
         )
         self._has_work = bool(with_work)
@@ -242,20 +277,21 @@ class ObservedPoints(ExtensionPoints):
             self._timer.passed(Point.PRE_BIND)
         self._timer.start()
         try:
-            await super().bind(placed, in_task, unknown, read_back)
+            await super().bind(self.timed(placed, "binds", Point.BIND), in_task, unknown, read_back)
         except (RejectedError, calls.AttemptError) as error:
             self._timer.passed(error.point, error.code)
             raise
         self._timer.passed(Point.BIND)
 
     def post_bind(self, placed: Placement) -> None:
-        self._passing(Point.POST_BIND, lambda: super(ObservedPoints, self).post_bind(placed))
+        timed = self.timed(placed, "post_binds", Point.POST_BIND)
+        self._passing(Point.POST_BIND, lambda: super(ObservedPoints, self).post_bind(timed))
 
 
 class _TimedPlugin:
     """A plugin whose methods are timed."""
 
-    def __init__(self, step: PointStep[Any], point: str, points: ObservedPoints) -> None:
+    def __init__(self, step: PointStep[Any], point: str, points: RarePoints) -> None:
         self._step = step
         self._point = point
         self._points = points
@@ -267,19 +303,9 @@ class _TimedPlugin:
 class ObservedFramework(Framework):
     """A framework whose steps are measured. It has the state of the one it is made of."""
 
-    timer: AttemptTimer
-    observer: PointObserver
-
-    def __init__(self, framework: Framework, observer: PointObserver) -> None:
+    def __init__(self, framework: Framework, timer: AttemptTimer) -> None:
         self.__dict__ = framework.__dict__
-        self.observer = observer
-
-    def begin(self, pod: Pod) -> Search:
-        timer = self.observer.sample()
         self.timer = timer
-        self.caller.calls = calls.PLAIN if timer is NO_TIMER else TimedCalls(timer)
-        self.points = ObservedPoints(timer, self.observer)
-        return super().begin(pod)
 
     def search(self, search: Search) -> Steps[Found | NotFound]:
         try:
@@ -288,7 +314,6 @@ class ObservedFramework(Framework):
             if error.point:
                 self.timer.passed(error.point, Code.ERROR)
             raise
-        self.observer.ended(result)
         return result
 
     def pre_filter(self, search: Search) -> Diagnosis | None:
@@ -317,8 +342,8 @@ class ObservedFramework(Framework):
         self.timer.start()
         return answer
 
-    def _pre_score(self, search: Search, nodes: Feasible | Accepted) -> list[Step]:
-        steps = super()._pre_score(search, nodes)
+    def _pre_score(self, search: Search, nodes: Feasible | Accepted, *, varying: bool = True) -> list[Step]:
+        steps = super()._pre_score(search, nodes, varying=varying)
         self.timer.passed(Point.PRE_SCORE)
         return steps
 
@@ -331,6 +356,18 @@ class ObservedFramework(Framework):
         totals = super()._totals(search, nodes)
         self.timer.passed(Point.SCORE)
         return totals
+
+
+def observed(framework: Framework, observer: PointObserver) -> Framework:
+    """The framework for the attempt that begins: one whose steps are measured, if the attempt is sampled."""
+    timer = observer.sample()
+    if timer is NO_TIMER:
+        framework.caller.calls = calls.PLAIN
+        framework.points = observer.rare_points
+        return framework
+    framework.caller.calls = TimedCalls(timer)
+    framework.points = ObservedPoints(observer, timer)
+    return ObservedFramework(framework, timer)
 
 
 def timed(

@@ -110,6 +110,14 @@ class PluginColumn:
             self._compute_rows(rows if len(rows) == 1 else set(rows))
         self._freshness.mark_current()
 
+    def update_rows(self, like: Freshness, rows: Collection[int]) -> None:
+        """Like `update`, for a column with the topics of `like`: these rows are stale if it is as old."""
+        if not self._freshness.is_as_old_as(like):
+            self.update()
+            return
+        self._compute_rows(rows)
+        self._freshness.mark_current()
+
     def _compute_rows(self, rows: Collection[int]) -> None:
         self._uniform = None
         shortcut, results, cell = self._shortcut, self._results, self.cell
@@ -309,7 +317,7 @@ class UsageResults:
         elif rows:
             rows = rows if len(rows) == 1 else set(rows)
             for column in self._columns:
-                column.update()
+                column.update_rows(self._freshness, rows)
             if len(rows) <= FEW_COMBINED:
                 self._combine_few(rows)
             else:

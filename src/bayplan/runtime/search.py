@@ -135,7 +135,7 @@ class Search(msgspec.Struct):
     pre_filtered: frozenset[str] = frozenset()
     """Plugins whose PreFilter ran, for this pod or for an identical one before it."""
     filtered: Filtered | None = None
-    """The result of Filter; None if PreFilter or the nominated node ended the search."""
+    """For explanations: the result of Filter; None if PreFilter or the nominated node ended the search."""
     skipped_scores: frozenset[str] | None = None
     """Uncached plugins whose Score is skipped for this pod; None if nothing was scored."""
     row_filters: dict[bool, RowFilter | None] = msgspec.field(default_factory=dict)
@@ -170,14 +170,8 @@ class Filtered(msgspec.Struct):
     evaluated: IdColumn
     feasible: Feasible
     absent_nodes_status: Status
-    make_node_statuses: Callable[[], NodeStatuses]
-    known_node_statuses: NodeStatuses | None = None
-
-    @property
-    def node_statuses(self) -> NodeStatuses:
-        if self.known_node_statuses is None:
-            self.known_node_statuses = self.make_node_statuses()
-        return self.known_node_statuses
+    node_statuses: NodeStatuses | None = None
+    """Filled in by `Framework.node_statuses`."""
 
 
 class Accepted(msgspec.Struct, frozen=True):

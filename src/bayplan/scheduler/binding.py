@@ -38,6 +38,9 @@ from bayplan.state.cache import CacheError
 PODS_TO_ACTIVATE: Final = "kubernetes.io/pods-to-activate"
 """The key of the cycle state under which plugins store pods, by uid, that should be activated."""
 
+_UNKNOWN_OUTCOME: Final = (UnknownOutcomeError, ServerError)
+"""After these errors it is not known whether the pod was bound."""
+
 READ_BACK_SECONDS: Final = 1.0
 MAX_READ_BACK_SECONDS: Final = 30.0
 
@@ -163,7 +166,12 @@ class Bindings:
         if has_work:
             await self._pre_bind(attempt)
         if self._binder is None or not await self._bound_by_extender(attempt, self._binder):
-            await self._bind(attempt)
+            await attempt.points.bind(
+                attempt,
+                context.tasks.in_task,
+                _UNKNOWN_OUTCOME,
+                lambda error: self._read_back(attempt, error),
+            )
 
     async def _pre_bind(self, attempt: Attempt) -> None:
         """Runs PreBind. Meanwhile the pod is in `context.pre_binding`, where it can be cancelled.
@@ -240,14 +248,6 @@ class Bindings:
             raise RejectedError(outcome)
         if not outcome.is_success:
             raise AttemptError(f"waiting on permit for pod: {outcome.message}", outcome.plugin)
-
-    async def _bind(self, attempt: Attempt) -> None:
-        await attempt.points.bind(
-            attempt,
-            self._context.tasks.in_task,
-            (UnknownOutcomeError, ServerError),
-            lambda error: self._read_back(attempt, error),
-        )
 
     async def _bound_by_extender(self, attempt: Attempt, binder: Binder) -> bool:
         """False if no extender binds this pod, so that the plugins have to."""

@@ -16,7 +16,7 @@ from bayplan.framework.outcome import Diagnosis, Nomination, PostFilterResult, f
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.framework import Framework
-from bayplan.runtime.observed import ObservedFramework
+from bayplan.runtime.observed import observed
 from bayplan.runtime.search import Found, NotFound, Steps
 
 NO_NODES: Final = "no nodes available to schedule pods"
@@ -63,12 +63,15 @@ def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
     # Upstream lists the nodes at the beginning of every attempt, even of one that does not evaluate them.
     if not framework.cluster.node_count:
         return Decision(pod, Status(Code.UNRESOLVABLE, (NO_NODES,)), NO_NODES, nomination=Nomination(""))
-    if framework.observer is not None:
-        framework = ObservedFramework(framework, framework.observer)
+    observer = framework.observer
+    if observer is not None:
+        framework = observed(framework, observer)
     try:
         result = yield from framework.search(framework.begin(pod))
     except AttemptError as error:
         return error_decision(pod, str(error), error.plugin, error.traceback)
+    if observer is not None:
+        observer.ended(result)
     if isinstance(result, Found):
         return Decision(pod, SUCCESS, node_name=result.node_name, found=result)
     answer = None

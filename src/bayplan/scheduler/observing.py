@@ -7,7 +7,7 @@ from collections.abc import Callable
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code
 from bayplan.metrics import Metrics, Observe, ignore
-from bayplan.runtime.observed import NO_TIMER, AttemptTimer, PointObserver
+from bayplan.runtime.observed import NO_TIMER, AttemptTimer, RarePoints
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import Found, NotFound, Search
 from bayplan.runtime.signature_results import EvaluationCounter
@@ -76,7 +76,7 @@ class PointTimer(AttemptTimer):
         self._metrics.observe_plugin(plugin, point, code, seconds)
 
 
-class ExtensionPointMetrics(PointObserver):
+class ExtensionPointMetrics:
     """Durations of the extension points of one profile, and which plugins were evaluated.
 
     In a sampled attempt every extension point and plugin is measured, by the attempt's `PointTimer`. In the
@@ -92,6 +92,7 @@ class ExtensionPointMetrics(PointObserver):
             self._points.update(((Point.FILTER, code), ignore) for code in Code)
         self._plugins: dict[tuple[str, str, Code], Observe] = {}
         self._before_sample = metrics.cycles_before_sample()
+        self.rare_points = RarePoints(self)
 
     def clock(self) -> float:
         return self._clock()

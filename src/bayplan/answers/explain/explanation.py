@@ -161,7 +161,7 @@ def _node_statuses(framework: Framework, search: Search, result: Explanation) ->
     if filtered.absent_nodes_status.reasons:
         result.node_status = dict.fromkeys(result.nodes, filtered.absent_nodes_status)
     for row in filtered.evaluated:
-        status = filtered.node_statuses.status(int(row))
+        status = framework.node_statuses(search, filtered).status(int(row))
         result.node_status.pop(names[row], None)
         if status is not None:
             result.node_status[names[row]] = status
