@@ -32,20 +32,27 @@ FILES: Final = {
     for release in RELEASES
 }
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
+_DEFINITIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
+_SCHEMA: Final = f"{_DEFINITIONS}JSONSchemaProps"
+"""In JSON it is any value, because its own validation says more about it; its fields are for protobuf."""
 _MORE: Final = (
     "io.k8s.api.core.v1.Binding",
     "io.k8s.api.policy.v1.Eviction",
     "io.k8s.api.autoscaling.v1.Scale",
     f"{_META}DeleteOptions",
+    f"{_META}ListMeta",
+    _SCHEMA,
 )
 """What is sent and answered beside the resources themselves."""
-_WITHOUT_NUMBERS: Final = "io.k8s.apiextensions-apiserver."
-"""Schemas have no form in protobuf that is worth reading; clients send definitions as JSON."""
 _SCALARS: Final = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",
     "io.k8s.apimachinery.pkg.runtime.RawExtension": "any",
     "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "int-or-string",
-    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps": "any",
+    _SCHEMA: "schema",
+    f"{_DEFINITIONS}JSON": "any",
+    f"{_SCHEMA}OrArray": "schema-or-array",
+    f"{_SCHEMA}OrBool": "schema-or-bool",
+    f"{_SCHEMA}OrStringArray": "schema-or-strings",
     f"{_META}FieldsV1": "any",
     f"{_META}MicroTime": "microtime",
     f"{_META}Time": "time",
@@ -159,7 +166,7 @@ def _reached(schemas: dict[str, dict[str, Any]], roots: list[str]) -> list[str]:
     waiting = list(roots)
     while waiting:
         key = waiting.pop()
-        if key not in reached and key not in _SCALARS:
+        if key not in reached and (key not in _SCALARS or key in roots):
             reached[key] = None
             waiting += re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(schemas[key]))
     return list(reached)
@@ -263,14 +270,14 @@ def _package(release: str, key: str) -> Path:
         return _module(release, "k8s.io/apimachinery") / "pkg/apis/meta/v1"
     if key.startswith("io.k8s.kube-aggregator."):
         return _module(release, "k8s.io/kube-aggregator") / "pkg/apis/apiregistration/v1"
+    if key.startswith(_DEFINITIONS):
+        return _module(release, "k8s.io/apiextensions-apiserver") / "pkg/apis/apiextensions/v1"
     *_, group, version, _ = key.split(".")
     return _module(release, "k8s.io/api") / group / version
 
 
 def _go_fields(release: str, key: str) -> dict[str, GoField]:
     """The fields of a schema's Go struct by their names in JSON."""
-    if key.startswith(_WITHOUT_NUMBERS):
-        return {}
     core = _module(release, "k8s.io/api") / "core/v1"
     return _fields_of(core, _package(release, key), key.rpartition(".")[2], "")
 

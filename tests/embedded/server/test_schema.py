@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import struct
+from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bayplan.api.documents import read_documents
 from bayplan.api.quantity import canonical_quantity
 from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.embedded.server.http.discovery import REVIEWS
 from bayplan.embedded.server.kinds import (
     BUILT_IN,
-    CUSTOM_RESOURCE_DEFINITIONS,
     LEASES,
     POD_DISRUPTION_BUDGETS,
     PODS,
     Catalog,
     Resource,
+    UnknownKindError,
 )
-from bayplan.embedded.server.schema.protobuf import MAGIC, ProtobufError, decode_protobuf
+from bayplan.embedded.server.schema.protobuf import (
+    MAGIC,
+    ProtobufError,
+    decode_protobuf,
+    encode_protobuf,
+)
 from bayplan.embedded.server.schema.types import (
     NEWEST,
     TypeMismatchError,
@@ -249,14 +257,10 @@ def test_a_list_in_a_map_in_protobuf() -> None:
 
 
 @pytest.mark.parametrize("resource", [*BUILT_IN, *REVIEWS.values()], ids=lambda resource: resource.full_name)
-def test_every_kind_but_definitions_can_be_sent_in_protobuf(resource: Any) -> None:
+def test_every_kind_can_be_sent_in_protobuf(resource: Any) -> None:
     """kubectl sends all built-in kinds so, `auth can-i --list` among them."""
     body = enveloped(resource.api_version, resource.kind, field(1, field(1, "x")))
-    if resource == CUSTOM_RESOURCE_DEFINITIONS:
-        with pytest.raises(ProtobufError, match="known as JSON only"):
-            decode_protobuf(body)
-    else:
-        assert decode_protobuf(body)["metadata"] == {"name": "x"}
+    assert decode_protobuf(body)["metadata"] == {"name": "x"}
 
 
 @pytest.mark.parametrize(
@@ -268,12 +272,81 @@ def test_every_kind_but_definitions_can_be_sent_in_protobuf(resource: Any) -> No
         pytest.param(enveloped("v1", "Pod", b"\x0a\x7f"), id="cut off"),
         pytest.param(enveloped("v1", "Pod", struct.pack("<B", 0x0B)), id="an unknown wire type"),
         pytest.param(enveloped("v1", "Unknown", b""), id="an unknown kind"),
-        pytest.param(
-            enveloped("apiextensions.k8s.io/v1", "CustomResourceDefinition", b""), id="known as JSON only"
-        ),
     ],
 )
 def test_broken_protobuf_is_an_error(body: bytes) -> None:
     """And nothing worse."""
     with pytest.raises(ProtobufError):
         decode_protobuf(body)
+
+
+DEFINITION = b64decode(
+    """
+    azhzAAozChdhcGlleHRlbnNpb25zLms4cy5pby92MRIYQ3VzdG9tUmVzb3VyY2VEZWZpbml0aW9uEuYGCiEKEWdhbmdzLmV4
+    YW1wbGUuY29tEgAaACIAKgAyADgAQgASsgYKC2V4YW1wbGUuY29tGhUKBWdhbmdzEgAaAmdnIgRHYW5nKgAiCk5hbWVzcGFj
+    ZWQ6/QUKAnYxEAEYASKtBQqqBQoAEgAiACoGb2JqZWN0MgA6AFAAYAB6AJABAOoBoQQKBHNwZWMSmAQKABIAIgAqBm9iamVj
+    dDIAOgBQAGAAegCQAQC6AQRzaXpl6gFECgZjb2xvdXISOgoAEgAiACoGc3RyaW5nMgA6AFAAYAB6AJABAKIBBwoFInJlZCKi
+    AQkKByJncmVlbiKoAgC4AgDAAgDqAVkKBmxhYmVscxJPCgASACIAKgZvYmplY3QyADoAUABgAHoAkAEA8gEoCAESJAoAEgAi
+    ACoGc3RyaW5nMgA6AFAAYAB6AJABAKgCALgCAMACAKgCALgCAMACAOoBhgEKB21lbWJlcnMSewoAEgAiACoFYXJyYXkyADoA
+    UABgAHoAkAEAwgFVClMKABIAIgAqBm9iamVjdDIAOgBQAGAAegCQAQDqASwKBG5hbWUSJAoAEgAiACoGc3RyaW5nMgA6AFAA
+    YAB6AJABAKgCALgCAMACAKgCALgCAMACAKgCALgCAMACAOoBLwoEbW9yZRInCgASACIAKgZvYmplY3QyADoAUABgAHoAkAEA
+    qAIAsAIBuAIAwAIA6gEnCgVzaGFyZRIeCgASACIAKgAyADoAUABgAHoAkAEAqAIAuAIAwAIB6gFECgRzaXplEjwKABIAIgAq
+    B2ludGVnZXIyADoAQgMKATNJAAAAAAAAJUBQAFkAAAAAAADwP2AAegCQAQCoAgC4AgDAAgCoAgC4AgDAAgDiAhoKDXNlbGYu
+    c2l6ZSA+IDASBWZhbHNlGgAqAOoBXgoGc3RhdHVzElQKABIAIgAqBm9iamVjdDIAOgBQAGAAegCQAQDqAS0KBHNpemUSJQoA
+    EgAiACoHaW50ZWdlcjIAOgBQAGAAegCQAQCoAgC4AgDAAgCoAgC4AgDAAgCoAgC4AgDAAgAqHgoAEhoKCi5zcGVjLnNpemUS
+    DC5zdGF0dXMuc2l6ZTIhCgRTaXplEgdpbnRlZ2VyGgAiACgAMgouc3BlYy5zaXplOABQABoMEggKABIAIgAqACAAGgAiAA==
+    """
+)
+"""A CustomResourceDefinition as client-go encodes it."""
+
+
+def test_a_definition_in_protobuf() -> None:
+    decoded = decode_protobuf(DEFINITION)
+    (version,) = decoded["spec"]["versions"]
+    assert version["subresources"] == {
+        "status": {},
+        "scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"},
+    }
+    assert version["schema"]["openAPIV3Schema"]["properties"]["spec"] == {
+        "type": "object",
+        "required": ["size"],
+        "properties": {
+            "size": {"type": "integer", "minimum": 1, "maximum": 10.5, "default": 3},
+            "share": {"x-kubernetes-int-or-string": True},
+            "colour": {"type": "string", "enum": ["red", "green"]},
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+            "members": {
+                "type": "array",
+                "items": {"type": "object", "properties": {"name": {"type": "string"}}},
+            },
+            "more": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
+        "x-kubernetes-validations": [{"rule": "self.size > 0", "message": "false"}],
+    }
+    assert decode_protobuf(encode_protobuf(decoded)) == decoded
+
+
+@pytest.mark.parametrize(
+    "content",
+    [document.content for document in read_documents(Path(__file__).parent / "manifests/chart.yaml")],
+    ids=lambda content: content["kind"],
+)
+def test_what_is_encoded_is_decoded_again(content: dict[str, Any]) -> None:
+    catalog = Catalog()
+    try:
+        of = type_of(catalog.of_kind(content["apiVersion"], content["kind"]))
+    except UnknownKindError:
+        pytest.skip("a custom resource")
+    cleaned, _ = clean(content, of)
+    decoded = decode_protobuf(encode_protobuf(cleaned))
+    stored, _ = clean(decoded, of)
+    for field_name, part in cleaned.items():
+        assert stored.get(field_name) == part
+
+
+def test_a_list_in_protobuf_has_its_items() -> None:
+    pods = [{"metadata": {"name": name}, "spec": {"containers": []}} for name in "ab"]
+    content = {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": pods}
+    parts = encode_protobuf(content)
+    assert parts.startswith(MAGIC)
+    assert parts.count(field(1, "a")) == parts.count(field(1, "b")) == parts.count(field(2, "7")) == 1

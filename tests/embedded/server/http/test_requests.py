@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+
+from bayplan.embedded.server.schema.protobuf import decode_protobuf
+from tests.embedded.server.test_schema import DEFINITION
 
 from .serving import APPLY, CONFIG_MAPS, MERGE, PODS, Body, Caller, Reply, binding, config_map, pod, serve
 
@@ -244,11 +248,35 @@ def test_the_token_is_required(authorization: str, path: str, status: int) -> No
     assert status != 401 or reply.reason == "Unauthorized"
 
 
-def test_protobuf_is_not_answered() -> None:
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+def test_protobuf_is_answered_where_nothing_else_is_accepted() -> None:
+    async def scenario(call: Caller) -> list[dict[str, Any]]:
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        created = await call("POST", definitions, DEFINITION, PROTOBUF)
+        assert (created.status, created.body["spec"]["names"]["singular"]) == (201, "gang")
+        headers = {"Authorization": f"Bearer {call.server.token}", "Accept": PROTOBUF}
+        answered = []
+        for path in (f"{definitions}/gangs.example.com", "/api/v1/namespaces/default"):
+            async with call.session.get(call.server.url + path, headers=headers) as response:
+                assert (response.status, response.content_type) == (200, PROTOBUF)
+                answered.append(decode_protobuf(await response.read()))
+        async with call.session.get(call.server.url + PODS, headers=headers) as response:
+            assert (response.status, response.content_type) == (200, PROTOBUF)
+        return answered
+
+    definition, namespace = serve(scenario)
+    assert definition["status"]["acceptedNames"]["kind"] == "Gang"
+    assert namespace["metadata"]["name"] == "default"
+
+
+@pytest.mark.parametrize("path", [f"{PODS}?watch=true", "/apis/apps"])
+def test_what_is_not_answered_in_protobuf(path: str) -> None:
     """A client that accepts nothing else gets the remedy."""
 
     async def scenario(call: Caller) -> Reply:
-        return await call("GET", PODS, Accept="application/vnd.kubernetes.protobuf")
+        return await call("GET", path, Accept=PROTOBUF)
 
     reply = serve(scenario)
     assert (reply.status, reply.reason) == (406, "NotAcceptable")

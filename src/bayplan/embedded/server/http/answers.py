@@ -12,7 +12,8 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from bayplan.embedded.server.http.requests import JSON, YAML, Form, flag
+from bayplan.embedded.server.http.requests import JSON, PROTOBUF, YAML, Form, flag, not_acceptable
+from bayplan.embedded.server.schema.protobuf import ProtobufError, encode_protobuf
 from bayplan.embedded.server.statuses import StatusError
 from bayplan.embedded.server.steps import MAX_YAML_BYTES, in_thread_if, paced
 from bayplan.errors import APIError
@@ -50,6 +51,8 @@ async def answer_as(
 ) -> web.Response:
     """An answer in JSON, or in YAML where the client wants that."""
     body = content if isinstance(content, bytes) else _encode(content)
+    if form.protobuf:
+        return await _protobuf_answer(lambda: _decode(body), len(body), status, headers)
     if not form.yaml:
         return answer(request, body, status, headers=headers)
     text = await in_thread_if(len(body) > MAX_YAML_BYTES, lambda: _yaml(msgspec.json.decode(body)))
@@ -67,6 +70,8 @@ async def answer_list(
 ) -> web.StreamResponse:
     """An answer with a list whose entries are JSON. `durable` waits until all of it would survive a crash."""
     size = sum(map(len, bodies))
+    if form.protobuf:
+        return await _protobuf_answer(lambda: {**head, field: list(map(_decode, bodies))}, size)
     if form.yaml:
         is_slow = size > MAX_YAML_BYTES
         text = await in_thread_if(is_slow, lambda: _yaml({**head, field: list(map(_decode, bodies))}))
@@ -82,6 +87,16 @@ async def answer_list(
         await response.write(piece)
     await response.write_eof()
     return response
+
+
+async def _protobuf_answer(
+    content: Callable[[], Any], size: int, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    try:
+        body = await in_thread_if(size > MAX_YAML_BYTES, lambda: encode_protobuf(content()))
+    except ProtobufError as error:
+        raise not_acceptable() from error
+    return web.Response(body=body, status=status, content_type=PROTOBUF, headers=headers)
 
 
 def _yaml(content: Any) -> str:

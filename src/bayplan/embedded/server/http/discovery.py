@@ -191,8 +191,9 @@ V2_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf
 EMPTY_V2_PROTOBUF: Final = b"\x0a\x032.0"
 """The first field, which is the version, and nothing else."""
 
+_ANY: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _SCALARS: Final[dict[str, dict[str, Any]]] = {
-    "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    **dict.fromkeys(("any", "schema", "schema-or-array", "schema-or-bool", "schema-or-strings"), _ANY),
     "boolean": {"type": "boolean"},
     "bytes": {"type": "string", "format": "byte"},
     "int-or-string": {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"},

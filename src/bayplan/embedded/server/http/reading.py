@@ -25,7 +25,7 @@ from bayplan.api.cluster_api import Change
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.documents import Document, Entry
 from bayplan.embedded.server.http.answers import answer, answer_as, answer_list, pieces
-from bayplan.embedded.server.http.requests import JSON, Form, Target, flag, integer
+from bayplan.embedded.server.http.requests import JSON, Form, Target, flag, integer, not_acceptable
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.selecting import Selection, parse_selection
@@ -242,6 +242,8 @@ class Watcher:
         self._patience_seconds = stall_seconds
 
     async def watch(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
+        if form.protobuf:
+            raise not_acceptable()
         resource = target.resource
         selection = selection_of(request, target)
         initial, cursor, version = await self._start(request, resource, selection)

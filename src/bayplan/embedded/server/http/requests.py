@@ -38,7 +38,7 @@ MAX_BODY_BYTES: Final = 3 * 1024 * 1024
 _ACCEPTED: Final = f"accepted media types include: {JSON}, {YAML}, {PROTOBUF}"
 _AVAILABLE: Final = (
     f"406: Not Acceptable\n\nAvailable representations: {JSON}, {YAML}, {JSON};stream=watch "
-    "(this server answers no protobuf: set the client's content type to application/json)"
+    "(this server answers watches, tables and custom resources in JSON only)"
 )
 _BODY_SECONDS: Final = listening.Limits().body_seconds
 _JSON_TYPES: Final = (JSON, "", "application/octet-stream")
@@ -96,10 +96,11 @@ class Form(NamedTuple):
     kind: str = ""
     """Table, PartialObjectMetadata(List) or APIGroupDiscoveryList; empty for the object itself."""
     yaml: bool = False
+    protobuf: bool = False
 
 
 def wanted_form(accept: str) -> Form:
-    """The first format in an Accept header that this server supports.
+    """The first format in an Accept header that this server supports; protobuf if nothing else is accepted.
 
     Raises:
         StatusError: there is none; 406.
@@ -115,7 +116,13 @@ def wanted_form(accept: str) -> Form:
         if kind and options.get("v") not in ("v1", "v2"):
             continue
         return Form(kind, media == YAML)
-    raise StatusError(_AVAILABLE, 406, reason="NotAcceptable", details={})
+    if PROTOBUF in (part.strip() for part in accept.split(",")):
+        return Form(protobuf=True)
+    raise not_acceptable()
+
+
+def not_acceptable() -> StatusError:
+    return StatusError(_AVAILABLE, 406, reason="NotAcceptable", details={})
 
 
 def flag(request: web.BaseRequest, name: str) -> bool:

@@ -1,5 +1,5 @@
-"""Objects in protobuf, as kubectl and other Go clients send them. They accept JSON, too, and get it as the
-response.
+"""Objects in protobuf, as kubectl and other Go clients send them. Most accept JSON, too, and get it as the
+response; a client that accepts nothing else gets protobuf.
 
 A body begins with four magic bytes and a message with apiVersion and kind. `fields.txt` has the field
 numbers. Go's encoder writes zero values, so they count as absent if JSON would omit them.
@@ -8,7 +8,7 @@ numbers. Go's encoder writes zero values, so they count as absent if JSON would 
 from __future__ import annotations
 
 import struct
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -21,6 +21,7 @@ from bayplan.embedded.server.schema.types import NEWEST, Field, Type, kind_type_
 from bayplan.errors import DecodeError
 
 MAGIC: Final = b"k8s\x00"
+_SCHEMA: Final = "JSONSchemaProps"
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -136,7 +137,8 @@ def _value(raw: int | bytes, of: Type) -> Any:
             number = _number(raw)
             return number - (1 << 64) if number >= 1 << 63 else number
         case "number":
-            return struct.unpack("<d", _bytes(raw))[0]
+            (number,) = struct.unpack("<d", _bytes(raw))
+            return int(number) if number.is_integer() else number  # as Go writes it in JSON
         case "bytes":
             return b64encode(_bytes(raw)).decode()
         case "quantity":
@@ -153,7 +155,24 @@ def _value(raw: int | bytes, of: Type) -> Any:
         case "any":
             inner = dict(_fields(_bytes(raw))).get(1, b"")
             return decode_json(_bytes(inner)) if inner else None
+        case "schema":
+            return _message(_bytes(raw), named_type(_SCHEMA, NEWEST))
+        case "schema-or-array" | "schema-or-bool" | "schema-or-strings":
+            return _schema_or(of.name, list(_fields(_bytes(raw))))
     return _message(_bytes(raw), of)
+
+
+def _schema_or(name: str, parts: list[tuple[int, int | bytes]]) -> Any:
+    """What is a message with two fields in Go, and one of two values in JSON."""
+    of_schema, of_other = (2, 1) if name == "schema-or-bool" else (1, 2)
+    schema = named_type("schema", NEWEST)
+    for number, part in parts:
+        if number == of_schema:
+            return _value(part, schema)
+    others = [part for number, part in parts if number == of_other]
+    if name == "schema-or-bool":
+        return any(others)
+    return [_text(part) if name == "schema-or-strings" else _value(part, schema) for part in others]
 
 
 def _time(parts: dict[int, int | bytes], *, micro: bool) -> str | None:
@@ -216,3 +235,111 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise IndexError("a number that is too long")
+
+
+def encode_protobuf(content: dict[str, Any]) -> bytes:
+    """An object, or a list of objects, as a body.
+
+    Raises:
+        ProtobufError: it is of a kind that this server supports only as JSON.
+    """
+    api_version, kind = content.get("apiVersion", ""), content.get("kind", "")
+    if "items" in content and kind.endswith("List"):
+        of = _type_of(api_version, kind.removesuffix("List"))
+        items = (_bytes_field(2, _encoded(item, of)) for item in content["items"])
+        head = _bytes_field(1, _encoded(content.get("metadata") or {}, named_type("ListMeta", NEWEST)))
+        message = b"".join((head, *items))
+    else:
+        message = _encoded(content, _type_of(api_version, kind))
+    described = _bytes_field(1, api_version.encode()) + _bytes_field(2, kind.encode())
+    return MAGIC + _bytes_field(1, described) + _bytes_field(2, message)
+
+
+def _encoded(content: dict[str, Any], of: Type) -> bytes:
+    return _encoded_fields(content, _layout(of.name))
+
+
+def _encoded_fields(content: dict[str, Any], layout: dict[int, Any]) -> bytes:
+    parts = []
+    for number, meaning in layout.items():
+        if isinstance(meaning, dict):
+            if inner := _encoded_fields(content, meaning):
+                parts.append(_bytes_field(number, inner))
+            continue
+        name, field = meaning
+        part = content.get(name)
+        if part is None:
+            continue
+        if field.type.name == "list":
+            items = field.type.items
+            parts += [_field_of(number, each, items) for each in part]
+        elif field.type.name == "map":
+            for key, each in part.items():
+                entry = _bytes_field(1, key.encode()) + _field_of(2, each, field.type.items)
+                parts.append(_bytes_field(number, entry))
+        else:
+            parts.append(_field_of(number, part, field.type))
+    return b"".join(parts)
+
+
+def _field_of(number: int, part: Any, of: Type) -> bytes:
+    """A field with its number."""
+    match of.name:
+        case "boolean" | "int32" | "int64":
+            return _as_varint(number << 3 | _VARINT) + _as_varint(int(part) % (1 << 64))
+        case "number":
+            return _as_varint(number << 3 | _FIXED64) + struct.pack("<d", part)
+    return _bytes_field(number, _encoded_value(part, of))
+
+
+def _encoded_value(part: Any, of: Type) -> bytes:
+    match of.name:
+        case "string":
+            return str(part).encode()
+        case "bytes":
+            return b64decode(part)
+        case "quantity":
+            return _bytes_field(1, str(part).encode())
+        case "int-or-string":
+            if isinstance(part, str):
+                return _field_of(1, 1, named_type("int32")) + _bytes_field(3, part.encode())
+            return _field_of(2, part, named_type("int32"))
+        case "time" | "microtime":
+            moment = datetime.fromisoformat(part) - _EPOCH
+            seconds, nanos = moment // timedelta(seconds=1), moment.microseconds * 1000
+            return b"".join(_field_of(i, each, named_type("int64")) for i, each in ((1, seconds), (2, nanos)))
+        case "list":
+            assert of.items is not None
+            return b"".join(_field_of(1, each, of.items) for each in part)
+        case "any":
+            return _bytes_field(1, msgspec.json.encode(part))
+        case "schema":
+            return _encoded(part, named_type(_SCHEMA, NEWEST))
+        case "schema-or-array" | "schema-or-bool" | "schema-or-strings":
+            return _encoded_schema_or(part, of.name)
+    return _encoded(part, of)
+
+
+def _encoded_schema_or(part: Any, name: str) -> bytes:
+    of_schema, of_other = (2, 1) if name == "schema-or-bool" else (1, 2)
+    schema = named_type("schema", NEWEST)
+    if isinstance(part, dict):
+        allows = _field_of(of_other, True, named_type("boolean")) if name == "schema-or-bool" else b""
+        return allows + _field_of(of_schema, part, schema)
+    if isinstance(part, bool):
+        return _field_of(of_other, part, named_type("boolean"))
+    items = named_type("string") if name == "schema-or-strings" else schema
+    return b"".join(_field_of(of_other, each, items) for each in part)
+
+
+def _bytes_field(number: int, data: bytes) -> bytes:
+    return _as_varint(number << 3 | _BYTES) + _as_varint(len(data)) + data
+
+
+def _as_varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)

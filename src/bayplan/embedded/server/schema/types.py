@@ -29,7 +29,7 @@ from bayplan.errors import QuantityError
 _SCALARS: Final = frozenset(
     {
         "any", "boolean", "bytes", "int-or-string", "int32", "int64", "microtime", "number", "quantity",
-        "string", "time",
+        "schema", "schema-or-array", "schema-or-bool", "schema-or-strings", "string", "time",
     }
 )  # fmt: skip
 _METADATA: Final = "ObjectMeta"
