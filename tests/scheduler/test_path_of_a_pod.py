@@ -14,10 +14,10 @@ import pytest
 
 TOOL = Path(__file__).parents[2] / "tools" / "follow_a_pod.py"
 
-MAX_FILES_OF_FIRST_POD = 80
-MAX_FILES_OF_SECOND_POD = 46
-MAX_BOUNDARIES_OF_SECOND_POD = 192
-MAX_FILES_OF_PREEMPTOR = 80
+MAX_FILES_OF_FIRST_POD = 69
+MAX_FILES_OF_SECOND_POD = 31
+MAX_BOUNDARIES_OF_SECOND_POD = 115
+MAX_FILES_OF_PREEMPTOR = 69
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.library.capacity_scheduling import CapacityScheduling
 from bayplan.runtime.profile import points_of
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduler.plugin_library import library_plugins, named_library_plugins
-from bayplan.scheduler.plugin_sources import load_plugin
+from bayplan.scheduler.plugin_sources import library_plugins, load_plugin, named_library_plugins
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -29,8 +29,7 @@ from bayplan.framework.points import PLUGIN_ENTRY_POINTS, Point
 from bayplan.framework.status import describe
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.profile import points_of
-from bayplan.scheduler.plugin_library import library_plugins
-from bayplan.scheduler.plugin_sources import load_entry, load_plugin
+from bayplan.scheduler.plugin_sources import library_plugins, load_entry, load_plugin
 
 PLAIN_WIDTH = 150
 """Columns of a table that is written to a file or pipe."""

@@ -34,7 +34,6 @@ from bayplan.framework.binders import (
     results_with_conditions,
 )
 from bayplan.framework.status import Status, failure
-from bayplan.scheduler.claim_handler import ClaimHandler
 from bayplan.scheduler.claim_writes import (
     ClaimWriteError,
     Reservation,
@@ -44,6 +43,7 @@ from bayplan.scheduler.claim_writes import (
 )
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.failure import patch_status
+from bayplan.scheduler.handlers import ClaimHandler
 from bayplan.state.devices import remove_in_flight
 
 POLL_SECONDS: Final = 5.0

@@ -29,8 +29,7 @@ from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import SearchStart
 from bayplan.scheduler.cycle import Decision, decide, error_decision
-from bayplan.scheduler.plugin_library import named_library_plugins
-from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere
+from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere, named_library_plugins
 from bayplan.state.cluster import Cluster
 
 _log = logging.getLogger(__name__)

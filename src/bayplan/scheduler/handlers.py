@@ -1,21 +1,31 @@
 """Event handlers: changes of the cluster become changes of the cache and events for the queue.
 
 Their order matters and is upstream's: the queue is notified after a pod is counted on a node, and before a
-node is removed.
+node is removed. While a cycle waits for an extender, events are deferred (`Deferrals`), so that the cycle
+continues with the same columns. `make_handlers` and `make_informers` connect every watched kind.
+
+eventhandlers.go: addAllEventHandlers
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any, Final, Generic
 
 from msgspec.structs import replace
 
-from bayplan.api.meta import Object
+from bayplan.api.devices import DeviceTaintRule, ResourceClaim, ResourceSlice
+from bayplan.api.kinds import KINDS, Watch
+from bayplan.api.meta import Object, is_older_version, version_number
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.framework.events import Action, ClusterEvent
+from bayplan.api.release import device_features
+from bayplan.api.releases import Release
+from bayplan.client.informer import Handler, Informer, ObjectT
+from bayplan.dra.state import TaintRules, has_equal_taints
+from bayplan.framework.events import Action, ClusterEvent, Resource
 from bayplan.scheduler.context import Context
 from bayplan.scheduling_queue.object_events import (
     ASSIGNED_POD_ADD,
@@ -26,6 +36,55 @@ from bayplan.scheduling_queue.object_events import (
     node_update_events,
 )
 from bayplan.state.cache import CacheError
+
+
+class Deferrals:
+    """Runs changes of the columns at once or, while paused, on `resume` in the same order."""
+
+    __slots__ = ("_later", "paused")
+
+    def __init__(self) -> None:
+        self.paused = False
+        self._later: list[Callable[[], None]] = []
+
+    def run(self, change: Callable[[], None]) -> None:
+        if self.paused:
+            self._later.append(change)
+        else:
+            change()
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        later, self._later = self._later, []
+        for change in later:
+            change()
+
+
+class DeferredHandler(Generic[ObjectT]):
+    """A handler of an informer that is called when the columns may change."""
+
+    def __init__(self, handler: Handler[ObjectT], deferrals: Deferrals) -> None:
+        self._handler = handler
+        self._deferrals = deferrals
+
+    def added(self, item: ObjectT) -> None:
+        if self._deferrals.paused:
+            self._deferrals.run(partial(self._handler.added, item))
+        else:
+            self._handler.added(item)
+
+    def updated(self, old: ObjectT, new: ObjectT) -> None:
+        if self._deferrals.paused:
+            self._deferrals.run(partial(self._handler.updated, old, new))
+        else:
+            self._handler.updated(old, new)
+
+    def deleted(self, item: ObjectT) -> None:
+        self._deferrals.run(partial(self._handler.deleted, item))
+
 
 _ASSIGNED_ADDED: Final = ASSIGNED_POD_ADD.label
 _ASSIGNED_UPDATED: Final = ASSIGNED_POD_UPDATE.label
@@ -266,3 +325,159 @@ class ObjectHandler:
             context.queue.move_to_active_or_backoff(event, old, new)
             context.metrics.event_handled(event.label, context.stopwatch() - started)
             self._changed()
+
+
+class ClaimHandler(ObjectHandler):
+    """Handles events of ResourceClaims."""
+
+    def __init__(self, context: Context, resource: str, changed: Callable[[], None]) -> None:
+        super().__init__(context, resource, changed)
+        self._claims = context.cluster.objects.of(ResourceClaim)
+        self._replaced: dict[str, Collection[str]] = {}
+        """By uid: versions without order that a write replaced, until the watch delivers another one."""
+
+    def added(self, item: Object) -> None:
+        self._put(item)
+
+    def updated(self, old: Object, new: Object) -> None:
+        self._put(new)
+
+    def deleted(self, item: Object) -> None:
+        known = self._known(item)
+        if known is not None and known.uid == item.uid:
+            self._replaced.pop(item.uid, None)
+            super().deleted(known)
+
+    def assume(self, claim: ResourceClaim, replaced: Collection[str] = ()) -> bool:
+        """Stores the version that the API server returned for a write, which replaced these versions.
+
+        False if the watch has not delivered the claim yet, or has deleted it: it may no longer exist.
+        """
+        known = self._known(claim)
+        if known is None or known.metadata.uid != claim.metadata.uid:
+            return False
+        self._update(known, claim)
+        if any(version_number(version) is None for version in replaced):
+            self._replaced[claim.uid] = replaced
+        return True
+
+    def freed(self, claim: ResourceClaim) -> None:
+        """Notifies the queue that the allocation of this claim, which was in flight, will not be written."""
+        known = self._known(claim)
+        without = replace(claim, status=replace(claim.status, allocation=None))
+        self._notify_queue(Action.UPDATE, claim, without if known is None else known)
+
+    def _put(self, item: Object) -> None:
+        known = self._known(item)
+        if known is None:
+            super().added(item)
+        elif known.metadata.uid != item.metadata.uid:
+            super().deleted(known)
+            super().added(item)
+        elif not self._replaced or not self._is_replaced(item):
+            self._update(known, item)
+
+    def _is_replaced(self, item: Object) -> bool:
+        """Whether the watch delivers a version that a write has replaced. After these come newer ones."""
+        uid = item.metadata.uid
+        if item.metadata.resource_version in self._replaced.get(uid, ()):
+            return True
+        self._replaced.pop(uid, None)
+        return False
+
+    def _update(self, known: Object, item: Object) -> None:
+        """Stores the item if it is newer. Usually the watch delivers a version that is known already."""
+        was, now = known.metadata.resource_version, item.metadata.resource_version
+        if was != now and not is_older_version(now, was):
+            super().updated(known, item)
+
+    def _known(self, item: Object) -> ResourceClaim | None:
+        meta = item.metadata
+        return self._claims.get(meta.name, meta.namespace)
+
+
+class TaintRuleHandler(ObjectHandler):
+    """Handles events of DeviceTaintRules. No plugin registers these: the queue gets events of slices."""
+
+    def __init__(self, context: Context, changed: Callable[[], None]) -> None:
+        super().__init__(context, Resource.RESOURCE_SLICE, changed)
+        self._rules = TaintRules(device_features(context.cluster.release))
+
+    def added(self, item: Object) -> None:
+        self._replace(None, item)
+
+    def updated(self, old: Object, new: Object) -> None:
+        self._replace(old, new)
+
+    def deleted(self, item: Object) -> None:
+        self._replace(item, None)
+
+    def _replace(self, old: Object | None, new: Object | None) -> None:
+        objects, rules = self._context.cluster.objects, self._rules
+        replaced = [rule for rule in (old, new) if isinstance(rule, DeviceTaintRule)]
+        slices = [item for item in objects.of(ResourceSlice) if rules.may_taint(replaced, item)]
+        before = [rules.tainted(item) for item in slices]
+        for rule in replaced:
+            if rule is new:
+                rules.put(rule)
+                objects.put(rule)
+            elif new is None:
+                rules.remove(rule.name)
+                objects.remove(rule)
+        for item, was in zip(slices, before, strict=True):
+            tainted = rules.tainted(item)
+            if not has_equal_taints(was, tainted):
+                self._notify_queue(Action.UPDATE, was, tainted)
+
+
+Handlers = dict[type[Object], Handler[Any]]
+
+
+def make_handlers(
+    context: Context,
+    release: Release,
+    scheduler_names: Collection[str],
+    kinds: Iterable[type[Object]],
+    claims: ClaimHandler,
+    deferrals: Deferrals | None,
+    changed: Callable[[], None],
+) -> Handlers:
+    """A handler for each watched kind, pods last.
+
+    Args:
+        kinds: further kinds, besides those of the release.
+        deferrals: defers changes while a cycle waits for an extender; None without extenders.
+        changed: called after each change of the queue.
+    """
+    made: Handlers = {Node: NodeHandler(context, changed)}
+    gates = ("", *release.gates)
+    watched = (
+        kind.record for kind in KINDS.watched() if kind.gate in gates and kind.record not in (Pod, Node)
+    )
+    for record in dict.fromkeys((*watched, *kinds)):
+        kind = KINDS.find(record)
+        if record is ResourceClaim:
+            made[record] = claims
+        elif record is DeviceTaintRule:
+            made[record] = TaintRuleHandler(context, changed)
+        else:
+            made[record] = ObjectHandler(context, "" if kind is None else kind.event, changed)
+    made[Pod] = PodHandler(context, scheduler_names, changed)
+    if deferrals is None:
+        return made
+    return {record: DeferredHandler(handler, deferrals) for record, handler in made.items()}
+
+
+def make_informers(context: Context, handlers: Handlers) -> dict[type[Object], Informer[Any]]:
+    """An informer for each handler."""
+    made: dict[type[Object], Informer[Any]] = {}
+    for record, handler in handlers.items():
+        kind = KINDS.find(record)
+        # Scheduling waits for the kinds that every API server has; a plugin's kind may not be installed.
+        optional = kind is None or kind.watch is not Watch.REQUIRED
+        informer = made[record] = Informer(context.api, record, handler, rng=context.rng, optional=optional)
+        if kind is not None and context.metrics.enabled:
+            informer.observe = context.metrics.declare_informer(
+                kind.group, kind.version, kind.name, informer.version
+            )
+    return made

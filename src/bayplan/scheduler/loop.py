@@ -34,20 +34,17 @@ from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.binding import Attempt, Bindings
 from bayplan.scheduler.claim_binder import ClusterClaimBinder
-from bayplan.scheduler.claim_handler import ClaimHandler
 from bayplan.scheduler.context import Context, SchedulerHandle, wall_clock
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision, decide, error_decision, scheduling_cycle
-from bayplan.scheduler.deferred import Deferrals
-from bayplan.scheduler.eviction import Evictions
-from bayplan.scheduler.failure import Failures
+from bayplan.scheduler.failure import Evictions, Failures
+from bayplan.scheduler.handlers import ClaimHandler, Deferrals, make_handlers, make_informers
 from bayplan.scheduler.observing import ExtensionPointMetrics, QueueMetrics
 from bayplan.scheduler.recorder import EventRecorder
 from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.scheduler.waiting import BindingProgress
 from bayplan.scheduler.watchdog import Watchdog
-from bayplan.scheduler.watches import make_handlers, make_informers
 from bayplan.scheduling_queue.queue import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings, SchedulingQueue
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.state.cache import Cache

@@ -1,6 +1,6 @@
 """External plugins: where they are loaded from, how a configuration refers to them, and when they run.
 
-Besides built-in plugins and the library (`plugin_library.py`), there are three sources of a class:
+Besides built-in plugins and the library (`plugins/library`), there are three sources of a class:
 
     --plugin module:Class, --plugin path.py:Class    `load_plugin` (also --plugin NAME for the library)
     a package with entry points `bayplan.plugins`    `installed_plugins`
@@ -309,3 +309,15 @@ def _is_code_of_plugin(frame: traceback.FrameSummary) -> bool:
 
 def _problem(spec: str, problem: str) -> InputError:
     return InputError(problem, object_key=f"plugin {spec}")
+
+
+def library_plugins() -> dict[str, type[Plugin]]:
+    """All of them, by name."""
+    return {name: entry.load() for name, entry in LIBRARY.items()}
+
+
+def named_library_plugins(config: KubeSchedulerConfiguration | None) -> dict[str, type[Plugin]]:
+    """Those that a profile of the configuration enables, by name. No others are imported."""
+    profiles = () if config is None else config.profiles
+    named = {name for profile in profiles for name in profile.plugins.enabled_names()}
+    return {name: entry.load() for name, entry in LIBRARY.items() if name in named}

@@ -12,7 +12,7 @@ from bayplan.api.devices import CLAIM_FINALIZER, ResourceClaim, ResourceClaimSta
 from bayplan.api.meta import NodeSelector, OwnerReference
 from bayplan.api.pod import Pod, PodResourceClaim, PodResourceClaimStatus
 from bayplan.errors import ConflictError
-from bayplan.scheduler.claim_handler import ClaimHandler
+from bayplan.scheduler.handlers import ClaimHandler
 from bayplan.testing.builders import make_allocated_device, make_node, make_pod, make_resource_claim
 
 from .devices import CLASS, REQUEST, Devices, claim, claiming, devices_of, gpus, held, in_flight, reserved_for

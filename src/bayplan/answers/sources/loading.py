@@ -36,8 +36,13 @@ from bayplan.config.model import ALL, PluginSet
 from bayplan.errors import ConfigError, InputError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.garbage import no_garbage_collection
-from bayplan.scheduler.plugin_library import named_library_plugins
-from bayplan.scheduler.plugin_sources import catalog_with, installed_plugins, load_plugin, only_where_named
+from bayplan.scheduler.plugin_sources import (
+    catalog_with,
+    installed_plugins,
+    load_plugin,
+    named_library_plugins,
+    only_where_named,
+)
 
 TWO_READERS: Final = "standard input can be read only once"
 NO_SOURCE: Final = (

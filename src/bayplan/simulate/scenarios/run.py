@@ -30,7 +30,7 @@ from bayplan.plugins.library.gpu_sharing import GpuSharing
 from bayplan.runtime.failure_log import PluginFailure
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
-from bayplan.scheduler.plugin_library import named_library_plugins
+from bayplan.scheduler.plugin_sources import named_library_plugins
 from bayplan.scheduler.recorder import DiscardedEvents
 from bayplan.scheduler.tasks import cancel_all
 from bayplan.simulate.memory.store import MemoryStore
