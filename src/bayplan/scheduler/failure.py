@@ -1,4 +1,4 @@
-"""Handles failed attempts: requeues the pod, writes an event and a condition, evicts the victims of preemption.
+"""Handles failed attempts: requeues the pod, writes event and condition, and evicts victims of preemption.
 
 Whatever the failure, the pod is requeued, unless it was deleted or bound by another client meanwhile.
 
