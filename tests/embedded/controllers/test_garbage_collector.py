@@ -144,7 +144,7 @@ def test_a_namespace_is_deleted_when_everything_in_it_is_gone() -> None:
         world.api.delete(NAMESPACES, "shop")
         await world.run_until_idle()
         assert world.get(NAMESPACES, "shop")["status"]["phase"] == "Terminating"
-        assert world.names(DEPLOYMENTS, "shop") == []
+        assert world.names(DEPLOYMENTS, "shop") == ["web"]  # it stays until the pods are gone
         with pytest.raises(StatusError, match="being terminated"):
             world.api.create(CONFIG_MAPS, {"metadata": {"name": "late"}}, "shop")
         await world.after(32)
@@ -161,6 +161,38 @@ def test_a_namespace_with_more_than_is_deleted_at_once_is_deleted_too() -> None:
             world.api.create(CONFIG_MAPS, {"metadata": {"name": f"c{number}"}}, "shop")
         world.api.delete(NAMESPACES, "shop")
         await world.run_until_idle()
+        assert "shop" not in world.names(NAMESPACES)
+
+    in_world(test)
+
+
+def test_a_circle_of_owners_is_deleted_in_the_foreground() -> None:
+    async def test(world: World) -> None:
+        for name in ("a", "b", "c"):
+            world.create(CONFIG_MAPS, name)
+        for name, of in (("a", "c"), ("b", "a"), ("c", "b")):
+            references = [owner(world, of, blocks=True)]
+            world.change(CONFIG_MAPS, name, metadata={"ownerReferences": references})
+        await world.run_until_idle()
+        world.api.delete(CONFIG_MAPS, "a", "default", DeleteOptions(propagation="Foreground"))
+        await world.after(5)
+        assert not {"a", "b", "c"} & set(world.names(CONFIG_MAPS, "default"))
+
+    in_world(test)
+
+
+def test_the_pods_of_a_namespace_are_deleted_first() -> None:
+    async def test(world: World) -> None:
+        world.create(NAMESPACES, "shop")
+        world.api.create(CONFIG_MAPS, {"metadata": {"name": "c"}}, "shop")
+        pod = {"metadata": {"name": "p", "finalizers": ["example.com/wait"]}, "spec": template()["spec"]}
+        world.api.create(PODS, pod, "shop")
+        await world.run_until_idle()
+        world.api.delete(NAMESPACES, "shop")
+        await world.after(60)
+        assert "c" in world.names(CONFIG_MAPS, "shop")
+        world.api.patch(PODS, "p", "shop", {"metadata": {"finalizers": None}})
+        await world.after(5)
         assert "shop" not in world.names(NAMESPACES)
 
     in_world(test)

@@ -150,9 +150,29 @@ class GarbageCollector(Controller):
         meta = content["metadata"]
         has_dependents = any(True for _ in self.cluster.dependents(meta["uid"]))
         waits = _Owner.WAITING in states.values() and has_dependents
+        if waits and self._is_in_circle(meta["uid"]):
+            self._unblock(identity)
         options = DeleteOptions(uid=meta["uid"], propagation=FOREGROUND if waits else None)
         with suppress(NotFoundError):
             self.api.delete(identity.resource, *names_of(identity.key), options)
+
+    def _is_in_circle(self, uid: str) -> bool:
+        """Whether a dependent of an object whose owner waits is itself waiting.
+
+        As upstream, this may find more than circles (garbagecollector.go: attemptToDeleteItem).
+        """
+        documents = (self.api.store.find(*identity) for identity in self.cluster.dependents(uid))
+        return any(document is not None and _is_waiting(document) for document in documents)
+
+    def _unblock(self, identity: Identity) -> None:
+        """Lets the owners of an object go before it, because each would wait for the other."""
+        content = self.cluster.find(*identity)
+        if content is not None:
+            owners = content["metadata"].get("ownerReferences") or ()
+            content["metadata"]["ownerReferences"] = [
+                {**each, "blockOwnerDeletion": False} for each in owners
+            ]
+            self.api.update(identity.resource, content)
 
     def _state(self, owner: OwnerReference, dependent: Identity) -> _Owner:
         identity = self._identity(owner, dependent.key)
@@ -161,11 +181,7 @@ class GarbageCollector(Controller):
         document = self.api.store.find(*identity)
         if document is None or uid_of(document) != owner.uid:
             return _Owner.GONE
-        if _FINALIZERS_JSON[0] in document.body:
-            meta = document.parse()["metadata"]
-            if "deletionTimestamp" in meta and FOREGROUND_FINALIZER in meta.get("finalizers", ()):
-                return _Owner.WAITING
-        return _Owner.THERE
+        return _Owner.WAITING if _is_waiting(document) else _Owner.THERE
 
     def _identity(self, owner: OwnerReference, dependent_key: str) -> Identity | None:
         """Resource and key of an owner. A namespaced owner is in the namespace of its dependent."""
@@ -191,6 +207,14 @@ class GarbageCollector(Controller):
     def _key(self, identity: Identity) -> str:
         resource = identity.resource
         return f"{resource.group}/{resource.version}/{resource.plural} {identity.key}"
+
+
+def _is_waiting(document: Document) -> bool:
+    """Whether an object is being deleted in the foreground."""
+    if _FINALIZERS_JSON[0] not in document.body:
+        return False
+    meta = document.parse()["metadata"]
+    return "deletionTimestamp" in meta and FOREGROUND_FINALIZER in (meta.get("finalizers") or ())
 
 
 def _blocks(dependent: Content, uid: str) -> bool:

@@ -64,11 +64,13 @@ class Namespaces(Controller):
         return None
 
     def _empty(self, namespace: str) -> float | None:
-        """Deletes the remaining objects, some per call. Returns when to continue; None if nothing is left."""
+        """Deletes the remaining objects, some per call. Returns when to continue; None if nothing is left.
+
+        Pods go first: what protects them (NetworkPolicies, quotas, accounts) stays as long as they run.
+        """
+        others = (each for each in self.api.catalog if each.namespaced and each.stored_as is None)
         left = deleted = 0
-        for resource in self.api.catalog:
-            if not resource.namespaced or resource.stored_as is not None:
-                continue
+        for resource in (PODS, *others):
             for document in list(self.api.documents(resource, namespace)):
                 if deleted == _MAX_DELETED:
                     return 0.0
@@ -77,6 +79,8 @@ class Namespaces(Controller):
                     with suppress(NotFoundError):  # the deletion of another took it along
                         self.api.delete(resource, *names_of(document.key))
                 left += self.api.store.find(resource, document.key) is not None
+            if resource == PODS and left:
+                break
         return _RETRY_SECONDS if left else None
 
 

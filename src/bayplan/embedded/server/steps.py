@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
+from bayplan.embedded.server.statuses import UnavailableError
+
 P = ParamSpec("P")
 R = TypeVar("R")
 Steps = Generator[Callable[[], Any], Any, R]
@@ -65,11 +67,34 @@ _WRITE_SECONDS: Final = 0.00025
 _workers: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="large-requests")
 
 
+_yaml_worker: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="large-yaml")
+_yaml_waiting = 0
+MAX_YAML_WAITING: Final = 4
+
+
 async def in_thread_if(is_large: bool, function: Callable[[], R]) -> R:
     """The result of a function without access to the server's state; it runs in a thread if it takes long."""
     if not is_large:
         return function()
     return await asyncio.get_running_loop().run_in_executor(_workers, function)
+
+
+async def in_yaml_queue(function: Callable[[], R]) -> R:
+    """The same for a large body of YAML: one at a time, so that other large requests do not wait for them.
+
+    Raises:
+        UnavailableError: too many wait already; 429.
+    """
+    global _yaml_waiting
+    if _yaml_waiting >= MAX_YAML_WAITING:
+        message = "too many large bodies of YAML are waiting: try again later, or send JSON"
+        details = {"retryAfterSeconds": 1}
+        raise UnavailableError(message, 429, reason="TooManyRequests", details=details)
+    _yaml_waiting += 1
+    try:
+        return await asyncio.get_running_loop().run_in_executor(_yaml_worker, function)
+    finally:
+        _yaml_waiting -= 1
 
 
 async def in_threads(steps: Steps[R]) -> R:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
+from bayplan.embedded.server.http import requests
 from bayplan.embedded.server.schema.protobuf import decode_protobuf
+from bayplan.errors import DecodeError
 from tests.embedded.server.test_schema import DEFINITION
 
 from .serving import APPLY, CONFIG_MAPS, MERGE, PODS, Body, Caller, Reply, binding, config_map, pod, serve
@@ -498,3 +501,55 @@ def test_a_driver_name_in_capitals_gets_a_warning() -> None:
         'spec.driver: driver names should be lowercase; \\"GPU.example.com\\" contains uppercase characters'
     )
     assert serve(scenario) == [f'299 - "{text}"', f'299 - "{text}"', None, None]
+
+
+@pytest.mark.parametrize(
+    ("manager", "why"),
+    [
+        ("x" * 129, "Too long: may not be more than 128 bytes"),
+        ("a%1bb", "invalid character U+001B (at position 1)"),
+    ],
+)
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_a_field_manager_that_is_rejected(method: str, manager: str, why: str) -> None:
+    async def scenario(call: Caller) -> Reply:
+        await call("POST", CONFIG_MAPS, config_map("known"))
+        path = CONFIG_MAPS if method == "POST" else f"{CONFIG_MAPS}/known"
+        kind = "application/json" if method == "POST" else MERGE
+        return await call(method, f"{path}?fieldManager={manager}", config_map("new"), kind)
+
+    reply = serve(scenario)
+    assert reply.status == 422
+    assert f"fieldManager: {why}" in reply.message or why in reply.message
+
+
+def test_large_yaml_does_not_delay_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four bodies are parsed one after the other, more are rejected, and JSON does not wait for them."""
+    started = threading.Event()
+    done = threading.Event()
+
+    def slow(body: bytes) -> list[Any]:
+        started.set()
+        done.wait(30)
+        raise DecodeError("too slow")
+
+    monkeypatch.setattr(requests, "parse_documents", slow)
+    text = b"data: {a: " + b"x" * 10_000 + b"}\n"
+
+    async def scenario(call: Caller) -> tuple[list[int], int]:
+        waiting = [asyncio.create_task(call("POST", CONFIG_MAPS, text, "application/yaml")) for _ in range(8)]
+        await asyncio.to_thread(started.wait, 30)
+        large = config_map("large", a="x" * 20_000)
+        written = await asyncio.wait_for(call("POST", CONFIG_MAPS, large), 20)
+        done.set()
+        return sorted([(await each).status for each in waiting]), written.status
+
+    assert serve(scenario) == ([400] * 4 + [429] * 4, 201)
+
+
+def test_yaml_may_not_be_as_large_as_json() -> None:
+    async def scenario(call: Caller) -> int:
+        text = b"data: {a: " + b"x" * (1 << 20) + b"}\n"
+        return (await call("POST", CONFIG_MAPS, text, "application/yaml")).status
+
+    assert serve(scenario) == 413

@@ -34,3 +34,13 @@ def test_an_unknown_token_is_not_authenticated() -> None:
         return bool(status.get("authenticated"))
 
     assert serve(scenario) is False
+
+
+def test_a_review_has_no_table() -> None:
+    async def scenario(call: Caller) -> tuple[int, str]:
+        spec = {"user": "anna", "nonResourceAttributes": METRICS}
+        accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+        reply = await call("POST", ACCESS, {"spec": spec}, Accept=accept)
+        return reply.status, reply.reason
+
+    assert serve(scenario) == (406, "NotAcceptable")

@@ -25,6 +25,7 @@ from bayplan.embedded.server.http.requests import (
     decode_body,
     find_target,
     flag,
+    not_acceptable,
     read_body,
     wanted_form,
 )
@@ -194,6 +195,8 @@ class Application:
         if (resource := discovery.REVIEWS.get((steps[0], steps[2]))) is not None and len(steps) == 3:
             if request.method != "POST":
                 raise method_not_allowed()
+            if wanted_form(request.headers.get("Accept", "")).kind:
+                raise not_acceptable()  # a review is not stored: it has no table
             content = await decode_body(await read_body(request), request.content_type, "")
             if not isinstance(content, dict):
                 raise bad_request("expected an object")

@@ -13,10 +13,12 @@ from bayplan.embedded.server.documents import Document, encode
 from bayplan.embedded.server.http.answers import answer, answer_as, answer_list
 from bayplan.embedded.server.http.reading import select, selection_of
 from bayplan.embedded.server.http.requests import (
+    MAX_MANAGER_BYTES,
     Form,
     Target,
     checked_patch,
     flag,
+    given_manager,
     is_dry_run,
     options_from,
     read_body,
@@ -66,6 +68,7 @@ class Writer:
         kind = "" if target.subresource is None else target.subresource.kind
         content, warnings, is_large = await read_object(request, target, kind)
         dry_run = is_dry_run(request, "CreateOptions")
+        given_manager(request)
         if target.subresource_name == "binding":
             return self._bind(request, target, content, dry_run)
         if target.subresource_name == "eviction":
@@ -247,7 +250,7 @@ class Writer:
     async def _apply(
         self, request: web.BaseRequest, target: Target, form: Form, body: bytes, dry_run: bool
     ) -> web.Response:
-        manager = request.query.get("fieldManager", "")
+        manager = given_manager(request)
         if not manager:
             problem = statuses.required("fieldManager", "is required for apply patch")
             raise statuses.invalid_options("PatchOptions", [problem])
@@ -275,4 +278,4 @@ _DONE: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": 
 def _manager(request: web.BaseRequest) -> str:
     """The field manager: from the request, or the name of the program."""
     agent = request.headers.get("User-Agent", "").partition("/")[0]
-    return request.query.get("fieldManager", "") or agent or "unknown"
+    return given_manager(request) or agent[:MAX_MANAGER_BYTES] or "unknown"
