@@ -54,8 +54,8 @@ def test_every_check() -> None:
         "1 device with taints that are not tolerated (broken:NoSchedule); "
         "1 device allocated to default/held; "
         "1 device without enough memory left; "
-        "1 device not matched by selector #0 of the request; "
-        "1 device not matched by selector #0 of class gpu"
+        f"1 device not matched by selector #0 of the request: {MODEL.format('a')}; "
+        "1 device not matched by selector #0 of class gpu: device.driver == 'gpu.example.com'"
     ]
 
 

@@ -67,11 +67,17 @@ class RequestExplanation:
     """The devices that do not, the nearest miss first."""
     problem: str = ""
     """A problem of the request or the pools, if there is one."""
+    constraint: str = ""
+    """The constraint of the claim that the free devices cannot meet, if this request alone violates it."""
 
     @property
     def fails_alone(self) -> bool:
         """Whether the request could not be met even if it were the only one."""
-        return bool(self.problem) or self.free < max(self.needed, 1)
+        if self.problem or self.constraint or self.free < max(self.needed, 1):
+            return True
+        # All devices that are selected and on the node are requested: none of them may fail.
+        elsewhere = (Failure.SELECTOR, Failure.NODE)
+        return not self.needed and any(one.failure not in elsewhere for one in self.failures)
 
     @property
     def nearest_miss(self) -> DeviceFailure | None:
@@ -80,6 +86,8 @@ class RequestExplanation:
     @property
     def reasons(self) -> list[str]:
         """Why not more devices than `free` pass."""
+        if self.constraint:
+            return [self.constraint]
         others = "other " if self.free else ""
         return [str(failure) for failure in self.failures] or [f"the node has no {others}devices"]
 
@@ -145,7 +153,8 @@ class _RequestExplainer:
         failures += self._violated(claim, request, free)
         failures.sort(key=lambda one: (-_ORDER.index(one.failure), -one.devices))
         problem = "" if failures or free else "; ".join(self._pool_problems())
-        return RequestExplanation(key, name, needed, len(free), tuple(failures), problem)
+        constraint = next(self._unmet(claim, request, free, needed or len(free)), "")
+        return RequestExplanation(key, name, needed, len(free), tuple(failures), problem, constraint)
 
     def _first_failure(
         self, claim: PreparedClaim, request: PreparedRequest, device: SliceDevice
@@ -156,7 +165,8 @@ class _RequestExplainer:
         if failed is not None:
             of_class, index = failed
             of = f"class {request.class_.name}" if of_class and request.class_ is not None else "the request"
-            return Failure.SELECTOR, f"not matched by selector #{index} of {of}"
+            selectors = request.selectors.of_class if of_class else request.selectors.of_request
+            return Failure.SELECTOR, f"not matched by selector #{index} of {of}: {selectors[index]}"
         if not self._pools.is_on_node(device):
             return Failure.NODE, "for other nodes"
         if problem := self._capacity_problem(claim, request, device):
@@ -220,6 +230,33 @@ class _RequestExplainer:
                 attribute = one.match_attribute or one.distinct_attribute
                 detail = f"without attribute {attribute}, which a constraint needs"
                 yield DeviceFailure(Failure.CONSTRAINT, detail, len(lacking))
+
+    def _unmet(
+        self, claim: PreparedClaim, request: PreparedRequest, free: list[SliceDevice], needed: int
+    ) -> Iterator[str]:
+        """The constraints that the request violates even if it is the only one: no set of free devices, as
+        large as needed, meets them."""
+        if needed > len(free):
+            return
+        for one in claim.claim.spec.devices.constraints:
+            largest, left = 0, free
+            while left and largest < needed:
+                constraint = make_constraint(one, self._features.rules)
+                if constraint is None:
+                    largest = needed
+                    break
+                accepted = [device for device in free if constraint.add(request, device)]
+                largest = max(largest, len(accepted))
+                # A set that begins with another device: first those that no set has had.
+                left = [device for device in left if device not in accepted]
+                free = [*left, *(device for device in free if device not in left)]
+            if largest < needed:
+                same = "the same" if one.match_attribute else "different values of"
+                attribute = one.match_attribute or one.distinct_attribute
+                yield (
+                    f"the request needs {needed} devices with {same} {attribute}, "
+                    f"and at most {largest} of the free ones have that"
+                )
 
     def _pool_problems(self) -> Iterator[str]:
         for pool in self._pools.pools:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from bayplan.answers.explain.details import DETAILS, detail
@@ -10,8 +12,10 @@ from bayplan.api.meta import Object
 from bayplan.api.pod import Container, ContainerRestartRule, GCEPersistentDiskVolumeSource, Pod, Volume
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.testing.builders import (
+    make_csi_driver,
     make_csi_node,
     make_expression,
+    make_namespace,
     make_node,
     make_node_affinity,
     make_node_term,
@@ -20,6 +24,7 @@ from bayplan.testing.builders import (
     make_pod_term,
     make_pv,
     make_pvc,
+    make_selector,
     make_spread,
     make_storage_class,
 )
@@ -65,8 +70,11 @@ NEEDS_RESTARTS = Container(
         pytest.param(
             make_pod(affinity=SSD),
             [node("a", "a", disk="ssd"), node("b", "c", disk="hdd")],
-            {"NodeAffinity": f"requires {ZONE}=c on 1, has a; requires disk=ssd on 1, has hdd"},
-            id="the alternative that a node fulfils best",
+            {
+                "NodeAffinity": f"requires {ZONE}=c or disk=nvme on 1, has {ZONE}: a and disk: ssd; "
+                "requires disk=ssd or disk=nvme on 1, has hdd"
+            },
+            id="the alternatives that a node comes nearest to",
         ),
         pytest.param(
             make_pod(host_ports=[80]),
@@ -98,13 +106,16 @@ NEEDS_RESTARTS = Container(
         pytest.param(
             make_pod(affinity=make_pod_affinity(required=[make_pod_term(ZONE, WEB)])),
             [node("a", "a", disk="full"), node("b", "b"), web("w1", "a", cpu="4"), node("c")],
-            {"InterPodAffinity": f"pods matching app=web are only in {ZONE}=a (1); 1 node without the label"},
+            {
+                "InterPodAffinity": f"pods matching app=web are only in {ZONE}=a (1); "
+                f"no label {ZONE} on 1 node"
+            },
             id="its own affinity",
         ),
         pytest.param(
             make_pod(affinity=make_pod_affinity(required=[make_pod_term(ZONE, WEB)])),
             [node("a", "a"), make_pod("w", namespace="other", node="a", labels=WEB)],
-            {"InterPodAffinity": "no assigned pod in namespace default matches app=web"},
+            {"InterPodAffinity": "no assigned pod in namespace default matches app=web; elsewhere: other/w"},
             id="affinity to pods that are not there",
         ),
         pytest.param(
@@ -114,7 +125,7 @@ NEEDS_RESTARTS = Container(
                 make_pvc("data", volume="pv"),
                 make_pv("pv", claim=make_pvc("data"), on_nodes_with={ZONE: ["b"]}),
             ],
-            {"VolumeBinding": f"volume pv of claim default/data requires {ZONE}=b"},
+            {"VolumeBinding": f"volume pv of claim default/data requires {ZONE}=b, has a"},
             id="where a volume is",
         ),
         pytest.param(
@@ -124,7 +135,10 @@ NEEDS_RESTARTS = Container(
                 make_pvc("data", storage_class="local", storage="5Gi"),
                 make_storage_class("local", provisioner="kubernetes.io/no-provisioner"),
             ],
-            {"VolumeBinding": "claim default/data: class local, 5Gi, ReadWriteOnce"},
+            {
+                "VolumeBinding": "claim default/data: class local, 5Gi, ReadWriteOnce; "
+                "there is no PersistentVolume of this class"
+            },
             id="no volume for a claim",
         ),
         pytest.param(
@@ -148,7 +162,7 @@ NEEDS_RESTARTS = Container(
                 make_pvc("data", volume="pv"),
                 make_pv("pv", claim=make_pvc("data"), labels={ZONE: "b"}),
             ],
-            {"VolumeZone": f"volume pv of claim default/data is in {ZONE}=b"},
+            {"VolumeZone": f"volume pv of claim default/data requires {ZONE}=b, has a"},
             id="the zone of a volume",
         ),
         pytest.param(
@@ -183,6 +197,109 @@ NEEDS_RESTARTS = Container(
             id="the limit of a driver",
         ),
         pytest.param(
+            make_pod(affinity=make_pod_affinity(required=[make_pod_term("rack", WEB)])),
+            [node("a"), web("w1", "a")],
+            {
+                "InterPodAffinity": "pods matching app=web are only on nodes without the label rack: "
+                "default/w1 on a; no label rack"
+            },
+            id="affinity where no node has the topology key",
+        ),
+        pytest.param(
+            make_pod(
+                affinity=make_pod_affinity(
+                    required=[make_pod_term(ZONE, WEB, namespace_selector=make_selector({"team": "a"}))]
+                )
+            ),
+            [node("a", "a"), make_namespace("default"), web("w1", "a")],
+            {"InterPodAffinity": "no namespace matches the namespaceSelector team=a"},
+            id="affinity whose namespaceSelector excludes the namespace",
+        ),
+        pytest.param(
+            make_pod(labels=WEB, affinity=make_pod_affinity(required=[make_pod_term("rack", WEB)])),
+            [node("a")],
+            {"InterPodAffinity": "no label rack"},
+            id="the first pod of a group, on a node without the topology key",
+        ),
+        pytest.param(
+            make_pod(
+                affinity=make_node_affinity(
+                    make_node_term(make_expression("a", "Exists"), make_expression("b", "Exists")),
+                    make_node_term(make_expression("disk", "In", "ssd")),
+                )
+            ),
+            [node("n", disk="hdd")],
+            {"NodeAffinity": "requires disk=ssd (nearest of 2 terms), has hdd"},
+            id="the nearest term",
+        ),
+        pytest.param(
+            make_pod(),
+            [make_node("n", taints=["a=1:NoSchedule", "b:NoExecute", "c:PreferNoSchedule"])],
+            {"TaintToleration": "a=1:NoSchedule and b:NoExecute"},
+            id="all taints of a node",
+        ),
+        pytest.param(
+            make_pod(claims=["data"]),
+            [
+                node("a", "a"),
+                make_pvc("data", storage_class="fast"),
+                make_storage_class("fast", allowed=[{ZONE: ["b", "c"]}]),
+            ],
+            {
+                "VolumeBinding": "class fast of claim default/data (allowedTopologies) requires "
+                f"{ZONE} in (b,c), has a"
+            },
+            id="allowedTopologies",
+        ),
+        pytest.param(
+            make_pod(claims=["data"]),
+            [
+                node("a", "a"),
+                make_pvc("data", storage_class="local", storage="5Gi"),
+                make_storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+                make_pv("small", capacity="1Gi", storage_class="local", phase="Available"),
+                make_pv("taken", storage_class="local", claim=make_pvc("other"), phase="Bound"),
+                make_pv("far", storage_class="local", on_nodes_with={ZONE: ["b"]}, phase="Available"),
+            ],
+            {
+                "VolumeBinding": "claim default/data: class local, 5Gi, ReadWriteOnce; "
+                f"far requires {ZONE}=b, small has only 1Gi, taken belongs to claim default/other"
+            },
+            id="volumes that are too small, taken or elsewhere",
+        ),
+        pytest.param(
+            make_pod(claims=["data"]),
+            [
+                node("a", "a"),
+                make_pvc("data", storage_class="csi", storage="5Gi"),
+                make_storage_class("csi", provisioner="csi.example.com"),
+                make_csi_driver("csi.example.com", storage_capacity=True),
+            ],
+            {
+                "VolumeBinding": "claim default/data: class csi, 5Gi; "
+                "no CSIStorageCapacity of this class covers the node"
+            },
+            id="no CSIStorageCapacity",
+        ),
+        pytest.param(
+            make_pod(cpu="2"),
+            [node("a"), make_pod("n1", cpu="3", nominated_node="a", priority=9)],
+            {"NodeResourcesFit": "lacks 1 cpu, counting pod nominated to a: default/n1"},
+            id="a nominated pod",
+        ),
+        pytest.param(
+            make_pod(cpu="2"),
+            [node("a"), make_pod("old", cpu="3", node="a", deleted=datetime.now(UTC), priority=9)],
+            {"NodeResourcesFit": "lacks 1 cpu (3 will be free when terminating pod default/old ends)"},
+            id="what terminating pods will free",
+        ),
+        pytest.param(
+            make_pod(host_ports=[80]),
+            [node("a"), make_pod("web", node="a", host_ports=[80], phase="Pending", priority=9)],
+            {"NodePorts": "80/TCP is used by default/web (not started)"},
+            id="a pod that has not started",
+        ),
+        pytest.param(
             make_pod(containers=[NEEDS_RESTARTS]),
             [node("a")],
             {"NodeDeclaredFeatures": "lacks RestartAllContainersOnContainerExits"},
@@ -196,7 +313,7 @@ def test_details_of_reasons(pod: Pod, objects: list[Object], expected: dict[str,
     for group in rejections(evaluated.explanation):
         is_missing = any("missing required label" in reason for reason in group.status.reasons)
         key = f"{group.status.plugin} missing" if is_missing else group.status.plugin
-        found[key] = detail(evaluated.framework, evaluated.pod, group)
+        found[key] = detail(evaluated.framework, evaluated.pod, group).text
     assert {key: found.get(key) for key in expected} == expected
 
 

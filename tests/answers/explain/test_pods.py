@@ -238,10 +238,11 @@ def test_a_node() -> None:
     )
     report = node_report(questions.loaded, explain_node(questions, "n"))
     assert report["taints"] == [{"key": "a", "value": "b", "effect": "NoSchedule"}]
-    assert report["pods"] == [{"pod": "default/old", "priority": 0}]
+    assert report["pods"] == [{"pod": "default/old", "priority": 0, "state": None}]
+    none = {"nominated": "0", "releasing": "0"}
     assert report["resources"][:2] == [
-        {"resource": "cpu", "allocatable": "4", "requested": "1.5", "free": "2.5"},
-        {"resource": "memory", "allocatable": "8Gi", "requested": "1Gi", "free": "7Gi"},
+        {"resource": "cpu", "allocatable": "4", "requested": "1.5", "free": "2.5", **none},
+        {"resource": "memory", "allocatable": "8Gi", "requested": "1Gi", "free": "7Gi", **none},
     ]
     same, big = report["pendingPods"]
     assert (same["pods"], same["plugin"], same["chosenNode"]) == (

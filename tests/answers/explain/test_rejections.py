@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from bayplan.answers.explain.details import detail
 from bayplan.answers.explain.rejections import rejections
@@ -12,6 +13,9 @@ from bayplan.testing.builders import make_node, make_pod
 from .evaluating import evaluate
 
 GPU = "example.com/gpu"
+A = make_node("a", resources={GPU: 0})
+BROKEN = replace(A, status=replace(A.status, capacity={GPU: 2}))
+"""A node whose device plugin reports all devices as unhealthy."""
 
 
 def test_nodes_with_one_reason_are_one_group() -> None:
@@ -65,6 +69,12 @@ def test_nodes_with_one_reason_are_one_group() -> None:
         ),
         pytest.param(
             make_pod(requests={GPU: 1}),
+            [BROKEN],
+            f"a has a capacity of 2 {GPU}, but none is allocatable",
+            id="none of it is allocatable",
+        ),
+        pytest.param(
+            make_pod(requests={GPU: 1}),
             [make_node("a"), make_node("b")],
             f"no {GPU} on these nodes",
             id="none of it on several nodes",
@@ -80,4 +90,4 @@ def test_details(pod: Pod, nodes: list[Node], text: str) -> None:
     ]
     evaluated = evaluate(pod, nodes, running)
     (group,) = rejections(evaluated.explanation)
-    assert detail(evaluated.framework, evaluated.pod, group) == text
+    assert detail(evaluated.framework, evaluated.pod, group).text == text

@@ -18,9 +18,11 @@ from bayplan.framework.status import Code, Status
 from bayplan.preemption.choice import ranked
 from bayplan.preemption.evaluation import evaluate, eviction_on
 from bayplan.runtime import calls
+from bayplan.runtime.filtering import nominated_on
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.search import Found, NotFound, Search, run_through
 from bayplan.scheduler.cycle import NO_NODES, diagnosis_message, run_post_filter
+from bayplan.state.hypothesis import Hypothesis
 from bayplan.state.view import NodeColumns
 
 
@@ -64,6 +66,10 @@ class Explanation:
     """Plugin → node → status: each filter on its own, for every node it rejects."""
     node_status: dict[str, Status] = field(default_factory=dict)
     """Node → status from the first plugin that rejects it."""
+    nominated: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Rejected node → the pods nominated to it that are counted in its status as if they were there."""
+    fits_without_nominated: frozenset[str] = frozenset()
+    """The nodes among these that would fit without the nominated pods."""
     feasible: tuple[str, ...] = ()
     scores: dict[str, PluginScores] = field(default_factory=dict)
     total: dict[str, int] = field(default_factory=dict)
@@ -166,6 +172,31 @@ def _node_statuses(framework: Framework, search: Search, result: Explanation) ->
         if status is not None:
             result.node_status[names[row]] = status
     result.feasible = tuple(names[row] for row in filtered.feasible.view.rows)
+    _note_nominated(framework, search, result)
+
+
+def _note_nominated(framework: Framework, search: Search, result: Explanation) -> None:
+    """Notes the nominated pods that make a difference: the status of their node counts them.
+
+    The status of a node is that with its nominated pods if these make the filters reject it, else that
+    without them. framework.go: RunFilterPluginsWithNominatedPods
+    """
+    cluster, filtering = framework.cluster, framework.filtering
+    fitting = set()
+    for row in cluster.nominated:
+        node, changes = cluster.nodes.name[row], nominated_on(cluster, search.pod, row)
+        if not changes or node not in result.node_status:
+            continue
+        with_nominated, without = (
+            filtering.filter_as_given(search, Hypothesis.on_few_rows(cluster, [row], [pods])).passing[0]
+            for pods in (changes, ())
+        )
+        if not with_nominated:
+            slots = (slot for slot, _ in changes)
+            result.nominated[node] = tuple(pod.key for slot in slots if (pod := cluster.pods.pod[slot]))
+            if without:
+                fitting.add(node)
+    result.fits_without_nominated = frozenset(fitting)
 
 
 def _scores(framework: Framework, search: Search, result: Explanation) -> None:

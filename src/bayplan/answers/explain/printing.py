@@ -8,8 +8,8 @@ from typing import Final
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from bayplan.answers.explain.details import amount_text
-from bayplan.answers.explain.questions import NodeAnswer, PodAnswer, PodState
+from bayplan.answers.explain.questions import NodeAnswer, PodAnswer, PodState, ResourceUse
+from bayplan.answers.explain.remedies import amount_text, pod_state
 from bayplan.answers.explain.tables import (
     BAD,
     FAINT,
@@ -117,7 +117,7 @@ def print_node(console: Console, loaded: LoadedCluster, answer: NodeAnswer) -> N
         state.append(f", has taints {', '.join(taints)}")
     print_part(console, state)
     print_part(console, indented(_resources(answer)))
-    if answer.pods:
+    if answer.pods or answer.nominated:
         print_part(console, indented(_pods(answer)))
     if answer.waiting:
         print_part(console, indented(_waiting(answer)))
@@ -130,20 +130,40 @@ def print_node(console: Console, loaded: LoadedCluster, answer: NodeAnswer) -> N
 
 
 def _resources(answer: NodeAnswer) -> RenderableType:
-    table = make_table("resource", ">allocatable", ">requested", ">free")
-    for one in answer.resources:
-        amounts = (one.allocatable, one.requested, one.free)
-        table.add_row(one.resource, *(amount_text(one.resource, amount) for amount in amounts))
+    """The resources; what is nominated or will become free only if there is any."""
+    extra = {
+        "nominated": [one.nominated for one in answer.resources],
+        "will be free": [one.releasing for one in answer.resources],
+    }
+    shown = {heading: amounts for heading, amounts in extra.items() if any(amounts)}
+    table = make_table("resource", ">allocatable", ">requested", ">free", *(f">{one}" for one in shown))
+    for place, one in enumerate(answer.resources):
+        amounts = (one.allocatable, one.requested, *(amounts[place] for amounts in shown.values()))
+        texts = [amount_text(one.resource, amount) for amount in amounts]
+        table.add_row(one.resource, *texts[:2], free_text(one), *texts[2:])
     return table
 
 
+def free_text(one: ResourceUse) -> str:
+    """What is free; if more is requested than allocatable, how much more."""
+    if one.free >= 0:
+        return amount_text(one.resource, one.free)
+    return f"0 ({amount_text(one.resource, -one.free)} overcommitted)"
+
+
 def _pods(answer: NodeAnswer) -> RenderableType:
-    table = make_table("pod", ">priority")
-    for pod in answer.pods[:MAX_PODS]:
-        table.add_row(Text(pod.key), f"{pod.priority:,}")
-    left = len(answer.pods) - MAX_PODS
-    if left > 0:
-        table.add_row(Text(f"… and {left:,} more", style=FAINT), "")
+    states = [(pod, pod_state(pod)) for pod in answer.pods]
+    states += [(pod, pod_state(pod, nominated=True)) for pod in answer.nominated]
+    shown = states[:MAX_PODS]
+    table = make_table("pod", ">priority", *([""] if any(state for _, state in states) else []))
+    for pod, state in shown:
+        table.add_row(Text(pod.key), f"{pod.priority:,}", *([Text(state)] if state else []))
+    left = states[MAX_PODS:]
+    if left:
+        more = f"… and {len(left):,} more"
+        marked = sum(bool(state) for _, state in left)
+        remark = [Text(f"{marked:,} of them not running", style=FAINT)] if marked else []
+        table.add_row(Text(more, style=FAINT), "", *remark)
     return table
 
 

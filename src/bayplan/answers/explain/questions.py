@@ -16,8 +16,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from bayplan.answers.explain.details import detail
+from bayplan.answers.explain.devices import missing_devices
 from bayplan.answers.explain.explanation import Explanation, explain
-from bayplan.answers.explain.rejections import Rejection, missing_devices
+from bayplan.answers.explain.rejections import Rejection, rejection_on
 from bayplan.answers.explain.tables import EvaluatedPod
 from bayplan.answers.sources.loaded import LoadedCluster, skip_reason
 from bayplan.answers.sources.warnings import MissingObjects, Reason, Warning
@@ -41,6 +42,9 @@ MAX_GROUPS: Final = 100
 REPORTED: Final = (
     'its scheduler reported "{message}": the cluster has changed since, or the scheduler has plugins or '
     "settings that are not given here (--config, --plugin)"
+)
+OF_OTHER_SCHEDULER: Final = (
+    'it is assigned to {node}, its schedulerName is "{scheduler}", and no profile has that name'
 )
 NO_TEMPLATE: Final = "{reason}; there is no ResourceClaimTemplate {name}"
 CHANGED: Final = "the cluster has changed since the pod was scheduled: this is how it would be decided now"
@@ -113,6 +117,8 @@ class PodQuestions:
         if pod.spec.node_name and not pod.is_finished and framework is not None:
             return self._assigned(pod, framework)
         reason = skip_reason(pod, self.core)
+        if pod.spec.node_name and not pod.is_finished:
+            reason = OF_OTHER_SCHEDULER.format(node=pod.spec.node_name, scheduler=pod.spec.scheduler_name)
         if reason or framework is None:
             # A pod may be gated only because an object is not in the dump.
             may_be_gated = not pod.is_finished and not pod.is_terminating
@@ -222,6 +228,10 @@ class ResourceUse:
     resource: str
     allocatable: int
     requested: int
+    nominated: int = 0
+    """What pods request that are nominated to the node; it is not in `requested`."""
+    releasing: int = 0
+    """What terminating pods will free; it is in `requested`."""
 
     @property
     def free(self) -> int:
@@ -255,6 +265,8 @@ class NodeAnswer:
 
     node: Node
     pods: tuple[Pod, ...]
+    nominated: tuple[Pod, ...]
+    """Pods that are nominated to the node: others must fit with them."""
     resources: tuple[ResourceUse, ...]
     waiting: tuple[WaitingPods, ...]
     warnings: tuple[Warning, ...] = ()
@@ -275,23 +287,37 @@ def explain_node(questions: PodQuestions, name: str) -> NodeAnswer:
     if row is None or node is None:
         raise InputError(NO_SUCH_NODE.format(source=questions.loaded.name), object_key=f"Node {name}")
     pods = sorted(cluster.pods_on(row), key=lambda pod: (-pod.priority, pod.key))
-    resources = tuple(_resources(questions, node, row, pods))
+    slots = cluster.nominated.get(row, ())
+    nominated = tuple(pod for slot in slots if (pod := cluster.pods.pod[slot]) is not None)
+    resources = tuple(_resources(questions, node, row, pods, nominated))
     groups = group_identical(questions.pending())
     waiting = tuple(_waiting(questions, name, group) for group in groups[:MAX_GROUPS])
     warnings = tuple(warning for group in groups[:MAX_GROUPS] for warning in questions.warnings(group[0]))
     left = sum(len(group) for group in groups[MAX_GROUPS:])
-    return NodeAnswer(node, tuple(pods), resources, waiting, warnings, left)
+    return NodeAnswer(node, tuple(pods), nominated, resources, waiting, warnings, left)
 
 
-def _resources(questions: PodQuestions, node: Node, row: int, pods: Sequence[Pod]) -> Iterator[ResourceUse]:
-    columns = questions.core.cluster.nodes
+def _resources(
+    questions: PodQuestions, node: Node, row: int, pods: Sequence[Pod], nominated: Sequence[Pod]
+) -> Iterator[ResourceUse]:
+    cluster = questions.core.cluster
+    columns, requests = cluster.nodes, cluster.release.accounting.assigned_requests
+    of_nominated = [requests(pod) for pod in nominated]
+    of_terminating = [requests(pod) for pod in pods if pod.is_terminating]
     first = [name for name in (CPU, MEMORY, EPHEMERAL_STORAGE) if name in node.status.allocatable]
     others = sorted(set(node.status.allocatable) - {*first, PODS})
     for name in (*first, *others):
         resource = columns.resource(name)
-        yield ResourceUse(name, int(resource.allocatable.array[row]), int(resource.requested.array[row]))
+        yield ResourceUse(
+            name,
+            int(resource.allocatable.array[row]),
+            int(resource.requested.array[row]),
+            sum(one.get(name, 0) for one in of_nominated),
+            sum(one.get(name, 0) for one in of_terminating),
+        )
     if PODS in node.status.allocatable:
-        yield ResourceUse(PODS, int(columns.allowed_pods.array[row]), len(pods))
+        allowed = int(columns.allowed_pods.array[row])
+        yield ResourceUse(PODS, allowed, len(pods), len(nominated), len(of_terminating))
 
 
 def _detail(framework: Framework, pod: Pod, explanation: Explanation, rejection: Rejection) -> str:
@@ -300,13 +326,14 @@ def _detail(framework: Framework, pod: Pod, explanation: Explanation, rejection:
     missing = missing_devices(framework.cluster, pod, explanation, [name])
     if missing:
         return "; ".join(f"claim {one.claim}, request {one.request}: {one.reason}" for one in missing)
-    return detail(framework, pod, rejection)
+    return detail(framework, pod, rejection).text
 
 
 def _waiting(questions: PodQuestions, name: str, group: Sequence[Pod]) -> WaitingPods:
     pod = group[0]
     framework = questions.core.frameworks[pod.spec.scheduler_name]
     explanation = explain(framework, pod)
-    status = explanation.node_status.get(name)
-    more = "" if status is None else _detail(framework, pod, explanation, Rejection(status, (name,)))
+    rejection = rejection_on(explanation, name)
+    more = "" if rejection is None else _detail(framework, pod, explanation, rejection)
+    status = None if rejection is None else rejection.status
     return WaitingPods(tuple(one.key for one in group), explanation, status, more)

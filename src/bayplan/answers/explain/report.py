@@ -11,10 +11,12 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.answers.explain.details import amount_text, detail
+from bayplan.answers.explain.details import detail
+from bayplan.answers.explain.devices import missing_devices
 from bayplan.answers.explain.explanation import Explanation, explain
 from bayplan.answers.explain.questions import NodeAnswer, PodAnswer, PodState, WaitingPods
-from bayplan.answers.explain.rejections import missing_devices, rejections
+from bayplan.answers.explain.rejections import Rejection, rejections
+from bayplan.answers.explain.remedies import amount_text, pod_state, remedy_report
 from bayplan.answers.explain.tables import EvaluatedPod
 from bayplan.answers.sources.files import read_scenario
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
@@ -89,21 +91,15 @@ def result_report(evaluated: EvaluatedPod) -> dict[str, Any]:
         "evaluatedNodes": len(explanation.nodes),
         "feasibleNodes": list(explanation.feasible),
         "scores": _scores(explanation),
-        "rejections": [
-            {
-                "plugin": group.status.plugin or None,
-                **_status(group.status, with_plugin=False),
-                "detail": detail(evaluated.framework, evaluated.pod, group) or None,
-                "count": len(group.nodes),
-                "nodes": list(group.nodes),
-                "preemptionHelps": 0
-                if preemption is None
-                else sum(name in preemption.candidates for name in group.nodes),
-            }
-            for group in rejections(explanation)
-        ],
+        "rejections": [_rejection_report(evaluated, group) for group in rejections(explanation)],
         "missingDevices": [
-            {"claim": one.claim, "request": one.request, "nodes": list(one.nodes), "reason": one.reason}
+            {
+                "claim": one.claim,
+                "request": one.request,
+                "nodes": list(one.nodes),
+                "reason": one.reason,
+                "remedies": [remedy_report(remedy) for remedy in one.remedies],
+            }
             for one in missing_devices(evaluated.cluster, evaluated.pod, explanation)
         ],
         "preemption": None
@@ -117,6 +113,28 @@ def result_report(evaluated: EvaluatedPod) -> dict[str, Any]:
                 for node, one in preemption.candidates.items()
             ],
         },
+    }
+
+
+def _rejection_report(evaluated: EvaluatedPod, group: Rejection) -> dict[str, Any]:
+    preemption = evaluated.explanation.preemption
+    found = detail(evaluated.framework, evaluated.pod, group)
+    return {
+        "plugin": group.status.plugin or None,
+        **_status(group.status, with_plugin=False),
+        "detail": found.text or None,
+        "remedies": [remedy_report(remedy) for remedy in found.remedies],
+        "nominatedPods": [
+            {"node": node, "pods": list(pods), "fitsWithout": fits}
+            for node, pods, fits in zip(
+                group.nodes, group.nominated, group.fits_without_nominated, strict=False
+            )
+        ],
+        "count": len(group.nodes),
+        "nodes": list(group.nodes),
+        "preemptionHelps": 0
+        if preemption is None
+        else sum(name in preemption.candidates for name in group.nodes),
     }
 
 
@@ -152,10 +170,15 @@ def node_report(loaded: LoadedCluster, answer: NodeAnswer) -> dict[str, Any]:
                 "allocatable": amount_text(one.resource, one.allocatable),
                 "requested": amount_text(one.resource, one.requested),
                 "free": amount_text(one.resource, one.free),
+                "nominated": amount_text(one.resource, one.nominated),
+                "releasing": amount_text(one.resource, one.releasing),
             }
             for one in answer.resources
         ],
-        "pods": [{"pod": pod.key, "priority": pod.priority} for pod in answer.pods],
+        "pods": [
+            {"pod": pod.key, "priority": pod.priority, "state": pod_state(pod) or None} for pod in answer.pods
+        ],
+        "nominatedPods": [{"pod": pod.key, "priority": pod.priority} for pod in answer.nominated],
         "pendingPods": _waiting(answer.waiting),
         "notEvaluatedPods": answer.not_evaluated,
     }

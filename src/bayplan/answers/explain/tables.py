@@ -20,9 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bayplan.answers.explain.details import detail
+from bayplan.answers.explain.devices import MissingDevices, missing_devices
 from bayplan.answers.explain.explanation import Candidate, Explanation, Preemption
 from bayplan.answers.explain.permit import PermitStatus
-from bayplan.answers.explain.rejections import MissingDevices, Rejection, missing_devices, rejections
+from bayplan.answers.explain.rejections import Rejection, rejections
 from bayplan.answers.sources.warnings import Warning
 from bayplan.api.pod import Pod
 from bayplan.framework.status import Code
@@ -256,7 +257,7 @@ def _rejections(evaluated: EvaluatedPod, groups: Sequence[Rejection], names_widt
     table.columns[1].style = FAINT
     for group in groups[:MAX_REJECTIONS]:
         reason = group.status.message
-        more = detail(evaluated.framework, evaluated.pod, group)
+        more = detail(evaluated.framework, evaluated.pod, group).text
         row = [
             Text(f"{len(group.nodes):,}"),
             Text(some_names(group.nodes, names_width)),

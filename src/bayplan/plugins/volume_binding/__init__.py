@@ -23,6 +23,7 @@ from bayplan.plugin import (
     SKIP,
     Action,
     BoolColumn,
+    Cluster,
     ClusterEventWithHint,
     Code,
     CycleState,
@@ -51,7 +52,7 @@ from bayplan.plugin import (
     unresolvable,
 )
 from bayplan.plugin.args import VolumeBindingArgs, shape_scores
-from bayplan.plugin.objects import ObjectReference, Objects, Operator, rows_matching_selector
+from bayplan.plugin.objects import NodeSelector, ObjectReference, Objects, Operator, rows_matching_selector
 from bayplan.plugin.storage import (
     ASSUMED_KINDS,
     BOUND_BY_CONTROLLER_ANNOTATION,
@@ -293,6 +294,15 @@ def _out_of_reach(claims: Sequence[PersistentVolumeClaim], nodes: NodeColumns) -
         undecided = undecided & reached
 
 
+def volume_affinity(volume: PersistentVolume, cluster: Cluster, row: int) -> NodeSelector | None:
+    """The node affinity of a volume on one row, for explanations: the migrated one where its plugin is."""
+    nodes = NodeColumns(cluster, np.array([row], dtype=np.intp))
+    moved, plugin = _moved_to_csi(volume, nodes), in_tree_plugin(volume.spec)
+    if moved is not None and plugin is not None and moved[0]:
+        return migrated_affinity(plugin, volume)
+    return None if volume.spec.node_affinity is None else volume.spec.node_affinity.required
+
+
 def _moved_to_csi(volume: PersistentVolume, nodes: NodeColumns) -> BoolColumn | None:
     """Rows where the volume's in-tree plugin has migrated to CSI; None if it is not of such a plugin."""
     plugin = in_tree_plugin(volume.spec)
@@ -331,14 +341,14 @@ def _without_volumes(
         open_rows = undecided & rows
         if not open_rows.any():
             continue
-        allowed = _allowed(claim, nodes)
+        allowed = provisioning_allowed(claim, nodes)
         yield Reject(open_rows & ~allowed, unresolvable(REASON_NO_VOLUME))
-        has_room = _has_room(claim, nodes)
-        yield Reject(open_rows & allowed & ~has_room, unresolvable(REASON_NO_ROOM))
-        undecided = undecided & ~(open_rows & ~(allowed & has_room))
+        room = has_room(claim, nodes)
+        yield Reject(open_rows & allowed & ~room, unresolvable(REASON_NO_ROOM))
+        undecided = undecided & ~(open_rows & ~(allowed & room))
 
 
-def _allowed(claim: PersistentVolumeClaim, nodes: NodeColumns) -> BoolColumn:
+def provisioning_allowed(claim: PersistentVolumeClaim, nodes: NodeColumns) -> BoolColumn:
     """Rows where the claim's class allows provisioning."""
     storage_class = class_of(claim, nodes)
     if storage_class.provisioner in ("", NO_PROVISIONER):
@@ -357,7 +367,7 @@ def _allowed(claim: PersistentVolumeClaim, nodes: NodeColumns) -> BoolColumn:
     return allowed
 
 
-def _has_room(claim: PersistentVolumeClaim, nodes: NodeColumns) -> BoolColumn:
+def has_room(claim: PersistentVolumeClaim, nodes: NodeColumns) -> BoolColumn:
     """Rows where the driver has capacity for the claim; all of them for drivers that do not report it."""
     wanted = bytes_to_check(claim, nodes)
     if wanted is None:
