@@ -11,9 +11,11 @@ The deliberate errors of built-in plugins have kube-scheduler's texts and stay a
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import re
+import signal
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -107,6 +109,27 @@ def unresolvable(*reasons: str) -> Status:
 def failure(*reasons: str) -> Status:
     """An error."""
     return Status(Code.ERROR, reasons)
+
+
+_EXCEPTIONS: Final = (Exception, GeneratorExit, SystemExit, asyncio.CancelledError)
+
+
+def plugin_exceptions() -> tuple[type[BaseException], ...]:
+    """What to catch around the call of a plugin: everything that it may raise itself.
+
+    `sys.exit()` in a plugin fails one attempt, it does not end the scheduler. KeyboardInterrupt is the
+    plugin's own only where Ctrl-C does not raise it: live schedulers handle the signal. Around an `await`,
+    a CancelledError may be a real cancellation: see `is_cancelled`.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        return _EXCEPTIONS
+    return (*_EXCEPTIONS, KeyboardInterrupt)
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether the exception of an awaited call cancels the current task, and is not the plugin's own."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
 
 
 MAX_TEXT: Final = 300

@@ -3,8 +3,8 @@
 They are called plugin by plugin, because cached plugins are called for some rows only. `observed.py` has the
 same functions with timers, and `extension_points.py` runs all other points. No other module calls a plugin.
 
-An exception in a plugin fails the attempt of that one pod and names the plugin; it never reaches the loop. So
-does a result of the wrong type. The texts are upstream's.
+An exception in a plugin, SystemExit included (`plugin_exceptions`), fails the attempt of that one pod and names
+the plugin; it never reaches the loop. So does a result of the wrong type. The texts are upstream's.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from bayplan.framework.status import (
     Status,
     WrongResultError,
     describe,
+    plugin_exceptions,
     traceback_of,
     wrong_result,
 )
@@ -80,10 +81,10 @@ class AttemptError(BayplanError):
         return Code.ERROR
 
 
-def plugin_error(step: Step | PointStep[Any], point: str, problem: str | Exception) -> AttemptError:
+def plugin_error(step: Step | PointStep[Any], point: str, problem: str | BaseException) -> AttemptError:
     """The attempt failed because of this plugin."""
     plugin = step.declared if isinstance(step, PointStep) else step.plugin
-    text = describe(problem, plugin) if isinstance(problem, Exception) else problem
+    text = describe(problem, plugin) if isinstance(problem, BaseException) else problem
     template = _TEXTS.get(point)
     if template is None:
         text = f'running {point} plugin "{step.name}": {text}'
@@ -92,7 +93,7 @@ def plugin_error(step: Step | PointStep[Any], point: str, problem: str | Excepti
     return AttemptError(text, step.name, _POINTS.get(point, point))
 
 
-def dependency_error(plugin: Plugin, error: Exception) -> AttemptError:
+def dependency_error(plugin: Plugin, error: BaseException) -> AttemptError:
     """A function in the plugin's `depends_on` failed."""
     return AttemptError(f'running "{plugin.name}" plugin: {describe(error, plugin)}', plugin.name)
 
@@ -115,7 +116,7 @@ def pre_filter(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> S
         raise wrong_result("pre_filter", answer, _PRE_FILTER_RESULTS)
     except AttemptError:
         raise
-    except Exception as error:
+    except plugin_exceptions() as error:
         raise plugin_error(step, Point.PRE_FILTER, error) from error
 
 
@@ -126,7 +127,7 @@ def filter_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns, reaso
         for reject in rejects(step.filter(state, pod, node)):
             if is_rejected(reject):
                 reason_id = reasons.with_reason(reason_id, reject)
-    except Exception as error:
+    except plugin_exceptions() as error:
         raise plugin_error(step, Point.FILTER, error) from error
     return reason_id
 
@@ -137,7 +138,7 @@ def filter_rows(
     """The rows that a plugin rejects; None if it rejects none."""
     try:
         return collect(rejects(step.filter(state, pod, nodes)), reasons, len(nodes))
-    except Exception as error:
+    except plugin_exceptions() as error:
         raise plugin_error(step, Point.FILTER, error) from error
 
 
@@ -148,7 +149,7 @@ def rejected_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -
         if found is not None and not isinstance(found, RowMask):
             raise wrong_result("rejected_rows", found, "return a RowMask, or None")
         return found
-    except Exception as error:
+    except plugin_exceptions() as error:
         raise plugin_error(step, Point.FILTER, error) from error
 
 
@@ -163,7 +164,7 @@ def row_shortcut(
             name = "row_filter" if point is Point.FILTER else "row_score"
             raise wrong_result(name, found, "return a function of the row, or None")
         return found
-    except Exception as error:
+    except plugin_exceptions() as error:
         raise plugin_error(step, point, error) from error
 
 
@@ -184,7 +185,7 @@ def nodes_affected_by_pods(step: Step, state: CycleState, pod: Pod, nodes: NodeC
                 "nodes_affected_by_pods", f"nodes_affected_by_pods returned {given}; return one bool per row"
             )
         return affected
-    except Exception as error:
+    except plugin_exceptions() as error:
         raise plugin_error(step, Point.FILTER, error) from error
 
 
@@ -197,7 +198,7 @@ def adjust(step: Step, verb: str, state: CycleState, pod: Pod, others: Iterable[
             answer: object = method(state, pod, other, node)
             if answer is not None and not isinstance(answer, Status):
                 raise wrong_result(method.__name__, answer, "return None or failure(text)")
-        except Exception as error:
+        except plugin_exceptions() as error:
             raise plugin_error(step, verb, error) from error
         if answer is not None and not answer.is_success:
             raise plugin_error(step, verb, answer.message)
@@ -220,14 +221,14 @@ def pre_score(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> St
         raise wrong_result("pre_score", answer, "return None, SKIP or SKIP_FOR_SIGNATURE")
     except AttemptError:
         raise
-    except Exception as error:
+    except plugin_exceptions() as error:
         raise plugin_error(step, Point.PRE_SCORE, error) from error
 
 
 def score_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> IntColumn:
     try:
         return _integers("score", step.score(state, pod, nodes), len(nodes))
-    except Exception as error:
+    except plugin_exceptions() as error:
         raise plugin_error(step, Point.SCORE, error) from error
 
 
@@ -253,7 +254,7 @@ def score_one(step: Step, state: CycleState, pod: Pod, node: NodeColumns) -> int
         if isinstance(score, np.ndarray) and score.size == 1 and score.dtype.kind in "iub":
             return int(score.reshape(())[()])
         raise wrong_result("score", score, _SCORES)
-    except Exception as error:
+    except plugin_exceptions() as error:
         raise plugin_error(step, Point.SCORE, error) from error
 
 
@@ -261,7 +262,7 @@ def has_uniform_score(step: Step, state: CycleState, pod: Pod) -> bool:
     """Whether a plugin has the same score for all nodes, as far as it knows."""
     try:
         return step.uniform_score is not None and step.uniform_score(state, pod)
-    except Exception as error:
+    except plugin_exceptions() as error:
         raise plugin_error(step, Point.SCORE, error) from error
 
 
@@ -272,7 +273,7 @@ def normalized(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scor
         scores.flags.writeable = False
         try:
             scores = _integers("normalize", step.normalize(state, pod, nodes, scores), len(nodes))
-        except Exception as error:
+        except plugin_exceptions() as error:
             raise plugin_error(step, NORMALIZE, error) from error
     check_range(step, scores)
     return scores
@@ -300,7 +301,7 @@ def scores_by_domain(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns
             raise wrong_result("scores_by_domain", table.dtype, "the array must have integers")
         present = nodes.domains(key)
         scores = table.take(nodes.label(key).ids if present is None else present)
-    except Exception as error:
+    except plugin_exceptions() as error:
         raise plugin_error(step, Point.SCORE, error) from error
     seen = scores.tolist()
     lowest, highest = min(seen, default=0), max(seen, default=0)

@@ -21,7 +21,7 @@ import msgspec
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
 from bayplan.framework.outcome import FilterOutcome, Nomination, PostFilterResult
-from bayplan.framework.plugin_api import PreBindPlugin, PreEnqueuePlugin, SortKey, Wait
+from bayplan.framework.plugin_api import BindPlugin, PreBindPlugin, PreEnqueuePlugin, SortKey, Wait
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import (
@@ -30,6 +30,8 @@ from bayplan.framework.status import (
     WrongResultError,
     describe,
     failure,
+    is_cancelled,
+    plugin_exceptions,
     traceback_of,
     wrong_result,
 )
@@ -140,7 +142,7 @@ class _CheckedKeys:
                 raise wrong_result("sort_key", key, "return a number, a string, or a tuple of these")
             other = key if self._usable is None else self._usable
             _ = (key < other, other < key)
-        except Exception as error:
+        except plugin_exceptions() as error:
             text = f'running QueueSort plugin "{step.name}": {describe(error, step.declared)}'
             self._failures.log(_log, f"pod {pod.key} is queued last: {text}", traceback_of(error))
             return (1, timestamp)
@@ -175,7 +177,7 @@ class ExtensionPoints:
                 answer: object = status
                 if not isinstance(answer, Status):
                     raise wrong_result("pre_enqueue", answer, 'return None or unschedulable("reason")')
-            except Exception as error:
+            except plugin_exceptions() as error:
                 text = f'running PreEnqueue plugin "{step.name}": {describe(error, step.declared)}'
                 profile.failures.log(_log, f"pod {pod.key} stays gated: {text}", traceback_of(error))
                 status = failure(text)
@@ -198,7 +200,7 @@ class ExtensionPoints:
                 answer: object = step.plugin.post_filter(state, pod, outcome)
                 if not isinstance(answer, PostFilterResult) or not isinstance(answer.status, Status):
                     raise wrong_result("post_filter", answer, "return a PostFilterResult with a Status")
-            except Exception as error:
+            except plugin_exceptions() as error:
                 # A deliberate error has kube-scheduler's text, which does not name plugin and point.
                 is_deliberate = not isinstance(error, WrongResultError) and not traceback_of(error)
                 text = describe(error, step.declared)
@@ -226,7 +228,7 @@ class ExtensionPoints:
                 continue
             try:
                 answer = step.plugin.reserve(state, pod, node_name)
-            except Exception as error:
+            except plugin_exceptions() as error:
                 raise plugin_error(step, _RESERVE, error) from error
             if answer is not None:
                 check(step, _RESERVE, answer)
@@ -241,7 +243,7 @@ class ExtensionPoints:
                 continue
             try:
                 step.plugin.unreserve(placed.state, placed.pod, placed.node_name)
-            except Exception as error:
+            except plugin_exceptions() as error:
                 _log_failure(placed, step, UNRESERVE, error)
 
     def permit(self, placed: Placement) -> dict[str, float]:
@@ -257,7 +259,7 @@ class ExtensionPoints:
                     given: object = answer.seconds
                     if not isinstance(given, int | float):
                         raise wrong_result("permit", answer, "the seconds of Wait must be a number")
-            except Exception as error:
+            except plugin_exceptions() as error:
                 raise plugin_error(step, Point.PERMIT, error) from error
             if isinstance(answer, Wait):
                 seconds[step.name] = min(answer.seconds, MAX_WAIT_SECONDS)
@@ -279,7 +281,7 @@ class ExtensionPoints:
                 answer: object = step.plugin.pre_bind_pre_flight(state, pod, node_name)
                 if answer is not None and not isinstance(answer, Status):
                     raise wrong_result("pre_bind_pre_flight", answer, "return None, SKIP or failure(text)")
-            except Exception as error:
+            except plugin_exceptions() as error:
                 raise plugin_error(step, PRE_FLIGHT, error) from error
             code = _SUCCESS if answer is None else answer.code
             if code is _SUCCESS:
@@ -304,11 +306,11 @@ class ExtensionPoints:
         """
         try:
             answer = await step.plugin.pre_bind(placed.state, placed.pod, placed.node_name)
-        except asyncio.CancelledError:
-            if not cause():
-                raise
-            raise plugin_error(step, Point.PRE_BIND, cause()) from None
-        except Exception as error:
+        except plugin_exceptions() as error:
+            if is_cancelled(error):
+                if not cause():
+                    raise
+                raise plugin_error(step, Point.PRE_BIND, cause()) from None
             raise plugin_error(step, Point.PRE_BIND, error) from error
         check(step, Point.PRE_BIND, answer)
 
@@ -329,13 +331,17 @@ class ExtensionPoints:
         framework.go: RunBindPlugins
         """
         for step in placed.profile.binds:
-            call = step.plugin.bind if step.built_in else in_task(step.plugin.bind)
             try:
-                answer = await call(placed.state, placed.pod, placed.node_name)
+                if step.built_in:
+                    answer = await step.plugin.bind(placed.state, placed.pod, placed.node_name)
+                else:
+                    answer = await in_task(_bind)(step, placed, unknown)
             except unknown as error:
                 await read_back(plugin_error(step, _BIND, error))
                 answer = None
-            except Exception as error:
+            except (AttemptError, asyncio.CancelledError):
+                raise
+            except plugin_exceptions() as error:
                 raise plugin_error(step, _BIND, error) from error
             if answer is not None:
                 if isinstance(answer, Status) and answer.code is _SKIP:
@@ -353,11 +359,25 @@ class ExtensionPoints:
         for step in placed.profile.post_binds:
             try:
                 step.plugin.post_bind(placed.state, placed.pod, placed.node_name)
-            except Exception as error:
+            except plugin_exceptions() as error:
                 _log_failure(placed, step, Point.POST_BIND, error)
 
 
-def _log_failure(placed: Placement, step: PointStep[Any], point: str, error: Exception) -> None:
+async def _bind(
+    step: PointStep[BindPlugin], placed: Placement, unknown: tuple[type[Exception], ...]
+) -> Status | None:
+    """Runs Bind of a plugin that is not built in. SystemExit must not leave the task: it ends the loop."""
+    try:
+        return await step.plugin.bind(placed.state, placed.pod, placed.node_name)
+    except unknown:
+        raise
+    except plugin_exceptions() as error:
+        if is_cancelled(error):
+            raise
+        raise plugin_error(step, _BIND, error) from error
+
+
+def _log_failure(placed: Placement, step: PointStep[Any], point: str, error: BaseException) -> None:
     """Logs an exception that does not fail the attempt."""
     text = f'running {point} plugin "{step.name}" for pod {placed.pod.key}: {describe(error, step.declared)}'
     placed.profile.failures.log(_log, text, traceback_of(error))

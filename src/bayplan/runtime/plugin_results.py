@@ -29,7 +29,7 @@ from bayplan.framework.outcome import PASS, ReasonIds, Reasons, RejectingPlugins
 from bayplan.framework.plugin_api import MAX_SCORE, Dependencies, NodeNames, Plugin, PreScorePlugin
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
-from bayplan.framework.status import Code, Status
+from bayplan.framework.status import Code, Status, plugin_exceptions
 from bayplan.runtime import calls
 from bayplan.runtime.calls import Caller
 from bayplan.runtime.profile import Step
@@ -132,7 +132,7 @@ class PluginColumn:
                 if found is not True:
                     cell[row] = found
                     continue
-            except Exception as error:
+            except plugin_exceptions() as error:
                 raise calls.plugin_error(results.step, self._point, error) from error
             cell[row] = self._compute_one(OneNode(results.cluster, row))
 

@@ -22,6 +22,7 @@ import msgspec
 from bayplan.api.pod import Pod, pod_images
 from bayplan.framework.plugin_api import Plugin, PodFunction
 from bayplan.framework.state import SignatureMemory
+from bayplan.framework.status import plugin_exceptions
 from bayplan.runtime import calls
 from bayplan.runtime.calls import Caller
 from bayplan.runtime.plugin_results import Filters, PluginResults, Scorers, UsageResults
@@ -178,7 +179,7 @@ class ResultCache:
     def _fragment(self, index: int, pod: Pod) -> bytes:
         try:
             return self._signers[index](pod)
-        except Exception as error:
+        except plugin_exceptions() as error:
             raise calls.dependency_error(self._plugins[index][0], error) from error
 
     def of(self, pod: Pod, signature: Signature) -> dict[str, PluginResults]:

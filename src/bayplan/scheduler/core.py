@@ -21,6 +21,7 @@ from bayplan.errors import ConfigError
 from bayplan.framework.outcome import fit_error
 from bayplan.framework.plugin_api import Handle, Plugin, WaitingPodView
 from bayplan.framework.points import Point
+from bayplan.framework.status import plugin_exceptions
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.extension_points import POINTS, Placement, RejectedError
@@ -87,7 +88,7 @@ def make_profile(
             if name not in made and name in classes:
                 try:
                     made[name] = classes[name](plan.args.get(name), handle)
-                except Exception as error:
+                except plugin_exceptions() as error:
                     raise ConfigError(
                         f"initializing profiles: creating profile for scheduler name {plan.scheduler_name}: "
                         f'initializing plugin "{name}": {error}'

@@ -40,6 +40,7 @@ from bayplan.config.model import PluginConfig, PluginRef
 from bayplan.errors import ConfigError, InputError
 from bayplan.framework.plugin_api import NodePlugin, Plugin
 from bayplan.framework.points import PLUGIN_ENTRY_POINTS
+from bayplan.framework.status import plugin_exceptions
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.profile import points_of
 
@@ -107,7 +108,7 @@ def load_entry(entry: EntryPoint) -> type[Plugin]:
     spec = _entry_text(entry)
     try:
         loaded = entry.load()
-    except Exception as error:
+    except plugin_exceptions() as error:
         module = sys.modules.get(entry.module)
         if isinstance(error, AttributeError) and module is not None and not hasattr(module, entry.attr):
             problem = f"{entry.module} has no class {entry.attr}{_others(module)}"
@@ -245,7 +246,7 @@ def _from_file(spec: str, source: str, fresh: bool) -> ModuleType:
     sys.modules[name] = module
     try:
         loader.exec_module(module)
-    except Exception as error:
+    except plugin_exceptions() as error:
         if before is None:
             del sys.modules[name]
         else:
@@ -263,7 +264,7 @@ def _from_import(spec: str, source: str) -> ModuleType:
                 spec, f"there is no module {error.name}; for a file of your own, write path/to/file.py:Class"
             ) from None
         raise _problem(spec, _import_problem(error)) from error
-    except Exception as error:
+    except plugin_exceptions() as error:
         raise _problem(spec, _import_problem(error)) from error
 
 
@@ -294,7 +295,7 @@ def _name_taken(name: str) -> str:
     return f"a plugin named {name} already exists"
 
 
-def _import_problem(error: Exception) -> str:
+def _import_problem(error: BaseException) -> str:
     text = f"it cannot be imported: {type(error).__name__}: {error}"
     if isinstance(error, SyntaxError):
         return text  # which has file and line

@@ -32,7 +32,7 @@ from bayplan.framework.events import (
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.shortcuts import WaitingKeysPlugin
-from bayplan.framework.status import describe, traceback_of, wrong_result
+from bayplan.framework.status import describe, plugin_exceptions, traceback_of, wrong_result
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.profile import Profile, points_of
 from bayplan.scheduling_queue.queued import QueuedPod, QueueObserver, Recorded
@@ -114,7 +114,7 @@ class Listeners:
         """The keys of an event; None, for all pods, if the function fails."""
         try:
             return keys(old, new)
-        except Exception as error:
+        except plugin_exceptions() as error:
             text = f'running the event keys of plugin "{rejector[1]}": {describe(error)}'
             self.failures[rejector[0]].log(_log, text, traceback_of(error))
             return None
@@ -158,7 +158,7 @@ class QueueingHints:
             return ()
         try:
             return tuple(plugin.waiting_keys(pod))
-        except Exception as error:
+        except plugin_exceptions() as error:
             # The pod is tried again when it has waited for the maximum time.
             text = f'running waiting_keys of plugin "{rejector[1]}" for pod {pod.key}'
             self._failures[rejector[0]].log(_log, f"{text}: {describe(error, plugin)}", traceback_of(error))
@@ -250,7 +250,7 @@ class QueueingHints:
             # A malformed selector of this pod or of the one that changed is not an error of the plugin.
             _log.warning("hint of plugin %s on %s for pod %s: %s", plugin, event.label, info.key, error)
             helps, outcome = True, "Error"
-        except Exception as error:
+        except plugin_exceptions() as error:
             # An unnecessary attempt is better than a pod that waits forever.
             text = f'running the queueing hint of plugin "{plugin}" on {event.label} for pod {info.key}'
             self._failures[info.profile].log(_log, f"{text}: {describe(error)}", traceback_of(error))
