@@ -53,12 +53,83 @@ def test_steps_do_not_depend_on_the_clock(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_live_scheduler_measures_time() -> None:
-    seconds = count()
+    hundredths = count()
     with pytest.raises(AllocationLimitError, match=TIMED_OUT):
-        allocator(SearchBudget(ElapsedTime(lambda: float(next(seconds))), 50.0)).allocate(
+        allocator(SearchBudget(ElapsedTime(lambda: next(hundredths) / 100), 50.0)).allocate(
             make_node("n"), [hard_claim()]
         )
-    assert next(seconds) == 13, "read at the start, until ten seconds have passed, and at the end"
+    assert next(hundredths) == 28, "read at the start, until a quarter of a second has passed, and at the end"
+
+
+TICK = 1 / 64
+"""Seconds; sums of it are exact."""
+
+
+class SetTime:
+    """A clock that a test sets."""
+
+    is_live = True
+    now = 0.0
+
+    def advance(self, steps: int) -> float:
+        return self.now
+
+
+def seconds_of_attempt(budget: SearchBudget, clock: SetTime) -> float:
+    """How long an attempt may search, which searches until it is cut off."""
+    budget.start_attempt()
+    budget.start_search()
+    started = clock.now
+    while True:
+        clock.now += TICK
+        try:
+            budget.check(0)
+        except AllocationLimitError:
+            budget.end_search(0)
+            assert budget.is_cut_off
+            return clock.now - started - TICK
+
+
+def test_searches_without_a_result_leave_most_of_the_time_for_other_pods() -> None:
+    clock = SetTime()
+    budget = SearchBudget(clock, 10.0)
+    assert [seconds_of_attempt(budget, clock) for _ in range(6)] == [0.25] * 5 + [TICK]
+    clock.now += 60
+    assert seconds_of_attempt(budget, clock) == 0.25, "a minute later they may search again"
+    searched, started = 0.0, clock.now
+    while clock.now < started + 1000:
+        searched += seconds_of_attempt(budget, clock)
+        clock.now += 0.1
+    assert 0.1 < searched / 1000 < 0.4
+
+
+def test_a_search_with_a_result_is_no_debt() -> None:
+    clock = SetTime()
+    budget = SearchBudget(clock, 10.0)
+    for _ in range(100):
+        budget.start_attempt()
+        budget.start_search()
+        clock.now += 0.2
+        budget.check(0)
+        budget.end_search(0)
+        assert not budget.is_used_up
+        assert not budget.is_cut_off
+
+
+def test_an_attempt_that_many_nodes_use_up_is_not_cut_off() -> None:
+    """The next one continues with the other nodes."""
+    clock = SetTime()
+    budget = SearchBudget(clock, 10.0)
+    budget.start_attempt()
+    for _ in range(4):
+        budget.start_search()
+        clock.now += 0.06
+        budget.end_search(0)
+    budget.start_search()
+    clock.now += 0.06
+    with pytest.raises(AllocationLimitError):
+        budget.check(0)
+    assert not budget.is_cut_off
 
 
 def test_all_searches_of_an_attempt_share_its_budget() -> None:

@@ -45,6 +45,29 @@ def test_duration(initial: float, max_seconds: float, expected: list[float]) -> 
     assert [queue.duration(failures) for failures in range(len(expected))] == expected
 
 
+@pytest.mark.parametrize(
+    ("initial", "max_seconds", "expected"),
+    [
+        pytest.param(1, 10, [0, 4, 8, 16, 32, 60, 60], id="four times as long, up to six times the limit"),
+        pytest.param(5, 5, [0, 20, 30, 30], id="also where it is constant otherwise"),
+        pytest.param(1, 0, [0, 0, 0], id="is off where the longest wait is zero"),
+    ],
+)
+def test_duration_after_an_attempt_that_was_cut_off(
+    initial: float, max_seconds: float, expected: list[float]
+) -> None:
+    queue = BackoffQueue(initial, max_seconds)
+    assert [queue.duration(count, is_cut_off=True) for count in range(len(expected))] == expected
+
+
+def test_the_last_attempt_decides_whether_the_backoff_is_longer() -> None:
+    info = failed(at=7.0, errors=1)
+    info.is_cut_off = True
+    assert BackoffQueue().expiration(info) == 11
+    info.is_cut_off, info.backoff_expiration = False, None
+    assert BackoffQueue().expiration(info) == 8
+
+
 def test_a_thousand_failures_still_back_off_for_the_longest_time() -> None:
     assert BackoffQueue().duration(1000) == 10
 

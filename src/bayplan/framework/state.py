@@ -10,6 +10,8 @@ T = TypeVar("T")
 BINDING_ANNOTATIONS: Final = "bayplan/binding-annotations"
 """The key of annotations (a dict) that DefaultBinder sends with the binding. Use `annotate_binding`."""
 
+_CUT_OFF: Final = "bayplan/cut-off"
+
 
 @runtime_checkable
 class Cloneable(Protocol):
@@ -98,6 +100,19 @@ class CycleState(dict[Hashable, Any]):
         for key, value in self.items():
             made[key] = value.clone() if isinstance(value, Cloneable) else value
         return made
+
+
+def mark_cut_off(state: CycleState) -> None:
+    """The plugin ends a search before its end, because it takes too long.
+
+    If no node is found, the pod has a longer backoff: the next attempt will take as long.
+    """
+    state.write(_CUT_OFF, True)
+
+
+def is_cut_off(state: CycleState) -> bool:
+    """Whether a plugin ended a search of this attempt before its end."""
+    return _CUT_OFF in state
 
 
 class _Memo:

@@ -14,6 +14,7 @@ from bayplan.framework.shortcuts import RowFilterPlugin as RowFilterPlugin
 from bayplan.framework.shortcuts import RowScorePlugin as RowScorePlugin
 from bayplan.framework.shortcuts import UniformScorePlugin as UniformScorePlugin
 from bayplan.framework.shortcuts import WaitingKeysPlugin as WaitingKeysPlugin
+from bayplan.framework.state import mark_cut_off as mark_cut_off
 from bayplan.state.columns import Interner as Interner
 from bayplan.state.columns import RowMask as RowMask
 from bayplan.state.columns import distinct_ids as distinct_ids

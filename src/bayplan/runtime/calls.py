@@ -3,8 +3,8 @@
 They are called plugin by plugin, because cached plugins are called for some rows only. `observed.py` has the
 same functions with timers, and `extension_points.py` runs all other points. No other module calls a plugin.
 
-An exception in a plugin, SystemExit included (`plugin_exceptions`), fails the attempt of that one pod and names
-the plugin; it never reaches the loop. So does a result of the wrong type. The texts are upstream's.
+An exception in a plugin, SystemExit included (`plugin_exceptions`), fails the attempt of that one pod and
+names the plugin; it never reaches the loop. So does a result of the wrong type. The texts are upstream's.
 """
 
 from __future__ import annotations

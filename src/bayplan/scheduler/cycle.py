@@ -13,6 +13,7 @@ import msgspec
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Diagnosis, Nomination, PostFilterResult, fit_error
+from bayplan.framework.state import is_cut_off
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.framework import Framework
@@ -39,6 +40,8 @@ class Decision(msgspec.Struct, frozen=True):
     nomination: Nomination | None = None
     traceback: str = ""
     """Of the exception that a plugin raised, if that ended the attempt."""
+    is_cut_off: bool = False
+    """Whether a plugin used up the time that it may search (`framework.state.mark_cut_off`)."""
 
     @property
     def fits(self) -> bool:
@@ -63,13 +66,15 @@ def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
     # Upstream lists the nodes at the beginning of every attempt, even of one that does not evaluate them.
     if not framework.cluster.node_count:
         return Decision(pod, Status(Code.UNRESOLVABLE, (NO_NODES,)), NO_NODES, nomination=Nomination(""))
-    observer = framework.observer
+    observer, search = framework.observer, None
     if observer is not None:
         framework = observed(framework, observer)
     try:
-        result = yield from framework.search(framework.begin(pod))
+        search = framework.begin(pod)
+        result = yield from framework.search(search)
     except AttemptError as error:
-        return error_decision(pod, str(error), error.plugin, error.traceback)
+        cut_off = search is not None and is_cut_off(search.state)
+        return error_decision(pod, str(error), error.plugin, error.traceback, cut_off=cut_off)
     if observer is not None:
         observer.ended(result)
     if isinstance(result, Found):
@@ -88,10 +93,12 @@ def run_post_filter(framework: Framework, result: NotFound) -> PostFilterResult:
     return framework.points.post_filter(framework.profile, search.state, search.pod, outcome)
 
 
-def error_decision(pod: Pod, text: str, plugin: str = "", traceback: str = "") -> Decision:
+def error_decision(
+    pod: Pod, text: str, plugin: str = "", traceback: str = "", *, cut_off: bool = False
+) -> Decision:
     """The attempt failed because of an error, not because of the pod."""
     status = Status(Code.ERROR, (text,), plugin)
-    return Decision(pod, status, text, nomination=Nomination(""), traceback=traceback)
+    return Decision(pod, status, text, nomination=Nomination(""), traceback=traceback, is_cut_off=cut_off)
 
 
 def _unschedulable(result: NotFound, answer: PostFilterResult | None) -> Decision:
@@ -105,6 +112,7 @@ def _unschedulable(result: NotFound, answer: PostFilterResult | None) -> Decisio
         post_filter=answer,
         nomination=Nomination("") if answer is None else answer.nomination,
         traceback="" if answer is None else answer.traceback,
+        is_cut_off=is_cut_off(result.search.state),
     )
 
 

@@ -50,10 +50,13 @@ class Failures:
         nomination: Nomination | None,
         diagnosis: Diagnosis | None = None,
         plugins: frozenset[str] = frozenset(),
+        *,
+        is_cut_off: bool = False,
     ) -> None:
         """The attempt for `attempted` (with its node, if it had one) ended with this status.
 
-        `plugins` rejected it; if there is a diagnosis, its plugins are used.
+        `plugins` rejected it; if there is a diagnosis, its plugins are used. After an attempt that was cut
+        off the backoff is longer.
         """
         context = self._context
         pending: frozenset[str] = frozenset()
@@ -69,7 +72,9 @@ class Failures:
             context.queue.done(attempted.uid)
         else:
             pod, requeued = latest, True
-            context.queue.add_unschedulable_if_not_present(info, latest, plugins, pending)
+            context.queue.add_unschedulable_if_not_present(
+                info, latest, plugins, pending, is_cut_off=is_cut_off
+            )
         context.queue.nominations.add(pod if requeued else attempted, nomination)
         if not message:
             return  # all Bind plugins skipped it: there is no error to report

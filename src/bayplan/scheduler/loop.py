@@ -53,6 +53,11 @@ from bayplan.state.cluster import Cluster
 MAX_SECONDS_BETWEEN_YIELDS: Final = 0.02
 """After this time the loop yields to other tasks, even after a few pods: some plugins are slow."""
 
+SECONDS_BEFORE_REST: Final = 0.2
+"""After so long an attempt the loop yields for `REST_SECONDS`: a probe takes other tasks several turns."""
+
+REST_SECONDS: Final = 0.05
+
 PODS_BETWEEN_YIELDS: Final = 64
 """After this number of pods the loop yields, so that bindings and watches run for as many pods.
 
@@ -337,8 +342,10 @@ class Scheduler:
         """Schedules one pod after the other, once everything has synced, until `stop`."""
         await self.synced()
         while not self._stopped:
+            started = self.context.loop.time()
             if await self._schedule_some():
-                await asyncio.sleep(0)
+                took = self.context.loop.time() - started
+                await asyncio.sleep(REST_SECONDS if took > SECONDS_BEFORE_REST else 0)
             else:
                 await self._wait_for_work()
         self.context.tasks.run_deferred()
@@ -476,5 +483,11 @@ class Scheduler:
         if answer is not None and answer.eviction is not None:
             self._evictions.start(pod, answer.eviction, answer.status.plugin)
         self._failures.handle(
-            info, pod, decision.status, decision.message, decision.nomination, decision.diagnosis
+            info,
+            pod,
+            decision.status,
+            decision.message,
+            decision.nomination,
+            decision.diagnosis,
+            is_cut_off=decision.is_cut_off,
         )

@@ -302,6 +302,8 @@ class SchedulingQueue:
         pod: Pod,
         unschedulable_plugins: Iterable[str] = (),
         pending_plugins: Iterable[str] = (),
+        *,
+        is_cut_off: bool = False,
     ) -> bool:
         """A popped pod comes back from a failed attempt, which ends here.
 
@@ -310,11 +312,14 @@ class SchedulingQueue:
             unschedulable_plugins: the plugins that rejected it. None: the attempt ended with an error.
             pending_plugins: those among them whose events requeue it without backoff.
 
+            is_cut_off: a plugin used up its time, so the backoff is longer.
+
         Returns False if the pod is in the queue already; this record is then dropped.
         """
         info.pod = pod
         info.unschedulable_plugins = frozenset(unschedulable_plugins)
         info.pending_plugins = frozenset(pending_plugins)
+        info.is_cut_off = is_cut_off
         known = self._sub_queues.pods.get(info.key)
         if known is None:
             self._requeue_failed(info)

@@ -57,6 +57,8 @@ class QueuedPod:
     """Attempts that ended in a rejection."""
     consecutive_errors_count: int = field(default=0, init=False)
     """Attempts that ended with an error since the last rejection."""
+    is_cut_off: bool = field(default=False, init=False)
+    """Whether a plugin used up the time that it may search in the last attempt."""
     backoff_expiration: float | None = field(default=None, init=False)
     """Cached; depends on the timestamp and the counts."""
     initial_attempt_timestamp: float | None = field(default=None, init=False)

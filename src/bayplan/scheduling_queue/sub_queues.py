@@ -116,6 +116,11 @@ class PodHeap:
 
 NEVER_BACKS_OFF: Final = -inf
 
+CUT_OFF_FACTOR: Final = 4
+"""How much longer the backoff is after an attempt in which a plugin used up its time."""
+CUT_OFF_MAX_FACTOR: Final = 6
+"""How much longer it may become: a minute by default."""
+
 _NANO: Final = 10**9
 
 
@@ -142,14 +147,17 @@ class BackoffQueue:
         yield from self.rejected
         yield from self.errored
 
-    def duration(self, failures: int) -> float:
-        """The backoff after this number of failures: 1, 2, 4, 8, 10, 10 … seconds by default."""
+    def duration(self, failures: int, *, is_cut_off: bool = False) -> float:
+        """The backoff after this number of failures: 1, 2, 4, 8, 10, 10 … seconds by default, and 4, 8, 16,
+        32, 60, 60 … seconds after an attempt that was cut off."""
         if not failures or not self._max_nanos:
             return 0.0
-        doublings = failures - 1
-        if self._initial > self._max_nanos >> doublings:
-            return self._max_nanos / _NANO
-        return (self._initial << doublings) / _NANO
+        doublings, initial, limit = failures - 1, self._initial, self._max_nanos
+        if is_cut_off:
+            initial, limit = initial * CUT_OFF_FACTOR, limit * CUT_OFF_MAX_FACTOR
+        if initial > limit >> doublings:
+            return limit / _NANO
+        return (initial << doublings) / _NANO
 
     def expiration(self, info: QueuedPod) -> float:
         """When the pod's backoff ends: by its consecutive errors if there are any, else by all its
@@ -158,7 +166,9 @@ class BackoffQueue:
             failures = info.consecutive_errors_count or info.unschedulable_count
             if not failures or not self._max_nanos:
                 return NEVER_BACKS_OFF
-            info.backoff_expiration = self._round_down(info.timestamp + self.duration(failures))
+            info.backoff_expiration = self._round_down(
+                info.timestamp + self.duration(failures, is_cut_off=info.is_cut_off)
+            )
         return info.backoff_expiration
 
     def is_backing_off(self, info: QueuedPod, now: float) -> bool:

@@ -160,4 +160,5 @@ async def test_a_plugin_that_takes_long_does_not_keep_news_from_the_scheduler(
 
     async with running(make_node("n"), plugins=[plugin("Slow", pre_filter=take_long)]) as world:
         await world.create(make_pod("a"), make_pod("b"), make_pod("c"))
+        await world.after(3)
         assert world.order() == expected

@@ -53,7 +53,7 @@ from bayplan.plugin import (
     unresolvable,
     unschedulable,
 )
-from bayplan.plugin._internal import UniformScorePlugin, WaitingKeysPlugin
+from bayplan.plugin._internal import UniformScorePlugin, WaitingKeysPlugin, mark_cut_off
 from bayplan.plugin.args import DynamicResourcesArgs
 from bayplan.plugin.devices import (
     AllocationResult,
@@ -296,6 +296,8 @@ class DynamicResources(
             for mask, reject in claims.results.rejects(nodes):
                 rejected = mask if rejected is None else rejected | mask
                 yield reject
+            if self._budget.is_cut_off:
+                mark_cut_off(state)
         for _, mask in claims.unavailable_claims(nodes):
             left = mask if rejected is None else mask & ~rejected
             yield Reject(left, unresolvable(REASON_NOT_AVAILABLE))

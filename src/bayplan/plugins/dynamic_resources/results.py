@@ -140,6 +140,8 @@ class NodeResults:
         self._codes: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
         self._results: list[NodeResult | None] = []
         self._errors: dict[int, str] = {}
+        self._timed_out: set[int] = set()
+        """The rows with errors because a search exceeded its budget. They are searched after all others."""
         self._scores: IntColumn = np.zeros(0, dtype=np.int64)
         self._rows_by_score: Counter[int] = Counter()
         """The number of rows with devices that have each score."""
@@ -150,7 +152,7 @@ class NodeResults:
     def use_for(self, claims: tuple[ResourceClaim, ...]) -> None:
         """From now on it is about these claims, which ask for the same."""
         if self._errors and _named(self._claims) != _named(claims):
-            self._stale[list(self._errors)] = True
+            self._stale[list(self._errors.keys() - self._timed_out)] = True
         self._claims = claims
         self._has_alternatives = any(map(has_alternatives, claims))
 
@@ -219,6 +221,7 @@ class NodeResults:
         self._results = [None] * rows
         self._rows_by_score.clear()
         self._errors.clear()
+        self._timed_out.clear()
         self._cache = AllocationCache()
         self._masks = None
         self._stale = np.ones(rows, dtype=np.bool_)
@@ -231,6 +234,8 @@ class NodeResults:
             self._cluster.objects.of(DeviceClass).get,
             budget=budget,
         )
+        if self._timed_out:
+            rows = sorted(rows, key=self._timed_out.__contains__)
         for row in rows:
             node = nodes[row]
             code, result, is_stale = _NO_NODE, None, False
@@ -238,10 +243,16 @@ class NodeResults:
             if node is not None and budget.is_used_up:
                 # The next attempt evaluates it.
                 code, is_stale = _ERROR, True
-                self._errors[row] = NOT_EVALUATED.format(claim=self._claims[0].key)
+                text = TIMED_OUT if row in self._timed_out else NOT_EVALUATED
+                self._errors[row] = text.format(node=node.name, claim=self._claims[0].key)
             elif node is not None:
+                self._timed_out.discard(row)
                 try:
                     code, result = self._on(allocator, node)
+                except AllocationLimitError:
+                    code, self._errors[row] = _ERROR, TIMED_OUT.format(node=node.name)
+                    self._timed_out.add(row)
+                    is_stale = not budget.is_repeatable
                 except AllocationError as error:
                     code, self._errors[row] = _ERROR, str(error)
             if self._codes.item(row) != code:
@@ -266,10 +277,7 @@ class NodeResults:
             counts[score] += 1
 
     def _on(self, allocator: Allocator, node: Node) -> tuple[Code, NodeResult | None]:
-        try:
-            allocations = allocator.allocate(node, self._claims, self._cache)
-        except AllocationLimitError:
-            raise AllocationError(TIMED_OUT.format(node=node.name)) from None
+        allocations = allocator.allocate(node, self._claims, self._cache)
         if isinstance(allocations, NoFit):
             return (Code.INVALID_POOLS if allocations is INVALID_POOLS else Code.NO_DEVICES), None
         return _DEVICES, NodeResult(allocations)
