@@ -36,6 +36,7 @@ _DEFINITIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.
 _SCHEMA: Final = f"{_DEFINITIONS}JSONSchemaProps"
 """In JSON it is any value, because its own validation says more about it; its fields are for protobuf."""
 _MORE: Final = (
+    "io.k8s.api.authentication.v1.TokenRequest",
     "io.k8s.api.core.v1.Binding",
     "io.k8s.api.policy.v1.Eviction",
     "io.k8s.api.autoscaling.v1.Scale",

@@ -130,6 +130,13 @@ MAX_NODES: Final = 100_000
     help="Devices of the nodes, which simulated DRA drivers publish as ResourceSlices (docs/devices.md). "
     "The file is read again when it changes.",
 )
+@click.option(
+    "--authorization-mode",
+    type=click.Choice(["AlwaysAllow", "RBAC"]),
+    default="AlwaysAllow",
+    show_default=True,
+    help="AlwaysAllow: whoever has a token may do everything; RBAC: as Roles and their bindings say.",
+)
 @click.option("--no-scheduler", is_flag=True, help="Do not start a scheduler; run your own.")
 @click.option(
     "--exit-when-idle",
@@ -153,6 +160,7 @@ def up(
     job_run_time: float,
     salvage: bool,
     device_file: Path | None,
+    authorization_mode: str,
     no_scheduler: bool,
     exit_when_idle: str,
 ) -> None:
@@ -177,6 +185,7 @@ def up(
         config=config,
         plugins=plugins,
         schedules=not no_scheduler,
+        rbac=authorization_mode == "RBAC",
         stop_seconds=stop_seconds,
         job_run_seconds=job_run_time,
         reload=watched,

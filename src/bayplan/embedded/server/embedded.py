@@ -106,9 +106,11 @@ class EmbeddedServer:
         limits: Limits = DEFAULT_LIMITS,
         release: Release = DEFAULT_RELEASE,
         max_bytes: int = MAX_STORE_BYTES,
+        rbac: bool = False,
     ) -> None:
         """`salvages`: keep the intact part of a damaged data directory, instead of raising an error.
-        `release`: the release of Kubernetes whose API is served. `max_bytes`: of all objects."""
+        `release`: the release of Kubernetes whose API is served. `max_bytes`: of all objects.
+        `rbac`: roles decide what users may do; otherwise every token may do everything."""
         self.release = release
         self._limits = limits
         self._max_bytes = max_bytes
@@ -117,6 +119,7 @@ class EmbeddedServer:
         self._host = host
         self._clock = clock
         self._salvages = salvages
+        self._rbac = rbac
         self._exit = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -133,7 +136,7 @@ class EmbeddedServer:
             self.certificates = certificates_in(directory, hosts=(self._host,))
             self.api.root_ca = self.certificates.ca.read_text(encoding="ascii")
             await self.api.store.durable()
-            self.application = Application(self.api, [self.token])
+            self.application = Application(self.api, [self.token], rbac=self._rbac)
             server = self.application.server(self._limits)
             runner = web.ServerRunner(server, shutdown_timeout=1)
             await runner.setup()

@@ -68,8 +68,6 @@ _SERVICE_PROXY: Final = Subresource(
 )
 _ACCOUNT_TOKEN: Final = Subresource(
     "token", "TokenRequest", group="authentication.k8s.io", version="v1", verbs=("create",),
-    unavailable="ServiceAccounts have no tokens here: use the token in the kubeconfig, which may do "
-    "everything",
 )  # fmt: skip
 
 
@@ -306,7 +304,7 @@ ENDPOINT_SLICES: Final = Resource(
 
 _ADMISSION: Final = "admissionregistration.k8s.io"
 _NETWORKING: Final = "networking.k8s.io"
-_RBAC: Final = "rbac.authorization.k8s.io"
+RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _FLOWS: Final = "flowcontrol.apiserver.k8s.io"
 _WEBHOOKS_CAUTION: Final = "webhooks are stored here, and never called"
 _POLICIES_CAUTION: Final = "admission policies are stored here, and not evaluated"
@@ -315,6 +313,17 @@ _FLOWS_CAUTION: Final = "requests are not prioritised here: this object is store
 INGRESSES: Final = Resource(
     "ingresses", "Ingress", group=_NETWORKING, short_names=("ing",), counts_generations=True,
     subresources=_with_status(),
+)  # fmt: skip
+
+_ROLES_CAUTION: Final = (
+    "every user may do everything here: start the cluster with --authorization-mode RBAC to evaluate roles"
+)
+"""Omitted with RBAC (`http/writing.py`)."""
+ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS = (
+    Resource(f"{kind.lower()}s", kind, RBAC_GROUP, namespaced=namespaced, caution=_ROLES_CAUTION)
+    for kind, namespaced in (
+        ("Role", True), ("RoleBinding", True), ("ClusterRole", False), ("ClusterRoleBinding", False)
+    )
 )  # fmt: skip
 
 STORED_ONLY: Final = (
@@ -330,10 +339,6 @@ STORED_ONLY: Final = (
         "networkpolicies", "NetworkPolicy", group=_NETWORKING, short_names=("netpol",),
         counts_generations=True,
     ),
-    Resource("roles", "Role", group=_RBAC),
-    Resource("rolebindings", "RoleBinding", group=_RBAC),
-    Resource("clusterroles", "ClusterRole", group=_RBAC, namespaced=False),
-    Resource("clusterrolebindings", "ClusterRoleBinding", group=_RBAC, namespaced=False),
     Resource(
         "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", group=_ADMISSION,
         namespaced=False, categories=("api-extensions",), counts_generations=True, caution=_WEBHOOKS_CAUTION,
@@ -388,6 +393,7 @@ BUILT_IN: Final = (
     CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS,
     REPLICATION_CONTROLLERS, SECRETS, SERVICE_ACCOUNTS, SERVICES,
     CONTROLLER_REVISIONS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS,
+    ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS,
     NEW_EVENTS, CRON_JOBS, JOBS, POD_DISRUPTION_BUDGETS, ENDPOINT_SLICES,
     CSI_DRIVERS, CSI_NODES, CSI_STORAGE_CAPACITIES, STORAGE_CLASSES, VOLUME_ATTACHMENTS,
     PRIORITY_CLASSES, LEASES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_SLICES,

@@ -81,6 +81,8 @@ class LocalSettings:
     """Devices that simulated drivers publish."""
     reload: WatchedPlugins | None = None
     """Files of plugins that are loaded again when they change."""
+    rbac: bool = False
+    """Whether roles decide what users may do."""
     max_bytes: int = MAX_STORE_BYTES
     """Of the JSON of all objects."""
 
@@ -118,6 +120,7 @@ class LocalCluster:
             salvages=settings.salvages,
             release=settings.release,
             max_bytes=settings.max_bytes,
+            rbac=settings.rbac,
         )
         self.scheduler: Scheduler | None = None
         self._drivers: DeviceDrivers | None = None

@@ -86,11 +86,13 @@ def serve(
     scenario: Callable[[Caller], Awaitable[T]],
     data_dir: Path | None = None,
     release: Release = DEFAULT_RELEASE,
+    *,
+    rbac: bool = False,
 ) -> T:
     """Runs a scenario against a server that lives as long as it."""
 
     async def main() -> T:
-        async with EmbeddedServer(data_dir, release=release) as server:
+        async with EmbeddedServer(data_dir, release=release, rbac=rbac) as server:
             context = ssl.create_default_context(cafile=server.certificates.ca)
             connector = aiohttp.TCPConnector(ssl=context)
             async with aiohttp.ClientSession(connector=connector) as session:

@@ -8,13 +8,14 @@ until the state it contains is on the disk.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from aiohttp import web
 
+from bayplan.api.meta import Content
+from bayplan.embedded.server.access import MASTERS, RBAC, Action, Tokens, User, impersonated
 from bayplan.embedded.server.http import discovery
 from bayplan.embedded.server.http.answers import answer, answer_as, error_response
 from bayplan.embedded.server.http.reading import Reader, Watcher
@@ -30,7 +31,7 @@ from bayplan.embedded.server.http.requests import (
     wanted_form,
 )
 from bayplan.embedded.server.http.writing import Writer
-from bayplan.embedded.server.kinds import Resource
+from bayplan.embedded.server.kinds import NAMESPACES, Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.statuses import (
     StatusError,
@@ -53,21 +54,25 @@ DEFAULT_LIMITS: Final = Limits()
 QueuePosition = Callable[[str], dict[str, Any]]
 """The position of the pod `namespace/name`, as JSON values."""
 
+_USER: Final = web.RequestKey("user", User)
 _log = logging.getLogger(__name__)
 
 
 class Application:
-    """The API over HTTP. Every token may do everything."""
+    """The API over HTTP. Every token may do everything, unless roles are evaluated (`rbac`)."""
 
-    def __init__(self, api: ObjectAPI, tokens: Iterable[str], *, watcher: Watcher | None = None) -> None:
+    def __init__(
+        self, api: ObjectAPI, tokens: Iterable[str], *, watcher: Watcher | None = None, rbac: bool = False
+    ) -> None:
         self._api = api
-        self._tokens = frozenset(tokens)
-        if not all(token.strip() for token in self._tokens):
-            raise ValueError("an empty token would let everybody in")
+        self._tokens = Tokens(api, tokens)
+        self._rbac = RBAC(api) if rbac else None
+        if self._rbac is not None:
+            self._rbac.create_defaults()
         self._printer = Printer(api.time)
         self._reader = Reader(api, self._printer)
         self._watcher = watcher or Watcher(api, self._printer)
-        self._writer = Writer(api)
+        self._writer = Writer(api, self._tokens, evaluates_roles=rbac)
         self._openapi = discovery.OpenAPIDocuments(api.catalog)
         self.queue_position: QueuePosition | None = None
         """GET /queue: a pod's position in the queue of the scheduler in this process, if one runs."""
@@ -79,7 +84,8 @@ class Application:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Handles a request."""
         try:
-            self._authenticate(request)
+            if request.path not in _OPEN_TO_ALL:
+                request[_USER] = self._authenticate(request)
             response = await self._route(request)
             if not response.prepared and request.path not in _OPEN_TO_ALL:
                 await self._api.store.durable()
@@ -95,19 +101,24 @@ class Application:
             message = "Internal error occurred: the server's log says why"
             return error_response(request, StatusError(message, 500, reason="InternalError", details={}))
 
-    def _authenticate(self, request: web.BaseRequest) -> None:
-        if request.path in _OPEN_TO_ALL:
-            return
+    def _authenticate(self, request: web.BaseRequest) -> User:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        # Headers are bytes; those that are not UTF-8 become surrogates.
-        given = token.strip().encode(errors="surrogateescape")
-        if scheme.lower() != "bearer" or not any(
-            hmac.compare_digest(given, known.encode()) for known in self._tokens
-        ):
+        user = self._tokens.user(token) if scheme.lower() == "bearer" else None
+        if user is None:
             raise StatusError("Unauthorized", 401, reason="Unauthorized")
+        return impersonated(
+            user, request.headers, request.headers.getall("Impersonate-Group", []), self._rbac
+        )
+
+    def _authorize(self, request: web.BaseRequest, action: Action) -> None:
+        if self._rbac is not None:
+            self._rbac.require(request[_USER], action)
 
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         steps = [step for step in request.path.split("/") if step]
+        is_object = steps[:1] in (["api"], ["apis"]) and len(steps) > 2 + (steps[0] == "apis")
+        if not is_object and request.path not in _OPEN_TO_ALL:
+            self._authorize(request, Action(request.method.lower(), path=request.path))
         match steps:
             case ["api", _, _, *_]:
                 return await self._handle_objects(request, ["", *steps[1:]])
@@ -200,7 +211,8 @@ class Application:
             content = await decode_body(await read_body(request), request.content_type, "")
             if not isinstance(content, dict):
                 raise bad_request("expected an object")
-            return answer(request, review(resource, content, self._tokens), 201)
+            self._authorize(request, Action("create", resource.group, resource.plural))
+            return answer(request, review(resource, content, request[_USER], self._tokens, self._rbac), 201)
         target = find_target(self._api.catalog, steps)
         if target is None:
             raise no_such_path()
@@ -216,6 +228,8 @@ class Application:
                 raise method_not_allowed()
         elif verb == "create" or verb not in target.resource.verbs:
             raise method_not_allowed()
+        is_watch = verb == "list" and flag(request, "watch")
+        self._authorize(request, _resource_action("watch" if is_watch else verb, target))
         return await self._dispatch(request, verb, target, form)
 
     def _reject_unsimulated(self, target: Target) -> None:
@@ -250,34 +264,60 @@ class Application:
         return await self._writer.delete_all(request, target, form)
 
 
-USER: Final = "kubernetes-admin"
-MASTERS: Final = "system:masters"
-GROUPS: Final = (MASTERS, "system:authenticated")
+def _resource_action(verb: str, target: Target) -> Action:
+    resource, sub = target.resource, target.subresource_name
+    named = f"{resource.plural}/{sub}" if sub else resource.plural
+    if target.resource == NAMESPACES and target.name:
+        return Action(verb, resource.group, named, target.name, target.name)
+    return Action(verb, resource.group, named, target.name, target.namespace)
 
 
-def review(resource: Resource, content: dict[str, Any], tokens: frozenset[str]) -> dict[str, Any]:
-    """The review with its status."""
-    user = {"username": USER, "groups": list(GROUPS)}
-    status: dict[str, Any]
+def _reviewed_action(spec: Content) -> Action:
+    path, wanted = spec.get("nonResourceAttributes"), spec.get("resourceAttributes") or {}
+    if path:
+        return Action(path.get("verb", ""), path=path.get("path", ""))
+    resource, sub = wanted.get("resource", ""), wanted.get("subresource", "")
+    named = f"{resource}/{sub}" if sub else resource
+    return Action(
+        wanted.get("verb", ""),
+        wanted.get("group", ""),
+        named,
+        wanted.get("name", ""),
+        wanted.get("namespace", ""),
+    )
+
+
+_EVERYTHING: Final = ({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},)
+_EVERY_PATH: Final = ({"verbs": ["*"], "nonResourceURLs": ["*"]},)
+
+
+def review(resource: Resource, content: Content, user: User, tokens: Tokens, rbac: RBAC | None) -> Content:
+    """The review with its status. Without RBAC users of tokens may do everything."""
+    spec = content.get("spec") or {}
+    status: Content
     if resource.kind == "SelfSubjectReview":
-        status = {"userInfo": user}
+        status = {"userInfo": user.info()}
     elif resource.kind == "TokenReview":
-        token = (content.get("spec") or {}).get("token")
-        known = isinstance(token, str) and token in tokens
-        status = {"authenticated": True, "user": user} if known else {"user": {}}
+        token = spec.get("token")
+        found = tokens.user(token) if isinstance(token, str) else None
+        status = {"user": {}} if found is None else {"authenticated": True, "user": found.info()}
     elif resource.kind == "SelfSubjectRulesReview":
-        everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+        rules = list(_EVERYTHING + _EVERY_PATH)
+        if rbac is not None and MASTERS not in user.groups:
+            rules = list(rbac.rules(user, spec.get("namespace", "")))
         status = {
-            "resourceRules": [everything],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "resourceRules": [rule for rule in rules if rule.get("resources")],
+            "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],
             "incomplete": False,
         }
     elif resource.kind == "SelfSubjectAccessReview":
-        status = {"allowed": True}
+        status = {"allowed": rbac is None or rbac.allows(user, _reviewed_action(spec))}
     else:
         # Reviews about other users: for example of a scheduler's own server, about clients that want its
         # metrics.
-        status = {"allowed": MASTERS in ((content.get("spec") or {}).get("groups") or ())}
+        about = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
+        allowed = MASTERS in about.groups if rbac is None else rbac.allows(about, _reviewed_action(spec))
+        status = {"allowed": allowed}
     return {
         "metadata": {},
         **content,

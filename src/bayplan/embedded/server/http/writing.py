@@ -9,6 +9,7 @@ from aiohttp import web
 
 from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds, statuses, subresources
+from bayplan.embedded.server.access import Tokens
 from bayplan.embedded.server.documents import Document, encode
 from bayplan.embedded.server.http.answers import answer, answer_as, answer_list
 from bayplan.embedded.server.http.reading import select, selection_of
@@ -53,8 +54,10 @@ _RETURNS_DELETED: Final = frozenset(
 class Writer:
     """Handles write requests."""
 
-    def __init__(self, api: ObjectAPI) -> None:
+    def __init__(self, api: ObjectAPI, tokens: Tokens, *, evaluates_roles: bool = False) -> None:
         self._api = api
+        self._tokens = tokens
+        self._evaluates_roles = evaluates_roles
         self._large_write = asyncio.Lock()
 
     async def _run(self, steps: Steps[R], is_large: bool) -> R:
@@ -71,6 +74,9 @@ class Writer:
         given_manager(request)
         if target.subresource_name == "binding":
             return self._bind(request, target, content, dry_run)
+        if target.subresource_name == "token":
+            made = self._tokens.create(target.name, target.namespace, content)
+            return await answer_as(request, form, made, 201)
         if target.subresource_name == "eviction":
             return self._evict(request, target, content)
         content.get("metadata", {}).pop("managedFields", None)
@@ -112,7 +118,8 @@ class Writer:
         self, request: web.BaseRequest, target: Target, created: Content, form: Form, warnings: list[str]
     ) -> web.Response:
         """The response with a new object, and a warning if its kind has no effect here."""
-        if target.resource.caution:
+        is_evaluated = self._evaluates_roles and target.resource.group == kinds.RBAC_GROUP
+        if target.resource.caution and not is_evaluated:
             warnings.append(target.resource.caution)
         return await self._written(request, target, created, form, warnings, 201)
 

@@ -167,7 +167,7 @@ def all_types(release: str) -> Iterator[Type]:
 def type_of(resource: Resource, kind: str = "") -> Type:
     """The type of a resource's objects, or of another kind that belongs to it (`Binding`, `Scale`)."""
     if kind:
-        return named_type(kind)
+        return named_type("authentication.TokenRequest" if kind == "TokenRequest" else kind)
     if resource.schema is not None:
         return custom_type(resource)
     return named_type(type_name(resource), resource.release or NEWEST)
