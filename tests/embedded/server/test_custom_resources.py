@@ -251,3 +251,83 @@ def test_a_definition_in_an_older_store_replaces_nothing() -> None:
     customs.remove({"spec": spec})
     assert list(catalog) == before
     assert customs.resources_of({"spec": spec}) == []
+
+
+def with_rules(*rules: dict[str, Any], **properties: Any) -> dict[str, Any]:
+    fields = {"size": {"type": "integer"}, "max-size": {"type": "integer"}, **properties}
+    spec = {"type": "object", "properties": fields, "x-kubernetes-validations": list(rules)}
+    return {"type": "object", "properties": {"spec": spec}}
+
+
+def broken(spec: dict[str, Any], *rules: dict[str, Any], old: Any = None, **properties: Any) -> list[str]:
+    schema = with_rules(*rules, **properties)
+    assert schema_problems(schema, "") == []
+    before = None if old is None else {"metadata": {"name": "x"}, "spec": old}
+    return list(map(str, custom_problems({"metadata": {"name": "x"}, "spec": spec}, schema, before)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "spec", "problem"),
+    [
+        ({"rule": "self.size > 2"}, {"size": 3}, ""),
+        ({"rule": "self.size > 2"}, {"size": 1}, 'spec: Invalid value: "object": failed rule: self.size > 2'),
+        ({"rule": "self.size > 2", "message": "small"}, {"size": 1}, 'spec: Invalid value: "object": small'),
+        (
+            {"rule": "self.size > 2", "messageExpression": "'size ' + string(self.size)"},
+            {"size": 1},
+            'spec: Invalid value: "object": size 1',
+        ),
+        (
+            {"rule": "self.size <= self.max__dash__size", "fieldPath": ".size"},
+            {"size": 3, "max-size": 2},
+            'spec.size: Invalid value: "object": failed rule: self.size <= self.max__dash__size',
+        ),
+        ({"rule": "!has(self.size) || self.size > 2"}, {}, ""),
+        ({"rule": "self.size > 2"}, {}, "no such key: size"),
+    ],
+)
+def test_a_rule_in_cel(rule: dict[str, Any], spec: dict[str, Any], problem: str) -> None:
+    found = broken(spec, rule)
+    assert len(found) == bool(problem)
+    assert problem in "".join(found)
+
+
+def test_a_rule_about_the_old_value_is_for_updates() -> None:
+    rule = {"rule": "self.size == oldSelf.size", "message": "may not change"}
+    assert broken({"size": 1}, rule) == []
+    assert broken({"size": 1}, rule, old={"size": 1}) == []
+    assert broken({"size": 1}, rule, old={"size": 2}) == ['spec: Invalid value: "object": may not change']
+
+
+def test_rules_see_times_lists_and_maps() -> None:
+    not_empty = {"rule": "self != ''"}
+    values = {
+        "until": {"type": "string", "format": "date-time"},
+        "tags": {"type": "array", "items": {"type": "string", "x-kubernetes-validations": [not_empty]}},
+        "limits": {"type": "object", "additionalProperties": {"type": "integer"}},
+    }
+    late, positive = (
+        "self.until > timestamp('2026-01-01T00:00:00Z')",
+        "self.limits.all(k, self.limits[k] > 0)",
+    )
+    rule = {"rule": f"{late} && {positive} && self.tags.exists(tag, tag == 'a')"}
+    good = {"until": "2026-02-01T00:00:00Z", "tags": ["a"], "limits": {"a": 1}}
+    assert broken(good, rule, **values) == []
+    assert len(broken({**good, "limits": {"a": 0}}, rule, **values)) == 1
+    assert broken({**good, "tags": ["a", ""]}, rule, **values) == [
+        "spec.tags[1]: Invalid value: \"string\": failed rule: self != ''"
+    ]
+    assert "format" in broken({**good, "until": "soon"}, rule, **values)[0]
+
+
+def test_rules_have_a_cost_budget() -> None:
+    numbers = {"many": {"type": "array", "items": {"type": "integer"}}}
+    rule = {"rule": "self.many.all(a, self.many.all(b, self.many.all(c, a + b + c >= 0)))"}
+    (problem,) = broken({"many": list(range(500))}, rule, **numbers)
+    assert "cost exceeds limit" in problem
+
+
+@pytest.mark.parametrize("rule", ["self.size >", "self.colour == 1", "self.size", "", "x > 1"])
+def test_a_definition_whose_rule_cannot_be_compiled(rule: str) -> None:
+    (problem,) = schema_problems(with_rules({"rule": rule}), "schema")
+    assert problem.field == "schema.properties[spec].x-kubernetes-validations[0].rule"

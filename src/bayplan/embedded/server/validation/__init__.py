@@ -89,15 +89,15 @@ def update_problems(
         return problems
     if (whole_rule := _WHOLE_UPDATE_RULES.get(resource)) is not None:
         return problems + whole_rule(content, old)
-    problems += _rule_problems(resource, content)
+    problems += _rule_problems(resource, content, old)
     if (update_rule := _UPDATE_RULES.get(resource)) is not None:
         problems += update_rule(content, old)
     return problems
 
 
-def _rule_problems(resource: Resource, content: Content) -> list[FieldProblem]:
+def _rule_problems(resource: Resource, content: Content, old: Content | None = None) -> list[FieldProblem]:
     if resource.schema is not None:
-        return custom_problems(content, resource.schema)
+        return custom_problems(content, resource.schema, old)
     rule = _RULES.get(resource)
     return rule(content) if rule is not None else []
 

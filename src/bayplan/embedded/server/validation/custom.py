@@ -1,6 +1,6 @@
 """The rules of custom resources from their schemas: types, bounds, enums and required fields.
 
-Rules in CEL, and those that combine schemas (oneOf, anyOf, not), are not evaluated.
+Rules in CEL are in `expressions.py`. Those that combine schemas (oneOf, anyOf, not) are not evaluated.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from bayplan.embedded.server.documents import copied
 from bayplan.embedded.server.patching.ownership import identity
 from bayplan.embedded.server.sizes import MAX_CUSTOM_VALUES, count_values
 from bayplan.embedded.server.statuses import FieldProblem, invalid_field, required, too_large, unsupported
+from bayplan.embedded.server.validation.expressions import expression_problems, rule_problems
 
 Schema = Mapping[str, Any]
 
@@ -40,6 +41,7 @@ _KEYWORDS: Final[dict[str, type]] = {
     "pattern": str,
     "properties": dict,
     "required": list,
+    "x-kubernetes-validations": list,
     "type": str,
 }
 _Enums = dict[int, frozenset[Hashable]]
@@ -106,8 +108,11 @@ class _Defaults:
         return found
 
 
-def custom_problems(content: Content, schema: Schema) -> list[FieldProblem]:
-    """The errors of an object by its schema; its metadata has been checked before."""
+def custom_problems(content: Content, schema: Schema, old: Content | None = None) -> list[FieldProblem]:
+    """The errors of an object, or of a new version, by its schema; its metadata has been checked before.
+
+    Rules in CEL are evaluated if there is no other error: they rely on the types.
+    """
     body = {name: part for name, part in content.items() if name not in ("apiVersion", "kind", "metadata")}
     properties = {
         name: part
@@ -115,10 +120,11 @@ def custom_problems(content: Content, schema: Schema) -> list[FieldProblem]:
         if name not in ("apiVersion", "kind", "metadata")
     }
     found = _problems(body, {**schema, "type": "object", "properties": properties}, "", {})
-    return list(islice(found, _MAX_FOUND))
+    problems = list(islice(found, _MAX_FOUND))
+    return problems or list(islice(expression_problems(content, schema, old), _MAX_FOUND))
 
 
-def schema_problems(schema: Any, path: str) -> list[FieldProblem]:
+def schema_problems(schema: Any, path: str, *, is_root: bool = True) -> list[FieldProblem]:
     """The problems of a schema itself: each keyword must have its type, or be null."""
     if not isinstance(schema, dict):
         return [invalid_field(path, _NAMES.get(type(schema), "null"), "must be of type object")]
@@ -137,13 +143,13 @@ def schema_problems(schema: Any, path: str) -> list[FieldProblem]:
         why = f"must be a valid regular expression, but isn't: {error}"
         problems.append(invalid_field(f"{path}.pattern", schema["pattern"], why))
     for name, part in (schema.get("properties") or {}).items():
-        problems += schema_problems(part, f"{path}.properties[{name}]")
+        problems += schema_problems(part, f"{path}.properties[{name}]", is_root=False)
     if (items := schema.get("items")) is not None:
-        problems += schema_problems(items, f"{path}.items")
+        problems += schema_problems(items, f"{path}.items", is_root=False)
     extra = schema.get("additionalProperties")
     if extra is not None and not isinstance(extra, bool):
-        problems += schema_problems(extra, f"{path}.additionalProperties")
-    return problems
+        problems += schema_problems(extra, f"{path}.additionalProperties", is_root=False)
+    return problems or rule_problems(schema, path, is_root=is_root)
 
 
 def _problems(content: Any, schema: Schema, path: str, enums: _Enums) -> Iterator[FieldProblem]:
