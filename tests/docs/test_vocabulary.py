@@ -20,11 +20,20 @@ IDENTIFIERS = Path(__file__).with_name("old_identifiers.txt")
 PHRASES = Path(__file__).with_name("old_phrases.txt")
 SEARCHED = (
     *("ARCHITECTURE.md", "CONTRIBUTING.md", "Makefile", "README.md", "pyproject.toml"),
-    *("benchmarks", "changelog.d", "conformance", "deploy", "docs", "examples", "requirements"),
+    *(
+        "CHANGELOG.md",
+        "benchmarks",
+        "changelog.d",
+        "conformance",
+        "deploy",
+        "docs",
+        "examples",
+        "requirements",
+    ),
     *("src", "tests", "tools"),
 )
 SUFFIXES = frozenset({"", ".go", ".in", ".jinja", ".md", ".mod", ".py", ".toml", ".yaml"})
-RENAMING_NOTES = frozenset({"changelog.d/exit-when-idle.changed.md", "changelog.d/plugin-names.changed.md"})
+RENAMING_NOTES = frozenset({"docs/plugin-stability.md"})
 """They name the old identifiers for users who have to replace them."""
 
 
@@ -71,6 +80,24 @@ def test_old_identifiers_are_gone() -> None:
 def test_old_phrases_are_gone() -> None:
     pattern = phrase_pattern(entries(PHRASES))
     assert [f"{name}:{hit}" for name, text in files() for hit in found(pattern, text)] == []
+
+
+def test_files_that_are_named_exist() -> None:
+    """Docstrings name modules as `folder/module.py`; a merge or a move changes them too."""
+    paths = [
+        path.relative_to(ROOT).as_posix()
+        for part in ("src", "tests", "conformance", "tools", "benchmarks")
+        for path in (ROOT / part).rglob("*.py")
+    ]
+    known = {"/".join(parts[i:]) for parts in (path.split("/") for path in paths) for i in range(len(parts))}
+    named = [
+        (f"{name}: {match}", match)
+        for name, text in files()
+        if name.startswith("src/") or name == "CONTRIBUTING.md"
+        for match in re.findall(r"`([\w/]+\.py)`", text)
+    ]
+    assert len(named) > 100
+    assert [where for where, match in named if match not in known] == []
 
 
 @pytest.mark.parametrize("part", SEARCHED)
