@@ -11,7 +11,7 @@ Kubernetes has more than about 60, and Python's stack is limited to 1,000 calls.
 
 A key may occur only once in a mapping, because one of two would be lost silently. Keys are always text.
 Plain words mean the same as in kubectl (`resolve_plain`). `documents.py` reads manifests with this,
-`config/document.py` the scheduler's configuration.
+`config/decoding.py` the scheduler's configuration.
 """
 
 from __future__ import annotations

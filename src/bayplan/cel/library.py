@@ -2,7 +2,7 @@
 
 Functions are found by name and check the types of their arguments themselves: the type of an attribute is
 known only at run time, and a function that does not accept it fails with `no such overload`. Kubernetes' own
-functions are in `kubernetes_library.py`.
+functions are in `extensions.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`bayplan run`: a scheduler for a cluster.
 
 `bayplan.process` implements it. click does not parse the arguments: a command line for kube-scheduler has
-the same meaning and the same error texts here (`operating/command_line.py`). click only knows the names of
+the same meaning and the same error texts here (`process/command_line.py`). click only knows the names of
 the options.
 """
 

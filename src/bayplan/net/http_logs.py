@@ -1,4 +1,4 @@
-"""What may be logged about HTTP: no passwords. `listening/` keeps out what clients send by mistake."""
+"""What may be logged about HTTP: no passwords. `listening.py` keeps out what clients send by mistake."""
 
 from __future__ import annotations
 

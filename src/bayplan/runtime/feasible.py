@@ -2,7 +2,7 @@
 
 A `Feasible` is reused from pod to pod. It depends on the signature's results: rows that begin to pass, or no
 longer do, are inserted or removed, and the totals of rows whose pods changed are read again. Total score and
-tie-break are one integer (`ties.py`), so the best node is one argmax.
+tie-break are one integer (`tie_rank`), so the best node is one argmax.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ POD_FIELDS: Final[dict[str, Callable[[Pod], Any]]] = {
 """The fields that a plugin can declare, and how their values are read from the pod."""
 
 NOT_IN_TEMPLATE: Final = frozenset({"annotations", "name", "node_name", "resource_claims"})
-"""Fields by which pods of one template (`snapshot.pod_info.pod_signature`) can differ."""
+"""Fields by which pods of one template (`state.pods.pod_signature`) can differ."""
 
 
 class PodSigner:

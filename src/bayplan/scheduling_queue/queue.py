@@ -12,7 +12,7 @@ It has no tasks and no timers. Time comes from a function that is passed in, the
     activate                          schedule these pods, whatever they wait for
     pin, unpin                        a PreEnqueue plugin keeps a pod out, and is not called meanwhile
 
-Which events may make a pod schedulable is decided by the plugins (`hints.py`, `pre_enqueue.py`).
+Which events may make a pod schedulable is decided by the plugins (`hints.py`, `PreEnqueue`).
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def test_a_storm_of_410_is_answered_with_backoff(also_lists: bool, caplog: pytes
 
 
 @pytest.mark.parametrize("digits", [11, 400, 5000])
-def test_a_server_that_asks_to_wait_for_ever_is_asked_again(
+def test_a_huge_retry_after_is_clamped(
     digits: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(requests, "MAX_RETRY_SECONDS", 0)

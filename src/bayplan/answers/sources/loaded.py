@@ -1,6 +1,6 @@
 """A cluster that was loaded: its objects, the scheduler settings for it, and how complete it is.
 
-It comes from files (`files.py`), a scenario (`scenario.py`), a snapshot or an API server (`live.py`).
+It comes from files or a scenario (`files.py`), a snapshot (`snapshot.py`) or an API server (`live.py`).
 Commands get it from `loading.py`.
 """
 

@@ -148,7 +148,7 @@ class _Run:
         self._figures = Figures()
         self._notes = [_NO_TIME, *notes]
         if config.extenders:
-            # There are no sockets in virtual time; `sources/settings.py` has the warning.
+            # There are no sockets in virtual time; `answers/sources/loading.py` has the warning.
             config = replace(config, extenders=())
         known = (*plugins, *named_library_plugins(config).values())
         has_gangs = any(workload.kind == schema.GANG for workload in loaded.scenario.workloads)
