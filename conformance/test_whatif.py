@@ -14,7 +14,6 @@ from typing import Any
 
 from bayplan.answers.sources.live import read_kinds
 from bayplan.answers.whatif import Cluster
-from bayplan.answers.whatif.manifests import objects_of
 from bayplan.api.meta import Object
 from bayplan.api.releases import parse_release
 from bayplan.client.api_errors import NotServedError
@@ -65,9 +64,10 @@ async def read_cluster(cluster: KubernetesCluster) -> list[Object]:
 def predicted(objects: list[Object], raw: Raw, release: str) -> tuple[set[str], str, tuple[str, ...]]:
     """The nodes that are equally good, or the message; and the victims."""
     cluster = Cluster.from_objects(objects, config=default_config(release=parse_release(release)))
-    [item] = objects_of(raw)
     with cluster.branch() as branch:
-        [made] = branch.add(item)
+        before = {pod.key for pod in branch.pending}
+        branch.apply(raw)
+        [made] = [pod for pod in branch.pending if pod.key not in before]
         best = set(branch.explain(made).best)
         result = branch.schedule([made])
         found = result[made.key]

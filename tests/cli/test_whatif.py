@@ -34,7 +34,7 @@ def test_changes_are_made_in_the_given_order(capsys: pytest.CaptureFixture[str])
     """Options of one name are not moved together."""
     first = run_json(capsys, "whatif", "--cordon", "n2", "--drain", "n1", "--cordon", "n3", "--add", CHECKOUT)
     kinds = [change.split(":")[0] for change in first[1]["changes"]]
-    assert kinds == ["cordon n2", "drain n1", "cordon n3", f"add 3 pods of {CHECKOUT}"]
+    assert kinds == ["cordon n2", "drain n1", "cordon n3", f"apply {CHECKOUT}"]
 
 
 def test_a_config_applies_from_where_it_is_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ spec:
   selector: {matchLabels: {app: store}}
   template:
     metadata: {labels: {app: store}}
-    spec: {containers: [{name: c, resources: {requests: {cpu: 100m}}}]}
+    spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 100m}}}]}
   volumeClaimTemplates:
   - metadata: {name: data}
     spec: {storageClassName: fast, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
@@ -177,12 +177,12 @@ spec:
   parallelism: 3
   completions: 2
   template:
-    spec: {containers: [{name: c}]}
+    spec: {restartPolicy: Never, containers: [{name: c, image: i}]}
 ---
 apiVersion: v1
 kind: Pod
 metadata: {name: alone, namespace: shop}
-spec: {priorityClassName: urgent, containers: [{name: c, resources: {requests: {cpu: "3"}}}]}
+spec: {priorityClassName: urgent, containers: [{name: c, image: i, resources: {requests: {cpu: "3"}}}]}
 """
 
 
@@ -202,29 +202,28 @@ def test_workloads_become_pods_with_claims_and_priorities(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("kind: DaemonSet\napiVersion: apps/v1\nmetadata: {name: d}", "a pod on every node"),
-        ("kind: Deployment\napiVersion: apps/v1\nmetadata: {name: d}", "no pod template"),
+        ("kind: Deployment\napiVersion: apps/v1\nmetadata: {name: d}", "spec.selector: Required value"),
         (
             "kind: Job\napiVersion: batch/v1\nmetadata: {name: d}\nspec: {parallelism: x, template: {a: 1}}",
-            "not a number of pods",
+            "cannot unmarshal string into Go struct field JobSpec.spec.parallelism of type int32",
         ),
-        ("kind: Job\napiVersion: batch/v1\nmetadata: {name: j}\nspec: [1]", "expected a mapping"),
+        ("kind: Job\napiVersion: batch/v1\nmetadata: {name: j}\nspec: [1]", "cannot unmarshal array"),
         ("kind: Job\napiVersion: batch/v1\nmetadata: [j]\nspec: {template: {}}", "expected a mapping"),
-        ("kind: Job\napiVersion: batch/v1\nmetadata: {name: j}\nspec: {template: 3}", "expected a mapping"),
         (
             "kind: StatefulSet\napiVersion: apps/v1\nmetadata: {name: s}\n"
             "spec: {template: {spec: {}}, volumeClaimTemplates: [7]}",
-            "expected a list of claims",
+            "cannot unmarshal number",
         ),
         (
-            "kind: Job\napiVersion: batch/v1\nmetadata: {name: j}\n"
-            "spec: {parallelism: 99999999, template: {spec: {}}}",
+            "kind: Job\napiVersion: batch/v1\nmetadata: {name: j}\nspec: {parallelism: 99999999, "
+            "completions: 99999999, template: {spec: {restartPolicy: Never, "
+            "containers: [{name: c, image: i}]}}}",
             "too many",
         ),
         ("kind: ConfigMap\napiVersion: v1\nmetadata: {name: c}", "no pod and no workload"),
     ],
 )
-def test_a_manifest_that_cannot_be_expanded(
+def test_a_manifest_that_is_refused(
     text: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "m.yaml"
@@ -233,6 +232,94 @@ def test_a_manifest_that_cannot_be_expanded(
     printed = capsys.readouterr().err
     assert problem in printed
     assert "m.yaml" in printed
+
+
+WEB = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: %s
+  strategy: {rollingUpdate: {maxSurge: %s, maxUnavailable: %s}}
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - {name: web, image: "registry.example/web:%s", resources: {requests: {cpu: "%s", memory: 1Gi}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "change", "texts"),
+    [
+        pytest.param(
+            (4, 1, 0, 1, "500m"), 0, {"change": "unchanged"}, ["apply {file}: 1 unchanged"], id="unchanged"
+        ),
+        pytest.param(
+            (6, 1, 0, 1, "500m"), 0, {"change": "changed", "created": 2}, ["2 pods created"], id="scaled"
+        ),
+        pytest.param(
+            (4, 1, 0, 2, "500m"),
+            0,
+            {"change": "changed"},
+            ["Deployment shop/web: the rollout completes (worst moment: 4 of 4 available)"],
+            id="rolled out",
+        ),
+        pytest.param(
+            (4, 1, 0, 2, "2500m"),
+            1,
+            {"change": "changed"},
+            [
+                "Deployment shop/web: the rollout stalls at 0 of 4: 0/4 nodes are available: ",
+                "(worst moment: 4 of 4 available, 1 pending)",
+            ],
+            id="stalled",
+        ),
+    ],
+)
+def test_a_manifest_is_applied_to_what_is_there(
+    fields: tuple[Any, ...],
+    status: int,
+    change: dict[str, Any],
+    texts: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text(WEB % fields)
+    found, answer = run_json(capsys, "whatif", "--ignore-pending", "--add", str(file))
+    assert (found, answer["fits"]) == (status, status == 0)
+    assert answer["applied"] == [{"kind": "Deployment", "object": "shop/web", **change}]
+    assert [one["complete"] for one in answer["rollouts"]] in ([], [status == 0])
+    assert main(["whatif", "-f", CLUSTER, "--ignore-pending", "--add", str(file)]) == status
+    printed = capsys.readouterr().out
+    assert all(text.format(file=file) in printed for text in texts)
+
+
+LEFT_OUT = """
+apiVersion: argoproj.io/v1alpha1
+kind: Rollout
+metadata: {name: web, namespace: shop}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: small, namespace: shop}
+spec: {containers: [{name: c, image: i}]}
+"""
+
+
+@pytest.mark.parametrize("command", [["whatif", "--add"], ["capacity", "--at-most", "3"]], ids=" ".join)
+def test_what_is_left_out_is_status_3(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(LEFT_OUT)
+    status, answer = run_json(capsys, *command, str(file))
+    assert status == 3
+    assert answer["leftOut"][0]["object"] == "shop/web"
+    assert main([command[0], "-f", CLUSTER, *command[1:], str(file)]) == 3
+    assert "left out: Rollout (argoproj.io/v1alpha1) shop/web: " in capsys.readouterr().out
 
 
 def test_nodes_are_added_like_the_usual_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,7 +347,8 @@ def test_a_claim_that_is_missing_is_a_warning(tmp_path: Path, capsys: pytest.Cap
     file = tmp_path / "pod.yaml"
     file.write_text(
         "kind: Pod\napiVersion: v1\nmetadata: {name: p}\n"
-        "spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: data}}], containers: [{name: c}]}"
+        "spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: data}}], "
+        "containers: [{name: c, image: i}]}"
     )
     status, answer = run_json(capsys, "whatif", "--add", str(file))
     assert status == 1

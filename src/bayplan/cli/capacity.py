@@ -13,8 +13,6 @@ from bayplan.answers.sources.loading import SourceOptions, load_cluster
 from bayplan.answers.whatif import Capacity, Cluster
 from bayplan.answers.whatif.capacity import NodesNeeded, nodes_needed
 from bayplan.answers.whatif.machines import read_node_template
-from bayplan.answers.whatif.manifests import read_manifests
-from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.cli.errors import ExitStatus, raise_failures, traceback_option
 from bayplan.cli.options import source_options
@@ -27,8 +25,7 @@ from bayplan.cli.output import (
     print_table,
     print_warnings,
 )
-from bayplan.cli.whatif import name_and_number
-from bayplan.errors import InputError
+from bayplan.cli.whatif import name_and_number, print_left_out
 
 MAX_NODES: Final = 12
 
@@ -73,7 +70,8 @@ def capacity(
 
     POD is a manifest with one pod or workload, FILE[=SHARE], or a pod of the cluster, NAMESPACE/NAME[=SHARE].
     Several of them are a mix in proportion to their shares. Copies are scheduled one by one until the next
-    does not fit. Exit status: 1 if --for N pods do not fit, 2 invalid input or a plugin failed.
+    does not fit. Exit status: 1 if --for N pods do not fit, 2 invalid input or a plugin failed, 3 objects of
+    a manifest were left out.
     """
     if template is not None and wanted is None:
         raise click.UsageError("--nodes needs --for N")
@@ -92,6 +90,7 @@ def capacity(
             "kubernetesVersion": loaded.release.version,
             "wanted": wanted,
             **counted.as_json(),
+            "leftOut": [one.as_json() for one in cluster.left_out],
         }
         if needed is not None:
             content["nodes"] = {"like": template, **needed.as_json()}
@@ -99,7 +98,9 @@ def capacity(
     else:
         _print(make_console(), loaded, cluster, counted, wanted, template, needed)
     raise_failures(counted.failures, with_traceback=traceback)
-    return ExitStatus.OK if enough else ExitStatus.NO
+    if not enough:
+        return ExitStatus.NO
+    return ExitStatus.NOT_JUDGED if cluster.left_out else ExitStatus.OK
 
 
 def _share(text: str, cluster: Cluster) -> tuple[Pod, int]:
@@ -108,12 +109,7 @@ def _share(text: str, cluster: Cluster) -> tuple[Pod, int]:
     known = cluster.find_pod(name) if "/" in name else None
     if known is not None:
         return known, count
-    found: list[Object] = read_manifests(name, 1)
-    models = [item for item in found if isinstance(item, Pod)]
-    if len(models) != 1:
-        raise InputError("it must have exactly one pod or workload", source=name)
-    cluster.add(*(item for item in found if item is not models[0]))
-    return models[0], count
+    return cluster.model(name), count
 
 
 def _print(
@@ -156,6 +152,7 @@ def _print(
             console.print(f"no number of nodes like {template} is enough: {needed.reason}", soft_wrap=True)
         elif needed.count:
             console.print(f"{number(needed.count, 'node')} like {template} would be enough")
+    print_left_out(console, cluster)
     if counted.warnings:
         console.print()
         print_warnings(console, counted.warnings)

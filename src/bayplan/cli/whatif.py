@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -14,8 +14,8 @@ from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.loading import SourceOptions, load_cluster, load_settings
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.answers.whatif import Cluster, Outcome, Placement, Placements
+from bayplan.answers.whatif.applying import MAX_PODS, Applied
 from bayplan.answers.whatif.machines import read_node_template, usual_node
-from bayplan.answers.whatif.manifests import MAX_PODS, read_manifests
 from bayplan.cli.errors import ExitStatus, raise_failures, traceback_option
 from bayplan.cli.options import source_options, without_kind
 from bayplan.cli.output import (
@@ -60,6 +60,8 @@ class Changes:
         self._source = source
         self.warnings: list[Warning] = []
         """What the results rest on since the changes."""
+        self.applied: list[Applied] = []
+        """The objects of all manifests."""
 
     def make(self, option: str, value: str) -> str:
         """Makes the change of one option.
@@ -72,8 +74,11 @@ class Changes:
 
     def add(self, value: str) -> str:
         file, replicas = name_and_number(value)
-        pods = self._cluster.add(*read_manifests(file, replicas))
-        return f"add {number(len(pods), 'pod')} of {file}"
+        applied = self._cluster.apply(file, replicas=replicas)
+        self.applied += applied
+        counts = Counter(one.change for one in applied)
+        summary = ", ".join(f"{count:,} {change}" for change, count in counts.items())
+        return f"apply {file}{f' with {replicas:,} replicas' if replicas is not None else ''}: {summary}"
 
     def add_nodes(self, value: str) -> str:
         text, sign, like = value.partition("=")
@@ -133,6 +138,7 @@ _WHAT: Final = {
     Outcome.FAILED: "failed",
     Outcome.SKIPPED: "skipped",
     Outcome.NOT_RECREATED: "lost",
+    Outcome.REJECTED: "rejected",
 }
 
 
@@ -142,16 +148,17 @@ _WHAT: Final = {
     "add",
     multiple=True,
     metavar="FILE[=REPLICAS]",
-    help="Create the pods and workloads of a manifest; Deployments, ReplicaSets, StatefulSets and Jobs are "
-    "expanded into pods. REPLICAS replaces their number of pods.",
+    help="Apply a manifest: new workloads get their pods, existing ones are scaled or rolled out. REPLICAS "
+    "replaces their number of pods.",
 )
 @click.option(
     "--add-nodes",
     "add_nodes",
     multiple=True,
     metavar="N[=LIKE]",
-    help="Add N empty nodes like a node of the cluster, a Node in a file, or a machine shape: 3=n01, "
-    "3=node.yaml, 3=cpu=8,memory=32Gi. Without LIKE: like a node of the most frequent size.",
+    help="Add N nodes with the pods of DaemonSets, like a node of the cluster, a Node in a file, or a "
+    "machine shape: 3=n01, 3=node.yaml, 3=cpu=8,memory=32Gi. Without LIKE: like a node of the most frequent "
+    "size.",
 )
 @click.option(
     "--remove-node",
@@ -204,7 +211,7 @@ def whatif(
 
     Pods are taken one after the other as the scheduler would take them, with Permit, groups, volumes and
     preemption. Nothing is written to the cluster. Exit status: 0 everything fits, 1 something does not,
-    2 invalid input or a plugin failed, 3 pods were skipped and all others fit.
+    2 invalid input or a plugin failed, 3 pods or objects of a manifest were left out and all others fit.
     """
     loaded = load_cluster(source)
     cluster = Cluster.from_loaded(loaded)
@@ -216,6 +223,7 @@ def whatif(
     placed = replace(placed, pods=(*placed.pods, *cluster.not_recreated))
     placed = replace(placed, warnings=(*placed.warnings, *budgets, *change.warnings))
     fits = all(one.fits for one in placed if one.outcome is not Outcome.SKIPPED)
+    fits = fits and all(one.is_complete for one in placed.rollouts)
     if output != TABLE:
         print_document(
             "WhatIf",
@@ -223,30 +231,44 @@ def whatif(
                 "name": loaded.name,
                 "kubernetesVersion": loaded.release.version,
                 "changes": done,
+                "applied": [one.as_json() for one in change.applied],
+                "leftOut": [one.as_json() for one in cluster.left_out],
                 **placed.as_json(),
                 "fits": fits,
             },
             output,
         )
     else:
-        _print(make_console(), loaded, cluster, done, placed)
+        _print(make_console(), loaded, cluster, done, change.applied, placed)
     raise_failures(placed.failures, with_traceback=traceback)
     if not fits or any(one.reason is Reason.EVICTION_BLOCKED for one in budgets):
         return ExitStatus.NO
-    return ExitStatus.NOT_JUDGED if any(one.outcome is Outcome.SKIPPED for one in placed) else ExitStatus.OK
+    skipped = any(one.outcome is Outcome.SKIPPED for one in placed)
+    return ExitStatus.NOT_JUDGED if skipped or cluster.left_out else ExitStatus.OK
 
 
 # Tables
 
 
 def _print(
-    console: Console, loaded: LoadedCluster, cluster: Cluster, changes: Sequence[str], placed: Placements
+    console: Console,
+    loaded: LoadedCluster,
+    cluster: Cluster,
+    changes: Sequence[str],
+    applied: Sequence[Applied],
+    placed: Placements,
 ) -> None:
     nodes = number(len(cluster.nodes), "node")
     console.print(f"{loaded.name}: {nodes} after the changes; {loaded.decided_as}")
     for change in changes:
         console.print(f"  {change}")
+    for one in applied[:MAX_ROWS]:
+        console.print(f"    {one}", soft_wrap=True)
+    if len(applied) > MAX_ROWS:
+        console.print(f"    … and {len(applied) - MAX_ROWS:,} more objects; -o json has all of them")
     console.print()
+    for rollout in placed.rollouts:
+        console.print(str(rollout), soft_wrap=True)
     if not placed.pods:
         console.print("no pods to schedule")
     else:
@@ -256,9 +278,18 @@ def _print(
         console.print(f"{number(good, 'pod')} scheduled, {bad:,} not{evicted}")
     _print_scheduled(console, placed.scheduled)
     _print_rest(console, placed.not_scheduled)
+    print_left_out(console, cluster)
     if placed.warnings:
         console.print()
         print_warnings(console, placed.warnings)
+
+
+def print_left_out(console: Console, cluster: Cluster) -> None:
+    """Objects of manifests that were not judged."""
+    if cluster.left_out:
+        console.print()
+    for one in cluster.left_out:
+        console.print(f"left out: {one}", soft_wrap=True)
 
 
 def _print_scheduled(console: Console, pods: Sequence[Placement]) -> None:

@@ -15,15 +15,15 @@ from bayplan.answers.explain.explanation import Explanation, explain
 from bayplan.answers.explain.rejections import rejections
 from bayplan.answers.sources.files import read_cluster, read_scenario
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
-from bayplan.answers.sources.redaction import LAST_APPLIED, TEMPLATE_DIGEST, redacted, without_manifests
+from bayplan.answers.sources.redaction import LAST_APPLIED, redacted, without_manifests
 from bayplan.answers.sources.snapshot import Header, encode_snapshot, header_of
+from bayplan.answers.sources.templates import TEMPLATE_DIGEST, template_digest
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.releases import V1_36
 from bayplan.api.workloads import Deployment, ResourceQuota
 from bayplan.cli.main import main
-from bayplan.controllers.pods import hash_of
 from bayplan.errors import DecodeError, InputError
 from bayplan.testing.builders import make_node, make_pod, make_pvc
 from tests.recorded.compare import read_lines
@@ -216,7 +216,7 @@ def test_templates_are_saved_without_environment_variables() -> None:
     assert isinstance(saved, Deployment)
     assert b"hunter2" not in msgspec.json.encode(saved)
     assert saved.spec["template"]["spec"]["containers"] == [{"name": "c", "image": "i"}]
-    assert saved.annotations[TEMPLATE_DIGEST] == hash_of(SECRETIVE["template"])
+    assert saved.annotations[TEMPLATE_DIGEST] == template_digest(SECRETIVE["template"])
     assert without_manifests(saved) == saved
 
 

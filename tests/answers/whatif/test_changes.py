@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.answers.whatif import Cluster
-from bayplan.answers.whatif.manifests import objects_of
 from bayplan.api.meta import LabelSelector, OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import ReplicaSet
@@ -158,8 +157,10 @@ def test_pods_of_a_deployment_have_the_hash_of_their_template() -> None:
         }
         spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template}
         raw = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
-        replica_set, *made = objects_of(raw)
-        assert isinstance(replica_set, ReplicaSet)
+        cluster = Cluster.from_objects([make_node("n0")])
+        cluster.apply(raw)
+        made = cluster.pending
+        [replica_set] = [item for item in cluster.objects if isinstance(item, ReplicaSet)]
         [digest] = {pod.labels["pod-template-hash"] for pod in made}
         assert replica_set.spec.selector == LabelSelector(
             match_labels={"app": "web", "pod-template-hash": digest}
@@ -167,7 +168,7 @@ def test_pods_of_a_deployment_have_the_hash_of_their_template() -> None:
         assert (
             {pod.metadata.owner_references[0].name for pod in made} == {replica_set.name} == {f"web-{digest}"}
         )
-        return [pod for pod in made if isinstance(pod, Pod)]
+        return made
 
     old, new = pods("a"), pods("b")
     assert old[0].labels["app"] == "web"

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from bayplan.answers.whatif import Cluster, Outcome
-from bayplan.answers.whatif.manifests import objects_of
 from bayplan.api.decode import decode_object
 from bayplan.api.defaults import with_defaults
 from bayplan.api.meta import Object
@@ -47,7 +46,7 @@ CLUSTER = """
   apiVersion: v1
   metadata: {name: db-0, namespace: default, uid: pod-0, labels: {app: db, apps.kubernetes.io/pod-index: "0"},
     ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: db, uid: s, controller: true}]}
-  spec: {nodeName: a0, containers: [{name: c, resources: {requests: {cpu: "3"}}}],
+  spec: {nodeName: a0, containers: [{name: c, image: i, resources: {requests: {cpu: "3"}}}],
     volumes: [{name: data, persistentVolumeClaim: {claimName: data-db-0}}]}
   status: {phase: Running}
 - kind: PersistentVolume
@@ -79,7 +78,7 @@ kind: Pod
 apiVersion: v1
 metadata: {name: new, namespace: default}
 spec:
-  containers: [{name: c, resources: {requests: {cpu: "3"}}}]
+  containers: [{name: c, image: i, resources: {requests: {cpu: "3"}}}]
   volumes:
   - name: scratch
     ephemeral:
@@ -101,10 +100,11 @@ def claim_of(cluster: Cluster, name: str) -> PersistentVolumeClaim:
     return found
 
 
-def manifest(**changes: Any) -> list[Object]:
+def manifest(**changes: Any) -> dict[str, Any]:
     raw = yaml.safe_load(POD)
     raw["spec"]["volumes"][0]["ephemeral"]["volumeClaimTemplate"]["spec"] |= changes
-    return objects_of(raw)
+    content: dict[str, Any] = raw
+    return content
 
 
 def test_a_stateful_set_that_grows_gets_new_claims() -> None:
@@ -150,9 +150,10 @@ def test_an_evicted_pod_gets_new_ephemeral_volumes() -> None:
     spec = {
         "priority": 10,
         "nodeSelector": {"topology.kubernetes.io/zone": "a"},
-        "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}],
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
     }
-    [urgent] = objects_of({**yaml.safe_load(POD), "spec": spec})
+    urgent = decode_object({**yaml.safe_load(POD), "spec": spec})
+    assert urgent is not None
     cluster.add(urgent)
     result = cluster.schedule()
     assert result.evicted == ("default/web-x",)
@@ -162,7 +163,8 @@ def test_an_evicted_pod_gets_new_ephemeral_volumes() -> None:
 
 def test_new_pods_get_claims_for_ephemeral_volumes() -> None:
     cluster = loaded()
-    [pod] = cluster.add(*manifest())
+    cluster.apply(manifest())
+    pod = cluster.pod("new")
     assert cluster.schedule().fits
     claim = claim_of(cluster, "new-scratch")
     assert claim.was_made_for(cluster.pod("new"))
@@ -181,7 +183,7 @@ def test_new_pods_get_claims_for_ephemeral_volumes() -> None:
 def test_volumes_that_are_provisioned_before_a_node_is_chosen(name: str, fits: bool, warns: bool) -> None:
     """Where they can be used is not known, and the result has a warning."""
     cluster = loaded()
-    cluster.add(*manifest(storageClassName=name))
+    cluster.apply(manifest(storageClassName=name))
     result = cluster.schedule()
     assert result.fits is fits
     texts = [one.message for one in result.warnings if "before a node is chosen" in one.message]

@@ -22,17 +22,12 @@ from typing import Any, Final
 
 import msgspec
 
-from bayplan.api.meta import Content, Object
-from bayplan.api.pod import Pod, PodSpec
-from bayplan.api.reading import without_nulls
-from bayplan.api.workloads import DaemonSet, Deployment, Job, StatefulSet
-from bayplan.controllers.pods import hash_of
+from bayplan.answers.sources.templates import with_pruned_template
+from bayplan.api.meta import Object
+from bayplan.api.pod import Pod
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """Contains whole manifests, and so environment variables: no snapshot has it."""
-
-TEMPLATE_DIGEST: Final = "bayplan.dev/template-hash"
-"""Of a workload in a snapshot: whether a manifest changes its pod template is known without the template."""
 
 READ_ANNOTATIONS: Final = frozenset(
     {
@@ -171,30 +166,14 @@ def _ephemeral_claims(objects: Iterable[Object]) -> Iterable[tuple[str, tuple[st
 
 def without_manifests(item: Object) -> Object:
     """The object without the annotation in which kubectl keeps the whole manifest, and with only those fields
-    of its pod template that scheduling reads. An annotation has the hash of the whole template."""
+    of its pod template that scheduling reads."""
     annotations = item.annotations
-    kept = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
-    if isinstance(item, Deployment | DaemonSet | Job):
-        if template := item.spec.get("template"):
-            kept.setdefault(TEMPLATE_DIGEST, hash_of(template))
-            item = msgspec.structs.replace(item, spec={**item.spec, "template": _pruned(template)})
-    elif isinstance(item, StatefulSet) and item.spec.template:
-        kept.setdefault(TEMPLATE_DIGEST, hash_of(item.spec.template))
-        pruned = msgspec.structs.replace(item.spec, template=_pruned(item.spec.template))
-        item = msgspec.structs.replace(item, spec=pruned)
-    if kept == annotations:
-        return item
-    return msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, annotations=kept))
-
-
-def _pruned(template: Content) -> Content:
-    """What scheduling reads of a pod template: no environment variables, commands or probes."""
-    described = template.get("metadata") or {}
-    spec = msgspec.convert(without_nulls(template.get("spec") or {}), PodSpec)
-    return {
-        "metadata": {name: described[name] for name in ("labels", "annotations") if described.get(name)},
-        "spec": msgspec.json.decode(msgspec.json.encode(spec)),
-    }
+    if LAST_APPLIED in annotations:
+        kept = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
+        item = msgspec.structs.replace(
+            item, metadata=msgspec.structs.replace(item.metadata, annotations=kept)
+        )
+    return with_pruned_template(item)
 
 
 def _object(item: Object, replace: Replace) -> Object:

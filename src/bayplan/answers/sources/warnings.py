@@ -75,6 +75,7 @@ _NO_OBJECT: Final = "{kind} {name} is not in the dump: evaluated as if it did no
 _NO_KIND: Final = "the dump has no {plural}: {effect}"
 _NAMESPACES: Final = "the namespaceSelector of an affinity term matches pods of no other namespace"
 _BUDGETS: Final = "preemption victims are chosen as if none were protected"
+_DEFAULT_CLASS: Final = "a claim without a class is evaluated as if there were no default class"
 _CSI_NODES: Final = "limits of volumes per node are not checked"
 _SLICES: Final = "no node has devices"
 _NO_TEMPLATE: Final = (
@@ -154,6 +155,8 @@ class MissingObjects:
                 yield from self._object("PersistentVolume", bound_to)
             elif class_name:
                 yield from self._object("StorageClass", class_name)
+            elif claim.spec.storage_class_name is None:
+                yield from self._kind("StorageClass", _DEFAULT_CLASS)
         if has_claims:
             yield from self._kind("CSINode", _CSI_NODES)
 

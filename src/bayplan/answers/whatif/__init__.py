@@ -5,7 +5,10 @@ scheduling.py   schedules pods, one after the other
 engine.py       runs the scheduler in virtual time, without the plugins' steps that act on the world
 capacity.py     counts how many more pods fit
 comparison.py   compares configurations
-manifests.py    reads pods and workloads to add; scaling.py scales those that are there
+manifests.py    reads manifests, as strictly as an API server
+applying.py     applies them: creates, scales, starts rollouts; rollouts.py plays these
+admission.py    defaults, classes, limits and quotas for new pods
+scaling.py      scales workloads that are there
 machines.py     nodes to add
 state.py        objects and columns, and how changes are reverted
 controllers.py  what controllers do about claims, volumes, budgets and evicted pods
@@ -14,7 +17,6 @@ outcomes.py     results, and their HTML for notebooks
 
 from bayplan.answers.whatif.cluster import Branch, Cluster
 from bayplan.answers.whatif.machines import machine
-from bayplan.answers.whatif.manifests import read_manifests
 from bayplan.answers.whatif.outcomes import Answer, Capacity, Outcome, Placement, Placements
 
 __all__ = [
@@ -26,5 +28,4 @@ __all__ = [
     "Placement",
     "Placements",
     "machine",
-    "read_manifests",
 ]

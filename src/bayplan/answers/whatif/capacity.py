@@ -103,8 +103,13 @@ class _Copied:
         """Schedules the next copy."""
         pod = self.pod
         name = f"{pod.name}-{number}"
+        branch = self._branch
+        why = branch._admission.rejection(replace(pod, metadata=replace(pod.metadata, name=name)))
+        branch._state.deliver()
+        if why:
+            return _Placed(reason=why)
         if not self._is_plain:
-            branch, meta = self._branch, replace(pod.metadata, name=name, uid="", resource_version="")
+            meta = replace(pod.metadata, name=name, uid="", resource_version="")
             spec, claims = for_copy(pod, name, branch._store.find_claim)
             result = branch.schedule(branch.add(*claims, replace(pod, metadata=meta, spec=spec)))
             outcome = result.pods[0]
@@ -137,7 +142,7 @@ class NodesNeeded:
 
 
 def nodes_needed(cluster: Cluster, mix: PodMix, wanted: int, template: Node) -> NodesNeeded:
-    """The smallest number of nodes like the template with which `wanted` pods fit.
+    """The smallest number of nodes like the template with which `wanted` pods fit, beside DaemonSets' pods.
 
     Found by doubling and bisection. More nodes never make fewer pods fit, except where spreading constraints
     count the new nodes' domains; the result is checked by scheduling, so it is always enough.
@@ -145,7 +150,9 @@ def nodes_needed(cluster: Cluster, mix: PodMix, wanted: int, template: Node) -> 
 
     def fits(count: int) -> Capacity:
         with cluster.branch() as branch:
+            before = {pod.uid for pod in branch.pending}
             branch.add_nodes(count, template)
+            branch.schedule(pod for pod in branch.pending if pod.uid not in before)
             return branch.capacity(mix, at_most=wanted)
 
     found = fits(0)

@@ -32,7 +32,7 @@ from bayplan.answers.whatif.state import BranchStore, ColumnHandler, State
 from bayplan.answers.whatif.view import ClusterView
 from bayplan.api.defaults import with_defaults
 from bayplan.api.devices import ResourceClaim
-from bayplan.api.meta import Object
+from bayplan.api.meta import Content, Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.storage import StorageClass
@@ -47,6 +47,7 @@ from bayplan.state.cluster import Cluster as Columns
 
 if TYPE_CHECKING:
     from bayplan.answers.explain.explanation import Explanation
+    from bayplan.answers.whatif.applying import Applied
 
 _EXISTS: Final = "there is already a {kind} {key}"
 _NO_CONTROLLER: Final = (
@@ -57,6 +58,7 @@ _BUDGET: Final = (
     "kubectl drain waits until it allows more"
 )
 _NO_BUDGETS: Final = "evictions by a drain are evaluated as if all were allowed"
+_NOT_ONE: Final = "it must have exactly one pod or workload"
 _NOT_OPEN: Final = "this branch was closed"
 _INNER: Final = "a branch of this cluster is open: use the branch, or leave its with block"
 
@@ -158,7 +160,13 @@ class Cluster(ClusterView):
             chosen = self.pending
         else:
             chosen = [self._known(pod) for pod in pods]
-        placed = self._scheduling.schedule([pod for pod in chosen if not pod.spec.node_name])
+        left = [pod for pod in chosen if not pod.spec.node_name]
+        placed = self._scheduling.schedule(left)
+        if self._rollouts:
+            from bayplan.answers.whatif.rollouts import play
+
+            ignored = frozenset(pod.uid for pod in self.pending) - {pod.uid for pod in left}
+            placed = play(self, placed, ignored)
         moved = tuple(dataclasses.replace(one, was_on=self._lost.get(one.pod, one.was_on)) for one in placed)
         dropped = () if pods is not None else self.not_recreated
         return dataclasses.replace(placed, pods=(*moved, *dropped))
@@ -192,6 +200,23 @@ class Cluster(ClusterView):
         with self.branch() as branch:
             return count_capacity(branch, mix, at_most)
 
+    def model(self, file: str | PathLike[str]) -> Pod:
+        """The pod of a manifest with one pod or workload, for `capacity`. What else is in it is applied.
+
+        Raises:
+            InputError: as `apply`; or there is not exactly one.
+        """
+        from bayplan.answers.whatif.applying import models_of
+        from bayplan.answers.whatif.manifests import read_manifests
+
+        self._check()
+        read = read_manifests(fspath(file), self.columns.release)
+        models = models_of(self, read)
+        self.left_out = (*self.left_out, *read.left_out)
+        if len(models) != 1:
+            raise InputError(_NOT_ONE, source=fspath(file))
+        return models[0]
+
     # Changes
 
     def add(self, *items: Object, replicas: int = 1) -> list[Pod]:
@@ -216,8 +241,34 @@ class Cluster(ClusterView):
         self._state.deliver()
         return [self._store.get(Pod, pod.name, pod.namespace) for pod in made]
 
+    def apply(self, *manifests: str | PathLike[str] | Content, replicas: int | None = None) -> list[Applied]:
+        """Applies manifests: files, or objects as JSON or YAML decodes them. Returns what became of each.
+
+        An object that exists is changed: a workload is scaled, and if its pod template is another one, it is
+        rolled out as soon as `schedule` is called. Kinds that are not known are left out (`left_out`).
+
+        Args:
+            replicas: how many pods of each pod or workload; None: as many as they state.
+
+        Raises:
+            InputError: a file is missing or malformed, or an API server would refuse an object.
+        """
+        from bayplan.answers.whatif.applying import apply_manifests
+        from bayplan.answers.whatif.manifests import manifests_of, read_manifests
+
+        self._check()
+        release, done = self.columns.release, []
+        for one in manifests:
+            if isinstance(one, dict):
+                read = manifests_of(one, release=release)
+            else:
+                read = read_manifests(fspath(one), release)
+            done += apply_manifests(self, read, replicas)
+            self.left_out = (*self.left_out, *read.left_out)
+        return done
+
     def add_nodes(self, count: int, like: str | Node) -> list[str]:
-        """Adds empty nodes. Returns their names.
+        """Adds nodes, with pods of DaemonSets only, which are pending. Returns their names.
 
         Args:
             like: a node of this cluster, a Node object or a file with one, or a machine shape
@@ -225,12 +276,14 @@ class Cluster(ClusterView):
         """
         self._check()
         template = like if isinstance(like, Node) else read_node_template(like, self)
-        names = []
-        for node in like_node(template, count, {one.name for one in self._store.all(Node)}):
+        from bayplan.answers.whatif.applying import add_daemons
+
+        made = list(like_node(template, count, {one.name for one in self._store.all(Node)}))
+        for node in made:
             self._store.create(node)
-            names.append(node.name)
         self._state.deliver()
-        return names
+        add_daemons(self, made, template.name)
+        return [node.name for node in made]
 
     def remove_node(self, name: str) -> list[Pod]:
         """Removes a node and its pods. Returns those that controllers create again: they are pending."""
@@ -388,6 +441,7 @@ class Branch(Cluster):
         super().__init__(scheduling, parent)
         self._lost, self._dropped = dict(parent._lost), dict(parent._dropped)
         self._drain_warnings = dict(parent._drain_warnings)
+        self._rollouts, self.left_out = parent._rollouts, parent.left_out
         self._store.mark()
         start = scheduling.profiles.core().search_start
         index, undo = start.index, scheduling.state.columns.undo
@@ -399,6 +453,7 @@ class Branch(Cluster):
         assert self._parent is not None
         self._parent._lost, self._parent._dropped = self._lost, self._dropped
         self._parent._drain_warnings = self._drain_warnings
+        self._parent._rollouts, self._parent.left_out = self._rollouts, self.left_out
         self._state.columns.undo.keep()
 
     def revert(self) -> None:

@@ -1,74 +1,140 @@
-"""Reads what a user would apply: pods, workloads (expanded into pods), and objects that they need.
+"""Reads what a user would apply, and refuses what an API server would refuse.
 
-| kind | becomes |
-|---|---|
-| Pod | itself, or copies with numbers; claims of its generic ephemeral volumes |
-| Deployment, ReplicaSet, ReplicationController | its pods, and a ReplicaSet, which default spreading reads |
-| StatefulSet | its pods, and claims from volumeClaimTemplates |
-| Job | its pods that run at once: `parallelism`, at most `completions` |
+Kinds that bayplan does not know may create pods (Argo Rollouts, JobSets, …), and CronJobs create them at
+times that are not known here: both are left out, and named (`LeftOut`). `applying.py` applies the rest.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from bayplan.answers.sources.files import STDIN
-from bayplan.answers.whatif.controllers import UNKNOWN_UID
-from bayplan.api.decode import decode_object, expand_lists
+from bayplan.api.decode import expand_lists
 from bayplan.api.documents import Document, parse_documents, read_documents, read_stream
-from bayplan.api.meta import Content, Object
-from bayplan.api.pod import Pod
-from bayplan.controllers.claims import ephemeral_claim
-from bayplan.controllers.pods import TEMPLATE_HASH, hash_of, pod_from
-from bayplan.controllers.workloads import job_pods, stateful_claims, stateful_pod
+from bayplan.api.kinds import KINDS
+from bayplan.api.meta import DEFAULT_NAMESPACE, Content
+from bayplan.api.releases import DEFAULT_RELEASE, Release
+from bayplan.embedded.server import kinds, statuses
+from bayplan.embedded.server.defaults import apply_defaults
+from bayplan.embedded.server.kinds import Catalog, Resource, UnknownKindError
+from bayplan.embedded.server.preparation import prepare_new
+from bayplan.embedded.server.schema.types import TypeMismatchError, clean, type_of
+from bayplan.embedded.server.validation import new_problems
 from bayplan.errors import DecodeError, InputError
 
-APPS: Final = "apps/v1"
-BATCH: Final = "batch/v1"
-WORKLOADS: Final = {
-    "Deployment": APPS,
-    "ReplicaSet": APPS,
-    "StatefulSet": APPS,
-    "ReplicationController": "v1",
-    "Job": BATCH,
-}
+WORKLOADS: Final = (
+    "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job",
+)  # fmt: skip
+"""Kinds whose controllers create pods."""
 
-MAX_PODS: Final = 200_000
-"""More pods of one workload are an error: they would fill the memory before they are scheduled."""
-
-_NOTHING: Final = "there is no pod and no workload in it"
-_DAEMON_SETS: Final = "a DaemonSet has a pod on every node; add one of its pods to ask about it"
-_NO_TEMPLATE: Final = "it has no pod template"
+_ANY_FIELDS: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_NO_POD: Final = "there is no pod and no workload in it"
+_NO_KIND: Final = "it has no apiVersion or no kind"
 _NOT_A_MAPPING: Final = "expected a mapping"
-_TOO_MANY: Final = "{count:,} pods are too many; the limit is {limit:,}"
-_NOT_A_NUMBER: Final = "{field} is not a number of pods: {value!r}"
+_CRON_JOB: Final = "when its Jobs run is not known here"
+_UNKNOWN: Final = "this kind is not known, and its controller may create pods"
+_HANDLED: Final = '{kind} in version "{version}" cannot be handled as a {kind}: {why}'
 
 
-def read_manifests(file: str, replicas: int | None = None) -> list[Object]:
-    """The objects of a file, with workloads expanded into pods.
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object to apply, complete and valid."""
 
-    Args:
-        replicas: how many pods of each pod or workload; None: one pod, and as many as workloads say.
+    resource: Resource
+    content: Content
+    """With the defaults of an API server."""
+    given: Content
+    """Without them: what the manifest states."""
+    source: str = ""
+    line: int | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.resource.kind
+
+    @property
+    def name(self) -> str:
+        name: str = self.content["metadata"]["name"]
+        return name
+
+    @property
+    def namespace(self) -> str:
+        namespace: str = self.content["metadata"].get("namespace", "")
+        return namespace
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An object of a manifest that was not judged."""
+
+    kind: str
+    key: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.key}: {self.why}"
+
+    def as_json(self) -> dict[str, str]:
+        return {"kind": self.kind, "object": self.key, "reason": self.why}
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """The content of a file."""
+
+    source: str
+    objects: tuple[Manifest, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def read_manifests(file: str, release: Release = DEFAULT_RELEASE) -> Manifests:
+    """The objects of a file.
 
     Raises:
-        InputError: the file is missing or malformed, or has neither a pod nor a workload.
+        InputError: the file is missing or malformed, an API server would refuse an object, or there is
+            neither a pod nor a workload in it.
     """
-    documents = _standard_input() if file == STDIN else read_documents(Path(file))
-    found: list[Object] = []
-    for document in documents:
-        for raw in expand_lists(document.content, document.source, document.line):
-            found += _objects(raw, document, replicas)
-    if not any(isinstance(item, Pod) for item in found) and replicas != 0:
-        raise InputError(_NOTHING, source=file)
+    found = checked(_standard_input() if file == STDIN else read_documents(Path(file)), file, release)
+    creates_pods = any(one.kind in ("Pod", *WORKLOADS) for one in found.objects)
+    if not creates_pods and not found.left_out:
+        raise InputError(_NO_POD, source=file)
     return found
 
 
-def objects_of(raw: Mapping[str, Any], replicas: int | None = None) -> list[Object]:
-    """The same for one object as JSON or YAML decodes it."""
-    return list(_objects(raw, Document(raw, "", None), replicas))
+def manifests_of(*contents: Content, release: Release = DEFAULT_RELEASE) -> Manifests:
+    """The same for objects as JSON or YAML decodes them."""
+    return checked((Document(content, "", None) for content in contents), "", release)
+
+
+def checked(documents: Iterator[Document], source: str, release: Release) -> Manifests:
+    catalog = Catalog(release=release)
+    for kind in KINDS:
+        if kind.custom:
+            names = (kind.plural, kind.name, kind.group, kind.version, kind.namespaced)
+            catalog.add(Resource(*names, schema=_ANY_FIELDS))
+    objects: list[Manifest] = []
+    left_out: list[LeftOut] = []
+    for document in documents:
+        for raw in expand_lists(document.content, document.source, document.line):
+            try:
+                made = _checked(raw, document, catalog)
+            except InputError as error:
+                raise error.at(source=document.source, line=document.line) from error.__cause__
+            if isinstance(made, LeftOut):
+                left_out.append(made)
+            else:
+                objects.append(made)
+    return Manifests(source, tuple(objects), tuple(left_out))
 
 
 def _standard_input() -> Iterator[Document]:
@@ -76,159 +142,74 @@ def _standard_input() -> Iterator[Document]:
     return parse_documents(data, STDIN, is_json=data.lstrip().startswith(b"{"))
 
 
-def _objects(raw: Mapping[str, Any], document: Document, replicas: int | None) -> Iterator[Object]:
-    kind, version = raw.get("kind"), raw.get("apiVersion")
+def _checked(raw: Mapping[str, Any], document: Document, catalog: Catalog) -> Manifest | LeftOut:
+    version, kind = raw.get("apiVersion"), raw.get("kind")
+    if not isinstance(version, str) or not isinstance(kind, str) or not version or not kind:
+        raise DecodeError(_NO_KIND)
+    meta = raw.get("metadata") or {}
+    if not isinstance(meta, Mapping):
+        raise DecodeError(_NOT_A_MAPPING, object_key=kind, field="metadata")
     try:
-        if isinstance(kind, str) and WORKLOADS.get(kind) == version:
-            yield from _expanded(raw, kind, replicas)
-            return
-        if kind == "DaemonSet" and version == APPS:
-            raise DecodeError(_DAEMON_SETS, object_key=_key(raw))
-        item = decode_object(raw)
-    except InputError as error:
-        raise error.at(source=document.source, line=document.line) from error.__cause__
-    if isinstance(item, Pod) and replicas is not None and replicas != 1:
-        for number in range(_limited(replicas)):
-            named = _named(raw, f"{item.name or item.metadata.generate_name}-{number}")
-            yield from _ephemeral_claims(named)
-            yield _decoded(named)
-    elif item is not None:
-        if isinstance(item, Pod):
-            yield from _ephemeral_claims(raw)
-        yield item
+        resource = catalog.of_kind(version, kind)
+    except UnknownKindError:
+        return _left_out(f"{kind} ({version})", meta, _UNKNOWN)
+    if kind == "CronJob":
+        return _left_out(kind, meta, _CRON_JOB)
+    given = _strict(dict(raw), resource, document)
+    own = given.setdefault("metadata", {})
+    if resource.namespaced:
+        own["namespace"] = own.get("namespace") or DEFAULT_NAMESPACE
+    if not own.get("name") and own.get("generateName"):
+        own["name"] = own["generateName"].removesuffix("-")
+    content: Content = clean(given, type_of(resource))[0]
+    apply_defaults(resource, content)
+    problems = new_problems(resource, _prepared(resource, content))
+    if problems:
+        raise InputError(str(statuses.invalid(resource, own.get("name", ""), problems)))
+    return Manifest(resource, content, given, document.source, document.line)
 
 
-def _expanded(raw: Mapping[str, Any], kind: str, replicas: int | None) -> Iterator[Object]:
-    meta, spec = _mapping(raw, raw, "metadata"), _mapping(raw, raw, "spec")
-    name = meta.get("name") or meta.get("generateName")
-    if not spec.get("template") or not name:
-        raise DecodeError(_NO_TEMPLATE, object_key=_key(raw))
-    namespace = meta.get("namespace") or "default"
-    template = _checked_template(raw, spec, f"{name}-0", namespace)
-    count = _limited(_count(raw, kind, spec) if replicas is None else replicas)
-    owner_kind, owner_name, selector = kind, name, spec.get("selector")
-    added: dict[str, str] = {}
-    if kind == "Deployment":
-        # So that matchLabelKeys and the selector of the ReplicaSet tell these pods from earlier ones.
-        added = {TEMPLATE_HASH: hash_of(template)}
-        owner_kind, owner_name = "ReplicaSet", f"{name}-{added[TEMPLATE_HASH]}"
-        if isinstance(selector, Mapping):
-            selector = {**selector, "matchLabels": {**_mapping(raw, selector, "matchLabels"), **added}}
-    owner = {
-        "apiVersion": WORKLOADS[owner_kind],
-        "kind": owner_kind,
-        "metadata": {
-            "name": owner_name,
-            "namespace": namespace,
-            "uid": f"{owner_kind}-{namespace}-{owner_name}",
-        },
-        "spec": {"selector": selector} if selector else {},
-    }
-    if kind != "Job":
-        yield _decoded(owner)
-    if kind == "StatefulSet":
-        owner["spec"] = {**spec, "volumeClaimTemplates": _claim_templates(raw, spec)}
-        _mapping(raw, _mapping(raw, spec, "selector"), "matchLabels")
-    for number in range(count):
-        if kind == "StatefulSet":
-            for claim in stateful_claims(owner, number):
-                yield _decoded(_typed("PersistentVolumeClaim", claim, namespace))
-            pod = stateful_pod(owner, template, hash_of(template), number)
-        else:
-            pod = pod_from(template, owner, name=f"{name}-{number}", labels=added)
-        pod = _typed("Pod", pod, namespace)
-        yield from _ephemeral_claims(pod)
-        yield _decoded(pod)
+def _left_out(kind: str, meta: Mapping[str, Any], why: str) -> LeftOut:
+    namespace, name = meta.get("namespace"), meta.get("name") or meta.get("generateName") or ""
+    return LeftOut(kind, f"{namespace}/{name}" if namespace else str(name), why)
 
 
-def _checked_template(
-    raw: Mapping[str, Any], spec: Mapping[str, Any], pod_name: str, namespace: str
-) -> Content:
-    """The pod template; its fields have the types of a pod's."""
-    template = _mapping(raw, spec, "template")
-    described, pod_spec = _mapping(raw, template, "metadata"), _mapping(raw, template, "spec")
-    meta = {field: described.get(field) or {} for field in ("labels", "annotations")}
-    pod = {"metadata": {**meta, "name": pod_name}, "spec": pod_spec}
-    _decoded(_typed("Pod", pod, namespace))
-    return {"metadata": meta, "spec": dict(pod_spec)}
-
-
-def _claim_templates(raw: Mapping[str, Any], spec: Mapping[str, Any]) -> list[Content]:
-    templates = spec.get("volumeClaimTemplates") or []
-    if not isinstance(templates, list) or not all(isinstance(one, Mapping) for one in templates):
-        raise DecodeError("expected a list of claims", object_key=_key(raw), field="volumeClaimTemplates")
-    found = []
-    for template in templates:
-        meta = _mapping(raw, template, "metadata")
-        labels = _mapping(raw, meta, "labels")
-        described = {**meta, "name": meta.get("name", ""), "labels": labels}
-        found.append({"metadata": described, "spec": _mapping(raw, template, "spec")})
+def _strict(raw: Content, resource: Resource, document: Document) -> Content:
+    """The object with the fields of its type. Unknown ones are refused, as kubectl asks for."""
+    try:
+        cleaned, unknown = clean(raw, type_of(resource), lenient=resource.schema is not None)
+    except TypeMismatchError as error:
+        text = _HANDLED.format(kind=resource.kind, version=resource.version, why=error)
+        raise InputError(text, line=_line(document, raw, error.path)) from None
+    if unknown:
+        fields = ", ".join(f'unknown field "{path}"' for path in unknown)
+        why = f"strict decoding error: {fields}"
+        text = _HANDLED.format(kind=resource.kind, version=resource.version, why=why)
+        raise InputError(text, line=_line(document, raw, unknown[0]))
+    found: Content = cleaned
     return found
 
 
-def _typed(kind: str, content: Content, namespace: str) -> Content:
-    meta = {**content["metadata"], "namespace": namespace}
-    return {**content, "apiVersion": "v1", "kind": kind, "metadata": meta}
+def _line(document: Document, raw: Content, path: str) -> int | None:
+    """The line of a field; for an item of a List, the first line of the document."""
+    return document.line_of(path) if document.content == raw and path else document.line
 
 
-def _ephemeral_claims(pod: Mapping[str, Any]) -> Iterator[Object]:
-    """The claims that the controller of generic ephemeral volumes creates for a pod that can be decoded."""
-    meta = _mapping(pod, pod, "metadata")
-    name, namespace = meta.get("name"), meta.get("namespace") or "default"
-    owner = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "uid": UNKNOWN_UID}}
-    for volume in _mapping(pod, pod, "spec").get("volumes") or []:
-        template = _mapping(pod, volume.get("ephemeral") or {}, "volumeClaimTemplate")
-        _mapping(pod, template, "metadata")
-        claim = ephemeral_claim(owner, {"name": "", **volume}) if template and name else None
-        if claim is not None:
-            yield _decoded(_typed("PersistentVolumeClaim", claim, namespace))
-
-
-def _count(raw: Mapping[str, Any], kind: str, spec: Mapping[str, Any]) -> int:
-    if kind != "Job":
-        return _number(raw, spec, "replicas", 1)
-    parallelism = _number(raw, spec, "parallelism", 1)
-    completions = _number(raw, spec, "completions", parallelism)
-    return job_pods({"parallelism": parallelism, "completions": completions})
-
-
-def _number(raw: Mapping[str, Any], spec: Mapping[str, Any], field: str, default: int) -> int:
-    value = spec.get(field)
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        text = _NOT_A_NUMBER.format(field=field, value=value)
-        raise DecodeError(text, object_key=_key(raw), field=f"spec.{field}")
-    return value
-
-
-def _mapping(raw: Mapping[str, Any], within: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    """A field that has fields; empty if it is absent."""
-    found = within.get(field)
-    if found is None:
-        return {}
-    if not isinstance(found, Mapping):
-        raise DecodeError(_NOT_A_MAPPING, object_key=_key(raw), field=field)
-    return found
-
-
-def _limited(count: int) -> int:
-    if count > MAX_PODS:
-        raise InputError(_TOO_MANY.format(count=count, limit=MAX_PODS))
-    return count
-
-
-def _named(raw: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {**raw, "metadata": {**(raw.get("metadata") or {}), "name": name, "uid": ""}}
-
-
-def _decoded(raw: Mapping[str, Any]) -> Object:
-    item = decode_object(raw)
-    assert item is not None, f"{raw['kind']} is a kind that scheduling reads"
-    return item
-
-
-def _key(raw: Mapping[str, Any]) -> str:
-    meta = raw.get("metadata")
-    meta = meta if isinstance(meta, Mapping) else {}
-    return f"{raw.get('kind')} {meta.get('namespace') or 'default'}/{meta.get('name', '')}"
+def _prepared(resource: Resource, content: Content) -> Content:
+    """The object as it is validated: a Job has its selector, and the pods of a StatefulSet the volumes of its
+    claims, which containers mount."""
+    if resource == kinds.JOBS:
+        copy: Content = msgspec.json.decode(msgspec.json.encode(content))
+        copy["metadata"].setdefault("uid", "")
+        prepare_new(resource, copy)
+        return copy
+    claims = (content.get("spec") or {}).get("volumeClaimTemplates")
+    if resource != kinds.STATEFUL_SETS or not claims:
+        return content
+    spec = content["spec"]
+    pod = spec["template"]["spec"]
+    known = {volume.get("name") for volume in pod.get("volumes") or ()}
+    names = [claim.get("metadata", {}).get("name") for claim in claims]
+    more = [{"name": name, "emptyDir": {}} for name in names if name not in known]
+    template = {**spec["template"], "spec": {**pod, "volumes": [*(pod.get("volumes") or ()), *more]}}
+    return {**content, "spec": {**spec, "template": template}}

@@ -35,6 +35,8 @@ class Outcome(StrEnum):
     """It belongs to another scheduler, or is being deleted."""
     NOT_RECREATED = "NotRecreated"
     """It lost its node and has no controller that would create it again."""
+    REJECTED = "Rejected"
+    """The API server does not create it: a quota, or a LimitRange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,42 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutResult:
+    """How a rollout ended, and its worst moment."""
+
+    workload: str
+    """`Deployment shop/web`."""
+    wanted: int
+    updated: int
+    """Pods of the new template that are available at the end."""
+    is_complete: bool
+    available: int
+    """At the worst moment: pods of any template."""
+    pending: int
+    """At the worst moment."""
+    reason: str = ""
+    """Why pods are pending, at the end if the rollout stalls, otherwise at the worst moment."""
+
+    def __str__(self) -> str:
+        pending = f", {self.pending} pending" if self.pending else ""
+        worst = f"(worst moment: {self.available} of {self.wanted} available{pending})"
+        if self.is_complete:
+            return f"{self.workload}: the rollout completes {worst}"
+        why = f": {self.reason}" if self.reason else ""
+        return f"{self.workload}: the rollout stalls at {self.updated} of {self.wanted}{why} {worst}"
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "workload": self.workload,
+            "complete": self.is_complete,
+            "wanted": self.wanted,
+            "updated": self.updated,
+            "worstMoment": {"available": self.available, "pending": self.pending},
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Placements:
     """All pods of a run, in the order in which they were given, and what the result rests on."""
 
@@ -82,6 +120,8 @@ class Placements:
     """Pods that were preempted, in order; those that are created again are in `pods`, too."""
     failures: tuple[PluginFailure, ...] = ()
     """What plugins did wrong: if there is something, the result is not reliable."""
+    rollouts: tuple[RolloutResult, ...] = ()
+    """Of workloads whose pod template was changed (`Cluster.apply`)."""
 
     def __iter__(self) -> Iterator[Placement]:
         return iter(self.pods)
@@ -124,6 +164,7 @@ class Placements:
             "fits": self.fits,
             "pods": [placement.as_json() for placement in self.pods],
             "evicted": list(self.evicted),
+            "rollouts": [rollout.as_json() for rollout in self.rollouts],
             "failures": [failure.message for failure in self.failures],
             "warnings": [warning.as_json() for warning in self.warnings],
         }

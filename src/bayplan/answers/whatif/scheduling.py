@@ -9,7 +9,8 @@ Both give the same placements: a pod that is bound without delay affects later o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from bayplan.answers.sources.loaded import skip_reason
 from bayplan.answers.sources.warnings import MissingObjects, Reason, Warning, selects_namespaces
@@ -23,6 +24,9 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.runtime.extension_points import sort_key_of
 from bayplan.scheduler.core import SchedulingCore
+
+if TYPE_CHECKING:
+    from bayplan.answers.whatif.admission import Admission
 
 _NO_NAMESPACES: Final = (
     "affinity terms of pods with a namespaceSelector match pods of no other namespace, which may also affect "
@@ -76,6 +80,8 @@ class Scheduling:
         """What results for these pods rest on."""
         core, missing = self.profiles.core(), self._missing_objects()
         found = [*self._warnings, *self.profiles.warnings]
+        if "admission" in self.__dict__:
+            found += self.admission.warnings
         if missing.lacks_kind("Namespace") and any(map(selects_namespaces, self.state.store.all(Pod))):
             found += missing.of_kind("Namespace", _NO_NAMESPACES)
         terminating = int(self.state.columns.pods.terminating.read.sum())
@@ -101,6 +107,17 @@ class Scheduling:
     def missing_kind(self, kind: str, effect: str) -> list[Warning]:
         """A warning if no object of a kind was loaded although the cluster may have some."""
         return self._missing_objects().of_kind(kind, effect)
+
+    def lacks_kind(self, kind: str) -> bool:
+        """Whether no object of a kind was loaded although the cluster may have some."""
+        return self._missing_objects().lacks_kind(kind)
+
+    @cached_property
+    def admission(self) -> Admission:
+        """Made when it is needed: the rules of an API server take time to import."""
+        from bayplan.answers.whatif.admission import Admission
+
+        return Admission(self.state.store, self.lacks_kind)
 
     def _missing_objects(self) -> MissingObjects:
         if self._missing is None or not self._missing_freshness.is_current:

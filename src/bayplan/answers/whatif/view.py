@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bayplan.answers.sources.warnings import Warning
 from bayplan.answers.whatif.outcomes import Placement
@@ -12,6 +12,11 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
 from bayplan.state.cluster import Cluster as Columns
+
+if TYPE_CHECKING:
+    from bayplan.answers.whatif.admission import Admission
+    from bayplan.answers.whatif.manifests import LeftOut
+    from bayplan.answers.whatif.rollouts import Rollout
 
 _NO_NODE: Final = "there is no node {name!r}"
 _NO_POD: Final = "there is no pod {key}"
@@ -30,9 +35,17 @@ class ClusterView:
         self._lost: dict[str, str] = {}
         """The node that a pod lost, by the pod's key."""
         self._dropped: dict[str, Placement] = {}
-        """Pods that lost their node and are not created again."""
+        """Pods that lost their node and are not created again, or that the API server rejects."""
+        self._rollouts: tuple[Rollout, ...] = ()
+        """They are played when the cluster is scheduled."""
+        self.left_out: tuple[LeftOut, ...] = ()
+        """Objects of applied manifests that were not judged."""
         self._drain_warnings: dict[tuple[str, str], Warning] = {}
         """By the node, and the budget or pod that the warning is about."""
+
+    @property
+    def _admission(self) -> Admission:
+        return self._scheduling.admission
 
     @property
     def columns(self) -> Columns:
@@ -100,7 +113,8 @@ class ClusterView:
 
     @property
     def not_recreated(self) -> tuple[Placement, ...]:
-        """Pods that lost their node by `drain` or `remove_node`, and have no controller."""
+        """Pods that lost their node by `drain` or `remove_node`, and have no controller; and pods of `apply`
+        that the API server rejects."""
         return tuple(self._dropped.values())
 
     def drain_warnings(self) -> tuple[Warning, ...]:
