@@ -331,3 +331,35 @@ def test_rules_have_a_cost_budget() -> None:
 def test_a_definition_whose_rule_cannot_be_compiled(rule: str) -> None:
     (problem,) = schema_problems(with_rules({"rule": rule}), "schema")
     assert problem.field == "schema.properties[spec].x-kubernetes-validations[0].rule"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (
+            {"additionalPrinterColumns": [{"name": "x", "type": "string"}]},
+            "additionalPrinterColumns[0].jsonPath",
+        ),
+        ({"additionalPrinterColumns": [{"jsonPath": ".x", "type": "x"}]}, "additionalPrinterColumns[0].name"),
+        ({"selectableFields": [{}]}, "selectableFields[0].jsonPath"),
+        ({"subresources": {"scale": {}}}, "subresources.scale.specReplicasPath"),
+        ({"name": "v1/../x"}, "name"),
+        (
+            {"schema": {"openAPIV3Schema": {"type": "object", "required": [[]]}}},
+            "schema.openAPIV3Schema.required[0]",
+        ),
+        ({"schema": {"openAPIV3Schema": {"type": "object", "format": []}}}, "schema.openAPIV3Schema.format"),
+        (
+            {"schema": {"openAPIV3Schema": {"type": "object", "required": 1}}},
+            "schema.openAPIV3Schema.required",
+        ),
+    ],
+)
+def test_a_definition_that_would_fail_later_is_rejected(change: dict[str, Any], field: str) -> None:
+    """It was accepted, and requests for its objects were answered with 500."""
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": SCHEMA}, **change}
+    spec = {"group": "example.com", "scope": "Namespaced", "names": {"plural": "gangs", "kind": "Gang"}}
+    definition = {"metadata": {"name": "gangs.example.com"}, "spec": {**spec, "versions": [version]}}
+    with pytest.raises(StatusError) as caught:
+        open_api().create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+    assert f"spec.versions[0].{field}: " in str(caught.value)

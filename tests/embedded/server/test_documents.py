@@ -9,10 +9,12 @@ import pytest
 
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
+from bayplan.embedded.server import documents
 from bayplan.embedded.server.documents import RECENT, Document, DocumentStore
-from bayplan.embedded.server.kinds import CONFIG_MAPS, NAMESPACES, PODS
+from bayplan.embedded.server.kinds import CONFIG_MAPS, NAMESPACES, PODS, Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.statuses import StatusError
+from bayplan.errors import GoneError
 
 
 def content(name: str) -> Content:
@@ -106,3 +108,17 @@ def test_a_store_that_is_nearly_full_rejects_new_objects_but_can_be_emptied() ->
     for document in list(store.table(CONFIG_MAPS)):
         api.delete(CONFIG_MAPS, document.parse()["metadata"]["name"], "default")
     assert fill(ownerReferences=[owner]) == owned
+
+
+def test_all_histories_have_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest ones lose their oldest changes."""
+    monkeypatch.setattr(documents, "MAX_HISTORIES_BYTES", 100_000)
+    store = DocumentStore()
+    resources = [Resource(f"kinds{number}", "Kind", group="example.com") for number in range(20)]
+    store.put(resources[0], "default/small", {"metadata": {"name": "small"}})
+    for number in range(400):
+        store.put(resources[1 + number % 19], "default/x", {"metadata": {"name": "x"}, "text": "x" * 2000})
+    assert sum(store.table(resource).history.bytes for resource in resources) <= 100_000
+    assert store.position(resources[0], 0) == 0
+    with pytest.raises(GoneError):
+        store.position(resources[1], 1)

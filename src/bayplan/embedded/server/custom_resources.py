@@ -1,7 +1,7 @@
 """Custom resources: a CustomResourceDefinition adds one resource per version to the catalog.
 
 No conversion between versions is done (strategy None): all versions show the same fields. Objects are pruned,
-completed and checked by their schema (`validation/custom.py`); rules in CEL are not.
+completed and checked by their schema (`validation/custom.py`).
 """
 
 from __future__ import annotations

@@ -77,6 +77,8 @@ HISTORY: Final = 10_000
 
 MAX_HISTORY_BYTES: Final = 32 * 1024 * 1024
 """Maximum size of the history of a resource; with large objects it has fewer changes."""
+MAX_HISTORIES_BYTES: Final = 128 * 1024 * 1024
+"""Maximum size of all histories together: a definition may add any number of resources."""
 RECENT: Final = 1000
 """Number of latest changes whose records and facts stay cached: watchers are seldom further behind."""
 MAX_OBJECT_BYTES: Final = 4 * 1024 * 1024
@@ -236,6 +238,7 @@ class DocumentStore:
     ) -> None:
         self.version = 0
         self._bytes = 0
+        self._history_bytes = 0
         self._max_bytes = max_bytes
         self._journal = journal
         self._history = history
@@ -362,11 +365,27 @@ class DocumentStore:
         # steps and is up to half as large again.
         return Document(key, self.version, bytes(memoryview(body)))
 
+    def _shrink_histories(self) -> None:
+        """Halves the largest histories until all together are within the limit."""
+        histories = [table.history for table in self._tables.values()]
+        self._history_bytes = sum(history.bytes for history in histories)  # without those of dropped tables
+        while self._history_bytes > MAX_HISTORIES_BYTES:
+            largest = max(histories, key=lambda history: history.bytes)
+            before = largest.bytes
+            largest.shrink()
+            self._history_bytes += largest.bytes - before
+            if largest.bytes == before:
+                return  # one change is larger than the limit
+
     def _append(self, table: Table, entry: Entry) -> None:
         if self._journal is not None:
             removed = entry.change is Change.DELETED
             self._journal.record(table.resource, entry.document, removed=removed)
+        before = table.history.bytes
         table.history.append(entry)
+        self._history_bytes += table.history.bytes - before
+        if self._history_bytes > MAX_HISTORIES_BYTES:
+            self._shrink_histories()
         _forget_derived(table)
         for listener in self._listeners:
             listener(table.resource)

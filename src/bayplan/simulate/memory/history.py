@@ -62,7 +62,16 @@ class History(Generic[EventT]):
         if len(events) >= self._full:
             self._forget(self._size)
         elif self._bytes > 2 * self._max_bytes:
-            self._forget_bytes()
+            self._forget_bytes(self._max_bytes)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all events."""
+        return self._bytes
+
+    def shrink(self) -> None:
+        """Drops the older half of its bytes; the latest event stays."""
+        self._forget_bytes(self._bytes // 2)
 
     @property
     def last(self) -> EventT | None:
@@ -108,12 +117,12 @@ class History(Generic[EventT]):
             if not future.done():
                 future.set_result(None)
 
-    def _forget_bytes(self) -> None:
+    def _forget_bytes(self, max_bytes: int) -> None:
         """Drops all but the latest `max_bytes`; the latest event stays."""
         assert self._size_of is not None
         left, count = self._bytes, 0
         for event in self._events[:-1]:
-            if left <= self._max_bytes:
+            if left <= max_bytes:
                 break
             left -= self._size_of(event)
             count += 1

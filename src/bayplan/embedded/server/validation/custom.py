@@ -32,6 +32,7 @@ _KEYWORDS: Final[dict[str, type]] = {
     "enum": list,
     "exclusiveMaximum": bool,
     "exclusiveMinimum": bool,
+    "format": str,
     "maxItems": int,
     "maxLength": int,
     "maximum": float,
@@ -41,6 +42,9 @@ _KEYWORDS: Final[dict[str, type]] = {
     "pattern": str,
     "properties": dict,
     "required": list,
+    "x-kubernetes-list-map-keys": list,
+    "x-kubernetes-list-type": str,
+    "x-kubernetes-map-type": str,
     "x-kubernetes-validations": list,
     "type": str,
 }
@@ -134,6 +138,12 @@ def schema_problems(schema: Any, path: str, *, is_root: bool = True) -> list[Fie
         if (part := schema.get(name)) is not None
         and type(part) is not kind
         and not (kind is float and type(part) is int)
+    ]
+    problems = problems or [
+        invalid_field(f"{path}.{name}[{i}]", _NAMES.get(type(each), "null"), "must be of type string")
+        for name in ("required", "x-kubernetes-list-map-keys")
+        for i, each in enumerate(schema.get(name) or ())
+        if not isinstance(each, str)
     ]
     if problems:
         return problems

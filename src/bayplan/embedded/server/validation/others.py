@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from bayplan.api.meta import Content, LabelSelector
-from bayplan.api.names import label_key_problems, label_value_problems
+from bayplan.api.names import dns_label_problems, label_key_problems, label_value_problems
 from bayplan.api.selectors import compile_selector
 from bayplan.controllers.cron import ScheduleError, parse_schedule
 from bayplan.embedded.server.schema.types import named_type
@@ -329,14 +329,57 @@ def definition_problems(item: Content) -> list[FieldProblem]:
     if sum(bool(version.get("storage")) for version in versions) != 1:
         why = "must have exactly one version marked as storage version"
         problems.append(invalid_field("spec.versions", list(versions), why))
+    for field in ("plural", "singular", "kind", "listKind"):
+        if given := names.get(field):
+            whys = dns_label_problems(given.lower())
+            problems += [invalid_field(f"spec.names.{field}", given, why) for why in whys]
+    seen: set[str] = set()
     for i, version in enumerate(versions):
-        if not version.get("name"):
+        name = version.get("name", "")
+        if not name:
             problems.append(required(f"spec.versions[{i}].name"))
+        else:
+            whys = dns_label_problems(name)
+            problems += [invalid_field(f"spec.versions[{i}].name", name, why) for why in whys]
+        if name in seen:
+            problems.append(duplicate(f"spec.versions[{i}].name", name))
+        seen.add(name)
+        problems += _version_problems(version, f"spec.versions[{i}]")
         at = f"spec.versions[{i}].schema.openAPIV3Schema"
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         problems += schema_problems(schema, at) if schema else [required(at)]
     return problems
 
+
+def _version_problems(version: Content, path: str) -> list[FieldProblem]:
+    """The problems of what a version has besides its schema: without them tables and selectors would fail."""
+    problems = []
+    for i, column in enumerate(version.get("additionalPrinterColumns") or ()):
+        at = f"{path}.additionalPrinterColumns[{i}]"
+        problems += [required(f"{at}.{each}") for each in ("name", "type") if not column.get(each)]
+        problems += _path_problems(column.get("jsonPath", ""), f"{at}.jsonPath")
+        if (kind := column.get("type")) and kind not in _COLUMN_TYPES:
+            problems.append(unsupported(f"{at}.type", kind, _COLUMN_TYPES))
+    for i, field in enumerate(version.get("selectableFields") or ()):
+        problems += _path_problems(field.get("jsonPath", ""), f"{path}.selectableFields[{i}].jsonPath")
+    scale = (version.get("subresources") or {}).get("scale")
+    if scale is not None:
+        for name in ("specReplicasPath", "statusReplicasPath"):
+            problems += _path_problems(scale.get(name, ""), f"{path}.subresources.scale.{name}")
+    return problems
+
+
+def _path_problems(json_path: str, at: str) -> list[FieldProblem]:
+    if not json_path:
+        return [required(at)]
+    return (
+        []
+        if json_path.startswith(".")
+        else [invalid_field(at, json_path, "must be a json path starting with .")]
+    )
+
+
+_COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 
 MAX_CONDITIONS: Final = 8
 
