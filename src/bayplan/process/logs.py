@@ -1,7 +1,7 @@
 """Logs in the two formats of Kubernetes: klog's lines, and JSON.
 
     I1116 01:54:49.123456    4711 process.py:52] "Starting the scheduler" version="v1.36.4"
-    {"ts":1794794089123.456,"caller":"operating/process.py:52","msg":"Starting the scheduler","v":0,…}
+    {"ts":1794794089123.456,"caller":"process/process.py:52","msg":"Starting the scheduler","v":0,…}
 
 `-v` is a scale from 0 to 10 and Python's levels another; INFO is verbosity 0. Each step of verbosity is one
 level lower: code that logs at `INFO - 2` is logged from `-v=2` on (`verbosity(2)`). DEBUG is logged from
