@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from bayplan.answers.explain.labels import label_remedies
+from bayplan.answers.explain.labels import can_match, label_remedies
 from bayplan.answers.explain.rejections import Rejection, Subject
 from bayplan.answers.explain.remedies import (
     MAX_NAMED,
@@ -44,6 +44,7 @@ from bayplan.api.node import Namespace
 from bayplan.api.node_selectors import CompiledTerm, compile_terms, required_node_affinity
 from bayplan.api.pod import Pod, conflicts, host_ports, untolerated_taint
 from bayplan.api.quantity import resource_amount
+from bayplan.api.selectors import Requirement, Selector
 from bayplan.framework.status import Code
 from bayplan.plugins.inter_pod_affinity import AFFINITY, ANTI_AFFINITY
 from bayplan.plugins.inter_pod_affinity.counts import CarrierCounts, FilterState, MatchCounts
@@ -54,7 +55,7 @@ from bayplan.plugins.pod_topology_spread import MISSING_LABEL
 from bayplan.plugins.pod_topology_spread.counts import Limit
 from bayplan.runtime.framework import Framework
 from bayplan.state.columns import IdColumn
-from bayplan.state.terms import TermKind, parse_terms, pod_terms
+from bayplan.state.terms import PodQuery, TermKind, parse_terms, pod_terms
 
 Describe = Callable[[Subject], Detail]
 
@@ -191,18 +192,26 @@ def affinity_detail(subject: Subject) -> Detail:
         remedies += label_remedies(subject, added, origin="the profile's addedAffinity")
     if REASON_POD in reasons:
         affinity = required_node_affinity(subject.pod)
-        if affinity.terms is not None and not any(term.error is None for term in affinity.terms):
-            problem = next((term.error for term in affinity.terms if term.error), None)
-            return Detail(f"no term can match{f': {problem}' if problem else ''}")
-        if affinity.selector is not None:
-            for one in affinity.selector.requirements:
-                remedies += label_remedies(subject, (CompiledTerm((one,)),))
-        if affinity.terms is not None:
-            remedies += label_remedies(subject, affinity.terms)
+        selector = () if affinity.selector is None else affinity.selector.requirements
+        terms = affinity.terms
+        if terms is not None and not any(can_match(term, selector) for term in terms):
+            return Detail(_impossible(terms, selector))
+        for one in selector:
+            remedies += label_remedies(subject, (CompiledTerm((one,)),))
+        if terms is not None:
+            remedies += label_remedies(subject, terms, also=selector)
     found = Detail.of(remedies)
     texts = list(dict.fromkeys(remedy.text for remedy in remedies))
     left = len(texts) - MAX_NAMED
     return Detail("; ".join(texts[:MAX_NAMED]) + (f" and {left} more" if left > 0 else ""), found.remedies)
+
+
+def _impossible(terms: Sequence[CompiledTerm], selector: Sequence[Requirement]) -> str:
+    """Why no node can match."""
+    problem = next((f": {term.error}" for term in terms if term.error), "")
+    if not any(map(can_match, terms)):
+        return f"no term can match{problem}"
+    return f"no term can match together with nodeSelector {','.join(map(str, selector))}{problem}"
 
 
 def _added_terms(subject: Subject) -> tuple[CompiledTerm, ...]:
@@ -303,6 +312,7 @@ def _too_far(subject: Subject, state: FilterState) -> Iterator[Remedy]:
 
 def _matching_pod(subject: Subject, state: FilterState, nodes: tuple[str, ...]) -> AddMatchingPod:
     cluster, query = subject.cluster, state.affinity[0].query
+    idle = tuple(_idle_namespace_selectors(subject))
     domains = []
     for near in state.affinity:
         values, totals = cluster.nodes.label(near.topology_key).values.values, near.sums.sums
@@ -327,8 +337,18 @@ def _matching_pod(subject: Subject, state: FilterState, nodes: tuple[str, ...]) 
         tuple(domains),
         tuple(uncounted),
         tuple(elsewhere),
-        tuple(_idle_namespace_selectors(subject)),
+        idle,
+        _is_impossible(query, with_namespaces=not idle),
     )
+
+
+def _is_impossible(query: PodQuery, *, with_namespaces: bool) -> bool:
+    """Whether the parts contradict each other, in labels or in namespaces."""
+    requirements = Selector(tuple(one for part in query.parts for one in part.selector.requirements))
+    if not can_match(CompiledTerm(requirements.requirements)):
+        return True
+    named_ones = [part.namespaces for part in query.parts if part.namespaces is not None]
+    return with_namespaces and bool(named_ones) and not frozenset.intersection(*named_ones)
 
 
 def _idle_namespace_selectors(subject: Subject) -> Iterator[str]:

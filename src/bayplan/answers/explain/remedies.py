@@ -306,6 +306,9 @@ class DeclareFeatures(Remedy):
 
 # Labels of nodes
 
+LabelChanges = tuple[tuple[str, str | None], ...]
+"""New values of labels; None removes one."""
+
 
 @dataclass(frozen=True, slots=True)
 class MatchLabels(Remedy):
@@ -313,6 +316,8 @@ class MatchLabels(Remedy):
 
     alternatives: tuple[tuple[Requirement, ...], ...]
     """Each suffices: for each of the nearest terms the requirements that fail."""
+    changes: tuple[LabelChanges, ...]
+    """For each alternative labels that meet it."""
     terms: int
     """The number of terms of which these are the nearest."""
     instead: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
@@ -378,6 +383,8 @@ class AddMatchingPod(Remedy):
     """Pods with matching labels in other namespaces."""
     namespace_selectors: tuple[str, ...] = ()
     """Of terms that no namespace matches."""
+    impossible: bool = False
+    """Whether no pod can be selected by all terms: they contradict each other."""
 
     @property
     def text(self) -> str:
@@ -387,10 +394,18 @@ class AddMatchingPod(Remedy):
             keys = " and ".join(key for key, _ in self.domains)
             pods = named(f"{pod} on {pod.node}" for pod in self.uncounted)
             return f"pods matching {self.selector} are only on nodes without the label {keys}: {pods}"
+        if self.impossible:
+            return f"no pod can match all required terms: {self._terms()}"
         if self.namespace_selectors:
             return f"no namespace matches the namespaceSelector {named(self.namespace_selectors)}"
         text = f"no assigned pod{self._in_namespaces()} matches {self.selector}"
         return f"{text}; elsewhere: {named(map(str, self.elsewhere))}" if self.elsewhere else text
+
+    def _terms(self) -> str:
+        return " and ".join(
+            f"{selector}{'' if names is None else f' in namespace {named(names)}'}"
+            for names, selector in self.parts
+        )
 
     def _only_in(self, key: str, found: Sequence[tuple[str, int]]) -> str:
         where = named(f"{key}={domain} ({count:,})" for domain, count in found)

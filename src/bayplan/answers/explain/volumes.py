@@ -96,13 +96,20 @@ class CreateVolume(Remedy):
 
 @dataclass(frozen=True, slots=True)
 class MoveClaim(Remedy):
-    """A claim whose volume is being provisioned on another node."""
+    """A claim whose volume is to be provisioned, on another node or by a class that has no provisioner."""
 
     claim: str
     node: str
+    """The node in the annotation `volume.kubernetes.io/selected-node`."""
+    class_provisions: bool = True
 
     @property
     def text(self) -> str:
+        if not self.class_provisions:
+            return (
+                f"the volume of claim {self.claim} is to be provisioned on {self.node}, "
+                "but its class has no provisioner"
+            )
         return f"the volume of claim {self.claim} is being provisioned on {self.node}"
 
 
@@ -252,6 +259,8 @@ def _without_volumes(subject: Subject, claims: PodClaims, node: Node) -> Iterato
             if terms:
                 origin = f"class {storage_class.name} of claim {claim.key} (allowedTopologies)"
                 yield from label_remedies(subject, terms, origin)
+            elif selected_node(claim) is not None:
+                yield MoveClaim(tuple(subject.nodes), claim.key, node.name, class_provisions=False)
             else:
                 yield _provide(subject, claim, node, taken)
         elif not has_room(claim, nodes)[0]:
