@@ -553,3 +553,16 @@ def test_yaml_may_not_be_as_large_as_json() -> None:
         return (await call("POST", CONFIG_MAPS, text, "application/yaml")).status
 
     assert serve(scenario) == 413
+
+
+@pytest.mark.parametrize(("how", "status"), [("Strict", 400), ("Warn", 201), ("Ignore", 201)])
+def test_a_duplicate_field(how: str, status: int) -> None:
+    body = b'{"metadata": {"name": "x"}, "spec": {"containers": [{"name": "a", "name": "c", "image": "i"}]}}'
+
+    async def scenario(call: Caller) -> Reply:
+        return await call("POST", f"{PODS}?fieldValidation={how}", body)
+
+    reply = serve(scenario)
+    assert reply.status == status
+    said = reply.message if how == "Strict" else reply.headers.get("Warning", "").replace("\\", "")
+    assert ('duplicate field "spec.containers[0].name"' in said) is (how != "Ignore")

@@ -1,14 +1,18 @@
 """Parses requests: the resource, the object, the body, and the format of the response.
 
 The body of a write is an object, a patch, or options. Objects are checked against their types: wrong types
-are rejected; unknown fields are rejected, reported as a warning or ignored, as the client requests
-(`fieldValidation`).
+are rejected; unknown and duplicate fields are rejected, reported as a warning or ignored, as the client
+requests (`fieldValidation`).
 """
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -23,7 +27,7 @@ from bayplan.embedded.server.deletion import BACKGROUND, FOREGROUND, ORPHAN, Del
 from bayplan.embedded.server.kinds import Catalog, Resource, Subresource
 from bayplan.embedded.server.patching.patches import Patch, json_patch, merge_patch, strategic_merge_patch
 from bayplan.embedded.server.schema.protobuf import ProtobufError, decode_protobuf
-from bayplan.embedded.server.schema.types import TypeMismatchError, clean, named_type, type_of
+from bayplan.embedded.server.schema.types import MAX_UNKNOWN, TypeMismatchError, clean, named_type, type_of
 from bayplan.embedded.server.sizes import check_json, check_names
 from bayplan.embedded.server.statuses import StatusError, bad_request, too_large
 from bayplan.embedded.server.steps import MAX_BYTES, MAX_YAML_BYTES, in_thread_if, in_yaml_queue
@@ -305,7 +309,7 @@ async def read_object(request: web.BaseRequest, target: Target, kind: str) -> Re
         )
     warnings: list[str] = []
     try:
-        check = partial(_checked, request, resource, content, kind, warnings)
+        check = partial(_checked, request, resource, content, kind, warnings, body)
         return ReadObject(await in_thread_if(is_large, check), warnings, is_large)
     except TypeMismatchError as error:
         version = api_version.rpartition("/")[2]
@@ -408,7 +412,12 @@ def warning_headers(warnings: list[str]) -> dict[str, str] | None:
 
 
 def _checked(
-    request: web.BaseRequest, resource: Resource, content: Any, kind: str, warnings: list[str]
+    request: web.BaseRequest,
+    resource: Resource,
+    content: Any,
+    kind: str,
+    warnings: list[str],
+    body: bytes = b"",
 ) -> Content:
     is_custom = resource.schema is not None and not kind
     cleaned, unknown = clean(content, type_of(resource, kind), lenient=is_custom)
@@ -417,6 +426,8 @@ def _checked(
         problem = statuses.unsupported("fieldValidation", how, ["", "Ignore", "Strict", "Warn"])
         raise statuses.invalid_options("CreateOptions", [problem])
     found = [f'unknown field "{path}"' for path in unknown]
+    if how != "Ignore" and body.lstrip().startswith(b"{"):
+        found += [f'duplicate field "{path}"' for path in duplicate_fields(body)]
     if found and how == "Strict":
         name = kind or resource.kind
         raise bad_request(
@@ -427,6 +438,32 @@ def _checked(
         warnings += found
     result: Content = cleaned
     return result
+
+
+def duplicate_fields(body: bytes) -> list[str]:
+    """The paths of fields that JSON has more than once; the last one counts."""
+    repeated: dict[int, tuple[dict[str, Any], list[str]]] = {}
+
+    def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) != len(pairs):
+            names = Counter(name for name, _ in pairs)
+            repeated[id(content)] = content, [name for name, count in names.items() if count > 1]
+        return content
+
+    whole = json.loads(body, object_pairs_hook=made)
+    return list(islice(_paths(whole, "", repeated), MAX_UNKNOWN)) if repeated else []
+
+
+def _paths(content: Any, path: str, repeated: Mapping[int, tuple[Any, list[str]]]) -> Iterator[str]:
+    prefix = f"{path}." if path else ""
+    if isinstance(content, dict):
+        yield from (f"{prefix}{name}" for name in repeated.get(id(content), (None, []))[1])
+        for name, part in content.items():
+            yield from _paths(part, f"{prefix}{name}", repeated)
+    elif isinstance(content, list):
+        for i, part in enumerate(content):
+            yield from _paths(part, f"{path}[{i}]", repeated)
 
 
 def _content_type(request: web.BaseRequest) -> str:
