@@ -14,8 +14,9 @@ from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.loading import SourceOptions, load_cluster, load_settings
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.answers.whatif import Cluster, Outcome, Placement, Placements
-from bayplan.answers.whatif.applying import MAX_PODS, Applied
 from bayplan.answers.whatif.machines import read_node_template, usual_node
+from bayplan.answers.whatif.outcomes import Applied
+from bayplan.answers.whatif.workloads import MAX_PODS
 from bayplan.cli.errors import ExitStatus, raise_failures, traceback_option
 from bayplan.cli.options import source_options, without_kind
 from bayplan.cli.output import (

@@ -6,7 +6,8 @@ engine.py       runs the scheduler in virtual time, without the plugins' steps t
 capacity.py     counts how many more pods fit
 comparison.py   compares configurations
 manifests.py    reads manifests, as strictly as an API server
-applying.py     applies them: creates, scales, starts rollouts; rollouts.py plays these
+applying.py     applies them; workloads.py creates, scales and changes workloads, rollouts.py plays rollouts
+pods.py         creates, deletes and compares pods
 admission.py    defaults, classes, limits and quotas for new pods
 scaling.py      scales workloads that are there
 machines.py     nodes to add

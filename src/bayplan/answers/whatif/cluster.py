@@ -25,7 +25,16 @@ from bayplan.answers.whatif.capacity import PodMix, count_capacity
 from bayplan.answers.whatif.controllers import belongs_to_node, is_recreated, violated_budgets, without_node
 from bayplan.answers.whatif.engine import Clock, Profiles
 from bayplan.answers.whatif.machines import like_node, read_node_template
-from bayplan.answers.whatif.outcomes import Answer, Capacity, Outcome, Placement, Placements, cluster_html
+from bayplan.answers.whatif.outcomes import (
+    Answer,
+    Applied,
+    Capacity,
+    Outcome,
+    Placement,
+    Placements,
+    cluster_html,
+)
+from bayplan.answers.whatif.pods import add_daemons, copies_of
 from bayplan.answers.whatif.scaling import new_pods, pods_of_workload, to_delete
 from bayplan.answers.whatif.scheduling import Scheduling
 from bayplan.answers.whatif.state import BranchStore, ColumnHandler, State
@@ -34,7 +43,7 @@ from bayplan.api.defaults import with_defaults
 from bayplan.api.devices import ResourceClaim
 from bayplan.api.meta import Content, Object
 from bayplan.api.node import Node
-from bayplan.api.pod import Pod, PodStatus
+from bayplan.api.pod import Pod
 from bayplan.api.storage import StorageClass
 from bayplan.api.workloads import PodDisruptionBudget, PriorityClass, ReplicaSet
 from bayplan.config import KubeSchedulerConfiguration, default_config
@@ -47,7 +56,6 @@ from bayplan.state.cluster import Cluster as Columns
 
 if TYPE_CHECKING:
     from bayplan.answers.explain.explanation import Explanation
-    from bayplan.answers.whatif.applying import Applied
 
 _EXISTS: Final = "there is already a {kind} {key}"
 _NO_CONTROLLER: Final = (
@@ -230,7 +238,7 @@ class Cluster(ClusterView):
         """
         self._check()
         classes: list[Object] = [*self._store.all(PriorityClass), *self._store.all(StorageClass)]
-        fresh = [copy for item in items for copy in _copies(item, replicas)]
+        fresh = [copy for item in items for copy in copies_of(item, replicas)]
         made = []
         for item in with_defaults((*classes, *fresh))[len(classes) :]:
             if self._store.find(type(item), item.name, item.namespace) is not None:
@@ -276,8 +284,6 @@ class Cluster(ClusterView):
         """
         self._check()
         template = like if isinstance(like, Node) else read_node_template(like, self)
-        from bayplan.answers.whatif.applying import add_daemons
-
         made = list(like_node(template, count, {one.name for one in self._store.all(Node)}))
         for node in made:
             self._store.create(node)
@@ -478,24 +484,3 @@ class Branch(Cluster):
                 assert isinstance(self._child, Branch)
                 self._child.__exit__(kind, error, trace)
             self.revert()
-
-
-def _copies(item: Object, replicas: int) -> list[Object]:
-    """The object as it is created: without what a server has set."""
-    if not isinstance(item, Pod):
-        return [item]
-    meta = replace(
-        item.metadata,
-        uid="",
-        resource_version="",
-        creation_timestamp=None,
-        deletion_timestamp=None,
-        finalizers=(),
-    )
-    status = PodStatus(nominated_node_name="")
-    fresh = replace(item, metadata=meta, status=status)
-    if replicas == 1:
-        return [fresh]
-    return [
-        replace(fresh, metadata=replace(meta, name=f"{meta.name}-{number}")) for number in range(replicas)
-    ]

@@ -74,6 +74,39 @@ class Placement:
         return {name: value for name, value in fields.items() if value}
 
 
+NEW: Final = "new"
+CHANGED: Final = "changed"
+UNCHANGED: Final = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of one object of a manifest."""
+
+    kind: str
+    key: str
+    change: str
+    """`new`, `changed` or `unchanged`."""
+    created: int = 0
+    """Pods that were created for it; a rollout creates more."""
+    deleted: int = 0
+    note: str = ""
+
+    def __str__(self) -> str:
+        counts = [
+            f"{number:,} pod{'' if number == 1 else 's'} {what}"
+            for number, what in ((self.created, "created"), (self.deleted, "deleted"))
+            if number
+        ]
+        details = ", ".join(filter(None, (*counts, self.note)))
+        return f"{self.kind} {self.key} {self.change}{f': {details}' if details else ''}"
+
+    def as_json(self) -> dict[str, object]:
+        fields = {"created": self.created, "deleted": self.deleted, "note": self.note}
+        shown = {name: content for name, content in fields.items() if content}
+        return {"kind": self.kind, "object": self.key, "change": self.change, **shown}
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutResult:
     """How a rollout ended, and its worst moment."""
