@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pkgutil
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,8 @@ from .pages import PAGES, ROOT, Command, agree, blocks, command_lines, commands,
 DOCS = ROOT / "docs"
 PAGE_OF = {"config": "configuration.md", "run": "flags.md", "node": "up.md"}
 """Where a command is described whose page does not have its name."""
+COMMITTED_FILE = "bayplan.committed"
+"""A file beside the database of `bayplan up`, not a module."""
 INSTALLING = ("README.md", "docs/explain.md", "docs/plugin-tutorial.md", "docs/whatif.md")
 
 
@@ -203,6 +206,23 @@ def test_the_pages_say_how_to_install_it() -> None:
     assert {name: len(found) for name, found in sentences.items() if found} == dict.fromkeys(INSTALLING, 1)
     assert len({found[0] for found in sentences.values() if found}) == 1
     assert [name for name, text in pages.items() if re.search("pip install '?bayplan", text)] == []
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "plugin-stability.md"], ids=lambda page: page.name
+)
+def test_names_of_python_exist(page: Path) -> None:
+    """`bayplan.module.name` can be imported. The page on stability also names what was there before."""
+    names = set(re.findall(r"`(bayplan(?:\.\w+)+)`", read(page))) - {COMMITTED_FILE}
+    assert [name for name in sorted(names) if not importable(name)] == []
+
+
+def importable(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def test_the_numbers_of_recorded_decisions_are_right() -> None:
