@@ -39,6 +39,7 @@ BINDING: Final = Subresource("binding", kind="Binding", verbs=("create",))
 EVICTION: Final = Subresource("eviction", kind="Eviction", group="policy", version="v1", verbs=("create",))
 FINALIZE: Final = Subresource("finalize", verbs=("update",))
 APPROVAL: Final = Subresource("approval")
+RESIZE: Final = Subresource("resize")
 
 _SIMULATED: Final = "bayplan's containers are simulated:"
 _PROXY_VERBS: Final = ("create", "delete", "get", "patch", "update")
@@ -51,7 +52,6 @@ _OF_CONTAINERS: Final = tuple(
         ("log", "Pod", ("get",), "they write no logs"),
         ("portforward", "PodPortForwardOptions", ("create", "get"), "they listen on no port"),
         ("proxy", "PodProxyOptions", _PROXY_VERBS, "they listen on no port"),
-        ("resize", "Pod", STATUS_VERBS, "they cannot be resized"),
     )
 )
 _NODE_PROXY: Final = Subresource(
@@ -188,7 +188,7 @@ _DEVICES: Final = "resource.k8s.io"
 
 PODS: Final = Resource(
     *_scope("Pod"), short_names=("po",), categories=_ALL, selectable=_POD_FIELDS, counts_generations=True,
-    subresources=_with_status(BINDING, EVICTION, *_OF_CONTAINERS),
+    subresources=_with_status(BINDING, EVICTION, RESIZE, *_OF_CONTAINERS),
 )  # fmt: skip
 NODES: Final = Resource(
     *_scope("Node"), short_names=("no",), selectable=("spec.unschedulable",),

@@ -35,7 +35,7 @@ from bayplan.embedded.server.documents import Document, DocumentStore, decode, e
 from bayplan.embedded.server.kinds import Catalog, Resource
 from bayplan.embedded.server.patching.ownership import track_update
 from bayplan.embedded.server.patching.patches import Patch, merge_patch
-from bayplan.embedded.server.preparation import prepare_new, restart_taint_time
+from bayplan.embedded.server.preparation import prepare_new, resized_pod, restart_taint_time
 from bayplan.embedded.server.quotas import Charge, QuotaExceededError, charges
 from bayplan.embedded.server.schema.types import type_of
 from bayplan.embedded.server.sizes import MAX_UNCOUNTED_BYTES, check_rules, check_values
@@ -347,7 +347,7 @@ class ObjectAPI:
         if stored == kinds.CUSTOM_RESOURCE_DEFINITIONS:
             self.customs.check(content)
             self.customs.accept(content, self.now())
-        charged = () if subresource else self._charges(stored, content, old)
+        charged = () if subresource not in ("", "resize") else self._charges(stored, content, old)
         replaced = self._put(stored, document.key, content, dry_run)
         self._write_charges(charged, dry_run)
         return replaced
@@ -381,6 +381,10 @@ class ObjectAPI:
                 content["metadata"] = dict(old["metadata"])
                 if managed is not None:
                     content["metadata"]["managedFields"] = managed
+        elif subresource == "resize":
+            content.update(resized_pod(content, old))
+            for field in {*content["metadata"], *old["metadata"]} - {"managedFields"}:
+                _copy_field(field, old["metadata"], content["metadata"])
         elif subresource == "finalize":
             finalizers = (content.get("spec") or {}).get("finalizers") or []
             content.clear()

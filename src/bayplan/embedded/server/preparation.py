@@ -60,6 +60,24 @@ def quality_of_service(spec: Content) -> str:
     return "Guaranteed" if guaranteed else "Burstable"
 
 
+def resized_pod(given: Content, old: Content) -> Content:
+    """Spec and status of a pod with new requests and limits of its containers, and nothing else that is new.
+
+    The kubelet is simulated: a container that runs has its new resources at once, whatever its node has left.
+    """
+    wanted = {each.get("name"): each for each in (given.get("spec") or {}).get("containers") or ()}
+    containers = []
+    for container in old["spec"]["containers"]:
+        resources = wanted.get(container["name"], container).get("resources") or {}
+        containers.append({**container, "resources": resources})
+    parts: Content = {"spec": {**old["spec"], "containers": containers}, "status": old.get("status") or {}}
+    if known := parts["status"].get("containerStatuses"):
+        resources_of = {container["name"]: container["resources"] for container in containers}
+        running = [{**each, "resources": resources_of.get(each["name"], {})} for each in known]
+        parts["status"] = {**parts["status"], "containerStatuses": running}
+    return parts
+
+
 def restart_taint_time(content: Content, old: Content, now: str) -> None:
     """Sets timeAdded to now if the effect of a DeviceTaintRule changed, but timeAdded did not."""
     taint, known = content["spec"]["taint"], old["spec"]["taint"]

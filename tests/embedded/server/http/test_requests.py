@@ -566,3 +566,31 @@ def test_a_duplicate_field(how: str, status: int) -> None:
     assert reply.status == status
     said = reply.message if how == "Strict" else reply.headers.get("Warning", "").replace("\\", "")
     assert ('duplicate field "spec.containers[0].name"' in said) is (how != "Ignore")
+
+
+@pytest.mark.parametrize(
+    ("resources", "problem"),
+    [
+        ({"requests": {"cpu": "2"}}, ""),
+        ({"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}, "must be less than or equal to cpu limit"),
+        ({"requests": {"cpu": "1", "example.com/gpu": "1"}}, "only cpu and memory resources are mutable"),
+        ({}, "Pod QOS Class may not change as a result of resizing"),
+    ],
+)
+def test_a_pod_is_resized(resources: dict[str, Any], problem: str) -> None:
+    async def scenario(call: Caller) -> Reply:
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+        await call("POST", PODS, pod("p", containers=[container]))
+        changed = pod("p", containers=[{**container, "image": "other", "resources": resources}])
+        changed["metadata"]["labels"] = {"new": "label"}
+        return await call("PUT", f"{PODS}/p/resize", changed)
+
+    reply = serve(scenario)
+    assert reply.status == (422 if problem else 200), reply.body
+    if problem:
+        assert problem in reply.message
+    else:
+        (container,) = reply.body["spec"]["containers"]
+        assert (container["resources"], container["image"]) == ({"requests": {"cpu": "2"}}, "i")
+        assert reply.body["metadata"]["generation"] == 2
+        assert "labels" not in reply.body["metadata"]

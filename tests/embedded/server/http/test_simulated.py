@@ -20,7 +20,6 @@ SIMULATED = "bayplan's containers are simulated:"
         ("POST", f"{PODS}/web/portforward", f"{SIMULATED} they listen on no port"),
         ("GET", f"{PODS}/web/proxy/healthz/deep", f"{SIMULATED} they listen on no port"),
         ("PATCH", f"{PODS}/web/ephemeralcontainers", f"{SIMULATED} none can be added to a pod"),
-        ("PATCH", f"{PODS}/web/resize", f"{SIMULATED} they cannot be resized"),
         (
             "GET",
             "/api/v1/namespaces/default/services/kubernetes/proxy/",

@@ -20,6 +20,7 @@ from bayplan.embedded.server.validation.custom import custom_problems
 from bayplan.embedded.server.validation.pods import (
     pod_claim_status_problems,
     pod_problems,
+    pod_resize_problems,
     pod_update_problems,
 )
 from bayplan.embedded.server.validation.values import metadata_problems, metadata_update_problems
@@ -85,6 +86,8 @@ def update_problems(
         problems += metadata_problems(resource, content)
     if subresource == "status" and resource in _STATUS_RULES:
         return problems + _STATUS_RULES[resource](content, old)
+    if subresource == "resize":
+        return problems + pod_resize_problems(content, old)
     if subresource or not differ_in_spec(content, old):
         return problems
     if (whole_rule := _WHOLE_UPDATE_RULES.get(resource)) is not None:

@@ -12,6 +12,7 @@ from bayplan.api.names import (
     label_key_problems,
     label_value_problems,
 )
+from bayplan.embedded.server.preparation import quality_of_service
 from bayplan.embedded.server.schema.types import NEWEST, go_struct, named_type
 from bayplan.embedded.server.statuses import (
     FieldProblem,
@@ -307,6 +308,31 @@ def pod_update_problems(pod: Content, old: Content) -> list[FieldProblem]:
     if _fixed(spec, known, gated=bool(gates)) != _fixed(known, known, gated=bool(gates)):
         problems.append(forbidden_field("spec", _CHANGEABLE))
     return problems
+
+
+def pod_resize_problems(pod: Content, old: Content) -> list[FieldProblem]:
+    """The problems of new resources of a pod's containers."""
+    problems = []
+    for i, (new, known) in enumerate(zip(pod["spec"]["containers"], old["spec"]["containers"], strict=True)):
+        at = f"spec.containers[{i}].resources"
+        problems += resource_problems(new.get("resources") or {}, at)
+        if _not_resizable(new) != _not_resizable(known):
+            problems.append(forbidden_field(at, "only cpu and memory resources are mutable"))
+    if not problems and quality_of_service(pod["spec"]) != (known_class := quality_of_service(old["spec"])):
+        why = "Pod QOS Class may not change as a result of resizing"
+        problems.append(invalid_field("spec", known_class, why))
+    return problems
+
+
+def _not_resizable(container: Content) -> list[tuple[str, str, Any]]:
+    resources = container.get("resources") or {}
+    parts = ((field, resources.get(field) or {}) for field in ("requests", "limits"))
+    return sorted(
+        (field, name, amount)
+        for field, part in parts
+        for name, amount in part.items()
+        if name not in ("cpu", "memory")
+    )
 
 
 def _same_toleration(one: Content, other: Content) -> bool:
