@@ -146,7 +146,7 @@ def test_good_objects_pass(obj: Object) -> None:
             make_replica_set("r", {"a": "x y"}),
             SelectorError,
             'ReplicaSet default/r: spec.selector: values[0][a]: Invalid value: "x y"',
-            id="a label that is none",
+            id="an invalid label",
         ),
         pytest.param(
             make_pod("web", priority=2**31),
@@ -218,7 +218,7 @@ def test_bad_objects(obj: Object, kind: type[InputError], message: str) -> None:
         pytest.param(
             make_node_term(make_expression("-", "Exists")),
             "matchExpressions[0].key: name part must consist of",
-            id="a key that is none",
+            id="an invalid key",
         ),
         pytest.param(
             make_node_term(fields=[make_expression("metadata.name", "Exists")]),

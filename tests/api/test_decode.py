@@ -172,13 +172,13 @@ def test_a_request_for_null_is_a_request_for_zero() -> None:
             },
             DecodeError,
             "f:3: Pod web: metadata.creationTimestamp: expected a time such as 2026-01-31T12:00:00Z",
-            id="a time that is none",
+            id="an invalid time",
         ),
         pytest.param(
             {"apiVersion": "v1", "kind": "Pod", "metadata": "web"},
             DecodeError,
             "f:3: Pod: metadata: expected a mapping, got a string",
-            id="metadata that is none",
+            id="invalid metadata",
         ),
         pytest.param(
             {"metadata": {"name": "web"}}, DecodeError, "f:3: web: kind: it is missing", id="no kind"
@@ -190,7 +190,7 @@ def test_a_request_for_null_is_a_request_for_zero() -> None:
             raw_pod(containers=[{"resources": {"requests": {"cpu": "1x"}}}]),
             QuantityError,
             'f:3: Pod shop/web: spec.containers[0].resources.requests[cpu]: "1x" is not a quantity',
-            id="a quantity that is none",
+            id="an invalid quantity",
         ),
         pytest.param(
             raw_pod(
@@ -198,7 +198,7 @@ def test_a_request_for_null_is_a_request_for_zero() -> None:
             ),
             SelectorError,
             "f:3: Pod shop/web: spec.topologySpreadConstraints[0].labelSelector: ",
-            id="a selector that is none",
+            id="an invalid selector",
         ),
     ],
 )

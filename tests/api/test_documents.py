@@ -162,7 +162,7 @@ def test_a_single_file_may_have_any_name(tmp_path: Path) -> None:
     [
         pytest.param("missing.yaml", "No such file or directory", id="a file that is not there"),
         pytest.param("empty", "the directory holds no .yaml, .yml or .json file", id="an empty directory"),
-        pytest.param("false.yaml.gz", "it is not a gzip file", id="a gzip file that is none"),
+        pytest.param("false.yaml.gz", "it is not a gzip file", id="an invalid gzip file"),
         pytest.param("cut.yaml.gz", "it is not a gzip file", id="half a gzip file"),
     ],
 )

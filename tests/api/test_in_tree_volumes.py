@@ -111,7 +111,7 @@ def test_a_disk_of_gce_is_named_by_where_it_is(labels: dict[str, str], handle: s
         pytest.param(
             "a__b",
             "zone in unexpected format, expected: {locale}-{region}-{zone}, got: a",
-            id="zones that are none",
+            id="invalid zones",
         ),
         pytest.param(
             "us-west1-a__us-east1-b",

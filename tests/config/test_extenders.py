@@ -58,12 +58,12 @@ def test_applying_twice_changes_nothing() -> None:
         pytest.param(
             {"tlsConfig": {"caData": "aGVsbG8="}},
             "unable to load root certificates: unable to parse bytes as PEM block",
-            id="a CA that is none",
+            id="an invalid CA",
         ),
         pytest.param(
             {"tlsConfig": {"certData": "aGVsbG8=", "keyData": PEM}},
             "tls: failed to find any PEM data in certificate input",
-            id="a certificate that is none",
+            id="an invalid certificate",
         ),
     ],
 )

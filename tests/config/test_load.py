@@ -1,4 +1,4 @@
-"""From a file to a complete configuration: defaults, and files that are none."""
+"""From a file to a complete configuration: defaults, and invalid files."""
 
 from __future__ import annotations
 

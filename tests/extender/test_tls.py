@@ -177,8 +177,8 @@ def test_a_client_certificate_that_is_not_there_fails_the_call(tmp_path: Path) -
     ("settings", "text"),
     [
         pytest.param({"ca_file": "/no/such/ca"}, "open /no/such/ca: no such file or directory", id="no CA"),
-        pytest.param({"ca_data": b"hello"}, "unable to load root certificates: ", id="a CA that is none"),
-        pytest.param({"cert_data": b"hello", "key_data": b"hello"}, "tls: ", id="a certificate that is none"),
+        pytest.param({"ca_data": b"hello"}, "unable to load root certificates: ", id="an invalid CA"),
+        pytest.param({"cert_data": b"hello", "key_data": b"hello"}, "tls: ", id="an invalid certificate"),
         pytest.param({"cert_data": CLIENT.certificate, "key_data": SERVER.key}, "tls: ", id="another's key"),
         pytest.param(
             {"cert_data": LOCKED.certificate, "key_data": LOCKED.key}, "tls: ", id="a key with a password"

@@ -198,7 +198,7 @@ def test_binding_result(text: bytes, error: str) -> None:
             ExtenderFilterResult.decode,
             b'{"FailedAndUnresolvableNodes":{"n":true}}',
             "FailedAndUnresolvableNodes[n]: expected a string, got true or false",
-            id="a reason that is none",
+            id="an invalid reason",
         ),
         pytest.param(
             ExtenderFilterResult.decode,
@@ -216,7 +216,7 @@ def test_binding_result(text: bytes, error: str) -> None:
             ExtenderFilterResult.decode,
             b'{"Nodes":{"items":[{"metadata":{"name":"n"}},{"metadata":7}]}}',
             "Nodes.items[1].metadata: expected an object, got an integer",
-            id="metadata that is none",
+            id="invalid metadata",
         ),
         pytest.param(
             ExtenderFilterResult.decode, b'"n"', "expected an object, got a string", id="a string alone"

@@ -34,7 +34,7 @@ _MAX_VERSION_DIGITS: Final = 20
 
 
 def version_number(resource_version: str) -> int | None:
-    """A resourceVersion as a number; None if it is none, or too long for 64 bits: it has no order."""
+    """A resourceVersion as a number; None if it is not a number of at most 64 bits, and so has no order."""
     is_number = resource_version.isdecimal() and len(resource_version) <= _MAX_VERSION_DIGITS
     return int(resource_version) if is_number else None
 

@@ -60,7 +60,7 @@ def test_names_that_are_reached_without(exempt: str, is_exempt: bool) -> None:
         pytest.param("[fd00::1]", "fd00::/8", True, id="a network of IPv6"),
         pytest.param("[fd00::1]", "[fd00::1]:443", True, id="an address of IPv6 with a port"),
         pytest.param("name", "10.0.0.0/8", False, id="a name is in no network"),
-        pytest.param("10.1.2.3", "10.0.0.0/99", False, id="a network that is none"),
+        pytest.param("10.1.2.3", "10.0.0.0/99", False, id="an invalid network"),
     ],
 )
 def test_addresses_that_are_reached_without(host: str, exempt: str, is_exempt: bool) -> None:

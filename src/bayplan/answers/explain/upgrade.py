@@ -103,8 +103,8 @@ def _needed(
     causes: Mapping[str, list[RuleChange]],
     after: Mapping[str, Explanation],
 ) -> dict[str, list[RuleChange]]:
-    """Of several causes those that the newer decision depends on: a rule that only changes a message is none
-    if the pod is scheduled then. Empty where each of them is enough."""
+    """Of several causes, those that the newer decision depends on. A rule that only changes a message is not
+    one of them if the pod is then scheduled. Empty where each cause is enough by itself."""
     needed: dict[str, list[RuleChange]] = {pod: [] for pod, rules in causes.items() if len(rules) > 1}
     for rule in rule_changes(old, new):
         pods = [pod for pod in needed if rule in causes[pod]]

@@ -60,7 +60,7 @@ ADMIN: Final = User("kubernetes-admin", (MASTERS, AUTHENTICATED))
 
 
 class Action(NamedTuple):
-    """What a request wants to do: with a resource, or with a path that is none."""
+    """What a request does, to a resource or to another path."""
 
     verb: str
     group: str = ""

@@ -314,7 +314,7 @@ def version_number(text: str) -> int:
     """A resourceVersion as a number.
 
     Raises:
-        StatusError: it is none; 400.
+        StatusError: 400, it is not a number.
     """
     try:
         return parse_uint(text)

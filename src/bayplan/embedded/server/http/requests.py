@@ -139,7 +139,7 @@ def integer(request: web.BaseRequest, name: str) -> int | None:
     """A parameter that is a number.
 
     Raises:
-        StatusError: it is none; 400.
+        StatusError: 400, it is not a number.
     """
     text = request.query.get(name, "")
     if not text:
