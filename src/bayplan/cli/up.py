@@ -135,7 +135,7 @@ MAX_NODES: Final = 100_000
     type=click.Choice(["AlwaysAllow", "RBAC"]),
     default="AlwaysAllow",
     show_default=True,
-    help="AlwaysAllow: whoever has a token may do everything; RBAC: as Roles and their bindings say.",
+    help="AlwaysAllow: every user with a token may do everything; RBAC: as Roles and their bindings say.",
 )
 @click.option("--no-scheduler", is_flag=True, help="Do not start a scheduler; run your own.")
 @click.option(

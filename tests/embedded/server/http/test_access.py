@@ -41,7 +41,7 @@ async def may(call: Caller, verb: str, resource: str, namespace: str = "default"
     return allowed
 
 
-def test_a_role_allows_what_it_says() -> None:
+def test_a_role_allows_what_its_rules_name() -> None:
     async def scenario(call: Caller) -> None:
         denied = await call("GET", PODS, **ANNA)
         assert (denied.status, denied.message) == (
