@@ -68,7 +68,8 @@ class Devices:
 
 def with_devices(path: Path, test: Callable[[Devices], Any], *, nodes: int = 1) -> None:
     async def main() -> None:
-        settings = LocalSettings(nodes=nodes, devices=WatchedDevices(path), stop_seconds=0)
+        devices = WatchedDevices(path)
+        settings = LocalSettings(nodes=nodes, devices=devices, stop_seconds=0, job_run_seconds=3600)
         async with LocalCluster(settings, Outcomes()) as cluster:
             await test(Devices(cluster))
 
