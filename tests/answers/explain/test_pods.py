@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from bayplan.answers.explain.permit import PermitStatus
+from bayplan.answers.explain.printing import print_node
 from bayplan.answers.explain.questions import PodAnswer, PodQuestions, PodState, explain_node
-from bayplan.answers.explain.report import node_report, pod_report
+from bayplan.answers.explain.remedies import amount_text
+from bayplan.answers.explain.report import node_report, pod_report, result_report
 from bayplan.answers.sources.files import read_scenario
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.warnings import Reason
@@ -254,6 +259,53 @@ def test_a_node() -> None:
     assert report["source"]["warnings"] == []
     with pytest.raises(InputError, match="Node x: there is no such node in test"):
         explain_node(questions, "x")
+
+
+def test_what_is_reserved_on_a_node_and_what_will_become_free() -> None:
+    questions = make_questions(
+        make_node("n", cpu="4"),
+        make_pod("gone", node="n", cpu="3", deleted=datetime(2026, 1, 1, tzinfo=UTC)),
+        make_pod("slow", node="n", cpu="3", phase="Pending"),
+        make_pod("soon", cpu="1", nominated_node="n", priority=9),
+    )
+    answer = explain_node(questions, "n")
+    report = node_report(questions.loaded, answer)
+    assert [(one["pod"], one["state"]) for one in report["pods"]] == [
+        ("default/gone", "terminating"),
+        ("default/slow", "not started"),
+    ]
+    assert report["nominatedPods"] == [{"pod": "default/soon", "priority": 9}]
+    cpu = report["resources"][0]
+    assert (cpu["free"], cpu["nominated"], cpu["releasing"]) == ("-2", "1", "3")
+    console = Console(file=StringIO(), width=120)
+    print_node(console, questions.loaded, answer)
+    assert isinstance(console.file, StringIO)
+    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    assert ["cpu", "4", "6", "0", "(2", "overcommitted)", "1", "3"] in lines
+    assert ["default/slow", "0", "not", "started"] in lines
+    assert ["default/soon", "9", "nominated"] in lines
+
+
+def test_amounts_far_below_zero() -> None:
+    assert amount_text("cpu", -4539628424389459967) == "-4.53963e+15"
+
+
+def test_nominated_pods_in_reports() -> None:
+    answer = explain(
+        "p", make_node("n"), make_pod("soon", cpu="3", nominated_node="n", priority=9), make_pod("p", cpu="2")
+    )
+    assert answer.evaluated is not None
+    (group,) = result_report(answer.evaluated)["rejections"]
+    assert group["nominatedPods"] == [{"node": "n", "pods": ["default/soon"], "fitsWithout": True}]
+    assert [(one["kind"], one["nodes"], one["free"]) for one in group["remedies"]] == [
+        ("AddResource", ["n"], 1000)
+    ]
+
+
+def test_an_assigned_pod_of_another_scheduler() -> None:
+    answer = explain("p", make_node("n"), make_pod("p", node="n", scheduler_name="mine"))
+    assert answer.state is PodState.SKIPPED
+    assert answer.reason == 'it is assigned to n, its schedulerName is "mine", and no profile has that name'
 
 
 def test_what_is_missing_for_the_pending_pods_of_a_node() -> None:
