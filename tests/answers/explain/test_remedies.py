@@ -30,10 +30,13 @@ from bayplan.answers.explain.tables import EvaluatedPod
 from bayplan.api.pod import Pod
 from bayplan.framework.status import Code
 from bayplan.plugins.dynamic_resources import DynamicResources
-from tests.effort import examples
+from tests.effort import LONG, LONG_RUN, examples
 
 from .evaluating import evaluate
 from .situations import Situation, apply, situation
+
+# Like other property tests, it belongs to `make test` and to `make test-long`.
+pytestmark = [LONG_RUN] if LONG else []
 
 FIRST = int(os.environ.get("BAYPLAN_FIRST_SITUATION", "0"))
 SITUATIONS = int(os.environ.get("BAYPLAN_SITUATIONS", "0")) or examples(5_000, quick=250)
@@ -156,10 +159,10 @@ def _cause(remedy: Remedy) -> Any:
             # With more devices, a constraint or another request may be the next cause.
             return "devices", remedy.claim, remedy.request, bool(remedy.constraint), bool(remedy.together)
         case _:
-            return replace_nodes(remedy)
+            return _without_nodes(remedy)
 
 
-def replace_nodes(remedy: Remedy) -> Any:
+def _without_nodes(remedy: Remedy) -> Any:
     return tuple(sorted((key, str(value)) for key, value in remedy_report(remedy).items() if key != "nodes"))
 
 
