@@ -148,7 +148,7 @@ def _node(rng: Random, name: str) -> Node:
         name,
         cpu=str(rng.randint(1, 4)),
         memory=f"{rng.randint(1, 8)}Gi",
-        pods=rng.choice((0, 1, 2, 110, 110, 110, 110)),
+        pods=rng.choice((0, 1, 2, *(110,) * 20)),
         resources={} if gpus is None else {GPU: gpus},
         labels=labels,
         taints=taints,

@@ -39,7 +39,7 @@ from .situations import Situation, apply, situation
 pytestmark = [LONG_RUN] if LONG else []
 
 FIRST = int(os.environ.get("BAYPLAN_FIRST_SITUATION", "0"))
-SITUATIONS = int(os.environ.get("BAYPLAN_SITUATIONS", "0")) or examples(5_000, quick=250)
+SITUATIONS = int(os.environ.get("BAYPLAN_SITUATIONS", "0")) or examples(5_000, quick=100)
 PARTS = 10
 NO_DETAIL = {
     "waiting for ephemeral volume controller",
