@@ -90,6 +90,7 @@ class Workload:
         self._digest = hash_of(self._template)
         self._model: Pod | None = None
         self._is_rolled_out = False
+        self._numbers = count_up()
         self._rejected: set[str] = set()
 
     def _wanted(self, replicas: int | None, there: Sequence[Pod]) -> int:
@@ -297,14 +298,13 @@ class Workload:
         return pod, ephemeral_claims(self._template_pod(), pod.name, self.namespace)
 
     def _free_name(self) -> str:
-        names = (f"{self.name}-{number}" for number in count_up())
         dropped = self._cluster._dropped
-        return next(
-            name
-            for name in names
-            if self._store.find(Pod, name, self.namespace) is None
-            and f"{self.namespace}/{name}" not in dropped
-        )
+        for number in self._numbers:
+            name = f"{self.name}-{number}"
+            is_free = self._store.find(Pod, name, self.namespace) is None
+            if is_free and f"{self.namespace}/{name}" not in dropped:
+                return name
+        raise AssertionError("numbers never end")
 
     def _admitted(self, node: str = "") -> Pod:
         """A pod of the template. Those of one template are admitted once."""
