@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from bayplan.api.node import Taint
 from bayplan.api.pod import (
+    FEW_TOLERATIONS,
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    PREFER_NO_SCHEDULE,
     Toleration,
+    Tolerations,
     any_tolerates,
     count_untolerated_preferences,
     tolerates,
@@ -95,3 +102,32 @@ def test_untolerated_taint(taints: list[str], found: str | None) -> None:
 def test_count_untolerated_preferences(taints: list[str], count: int) -> None:
     tolerations = iter([make_toleration("ok"), make_toleration("hard", effect="NoSchedule")])
     assert count_untolerated_preferences(map(make_taint, taints), tolerations) == count
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_tolerations_are_looked_up_and_the_answer_is_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+
+    def one_of(*texts: str) -> str:
+        return rng.choice(texts)
+
+    many = [
+        Toleration(
+            key=one_of("", "a", "b", "c"),
+            operator=one_of("", "Equal", "Exists", "Gt"),
+            value=one_of("", "x", "y", "z"),
+            effect=one_of("", NO_SCHEDULE, NO_EXECUTE, PREFER_NO_SCHEDULE),
+        )
+        for _ in range(FEW_TOLERATIONS + 1)
+    ]
+    # Such as cover few taints: otherwise all are tolerated.
+    few = [one for one in many if one.key and one.value] * FEW_TOLERATIONS
+    taints = [
+        Taint(key=key, value=value, effect=effect)
+        for key in ("a", "b", "d")
+        for value in ("", "x", "w")
+        for effect in (NO_SCHEDULE, NO_EXECUTE, PREFER_NO_SCHEDULE)
+    ]
+    for tolerations in (many, few):
+        known = Tolerations(tolerations)
+        assert [known.cover(taint) for taint in taints] == [any_tolerates(tolerations, t) for t in taints]

@@ -5,7 +5,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 from typing import Final, NamedTuple
 
 from msgspec import field
@@ -322,9 +322,14 @@ def conflicts(wanted: Iterable[HostPort], used: Collection[HostPort]) -> bool:
     """Whether one of the wanted ports is in use: same protocol and port, and the addresses overlap."""
     if not used:
         return False
+    on_any_address: set[tuple[str, int]] | None = None
+    if len(used) > 1:
+        used = used if isinstance(used, Set) else frozenset(used)
     for want in wanted:
         if want.ip == ANY_IP:
-            if any(use.port == want.port and use.protocol == want.protocol for use in used):
+            if on_any_address is None:
+                on_any_address = {(use.protocol, use.port) for use in used}
+            if (want.protocol, want.port) in on_any_address:
                 return True
         elif want in used or HostPort(ANY_IP, want.protocol, want.port) in used:
             return True
@@ -337,6 +342,9 @@ NO_EXECUTE: Final = "NoExecute"
 
 EQUAL: Final = "Equal"
 EXISTS: Final = "Exists"
+
+FEW_TOLERATIONS: Final = 16
+"""So many are compared one by one."""
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -360,21 +368,50 @@ def any_tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
-def untolerated_taint(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
+class Tolerations:
+    """Many tolerations, compared with many taints: `any_tolerates` by lookups."""
+
+    __slots__ = ("_covered", "_few")
+
+    def __init__(self, tolerations: Iterable[Toleration]) -> None:
+        self._few = tuple(tolerations)
+        self._covered: set[tuple[str, str, str | None]] | None = None
+        """Effect, key and value (None: every value) of each; "" is every effect or key."""
+        if len(self._few) > FEW_TOLERATIONS:
+            self._covered = {
+                (one.effect, one.key, one.value if one.operator in ("", EQUAL) else None)
+                for one in self._few
+                if one.operator in ("", EQUAL, EXISTS)
+            }
+
+    def cover(self, taint: Taint) -> bool:
+        if self._covered is None:
+            return any_tolerates(self._few, taint)
+        return any(
+            (effect, key, value) in self._covered
+            for effect in (taint.effect, "")
+            for key in (taint.key, "")
+            for value in (taint.value, None)
+        )
+
+
+def untolerated_taint(
+    taints: Iterable[Taint], tolerations: Tolerations | Iterable[Toleration]
+) -> Taint | None:
     """The first taint that keeps a pod with these tolerations off the node."""
-    tolerations = tuple(tolerations)
+    known = tolerations if isinstance(tolerations, Tolerations) else Tolerations(tolerations)
     for taint in taints:
-        if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not any_tolerates(tolerations, taint):
+        if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not known.cover(taint):
             return taint
     return None
 
 
-def count_untolerated_preferences(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> int:
+def count_untolerated_preferences(
+    taints: Iterable[Taint], tolerations: Tolerations | Iterable[Toleration]
+) -> int:
     """The number of PreferNoSchedule taints that no toleration covers: the fewer, the better the node."""
-    tolerations = tuple(tolerations)
-    return sum(
-        taint.effect == PREFER_NO_SCHEDULE and not any_tolerates(tolerations, taint) for taint in taints
-    )
+    known = tolerations if isinstance(tolerations, Tolerations) else Tolerations(tolerations)
+    return sum(taint.effect == PREFER_NO_SCHEDULE and not known.cover(taint) for taint in taints)
 
 
 def normalized_image_name(name: str) -> str:

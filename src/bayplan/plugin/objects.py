@@ -25,6 +25,7 @@ from bayplan.api.pod import Affinity as Affinity
 from bayplan.api.pod import HostPort as HostPort
 from bayplan.api.pod import NodeAffinity as NodeAffinity
 from bayplan.api.pod import PodAffinityTerm as PodAffinityTerm
+from bayplan.api.pod import Tolerations as Tolerations
 from bayplan.api.pod import TopologySpreadConstraint as TopologySpreadConstraint
 from bayplan.api.pod import any_tolerates as any_tolerates
 from bayplan.api.pod import conflicts as conflicts

@@ -35,7 +35,12 @@ from bayplan.plugin import (
     normalize_default,
     unresolvable,
 )
-from bayplan.plugin.objects import PREFER_NO_SCHEDULE, count_untolerated_preferences, untolerated_taint
+from bayplan.plugin.objects import (
+    PREFER_NO_SCHEDULE,
+    Tolerations,
+    count_untolerated_preferences,
+    untolerated_taint,
+)
 
 REASON: Final = "node(s) had untolerated taint(s)"
 
@@ -68,15 +73,17 @@ class TaintToleration(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, Sco
         """An extension point of this plugin from v1.37 on, for pods that are being resized in place."""
 
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        tolerations = Tolerations(pod.spec.tolerations)
+
         def is_untolerated(taints: tuple[Taint, ...]) -> bool:
-            return untolerated_taint(taints, pod.spec.tolerations) is not None
+            return untolerated_taint(taints, tolerations) is not None
 
         lookup = state.memo(UNTOLERATED, lambda: nodes.taint_lookup(is_untolerated))
         # Evicting pods does not remove a taint.
         yield Reject(nodes.taints(lookup) != 0, unresolvable(REASON))
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> None:
-        tolerations = [t for t in pod.spec.tolerations if t.effect in ("", PREFER_NO_SCHEDULE)]
+        tolerations = Tolerations(t for t in pod.spec.tolerations if t.effect in ("", PREFER_NO_SCHEDULE))
 
         def count_untolerated(taints: tuple[Taint, ...]) -> int:
             return count_untolerated_preferences(taints, tolerations)

@@ -38,6 +38,9 @@ from bayplan.state.columns import IdColumn, RowMask, cells
 from bayplan.state.hypothesis import FEW_ROWS, Changes, Hypothesis
 from bayplan.state.view import HypotheticalNode, NodeColumns
 
+MAX_CHANGES_BY_ROW: Final = 256
+"""Pods of a hypothesis up to which few rows are filtered one by one; arrays add up more of them faster."""
+
 
 class NominatedResults:
     """For pods of one signature and priority: the results of the filters with and without nominated pods.
@@ -303,7 +306,8 @@ class Filtering:
         self, search: Search, hypothesis: Hypothesis, *, cached_only: bool = False
     ) -> NodeStatuses:
         """The results of the filters if other pods were on these rows, nominated pods included."""
-        filter_row = self._row_filter(search, cached_only) if len(hypothesis) <= FEW_ROWS else None
+        is_small = len(hypothesis) <= FEW_ROWS and len(hypothesis.slots) <= MAX_CHANGES_BY_ROW
+        filter_row = self._row_filter(search, cached_only) if is_small else None
         if filter_row is not None:
             return self._filter_few(search, hypothesis, filter_row)
         extended = add_nominated(hypothesis, search.pod) if self._cluster.nominated else None

@@ -14,7 +14,7 @@ decision is made or reverted. Volumes that pods already use are in `volumes.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final
@@ -367,18 +367,16 @@ class _Candidates:
         """The node affinity of their volumes."""
         return {offer.reach for offer in self._reserved}.union(self._free) - {EVERYWHERE}
 
-    def best(
-        self, reaching: frozenset[int], taken: Iterable[PersistentVolume | None]
-    ) -> PersistentVolume | None:
-        """The volume to use where volumes of these reaches are available."""
+    def best(self, reaching: frozenset[int], taken: Container[str]) -> PersistentVolume | None:
+        """The volume to use where volumes of these reaches are available; `taken` has names of volumes."""
         for offer in self._reserved:
-            if offer.volume not in taken:
+            if offer.volume.name not in taken:
                 # If a volume is reserved for the claim, no other is used.
                 return offer.volume if offer.reach in reaching or offer.reach == EVERYWHERE else None
         best: tuple[int, PersistentVolume] | None = None
         for reach in (EVERYWHERE, *reaching):
             for rank, volume in self._free.get(reach, ()):
-                if volume not in taken:
+                if volume.name not in taken:
                     if best is None or rank < best[0]:
                         best = (rank, volume)
                     break
@@ -428,8 +426,12 @@ def _choose(
     candidates: Iterable[_Candidates], reaching: frozenset[int]
 ) -> tuple[PersistentVolume | None, ...]:
     chosen: list[PersistentVolume | None] = []
+    taken: set[str] = set()
     for of_claim in candidates:
-        chosen.append(of_claim.best(reaching, chosen))
+        volume = of_claim.best(reaching, taken)
+        chosen.append(volume)
+        if volume is not None:
+            taken.add(volume.name)
     return tuple(chosen)
 
 

@@ -55,6 +55,7 @@ from bayplan.plugin.objects import (
     SCHEDULE_ANYWAY,
     SYSTEM_DEFAULTS,
     SpreadConstraint,
+    Tolerations,
     default_constraints,
     own_constraints,
     owner_selector,
@@ -330,14 +331,14 @@ class PodTopologySpread(
         if filtering or self._requires_all_keys(pod):
             for constraint in constraints:
                 common &= nodes.label(constraint.topology_key).exists()
-        found = []
+        found, tolerations = [], Tolerations(pod.spec.tolerations)
         for constraint in constraints:
             eligible = common
             if constraint.honors_node_affinity:
                 eligible = eligible & rows_matching(nodes, required_node_affinity(pod))
             if constraint.honors_taints:
                 untolerated = nodes.taint_lookup(
-                    lambda taints: untolerated_taint(taints, pod.spec.tolerations) is not None
+                    lambda taints: untolerated_taint(taints, tolerations) is not None
                 )
                 eligible = eligible & (nodes.taints(untolerated) == 0)
             label = cluster.nodes.label(constraint.topology_key)
