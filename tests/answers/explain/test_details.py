@@ -288,6 +288,12 @@ NEEDS_RESTARTS = Container(
             id="a nominated pod",
         ),
         pytest.param(
+            make_pod(node_selector={"disk": "ssd"}),
+            [node("a"), make_pod("n1", cpu="3", nominated_node="a", priority=9)],
+            {"NodeAffinity": "requires disk=ssd, has no such label"},
+            id="a nominated pod that makes no difference",
+        ),
+        pytest.param(
             make_pod(cpu="2"),
             [node("a"), make_pod("old", cpu="3", node="a", deleted=datetime.now(UTC), priority=9)],
             {"NodeResourcesFit": "lacks 1 cpu (3 will be free when terminating pod default/old ends)"},

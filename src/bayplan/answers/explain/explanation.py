@@ -183,9 +183,12 @@ def _note_nominated(framework: Framework, search: Search, result: Explanation) -
     """
     cluster, filtering = framework.cluster, framework.filtering
     fitting = set()
+    # The results of other plugins do not depend on pods.
+    reading_pods = {step.name for step in framework.profile.filters if step.usage or not step.cached}
     for row in cluster.nominated:
         node, changes = cluster.nodes.name[row], nominated_on(cluster, search.pod, row)
-        if not changes or node not in result.node_status:
+        status = result.node_status.get(node)
+        if not changes or status is None or status.plugin not in reading_pods:
             continue
         with_nominated, without = (
             filtering.filter_as_given(search, Hypothesis.on_few_rows(cluster, [row], [pods])).passing[0]
