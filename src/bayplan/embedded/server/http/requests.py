@@ -426,7 +426,7 @@ def _checked(
         problem = statuses.unsupported("fieldValidation", how, ["", "Ignore", "Strict", "Warn"])
         raise statuses.invalid_options("CreateOptions", [problem])
     found = [f'unknown field "{path}"' for path in unknown]
-    if how != "Ignore" and body.lstrip().startswith(b"{"):
+    if how != "Ignore" and "yaml" not in _content_type(request) and body.lstrip().startswith(b"{"):
         found += [f'duplicate field "{path}"' for path in duplicate_fields(body)]
     if found and how == "Strict":
         name = kind or resource.kind
