@@ -64,7 +64,7 @@ def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
     schedule_one.go: schedulingAlgorithm
     """
     # Upstream lists the nodes at the beginning of every attempt, even of one that does not evaluate them.
-    if not framework.cluster.node_count:
+    if not len(framework.cluster.order):
         return Decision(pod, Status(Code.UNRESOLVABLE, (NO_NODES,)), NO_NODES, nomination=Nomination(""))
     observer, search = framework.observer, None
     if observer is not None:
