@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
-from bayplan.framework.outcome import Reasons, Rejections, collect, is_rejected, rejects
+from bayplan.framework.outcome import NodeStatuses, Reasons, Rejections, collect, is_rejected, rejects
 from bayplan.framework.plugin_api import MAX_SCORE, NodeNames, Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
@@ -33,7 +33,7 @@ from bayplan.framework.status import (
     wrong_result,
 )
 from bayplan.runtime.profile import PointStep, Step
-from bayplan.state.columns import RowMask
+from bayplan.state.columns import IdColumn, RowMask
 from bayplan.state.view import IntColumn, NodeColumns, NodeInfo
 
 PRE_FLIGHT: Final = "PreBindPreFlight"
@@ -140,6 +140,20 @@ def filter_rows(
         return collect(rejects(step.filter(state, pod, nodes)), reasons, len(nodes))
     except plugin_exceptions() as error:
         raise plugin_error(step, Point.FILTER, error) from error
+
+
+def first_filter_error(node_statuses: NodeStatuses, evaluated: IdColumn) -> tuple[int, AttemptError] | None:
+    """The first error of a filter, and how many nodes were evaluated before it.
+
+    It ends the search there, as in kube-scheduler with parallelism 1. With more threads it evaluates
+    a few more nodes.
+    """
+    for position, row in enumerate(evaluated):
+        status = node_statuses.status(int(row))
+        if status is not None and status.code is Code.ERROR:
+            text = _TEXTS[Point.FILTER].format(status.plugin, status.message)
+            return position, AttemptError(text, status.plugin, Point.FILTER)
+    return None
 
 
 def rejected_rows(step: Step, state: CycleState, pod: Pod, nodes: NodeColumns) -> RowMask | None:

@@ -19,7 +19,7 @@ import numpy as np
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import NO_STATUS, Diagnosis, FilterOutcome, NodeStatuses
 from bayplan.framework.plugin_api import NodeNames
-from bayplan.framework.points import Point, TieBreak
+from bayplan.framework.points import TieBreak
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SKIP_FOR_SIGNATURE, Code, Status
 from bayplan.runtime import calls
@@ -283,7 +283,7 @@ class Framework:
             search.filtered = filtered
         failed = None
         if feasible.count < len(evaluated) and search.results.may_have_errors:
-            failed = self._first_error(self.node_statuses(search, filtered), evaluated)
+            failed = calls.first_filter_error(self.node_statuses(search, filtered), evaluated)
             if failed is not None:
                 evaluated = filtered.evaluated = evaluated[: failed[0]]
         if search.pod.status.nominated_node_name:
@@ -365,23 +365,6 @@ class Framework:
         if count < MIN_FEASIBLE or not 0 < self._percentage < 100:
             return count
         return max(MIN_FEASIBLE, count * self._percentage // 100)
-
-    @staticmethod
-    def _first_error(
-        node_statuses: NodeStatuses, evaluated: IdColumn
-    ) -> tuple[int, calls.AttemptError] | None:
-        """The first error of a filter, and how many nodes were evaluated before it.
-
-        It ends the search there, as in kube-scheduler with parallelism 1. With more threads kube-scheduler
-        evaluates a few more nodes.
-        """
-        for position, row in enumerate(evaluated):
-            status = node_statuses.status(int(row))
-            if status is not None and status.code is Code.ERROR:
-                return position, calls.AttemptError(
-                    f'running "{status.plugin}" filter plugin: {status.message}', status.plugin, Point.FILTER
-                )
-        return None
 
     def _with_nominated_node(self, search: Search, filtered: Filtered) -> IdColumn:
         """The evaluated rows, with that of the nominated node, which was evaluated first and did not fit."""
