@@ -9,12 +9,15 @@ kube-scheduler has none.
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 from typing import Any
 
 from bayplan.answers.sources.live import read_kinds
 from bayplan.answers.whatif import Cluster
+from bayplan.api.decode import decode_object
 from bayplan.api.meta import Object
+from bayplan.api.pod_defaults import default_pod
 from bayplan.api.releases import parse_release
 from bayplan.client.api_errors import NotServedError
 from bayplan.client.http import KubernetesCluster
@@ -65,9 +68,12 @@ def predicted(objects: list[Object], raw: Raw, release: str) -> tuple[set[str], 
     """The nodes that are equally good, or the message; and the victims."""
     cluster = Cluster.from_objects(objects, config=default_config(release=parse_release(release)))
     with cluster.branch() as branch:
-        before = {pod.key for pod in branch.pending}
-        branch.apply(raw)
-        [made] = [pod for pod in branch.pending if pod.key not in before]
+        # Not applied: this server has no Priority admission, so pods state their priority themselves.
+        content = copy.deepcopy(raw)
+        default_pod(content)
+        item = decode_object(content)
+        assert item is not None
+        [made] = branch.add(item)
         best = set(branch.explain(made).best)
         result = branch.schedule([made])
         found = result[made.key]
