@@ -32,7 +32,7 @@ def cluster(programs: Programs, directory: Path, *flags: str) -> Iterator[Path]:
     kubeconfig = directory / "kubeconfig"
     command: list[str | Path] = [
         sys.executable, "-m", "bayplan.cli.main", "up", "--kubeconfig", kubeconfig,
-        "--emulated-version", programs.release, *flags,
+        "--emulated-version", programs.release, "--job-run-time", "3600", *flags,
     ]  # fmt: skip
     with Process("bayplan up", command, directory / "up.log") as process:
 
