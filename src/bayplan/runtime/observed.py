@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from types import SimpleNamespace
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
@@ -164,11 +163,14 @@ class RarePoints(ExtensionPoints):
 
     def timed(self, placed: Placement, steps: str, point: str) -> Placement:
         """The same with timed plugins among these steps of the profile."""
-        given = placed.profile
-        profile = SimpleNamespace(failures=given.failures, pre_binds=given.pre_binds)
-        setattr(profile, steps, self.timed_steps(getattr(given, steps), point))
+        profile = self.timed_profile(placed.profile, steps, point)
         # Upstream also measures the plugins that are skipped here.
-        return Placement(cast(Profile, profile), placed.state, placed.pod, placed.node_name)
+        return Placement(profile, placed.state, placed.pod, placed.node_name)
+
+    def timed_profile(self, profile: Profile, steps: str, point: str) -> Profile:
+        """What one point needs of a profile, with timed plugins: copying all of it takes longer."""
+        timed = {steps: self.timed_steps(getattr(profile, steps), point)}
+        return cast(Profile, SimpleNamespace(failures=profile.failures, **timed))
 
     def timed_steps(self, steps: Sequence[PointStep[T]], point: str) -> tuple[PointStep[T], ...]:
         return tuple(
@@ -201,8 +203,7 @@ class RarePoints(ExtensionPoints):
     ) -> PostFilterResult:
         observer = self._observer
         since = observer.clock()
-        profile = copy(profile)
-        profile.post_filters = self.timed_steps(profile.post_filters, Point.POST_FILTER)
+        profile = self.timed_profile(profile, "post_filters", Point.POST_FILTER)
         result = super().post_filter(profile, state, pod, outcome)
         observer.observe(Point.POST_FILTER, result.status.code, observer.clock() - since)
         return result

@@ -52,7 +52,7 @@ class QueueMetrics(QueueObserver):
 
 
 class PointTimer(AttemptTimer):
-    """Measures the extension points and plugins of one sampled attempt (`runtime.timing.AttemptTimer`)."""
+    """Measures the extension points and plugins of one sampled attempt (`runtime.observed.AttemptTimer`)."""
 
     __slots__ = ("_clock", "_metrics", "_since")
 

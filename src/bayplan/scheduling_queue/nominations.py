@@ -37,7 +37,7 @@ from bayplan.scheduling_queue.queued import NominationWrite, QueuedPod
 
 
 class NominatedPods(Protocol):
-    """The columns that nominations change: `snapshot.cluster.Cluster`."""
+    """The columns that nominations change: `state.cluster.Cluster`."""
 
     def nominate(self, pod: Pod, node_name: str) -> None:
         """The pod is expected on this node and on no other."""
