@@ -16,6 +16,7 @@ from bayplan.plugin import (
     Dependencies,
     IntColumn,
     NodeColumns,
+    NodeNames,
     Plugin,
     Pod,
     Status,
@@ -233,3 +234,22 @@ def test_a_plugin_that_skipped_each_pod_is_called_once_for_each() -> None:
     gate.closed = True
     assert isinstance(framework.find(make_pod("p2")), NotFound)
     assert gate.called == ["p0", "p1", "p2"]
+
+
+class Narrows(Plugin):
+    """Restricts the search to some nodes, once it has any."""
+
+    names: frozenset[str] = frozenset()
+
+    def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> NodeNames | None:
+        return NodeNames(self.names) if self.names else None
+
+
+def test_a_plugin_that_allowed_all_nodes_may_restrict_them_later() -> None:
+    narrows = make_plugin(Narrows)
+    framework = make_framework(narrows, make_plugin(Zero))
+    assert [found(framework, make_pod(name)).node_name for name in ("p0", "p1")] == ["n0", "n0"]
+    narrows.names = frozenset({"n2"})
+    assert found(framework, make_pod("p2")).node_name == "n2"
+    narrows.names = frozenset()
+    assert found(framework, make_pod("p3")).feasible == 3

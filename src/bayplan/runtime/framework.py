@@ -268,7 +268,8 @@ class Framework:
         schedule_one.go: findNodesThatPassFilters
         """
         rotation, start = self._rotation, self._start.index
-        if search.is_settled and rotation is not None and rotation[0] == start:
+        is_whole = search.is_settled and search.pre_filter_nodes is None
+        if is_whole and rotation is not None and rotation[0] == start:
             order, absent = rotation[1], NO_STATUS
         else:
             order, absent = self._candidates(search)
