@@ -10,6 +10,7 @@ import pytest
 
 from bayplan.framework.outcome import PASS, NodeStatuses
 from bayplan.framework.status import Code, Status
+from bayplan.go_sort import go_sort
 from bayplan.plugin import Cluster, Pod
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.preemption.victims import NO_VICTIMS, PRIORITY_OFFSET
@@ -210,3 +211,50 @@ def test_the_cluster_stays_as_it_was() -> None:
         cluster.changes.clock.now,
     )
     assert after == before
+
+
+CROWD = [(name, name % 3, name * 7 % 4) for name in range(20)]
+"""Twenty pods of one node in its order: name, priority, start. Many are equally important."""
+
+
+def crowd_on(nodes: int) -> Cluster:
+    cluster = Cluster()
+    for number in range(nodes):
+        cluster.set_node(make_node(f"n{number}", cpu=20))
+        for name, priority, started in CROWD:
+            labels = WEB if name % 4 == 0 else None
+            cluster.add_pod(low(f"{name}-{number}", priority, started=started, labels=labels), f"n{number}")
+    return cluster
+
+
+@pytest.mark.parametrize("nodes", [1, 12], ids=["few nodes", "many nodes"])
+@pytest.mark.parametrize("with_budget", [False, True], ids=["no budget", "some violate a budget"])
+def test_more_than_twelve_equally_important_victims_are_moved_as_go_moves_them(
+    nodes: int, with_budget: bool
+) -> None:
+    """The order differs from a stable sort's. With a budget, victims are sorted twice."""
+    cluster = crowd_on(nodes)
+
+    def more_important(left: tuple[int, int, int], right: tuple[int, int, int]) -> bool:
+        return (-left[1], left[2]) < (-right[1], right[2])
+
+    expected = go_sort(CROWD, more_important)
+    assert expected != sorted(CROWD, key=lambda pod: (-pod[1], pod[2]))
+    if with_budget:
+        cluster.objects.put(make_pdb("budget", WEB))
+        violating = [pod for pod in expected if pod[0] % 4 == 0]
+        expected = go_sort([*violating, *(pod for pod in expected if pod not in violating)], more_important)
+    assert victims(cluster, run(cluster, 5, room_for(20))) == {
+        f"n{number}": [f"{name}-{number}" for name, *_ in expected] for number in range(nodes)
+    }
+
+
+def test_pods_that_have_not_started_keep_the_order_of_the_node() -> None:
+    """Each counts as started a moment after the one before it, so none are equal."""
+    cluster = Cluster()
+    cluster.set_node(make_node("n", cpu=20))
+    pods = [low(f"{number}", number % 2, started=None) for number in range(20)]
+    for pod in pods:
+        cluster.add_pod(pod, "n")
+    ordered = [pod.name for priority in (1, 0) for pod in pods if pod.priority == priority]
+    assert victims(cluster, run(cluster, 5, room_for(20))) == {"n": ordered}

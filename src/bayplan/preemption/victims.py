@@ -3,6 +3,9 @@
 All of them are removed first, on every node at once. Where the pod then fits, they are added back one by one,
 most important first (those whose eviction would violate a budget before all others); a pod that no longer
 fits is a victim. The loop is over ranks, not over nodes: each iteration adds back one pod on every node.
+
+Importance is priority, then the earlier start. Upstream sorts by it with Go's `sort.Slice`, which moves
+equally important pods if there are more than twelve, so such rows are sorted with `go_sort`.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ from numpy.typing import NDArray
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import FilterRow, NodeStatuses
 from bayplan.framework.status import Code, Status
+from bayplan.go_sort import MAX_INSERTION, go_sort_by
 from bayplan.preemption.budgets import violating
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
 from bayplan.state.hypothesis import FEW_ROWS, Hypothesis
+from bayplan.state.pods import NOT_STARTED
 
 NO_VICTIMS: Final = Status(Code.UNRESOLVABLE, ("No preemption victims found for incoming pod",))
 
@@ -177,19 +182,16 @@ def _summary(
 def _most_important_first(
     evicted: Hypothesis, removed: NDArray[np.bool_], breaks_budget: NDArray[np.bool_]
 ) -> IdColumn:
-    """The victims of each row; of equally important ones those that violate a budget come first.
-
-    Upstream appends the other victims to the violating ones and sorts by importance. Its sort keeps equal
-    elements in order up to twelve; beyond that see docs/differences.md.
-    """
+    """The victims of each row: those that violate a budget, then the others, sorted by importance."""
     slots = evicted.slots[removed]
     violating = breaks_budget[removed]
     if not violating.any() or violating.all():
         return slots
     row = np.repeat(np.arange(len(evicted)), evicted.starts[1:] - evicted.starts[:-1])[removed]
-    pods = evicted.cluster.pods
-    priority, start = pods.priority.array.take(slots), pods.start.array.take(slots)
-    return slots.take(np.lexsort((~violating, start, -priority, row)))
+    start, position = evicted.cluster.pods.start.array, evicted.cluster.pods.position.array
+    given = np.arange(len(slots)) + len(slots) * ~violating
+    turn = np.where(start.take(slots) == NOT_STARTED, position.take(slots), given)
+    return _sorted_rows(evicted.cluster, slots, row, given, turn)
 
 
 def _reprieve(
@@ -224,15 +226,8 @@ def _lower_priority(cluster: Cluster, priority: int, rows: IdColumn) -> Hypothes
     slots = (pods.assigned.read & (pods.priority.read < priority)).nonzero()[0]
     where = at.take(pods.row.read.take(slots))
     slots, where = slots[where >= 0], where[where >= 0]
-    order = np.lexsort(
-        (
-            pods.position.array.take(slots),
-            pods.start.array.take(slots),
-            -pods.priority.array.take(slots),
-            where,
-        )
-    )
-    slots, where = slots.take(order), where.take(order)
+    position = pods.position.array.take(slots)
+    slots = _sorted_rows(cluster, slots, where, position, position)
     starts = np.zeros(len(rows) + 1, dtype=np.intp)
     np.cumsum(np.bincount(where, minlength=len(rows)), out=starts[1:])
     return Hypothesis(cluster, rows, slots, starts, np.full(len(slots), -1, dtype=np.int64))
@@ -259,7 +254,50 @@ def _ordered_on(cluster: Cluster, priority: int, row: int) -> list[int]:
 
 
 def _by_importance(cluster: Cluster, slots: Sequence[int]) -> list[int]:
-    """Sorts slots, most important first."""
+    """The pods of one row, most important first."""
     pods = cluster.pods
     priorities, start, position = pods.priority.cell, pods.start.cell, pods.position.cell
-    return sorted(slots, key=lambda slot: (-priorities[slot], start[slot], position[slot]))
+    if len(slots) <= MAX_INSERTION:
+        return sorted(slots, key=lambda slot: (-priorities[slot], start[slot], position[slot]))
+    return _crowded_row(cluster, sorted(slots, key=position.__getitem__))
+
+
+def _crowded_row(cluster: Cluster, slots: Sequence[int]) -> list[int]:
+    """The same for more than twelve pods, of which equally important ones are moved.
+
+    A pod that has not started counts as started now, each a moment later than those before it on the node, so
+    no two of them are equal.
+    """
+    pods = cluster.pods
+    priorities, start, position = pods.priority.cell, pods.start.cell, pods.position.cell
+
+    def importance(slot: int) -> tuple[int, int, int]:
+        return -priorities[slot], start[slot], position[slot] if start[slot] == NOT_STARTED else 0
+
+    return go_sort_by(slots, importance)
+
+
+def _sorted_rows(
+    cluster: Cluster, slots: IdColumn, where: IdColumn, given: IdColumn, turn: IdColumn
+) -> IdColumn:
+    """`_by_importance` for pods of many rows: row after row, in the order of `where`.
+
+    Up to twelve equally important pods of a row are in the order of `turn`. More are sorted one row at a
+    time, from the order of `given`, unless they are in order as they are given.
+    """
+    pods = cluster.pods
+    priority, start = pods.priority.array.take(slots), pods.start.array.take(slots)
+    order = np.lexsort((turn, start, -priority, where))
+    result = slots.take(order)
+    counts = np.bincount(where)
+    if counts.max(initial=0) > MAX_INSERTION:
+        where, priority, start, given = (column.take(order) for column in (where, priority, start, given))
+        same_row = where[1:] == where[:-1]
+        equal = same_row & (priority[1:] == priority[:-1]) & (start[1:] == start[:-1])
+        moved = same_row & (given[1:] < given[:-1])
+        ends = counts.cumsum()
+        for row in np.intersect1d(where[1:][equal & (start[1:] != NOT_STARTED)], where[1:][moved]).tolist():
+            if counts[row] > MAX_INSERTION:
+                here = slice(ends[row] - counts[row], ends[row])
+                result[here] = _crowded_row(cluster, result[here].take(given[here].argsort()).tolist())
+    return result
