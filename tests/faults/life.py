@@ -19,7 +19,8 @@ from typing import Final
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
-from bayplan.simulate.memory.store import MemoryStore, end_after_grace_period
+from bayplan.simulate.memory.store import MemoryStore
+from bayplan.simulate.memory.writes import end_after_grace_period
 from bayplan.simulate.virtual_time import VirtualLoop, VirtualTimeError, current_loop, run_virtual
 from tests.faults.checks import Oversight, misplaced, oversights, untidiness
 from tests.faults.cluster import SPOILED, LastingClient, Ledger, WatchedCluster

@@ -26,7 +26,8 @@ from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.plugin_sources import catalog_with
 from bayplan.scheduler.waiting import BindingProgress
-from bayplan.simulate.memory.store import Kubelet, MemoryCluster, MemoryStore
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.writes import Kubelet
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 
 PROFILE = "default-scheduler"

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from bayplan.api.devices import ResourceClaim, ResourceClaimStatus
 from bayplan.api.pod import Pod
-from bayplan.simulate.memory.store import end_after_grace_period
+from bayplan.simulate.memory.writes import end_after_grace_period
 from bayplan.testing.builders import (
     make_allocated_device,
     make_node,

@@ -10,7 +10,7 @@ import pytest
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, ConflictError
 from bayplan.plugins.default_preemption import DefaultPreemption
-from bayplan.simulate.memory.store import end_after_grace_period
+from bayplan.simulate.memory.writes import end_after_grace_period
 from bayplan.testing.builders import make_node, make_pod
 
 from .preempting import NO_ROOM, NODE, preemptor, victim

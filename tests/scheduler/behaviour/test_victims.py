@@ -6,7 +6,7 @@ import pytest
 
 from bayplan.api.meta import Condition
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
-from bayplan.simulate.memory.store import end_after_grace_period
+from bayplan.simulate.memory.writes import end_after_grace_period
 from bayplan.testing.builders import make_node, make_pod
 
 from .preempting import FOUND, MARK, MESSAGE, NO_ROOM, NODE, preemptor, victim

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from bayplan.api.cluster_api import Change, PodStatusPatch, WatchEvent
 from bayplan.api.pod import Pod
-from bayplan.simulate.memory.store import MemoryCluster, MemoryStore, end_after_grace_period
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.writes import end_after_grace_period
 from bayplan.simulate.virtual_time import current_loop, run_virtual
 from bayplan.testing.builders import make_pod
 

@@ -20,13 +20,11 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.storage import CSIStorageCapacity, PersistentVolumeClaim, StorageClass
 from bayplan.errors import APIError, ConflictError, NotFoundError
-from bayplan.simulate.memory.store import MemoryStore
+from bayplan.simulate.memory.store import MemoryStore, bound_status, initial_status
 from bayplan.simulate.memory.writes import (
     already_exists,
     another_uid,
-    bound_status,
     grace_period,
-    initial_status,
     merge_condition,
     not_found,
     patched_status,

@@ -45,7 +45,8 @@ from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
-from bayplan.simulate.memory.store import MemoryCluster, MemoryStore, end_after_grace_period
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
+from bayplan.simulate.memory.writes import end_after_grace_period
 from bayplan.simulate.virtual_time import current_loop, run_virtual
 from bayplan.state.cluster import Cluster as Columns
 

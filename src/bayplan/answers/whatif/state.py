@@ -21,7 +21,8 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolumeClaim
 from bayplan.client.informer import Handler
-from bayplan.simulate.memory.store import Kubelet, MemoryStore, is_hidden
+from bayplan.simulate.memory.store import MemoryStore, is_hidden
+from bayplan.simulate.memory.writes import Kubelet
 from bayplan.state.cluster import Cluster as Columns
 from bayplan.state.objects import UndoLog
 

@@ -12,33 +12,33 @@ See also `history.py` for watches, and `writes.py` for the effects of writes and
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Generic, Protocol
+from typing import Any, Final, Generic
 
 from msgspec.structs import replace
 
 from bayplan.api.cluster_api import Change, ClusterAPI, Event, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.api.devices import ResourceClaim
 from bayplan.api.go_values import GoValueError, parse_uint
-from bayplan.api.meta import Object, ObjectMeta
+from bayplan.api.meta import Condition, Object, ObjectMeta
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
-from bayplan.errors import ConflictError, NotFoundError
+from bayplan.errors import ConflictError
 from bayplan.simulate.memory.history import History, Watch
 from bayplan.simulate.memory.writes import (
+    PENDING,
+    POD_SCHEDULED,
     RUNNING,
+    Kubelet,
     already_exists,
     another_uid,
-    bound_status,
     changed_since,
     checked_status,
     grace_period,
-    initial_status,
+    merge_condition,
     moved,
     nameless,
     not_a_version,
@@ -59,6 +59,9 @@ _COUNTS_GENERATIONS: Final = frozenset(
 
 _NAME_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The characters of generated names: no vowels, and no similar-looking ones."""
+
+_GATED: Final = "SchedulingGated"
+_GATED_MESSAGE: Final = "Scheduling is blocked due to non-empty scheduling gates"
 
 _ADDED: Final = Change.ADDED
 _MODIFIED: Final = Change.MODIFIED
@@ -383,25 +386,44 @@ class MemoryStore:
                 return name
 
 
-class Kubelet(Protocol):
-    """Completes the deletion of running pods.
+def initial_status(pod: Pod, now: datetime) -> PodStatus:
+    """The status of a new pod: as given, pending by default, and with the condition of its gates."""
+    status = pod.status
+    if not status.phase:
+        status = replace(status, phase=PENDING)
+    if pod.spec.scheduling_gates and all(known.type != POD_SCHEDULED for known in status.conditions):
+        gated = Condition(
+            type=POD_SCHEDULED,
+            status="False",
+            reason=_GATED,
+            message=_GATED_MESSAGE,
+            last_transition_time=now,
+        )
+        status = replace(status, conditions=(*status.conditions, gated))
+    return status
 
-    The API server only marks such a pod; it is deleted when the kubelet of its node has stopped it. Called
-    with each pod that begins to terminate; it has to call `store.delete(…, grace_period_seconds=0)`.
+
+def bound_status(pod: Pod, uid: str, now: datetime) -> PodStatus:
+    """The status of a newly bound pod: scheduled, and no longer nominated.
+
+    Raises:
+        ConflictError: the pod cannot be bound.
     """
-
-    def __call__(self, store: MemoryStore, pod: Pod, grace_period_seconds: int, /) -> None: ...
-
-
-def end_after_grace_period(store: MemoryStore, pod: Pod, grace_period_seconds: int) -> None:
-    """A kubelet whose pods use their whole grace period, by the clock of the running loop."""
-
-    def end() -> None:
-        # The pod may be deleted already, and a new pod may have its name.
-        with suppress(NotFoundError, ConflictError):
-            store.delete(Pod, pod.name, pod.namespace, grace_period_seconds=0, uid=pod.uid)
-
-    asyncio.get_running_loop().call_later(grace_period_seconds, end)
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    if uid and uid != meta.uid:
+        raise another_uid(Pod, pod, uid)
+    reason = ""
+    if meta.deletion_timestamp is not None:
+        reason = f"pod {meta.name} is being deleted, cannot be assigned to a host"
+    elif spec.node_name:
+        reason = f'pod {meta.name} is already assigned to node "{spec.node_name}"'
+    elif spec.scheduling_gates:
+        reason = f"pod {meta.name} has non-empty .spec.schedulingGates"
+    if reason:
+        raise ConflictError(f'Operation cannot be fulfilled on pods/binding "{meta.name}": {reason}')
+    condition = Condition(type=POD_SCHEDULED, status="True", last_transition_time=now)
+    conditions = merge_condition(status.conditions, condition, now) if status.conditions else (condition,)
+    return replace(status, conditions=conditions, nominated_node_name="")
 
 
 def is_hidden(item: Object) -> bool:

@@ -1,4 +1,4 @@
-"""What the API server makes of writes to pods and claims, as pure functions, and its errors.
+"""What the API server makes of writes to pods and claims, as pure functions, the end of pods, and its errors.
 
 The errors are word for word those of the API server: people and scripts know these texts. The store
 (`store.py`) finds the objects and sets the resourceVersion.
@@ -6,9 +6,11 @@ The errors are word for word those of the API server: people and scripts know th
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -20,52 +22,12 @@ from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.pod_defaults import DEFAULT_GRACE_PERIOD_SECONDS
 from bayplan.errors import APIError, ConflictError, GoneError, NotFoundError, ServerError
 
+if TYPE_CHECKING:
+    from bayplan.simulate.memory.store import MemoryStore
+
 POD_SCHEDULED: Final = "PodScheduled"
 PENDING: Final = "Pending"
 RUNNING: Final = "Running"
-
-_GATED: Final = "SchedulingGated"
-_GATED_MESSAGE: Final = "Scheduling is blocked due to non-empty scheduling gates"
-
-
-def initial_status(pod: Pod, now: datetime) -> PodStatus:
-    """The status of a new pod: as given, pending by default, and with the condition of its gates."""
-    status = pod.status
-    if not status.phase:
-        status = replace(status, phase=PENDING)
-    if pod.spec.scheduling_gates and all(known.type != POD_SCHEDULED for known in status.conditions):
-        gated = Condition(
-            type=POD_SCHEDULED,
-            status="False",
-            reason=_GATED,
-            message=_GATED_MESSAGE,
-            last_transition_time=now,
-        )
-        status = replace(status, conditions=(*status.conditions, gated))
-    return status
-
-
-def bound_status(pod: Pod, uid: str, now: datetime) -> PodStatus:
-    """The status of a newly bound pod: scheduled, and no longer nominated.
-
-    Raises:
-        ConflictError: the pod cannot be bound.
-    """
-    meta, spec, status = pod.metadata, pod.spec, pod.status
-    if uid and uid != meta.uid:
-        raise another_uid(Pod, pod, uid)
-    reason = ""
-    if meta.deletion_timestamp is not None:
-        reason = f"pod {meta.name} is being deleted, cannot be assigned to a host"
-    elif spec.node_name:
-        reason = f'pod {meta.name} is already assigned to node "{spec.node_name}"'
-    elif spec.scheduling_gates:
-        reason = f"pod {meta.name} has non-empty .spec.schedulingGates"
-    if reason:
-        raise ConflictError(f'Operation cannot be fulfilled on pods/binding "{meta.name}": {reason}')
-    condition = Condition(type=POD_SCHEDULED, status="True", last_transition_time=now)
-    conditions = merge_condition(status.conditions, condition, now) if status.conditions else (condition,)
-    return replace(status, conditions=conditions, nominated_node_name="")
 
 
 def patched_status(status: PodStatus, patch: PodStatusPatch, now: datetime) -> PodStatus:
@@ -123,6 +85,27 @@ def grace_period(pod: Pod, requested: int | None) -> int:
     if period is None:
         return DEFAULT_GRACE_PERIOD_SECONDS
     return period if period >= 0 else 1
+
+
+class Kubelet(Protocol):
+    """Completes the deletion of running pods.
+
+    The API server only marks such a pod; it is deleted when the kubelet of its node has stopped it. Called
+    with each pod that begins to terminate; it has to call `store.delete(…, grace_period_seconds=0)`.
+    """
+
+    def __call__(self, store: MemoryStore, pod: Pod, grace_period_seconds: int, /) -> None: ...
+
+
+def end_after_grace_period(store: MemoryStore, pod: Pod, grace_period_seconds: int) -> None:
+    """A kubelet whose pods use their whole grace period, by the clock of the running loop."""
+
+    def end() -> None:
+        # The pod may be deleted already, and a new pod may have its name.
+        with suppress(NotFoundError, ConflictError):
+            store.delete(Pod, pod.name, pod.namespace, grace_period_seconds=0, uid=pod.uid)
+
+    asyncio.get_running_loop().call_later(grace_period_seconds, end)
 
 
 def checked_status(old: ResourceClaim, status: ResourceClaimStatus) -> ResourceClaimStatus:
