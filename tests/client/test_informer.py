@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from bayplan.api.cluster_api import Change, WatchEvent
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.client.informer import Informer
+from bayplan.client.informer import Informer, is_older_version
 from bayplan.errors import APIError, GoneError, ServerError
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
@@ -392,3 +392,20 @@ def test_whatever_happens_to_watches_the_copy_ends_up_right(seed: int) -> None:
         run_virtual(main())
     finally:
         logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "expected"),
+    [
+        ("9", "10", True),
+        ("10", "9", False),
+        ("10", "10", False),
+        ("10", "11", True),
+        ("a", "b", False),
+        ("b", "a", False),
+        ("1", "b", False),
+        ("", "7", False),
+    ],
+)
+def test_a_version_is_older_if_both_are_numbers(theirs: str, ours: str, expected: bool) -> None:
+    assert is_older_version(theirs, ours) is expected

@@ -190,7 +190,7 @@ def quantity_problems(obj: Object) -> tuple[QuantityError, ...]:
     are determined only for invalid ones.
     """
     try:
-        _quantity_check(type(obj))(obj)
+        quantity_check(type(obj))(obj)
     except QuantityError:
         return tuple(_located_problems(obj))
     return ()
@@ -211,9 +211,9 @@ _Check = Callable[[Any], object]
 
 
 @cache
-def _quantity_check(record: type[Record]) -> _Check:
-    """Reads all quantities of such a record."""
-    return _compiled(_fields(record, {}), _quantity_check, _readable, parse_quantity)
+def quantity_check(record: type[Record]) -> _Check:
+    """A function that reads all quantities of such a record; it raises a QuantityError if it cannot."""
+    return _compiled(_fields(record, {}), quantity_check, _readable, parse_quantity)
 
 
 @cache

@@ -39,15 +39,6 @@ def version_number(resource_version: str) -> int | None:
     return int(resource_version) if is_number else None
 
 
-def is_older_version(theirs: str, ours: str) -> bool:
-    """Whether a resourceVersion is older than another one; False if they have no order."""
-    if theirs == ours or (len(theirs) == len(ours) and theirs > ours):
-        # Of numbers of equal length the one that sorts later is greater.
-        return False
-    new, old = version_number(theirs), version_number(ours)
-    return new is not None and old is not None and new < old
-
-
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """Base class of all records: frozen, camelCase on the wire, defaults omitted when written.
 

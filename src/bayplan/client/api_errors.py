@@ -198,17 +198,18 @@ class OnceLogger:
     def __init__(self, log: logging.Logger, level: int = logging.ERROR) -> None:
         self._log = log
         self._level = level
-        self._cause = ""
+        self.unresolved = ""
+        """The cause that was logged last, until it is resolved."""
 
     def log(self, problem: str, cause: str = "") -> None:
         """Logs a problem. `cause` distinguishes causes where the text of the problem does not."""
         cause = cause or _QUERY.sub("", problem)
-        level = logging.DEBUG if cause == self._cause else self._level
+        level = logging.DEBUG if cause == self.unresolved else self._level
         self._log.log(level, "%s", problem, stacklevel=2)
-        self._cause = cause
+        self.unresolved = cause
 
     def resolved(self, message: str) -> None:
         """The operation works; logged only if a problem was."""
-        if self._cause:
+        if self.unresolved:
             self._log.info("%s", message, stacklevel=2)
-            self._cause = ""
+            self.unresolved = ""

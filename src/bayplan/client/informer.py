@@ -17,15 +17,16 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
 from time import perf_counter
 from typing import Final, Generic, Protocol, TypeVar, cast
 
-from bayplan.api.check import quantity_problems
+from bayplan.api.check import quantity_check, quantity_problems
 from bayplan.api.cluster_api import Change, ClusterAPI, WatchEvent
-from bayplan.api.meta import Object, is_older_version, version_number
+from bayplan.api.meta import Object, version_number
 from bayplan.api.reading import Unreadable, fills_node, last_version, stand_in, with_readable_quantities
 from bayplan.client.api_errors import OnceLogger, explained
-from bayplan.errors import APIError, GoneError
+from bayplan.errors import APIError, GoneError, QuantityError
 
 FIRST_BACKOFF_SECONDS: Final = 0.8
 MAX_BACKOFF_SECONDS: Final = 30.0
@@ -84,6 +85,11 @@ class Informer(Generic[ObjectT]):
         """By label key, for keys that were queried; then by namespace and value, and by name."""
         self._backoff = FIRST_BACKOFF_SECONDS
         self._failed_at = float("-inf")
+
+    @cached_property
+    def _check(self) -> Callable[[ObjectT], object]:
+        """Made for the first object: most kinds have none, and making it takes a moment."""
+        return quantity_check(self.kind)
 
     def get(self, name: str, namespace: str = "") -> ObjectT | None:
         return self._objects.get((namespace, name))
@@ -152,8 +158,8 @@ class Informer(Generic[ObjectT]):
             opened = asyncio.get_running_loop().time()
             has_events = False
             async for batch in self._api.watch(self.kind, self.resource_version):
-                if not has_events:
-                    has_events = True
+                has_events = True
+                if self._problems.unresolved:
                     self._problems.resolved(f"{self.kind.__name__} can be watched again")
                 started = perf_counter()
                 self.apply(batch)
@@ -230,8 +236,13 @@ class Informer(Generic[ObjectT]):
 
     def _read(self, received: ObjectT, known: ObjectT | None) -> ObjectT | None:
         """The object to store in the copy: the received one, or a substitute. None to store nothing."""
-        if not self.unreadable and type(received) is not Unreadable and not quantity_problems(received):
-            return received
+        if not self.unreadable and type(received) is not Unreadable:
+            try:
+                self._check(received)
+            except QuantityError:
+                pass
+            else:
+                return received
         item = with_readable_quantities(received)
         key = (item.metadata.namespace, item.metadata.name)
         if type(item) is not Unreadable:
@@ -306,6 +317,15 @@ class Informer(Generic[ObjectT]):
         for key, index in self._indexes.items():
             if key in labels:
                 yield index, (item.namespace, labels[key])
+
+
+def is_older_version(theirs: str, ours: str) -> bool:
+    """Whether a resourceVersion is older than another one; False if they have no order."""
+    if theirs == ours or (len(theirs) == len(ours) and theirs > ours):
+        # Of numbers of equal length the one that sorts later is greater.
+        return False
+    new, old = version_number(theirs), version_number(ours)
+    return new is not None and old is not None and new < old
 
 
 def _consequence(item: Unreadable, *, is_known: bool) -> str:

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from bayplan.api.devices import DeviceTaintRule, ResourceClaim, ResourceSlice
 from bayplan.api.kinds import KINDS, Watch
-from bayplan.api.meta import Object, is_older_version, version_number
+from bayplan.api.meta import Object, version_number
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.release import device_features
 from bayplan.api.releases import Release
-from bayplan.client.informer import Handler, Informer, ObjectT
+from bayplan.client.informer import Handler, Informer, ObjectT, is_older_version
 from bayplan.dra.state import TaintRules, has_equal_taints
 from bayplan.framework.events import Action, ClusterEvent, Resource
 from bayplan.scheduler.context import Context
