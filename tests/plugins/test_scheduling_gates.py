@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.plugin import Action, Resource, unresolvable
+from bayplan.framework.points import Point
+from bayplan.plugin import Action, Pod, Resource, Status, unresolvable
 from bayplan.plugins.scheduling_gates import SchedulingGates
+from bayplan.runtime.extension_points import POINTS
+from bayplan.runtime.profile import Profile
 from bayplan.testing.builders import make_pod
 from bayplan.testing.calling import make_plugin
 
@@ -51,3 +54,20 @@ def test_hint(changed: str, expected: bool) -> None:
 
 def test_it_registers_for_nothing_else() -> None:
     assert registrations(make_plugin(SchedulingGates)) == [GATES_GONE]
+
+
+class OwnGates(SchedulingGates):
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        return unresolvable("not today")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "gated"),
+    [
+        pytest.param(SchedulingGates, False, id="the built-in plugin need not be called without gates"),
+        pytest.param(OwnGates, True, id="a plugin derived from it is always called"),
+    ],
+)
+def test_pods_without_gates(plugin: type[SchedulingGates], gated: bool) -> None:
+    profile = Profile("p", {Point.PRE_ENQUEUE: [make_plugin(plugin)]}, {})
+    assert (POINTS.pre_enqueue(profile, profile.pre_enqueues, make_pod()) is not None) is gated

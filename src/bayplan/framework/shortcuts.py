@@ -1,4 +1,4 @@
-"""Optional methods of built-in plugins that spare calls of Filter, Score and queueing hints.
+"""Optional methods of built-in plugins that spare calls of PreEnqueue, Filter, Score and queueing hints.
 
 Each must give the same answers as the method that it replaces (`testing/plugin_checks.py` compares them), and
 each may change with the caches, so they are not part of the API. Plugins of others
@@ -9,7 +9,7 @@ declare `Dependencies` and, for formulas, `elementwise` instead. Built-in plugin
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from bayplan.api.pod import Pod
 from bayplan.framework.state import CycleState
@@ -28,6 +28,14 @@ class WaitingKeysPlugin(Protocol):
     """
 
     def waiting_keys(self, pod: Pod) -> Collection[str]: ...
+
+
+@runtime_checkable
+class PreEnqueueFieldPlugin(Protocol):
+    """A shortcut for plugins whose PreEnqueue rejects only pods with a value in one field of their spec: it
+    is not called for other pods, which are most of them."""
+
+    pre_enqueue_field: ClassVar[str]
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from bayplan.plugin import (
     Action,
@@ -28,6 +28,8 @@ REASON: Final = "waiting for scheduling gates: [{gates}]"
 
 class SchedulingGates(Plugin, PreEnqueuePlugin):
     """Keeps gated pods out of the queue."""
+
+    pre_enqueue_field: ClassVar = "scheduling_gates"
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [

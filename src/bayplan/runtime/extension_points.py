@@ -169,7 +169,10 @@ class ExtensionPoints:
         self, profile: Profile, steps: Sequence[PointStep[PreEnqueuePlugin]], pod: Pod
     ) -> Gated | None:
         """The first of these plugins that rejects the pod. A plugin that fails rejects the pod."""
+        spec = pod.spec
         for step in steps:
+            if step.pre_enqueue_field and not getattr(spec, step.pre_enqueue_field):
+                continue
             try:
                 status = step.plugin.pre_enqueue(pod)
                 if status is None:

@@ -134,6 +134,7 @@ class DynamicResources(
 ):
     """Rejects nodes where the pod's claims have no devices and can get none."""
 
+    pre_enqueue_field: ClassVar = "resource_claims"
     skip_covers_binding: ClassVar = True
     args_type: ClassVar = DynamicResourcesArgs
     pre_binds_in_parallel: ClassVar = True
