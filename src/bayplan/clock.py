@@ -186,11 +186,6 @@ class Freshness:
         """Whether nothing at all has changed since."""
         return self._time == self._clock.now
 
-    def is_as_old_as(self, other: Freshness) -> bool:
-        """Whether both values were brought up to date at the same time: then topics that both depend on made
-        the same rows of both stale."""
-        return self._time == other._time
-
     def mark_current(self) -> None:
         """The value is up to date. Call it when the work is done, or use `with`."""
         self._time = self._clock.now

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.scheduler.tasks import Parking, Tasks, run_until_wait
+from bayplan.scheduler.tasks import Parking, Tasks
 from bayplan.simulate.virtual_time import quiescent, run_virtual
 
 EAGER = pytest.mark.parametrize("eager", [True, False], ids=["at once", "as a task"])
@@ -62,8 +62,9 @@ def test_deferred_work_is_done_before_anything_that_is_started_later() -> None:
         tasks.start(work("third"), "work of", "third")
         assert (lines, len(tasks)) == (["first", "second", "third"], 0)
         tasks.defer(work("fourth"), "work of", "fourth")
-        assert (tasks.run_deferred(), tasks.run_deferred()) == (True, False)
-        assert lines[3:] == ["fourth"]
+        assert len(tasks.deferred) == 1
+        tasks.run_deferred()
+        assert (tasks.deferred, lines[3:]) == ([], ["fourth"])
 
     in_tasks(True, test)
 
@@ -77,7 +78,8 @@ def test_deferred_work_is_never_begun_after_cancel() -> None:
 
         tasks.defer(work(), "work of", "p")
         await tasks.cancel()
-        assert (tasks.run_deferred(), len(tasks), lines) == (False, 0, [])
+        tasks.run_deferred()
+        assert (len(tasks), lines) == (0, [])
 
     in_tasks(True, test)
 
@@ -223,25 +225,6 @@ def test_tasks_that_tasks_start_are_waited_for(eager: bool) -> None:
         assert lines == ["first", "second"]
 
     in_tasks(eager, test)
-
-
-def test_a_wait_is_announced_before_it_begins_and_only_if_there_is_one() -> None:
-    lines: list[str] = []
-
-    async def work(name: str, *, waits: bool) -> str:
-        lines.append(f"{name} begins")
-        if waits:
-            await asyncio.sleep(1.0)
-            await asyncio.sleep(1.0)
-        lines.append(f"{name} ends")
-        return name
-
-    async def main() -> None:
-        assert await run_until_wait(work("quick", waits=False), lambda: lines.append("waits")) == "quick"
-        assert await run_until_wait(work("slow", waits=True), lambda: lines.append("waits")) == "slow"
-
-    run_virtual(main())
-    assert lines == ["quick begins", "quick ends", "slow begins", "waits", "slow ends"]
 
 
 @EAGER

@@ -107,18 +107,11 @@ class PluginColumn:
             self._uniform = None
             self._shortcut = self._make_shortcut(view)
         elif rows:
-            self._compute_rows(rows if len(rows) == 1 else set(rows))
+            self.compute_rows(rows if len(rows) == 1 else set(rows))
         self._freshness.mark_current()
 
-    def update_rows(self, like: Freshness, rows: Collection[int]) -> None:
-        """Like `update`, for a column with the topics of `like`: these rows are stale if it is as old."""
-        if not self._freshness.is_as_old_as(like):
-            self.update()
-            return
-        self._compute_rows(rows)
-        self._freshness.mark_current()
-
-    def _compute_rows(self, rows: Collection[int]) -> None:
+    def compute_rows(self, rows: Collection[int]) -> None:
+        """Computes these rows. The caller knows that no others are stale: what it combines is no newer."""
         self._uniform = None
         shortcut, results, cell = self._shortcut, self._results, self.cell
         if shortcut is None or len(rows) > FEW_ROWS_BY_SHORTCUT:
@@ -317,7 +310,7 @@ class UsageResults:
         elif rows:
             rows = rows if len(rows) == 1 else set(rows)
             for column in self._columns:
-                column.update_rows(self._freshness, rows)
+                column.compute_rows(rows)
             if len(rows) <= FEW_COMBINED:
                 self._combine_few(rows)
             else:
@@ -391,5 +384,5 @@ def first_rejecting(
 
 
 def is_out_of_range(scores: IntColumn) -> bool:
-    """Whether one of these scores is none."""
+    """Whether any score is outside 0–100."""
     return bool(scores.min(initial=0) < 0 or scores.max(initial=0) > MAX_SCORE)

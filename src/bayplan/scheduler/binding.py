@@ -111,12 +111,13 @@ class Bindings:
             attempt.waiting = WaitingPod(pod, attempt.node_name, seconds, context.loop)
             context.waiting.add(attempt.waiting)
             self._report(attempt, BindingStep.WAITING, Point.PERMIT, tuple(seconds))
-        self._activate(attempt)
+        if PODS_TO_ACTIVATE in attempt.search.state:
+            self._activate(attempt)
         start = context.tasks.start if seconds else context.tasks.defer
         start(self._bind_cycle(attempt), "binding of pod", attempt.info.key)
 
     def _activate(self, attempt: Attempt) -> None:
-        wanted = attempt.search.state.get(PODS_TO_ACTIVATE)
+        wanted = attempt.search.state[PODS_TO_ACTIVATE]
         if wanted:
             self._context.queue.activate(list(wanted.values()))
             self._context.wake()
@@ -296,7 +297,8 @@ class Bindings:
                 context.metrics.scheduled_after_flush()
         if profile.post_binds or attempt.points is not POINTS:
             attempt.points.post_bind(attempt)
-        self._activate(attempt)
+        if PODS_TO_ACTIVATE in attempt.search.state:
+            self._activate(attempt)
 
     def _failed(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
         """Reverts a failed binding; if a cycle is waiting for an extender, after that cycle."""

@@ -363,12 +363,15 @@ class Scheduler:
             if info is not None:
                 await self._schedule_one(info, now)
                 in_a_row += 1
-            elif not context.tasks.run_deferred():
-                # Otherwise a binding may have failed, and its pod may be ready again.
+            elif context.tasks.deferred:
+                # A binding may fail, and its pod be ready again.
+                context.tasks.run_deferred()
+            else:
                 is_empty = True
                 break
             now = context.loop.time()
-        context.tasks.run_deferred()
+        if context.tasks.deferred:
+            context.tasks.run_deferred()
         if context.metrics.enabled:
             context.metrics.flush()
         return not is_empty

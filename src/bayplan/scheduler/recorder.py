@@ -45,7 +45,7 @@ from bayplan.api.meta import DEFAULT_NAMESPACE, ObjectMeta, ObjectReference
 from bayplan.api.names import DNS_SUBDOMAIN_MAX
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
-from bayplan.scheduler.tasks import run_until_wait
+from bayplan.scheduler.tasks import Rest
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
@@ -335,17 +335,22 @@ class EventRecorder:
             self._writers += 1
             self._start_task(self._write_queued())
 
-    def _start_another_writer(self) -> None:
-        if len(self._queue) > self._starting:
-            self._start_writer()
-
     async def _write_queued(self) -> None:
         """Writes until the queue is empty. Starts another writer when it has to wait for a response."""
         self._starting -= 1
         try:
             while self._queue:
                 event, tries = self._queue.popleft()
-                if not await run_until_wait(self._write(event), self._start_another_writer):
+                work = self._write(event)
+                try:
+                    waits_for = work.send(None)
+                except StopIteration as end:
+                    written = end.value
+                else:
+                    if len(self._queue) > self._starting:
+                        self._start_writer()
+                    written = await Rest(work, waits_for)
+                if not written:
                     self._retry(event, tries + 1)
             self._log_dropped()
         finally:

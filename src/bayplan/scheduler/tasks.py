@@ -35,11 +35,11 @@ class Tasks:
         self._loop = loop
         self._eager = eager
         self._running: set[asyncio.Task[None]] = set()
-        self._deferred: list[tuple[Coroutine[Any, Any, None], str, str]] = []
+        self.deferred: list[tuple[Coroutine[Any, Any, None], str, str]] = []
         self._parked: set[Coroutine[Any, Any, None]] = set()
 
     def __len__(self) -> int:
-        return len(self._running) + len(self._deferred) + len(self._parked)
+        return len(self._running) + len(self.deferred) + len(self._parked)
 
     def start(self, work: Coroutine[Any, Any, None], what: str, pod: str) -> None:
         """Runs the coroutine now or as a task, after those that were deferred.
@@ -52,18 +52,15 @@ class Tasks:
     def defer(self, work: Coroutine[Any, Any, None], what: str, pod: str) -> None:
         """Runs the coroutine at the next `run_deferred`, to be called before the caller awaits anything."""
         if self._eager:
-            self._deferred.append((work, what, pod))
+            self.deferred.append((work, what, pod))
         else:
             self._watch(self._loop.create_task(work), what, pod)
 
-    def run_deferred(self) -> bool:
-        """Runs the deferred coroutines. False if there were none."""
-        if not self._deferred:
-            return False
-        deferred, self._deferred = self._deferred, []
+    def run_deferred(self) -> None:
+        """Runs the deferred coroutines."""
+        deferred, self.deferred = self.deferred, []
         for work, what, pod in deferred:
             self._run(work, what, pod)
-        return True
 
     def _run(self, work: Coroutine[Any, Any, None], what: str, pod: str) -> None:
         """Runs a coroutine as far as it gets without waiting."""
@@ -143,9 +140,9 @@ class Tasks:
 
     async def cancel(self) -> None:
         """Cancels everything that is running."""
-        for work in (*(work for work, _, _ in self._deferred), *self._parked):
+        for work in (*(work for work, _, _ in self.deferred), *self._parked):
             work.close()
-        self._deferred.clear()
+        self.deferred.clear()
         self._parked.clear()
         running = list(self._running)
         for task in running:
@@ -169,22 +166,13 @@ async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def run_until_wait(work: Coroutine[Any, Any, T], on_wait: Callable[[], None]) -> T:
-    """Awaits the coroutine. Calls `on_wait` before it waits for the first time, if it does."""
-    try:
-        waits_for = work.send(None)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # what the coroutine returned
-    on_wait()
-    return await _Rest(work, waits_for)
-
-
 async def _finish(work: Coroutine[Any, Any, T], waits_for: Any) -> T:
-    """Runs the rest of a coroutine whose first step yielded `waits_for`."""
-    return await _Rest(work, waits_for)
+    return await Rest(work, waits_for)
 
 
-class _Rest(Generic[T]):
+class Rest(Generic[T]):
+    """The rest of a coroutine whose first step yielded `waits_for`."""
+
     def __init__(self, work: Coroutine[Any, Any, T], waits_for: Any) -> None:
         self._work = work
         self._waits_for = waits_for
