@@ -13,6 +13,7 @@ from bayplan.api.meta import LabelSelector, LabelSelectorRequirement, Object, Ob
 from bayplan.api.node import Node
 from bayplan.api.pod import Affinity, Pod, PodAffinityTerm, PodSpec, Toleration
 from bayplan.api.storage import PersistentVolumeClaim, PersistentVolumeClaimSpec, StorageClass
+from bayplan.api.workloads import LimitRange, RuntimeClass
 from bayplan.errors import InputError
 from bayplan.testing.builders import (
     make_expression,
@@ -44,6 +45,68 @@ def admitted(pod: Pod, *others: Object) -> Pod:
     result = with_defaults([new(pod), *others])[0]
     assert isinstance(result, Pod)
     return result
+
+
+SANDBOX = RuntimeClass(
+    metadata=ObjectMeta(name="sandbox"),
+    overhead={"podFixed": {"cpu": "250m"}},
+    scheduling={"nodeSelector": {"runtime": "sandbox"}, "tolerations": [{"key": "sandbox"}]},
+)
+LIMITS = LimitRange(
+    metadata=ObjectMeta(name="limits", namespace="default"),
+    spec={"limits": [{"type": "Container", "defaultRequest": {"cpu": "2"}, "default": {"memory": "1Gi"}}]},
+)
+
+
+@pytest.mark.parametrize(
+    ("pod", "others", "expected"),
+    [
+        pytest.param(
+            make_pod(runtime_class_name="sandbox"),
+            [SANDBOX],
+            ({"cpu": "250m"}, {"runtime": "sandbox"}, True),
+            id="of its class",
+        ),
+        pytest.param(make_pod(), [SANDBOX], ({}, None, False), id="none without a class"),
+        pytest.param(
+            make_pod(runtime_class_name="sandbox"), [], ({}, None, False), id="none if the file lacks it"
+        ),
+    ],
+)
+def test_overhead_selector_and_tolerations(
+    pod: Pod, others: list[Object], expected: tuple[object, ...]
+) -> None:
+    spec = admitted(pod, *others).spec
+    tolerated = any(one.key == "sandbox" for one in spec.tolerations)
+    assert (spec.overhead, spec.node_selector, tolerated) == expected
+
+
+def test_a_pod_that_contradicts_its_runtime_class_is_an_error() -> None:
+    pod = make_pod(runtime_class_name="sandbox", node_selector={"runtime": "other"})
+    with pytest.raises(InputError, match=r"conflict: runtimeClass\.scheduling\.nodeSelector"):
+        admitted(pod, SANDBOX)
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        pytest.param(make_pod(), ("2", "1Gi"), id="what is missing"),
+        pytest.param(make_pod(cpu="100m"), ("100m", "1Gi"), id="not what is stated"),
+        pytest.param(make_pod(limits={"cpu": "3"}), ("3", "1Gi"), id="a limit is a request before"),
+        pytest.param(make_pod(namespace="shop"), (None, None), id="not in another namespace"),
+    ],
+)
+def test_default_requests_of_the_namespace(pod: Pod, expected: tuple[str | None, str | None]) -> None:
+    (container,) = admitted(pod, with_defaults([LIMITS])[0]).spec.containers
+    resources = container.resources
+    assert (resources.requests.get("cpu"), resources.requests.get("memory")) == expected
+
+
+def test_a_pod_that_was_in_a_server_is_not_admitted_again() -> None:
+    pod = replace(make_pod(runtime_class_name="sandbox"), metadata=ObjectMeta(name="p", resource_version="1"))
+    (found, *_) = with_defaults([pod, SANDBOX, LIMITS])
+    assert isinstance(found, Pod)
+    assert (found.spec.overhead, found.spec.containers[0].resources.requests) == ({}, {})
 
 
 def test_names_namespaces_and_uids_follow_from_what_is_written() -> None:

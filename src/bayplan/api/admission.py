@@ -10,11 +10,14 @@ it.
 | Priority | priority and preemption policy from the pod's class, or from the default class |
 | DefaultTolerationSeconds | pods stay 300 s on a node that is not ready or unreachable |
 | DefaultStorageClass | claims without a class get the default one |
+| LimitRanger | containers get the default requests and limits of their namespace |
 | RuntimeClass | a pod gets the overhead, node selector and tolerations of its class |
 | pod creation | phase Pending; (mis)matchLabelKeys become part of their selectors |
 
 Each step is a function on plain values, which the embedded server uses, too. `Admission` applies them to
-typed objects from files, without RuntimeClasses.
+typed objects from files. Files are rarely complete: a RuntimeClass that is not among them is no error here
+(`answers.sources.warnings` names it). What would only reject a pod (bounds of LimitRanges, quotas) is left to
+the API server.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from bayplan.api.meta import DEFAULT_NAMESPACE, Content, Object
 from bayplan.api.pod import EXISTS, NO_EXECUTE, Pod
 from bayplan.api.pod_defaults import affinity_terms, amounts
 from bayplan.api.storage import CLASS_ANNOTATION, PersistentVolumeClaim, StorageClass
-from bayplan.api.workloads import PriorityClass
+from bayplan.api.workloads import LimitRange, PriorityClass, RuntimeClass
 from bayplan.errors import InputError
 
 CLUSTER_SCOPED: Final = frozenset(kind.record for kind in KINDS if not kind.namespaced)
@@ -45,6 +48,10 @@ _ABSENCES: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreacha
 
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 _BETA_DEFAULT_CLASS: Final = "storageclass.beta.kubernetes.io/is-default-class"
+
+LIMIT_RANGER: Final = "kubernetes.io/limit-ranger"
+"""The annotation that lists what a LimitRange set."""
+_CONTAINERS: Final = (("containers", "container"), ("initContainers", "init container"))
 
 _UIDS: Final = uuid.UUID("6a1f7c1e-3d55-5f0e-9c43-b1a9e0d0c0de")
 _STATED: Final = (
@@ -67,13 +74,20 @@ class Admission:
             for one in sorted(objects, key=lambda one: one.name)
             if isinstance(one, StorageClass)
         )
+        self._runtime_classes: dict[str, Content] = {
+            one.name: msgspec.to_builtins(one) for one in objects if isinstance(one, RuntimeClass)
+        }
+        self._limit_ranges: dict[str, list[Content]] = {}
+        for one in sorted(objects, key=lambda one: one.name):
+            if isinstance(one, LimitRange):
+                self._limit_ranges.setdefault(_namespace_of(one), []).append(msgspec.to_builtins(one))
         self._taken = {(type(obj), _namespace_of(obj), obj.name) for obj in objects}
 
     def admit(self, obj: Object) -> Object:
         """The object after its creation.
 
         Raises:
-            InputError: a pod refers to a priority class that does not exist.
+            InputError: a pod refers to a priority class that does not exist, or contradicts its RuntimeClass.
         """
         is_new = not obj.uid and not obj.metadata.resource_version
         obj = self._identified(obj)
@@ -105,12 +119,22 @@ class Admission:
     def _admit_pod(self, pod: Pod) -> Pod:
         content = msgspec.to_builtins(pod)
         spec = content.setdefault("spec", {})
+        for limit_range in self._limit_ranges.get(pod.namespace, ()):
+            give_defaults(limit_range, content)
         try:
             # A priority in the file is used as it is; a server would require a class.
             prioritize(spec, self._priority_classes.get, self._default_priority_class, strict=False)
         except AdmissionError as error:
             raise InputError(str(error), object_key=object_key(pod), field="spec.priorityClassName") from None
         add_default_tolerations(spec)
+        runtime_class = self._runtime_classes.get(spec.get("runtimeClassName") or "")
+        if runtime_class is not None:
+            try:
+                apply_runtime_class(spec, runtime_class)
+            except AdmissionError as error:
+                raise InputError(
+                    str(error), object_key=object_key(pod), field="spec.runtimeClassName"
+                ) from None
         merge_label_keys(spec, pod.labels)
         status = content.setdefault("status", {})
         status["phase"] = status.get("phase") or "Pending"
@@ -244,6 +268,32 @@ def apply_runtime_class(spec: Content, runtime_class: Content | None) -> None:
     added = [each for each in scheduling.get("tolerations") or () if each not in tolerations]
     if added:
         spec["tolerations"] = [*tolerations, *added]
+
+
+def give_defaults(limit_range: Content, pod: Content) -> None:
+    """Sets the default requests and limits of a LimitRange, and lists them in an annotation."""
+    # limitranger/admission.go: mergePodResourceRequirements
+    requests: Content = {}
+    limits: Content = {}
+    for item in (limit_range.get("spec") or {}).get("limits") or ():
+        if item.get("type") == "Container":
+            requests.update(item.get("defaultRequest") or {})
+            limits.update(item.get("default") or {})
+    notes = []
+    for field, called in _CONTAINERS:
+        for container in pod["spec"].get(field) or ():
+            resources = container.setdefault("resources", {})
+            for which, defaults in (("requests", requests), ("limits", limits)):
+                missing = sorted(defaults.keys() - (resources.get(which) or {}).keys())
+                if missing:
+                    given = resources.setdefault(which, {})
+                    given.update({name: defaults[name] for name in missing})
+                    notes.append(
+                        f"{', '.join(missing)} {which[:-1]} for {called} {container.get('name', '')}"
+                    )
+    if notes:
+        note = f"LimitRanger plugin set: {'; '.join(notes)}"
+        pod["metadata"].setdefault("annotations", {})[LIMIT_RANGER] = note
 
 
 def set_storage_class(claim: Content, default: str | None) -> None:

@@ -208,6 +208,7 @@ class PodSpec(Record, frozen=True):
     priority: Int32 | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None
+    runtime_class_name: str = ""
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()

@@ -81,6 +81,9 @@ _SLICES: Final = "no node has devices"
 _NO_TEMPLATE: Final = (
     "{kind} {name} is not in the dump: evaluated as if no ResourceClaim could be created from it"
 )
+NO_RUNTIME_CLASS: Final = (
+    "{kind} {name} is not in the dump: evaluated without its overhead, node selector and tolerations"
+)
 _NO_OWNER: Final = "{kind} {name} is not in the dump: default topology spreading does not count for the score"
 COSCHEDULING: Final = "Coscheduling"
 _NO_GROUPS: Final = (
@@ -128,6 +131,7 @@ class MissingObjects:
             *self._volumes(pod),
             *self._resource_claims(pod),
             *self._namespaces(pod),
+            *self._runtime_class(pod),
             *_group(pod, profile),
             *self._owner(pod, profile),
             *(self._kind("PodDisruptionBudget", _BUDGETS) if preempts else ()),
@@ -181,6 +185,12 @@ class MissingObjects:
     def _namespaces(self, pod: Pod) -> Iterator[Warning]:
         if selects_namespaces(pod):
             yield from self._kind("Namespace", _NAMESPACES)
+
+    def _runtime_class(self, pod: Pod) -> Iterator[Warning]:
+        """A pod that was in a server has what its class states."""
+        name = pod.spec.runtime_class_name
+        if name and not pod.metadata.resource_version:
+            yield from self._object("RuntimeClass", name, message=NO_RUNTIME_CLASS)
 
     def _owner(self, pod: Pod, profile: Profile) -> Iterator[Warning]:
         if pod.spec.topology_spread_constraints or "PodTopologySpread" not in _names(profile, Point.SCORE):

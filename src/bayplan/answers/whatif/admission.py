@@ -18,13 +18,14 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from bayplan.answers.sources.warnings import Reason, Warning
+from bayplan.answers.sources.warnings import NO_RUNTIME_CLASS, Reason, Warning
 from bayplan.answers.whatif.state import BranchStore
 from bayplan.api.admission import (
     AdmissionError,
     add_default_tolerations,
     apply_runtime_class,
     default_priority_class,
+    give_defaults,
     merge_label_keys,
     prioritize,
 )
@@ -42,7 +43,6 @@ from bayplan.embedded.server.kinds import Catalog, Resource
 from bayplan.embedded.server.quotas import (
     QuotaExceededError,
     charges,
-    give_defaults,
     limit_problem,
     matches,
     usage,
@@ -50,9 +50,6 @@ from bayplan.embedded.server.quotas import (
 from bayplan.embedded.server.validation import new_problems
 from bayplan.errors import InputError
 
-_NO_CLASS: Final = (
-    "RuntimeClass {name} is not in the dump: evaluated without its overhead, node selector and tolerations"
-)
 _FORBIDDEN: Final = "{what} is forbidden: {why}"
 
 
@@ -98,7 +95,7 @@ class Admission:
         name = spec.get("runtimeClassName")
         found = self._store.find(RuntimeClass, name) if name else None
         if name and found is None and self._lacks_kind("RuntimeClass"):
-            text = _NO_CLASS.format(name=name)
+            text = NO_RUNTIME_CLASS.format(kind="RuntimeClass", name=name)
             self.warnings[Warning(text, pod, Reason.MISSING_OBJECT, f"RuntimeClass {name}")] = None
             return
         apply_runtime_class(spec, None if found is None else _content(found))

@@ -26,6 +26,7 @@ from bayplan.api.admission import (
     apply_runtime_class,
     default_priority_class,
     default_storage_class,
+    give_defaults,
     merge_label_keys,
     prioritize,
     set_storage_class,
@@ -34,7 +35,7 @@ from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds, statuses
 from bayplan.embedded.server.documents import DocumentStore
 from bayplan.embedded.server.kinds import Resource
-from bayplan.embedded.server.quotas import give_defaults, limit_problem
+from bayplan.embedded.server.quotas import limit_problem
 from bayplan.embedded.server.services import ServiceNumbers
 from bayplan.embedded.server.statuses import FieldProblem
 

@@ -1,7 +1,8 @@
 """What the pods and claims of a namespace may use: LimitRanges for each, ResourceQuotas for all together.
 
-The defaults of a LimitRange are set when a pod is created, before it is checked; its bounds are checked
-afterwards, for pods, their containers and claims. Messages are those of Kubernetes' LimitRanger.
+The defaults of a LimitRange are set when a pod is created (`api/admission.py`), before it is checked; its
+bounds are checked afterwards, for pods, their containers and claims. Messages are those of Kubernetes'
+LimitRanger.
 
 Quotas have two users: admission charges a new object to the quotas that apply to it, and rejects what exceeds
 one; the quota controller counts again when something is deleted or has ended. Quantities are nano units here,
@@ -31,33 +32,7 @@ from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, Catalo
 from bayplan.embedded.server.preparation import quality_of_service
 from bayplan.embedded.server.statuses import aggregated
 
-ANNOTATION: Final = "kubernetes.io/limit-ranger"
 _CONTAINER, _POD, _CLAIM = "Container", "Pod", "PersistentVolumeClaim"
-_CONTAINERS: Final = (("containers", "container"), ("initContainers", "init container"))
-
-
-def give_defaults(limit_range: Content, pod: Content) -> None:
-    """Sets default requests and limits, and lists them in an annotation."""
-    requests: Content = {}
-    limits: Content = {}
-    for item in _items(limit_range, _CONTAINER):
-        requests.update(item.get("defaultRequest") or {})
-        limits.update(item.get("default") or {})
-    notes = []
-    for field, called in _CONTAINERS:
-        for container in pod["spec"].get(field) or ():
-            resources = container.setdefault("resources", {})
-            for which, defaults in (("requests", requests), ("limits", limits)):
-                missing = sorted(defaults.keys() - (resources.get(which) or {}).keys())
-                if missing:
-                    given = resources.setdefault(which, {})
-                    given.update({name: defaults[name] for name in missing})
-                    notes.append(
-                        f"{', '.join(missing)} {which[:-1]} for {called} {container.get('name', '')}"
-                    )
-    if notes:
-        note = f"LimitRanger plugin set: {'; '.join(notes)}"
-        pod["metadata"].setdefault("annotations", {})[ANNOTATION] = note
 
 
 def limit_problem(limit_range: Content, resource: Resource, content: Content) -> str:
@@ -76,7 +51,7 @@ def _items(limit_range: Content, kind: str) -> Iterator[Content]:
 
 def _pod_problems(limit_range: Content, spec: Content) -> Iterator[str]:
     for item in _items(limit_range, _CONTAINER):
-        for field, _ in _CONTAINERS:
+        for field in ("containers", "initContainers"):
             for container in spec.get(field) or ():
                 resources = container.get("resources") or {}
                 yield from _bounds(item, amounts(resources.get("requests")), amounts(resources.get("limits")))

@@ -206,6 +206,7 @@ class PodSpecFields(TypedDict, total=False):
     priority_class_name: str
     resource_claims: tuple[PodResourceClaim, ...]
     resources: ResourceRequirements | None
+    runtime_class_name: str
     scheduler_name: str
     termination_grace_period_seconds: int | None
 
