@@ -152,7 +152,7 @@ def _print(
             console.print(f"no number of nodes like {template} is enough: {needed.reason}", soft_wrap=True)
         elif needed.count:
             console.print(f"{number(needed.count, 'node')} like {template} would be enough")
-    print_left_out(console, cluster)
+    print_left_out(console, cluster.left_out)
     if counted.warnings:
         console.print()
         print_warnings(console, counted.warnings)

@@ -34,9 +34,12 @@ from bayplan.answers.whatif.comparison import (
     compare,
     from_scratch,
 )
+from bayplan.answers.whatif.manifests import LeftOut
+from bayplan.answers.whatif.outcomes import Applied
+from bayplan.answers.whatif.rollouts import begin as begin_rollouts
 from bayplan.api.meta import DEFAULT_NAMESPACE, Object
 from bayplan.api.releases import Release, parse_release
-from bayplan.cli.errors import raise_failures, traceback_option
+from bayplan.cli.errors import ExitStatus, raise_failures, traceback_option
 from bayplan.cli.options import comparing_source_options
 from bayplan.cli.output import (
     TABLE,
@@ -48,7 +51,7 @@ from bayplan.cli.output import (
     print_warnings,
 )
 from bayplan.cli.terminal import echo_json
-from bayplan.cli.whatif import Changes
+from bayplan.cli.whatif import Changes, print_applied, print_left_out
 from bayplan.config import default_config
 
 DEFAULT: Final = "default"
@@ -107,7 +110,7 @@ def compare_command(
     dask: str,
     traceback: bool,
     output: str,
-) -> None:
+) -> int:
     """Compare scheduler configurations, or two Kubernetes versions: the same cluster and the same pending
     pods.
 
@@ -120,29 +123,37 @@ def compare_command(
     if len(releases) > 1:
         if configs or scratch or shuffle or seeds > 1 or dask:
             raise click.UsageError(_ONLY_VERSIONS)
-        compare_versions(source, releases, add, output)
-        return
+        return compare_versions(source, releases, add, output)
     if not configs:
         raise click.UsageError(_NOTHING)
     loaded = load_cluster(source)
     cluster = Cluster.from_loaded(loaded)
+    objects = tuple(from_scratch(cluster.objects)) if scratch else tuple(cluster.objects)
     change = Changes(cluster, source)
     for value in add:
         change.add(value)
-    objects = tuple(from_scratch(cluster.objects)) if scratch else tuple(cluster.objects)
     chosen = configs if len(configs) > 1 else (source.config_file or DEFAULT, *configs)
     warnings: list[Warning] = [*loaded.warnings]
     variants = [_variant(text, source, loaded.release, warnings) for text in chosen]
-    workload = Workload(objects, loaded.listed, shuffle)
+    workload = Workload(objects, loaded.listed, shuffle, tuple(change.manifests))
     found = compare(workload, variants, seeds=seeds, jobs=jobs, dask=dask)
     found = replace(found, warnings=(*warnings, *found.warnings))
     if output != TABLE:
         versions = [variant.config.release.version for variant in variants]
-        content = {"name": loaded.name, "kubernetesVersions": versions, **found.as_json()}
+        content = {
+            "name": loaded.name,
+            "kubernetesVersions": versions,
+            "applied": [one.as_json() for one in change.applied],
+            "leftOut": [one.as_json() for one in cluster.left_out],
+            **found.as_json(),
+        }
         print_document("Comparison", content, output)
     else:
-        _print(make_console(), loaded.name, found, variants, shuffle=shuffle)
+        console = make_console()
+        _print(console, loaded.name, found, variants, change.applied, shuffle=shuffle)
+        print_left_out(console, cluster.left_out)
     raise_failures(found.failures, with_traceback=traceback)
+    return ExitStatus.NOT_JUDGED if cluster.left_out else ExitStatus.OK
 
 
 def _variant(text: str, source: SourceOptions, release: Release, warnings: list[Warning]) -> Variant:
@@ -159,13 +170,21 @@ def _variant(text: str, source: SourceOptions, release: Release, warnings: list[
 
 
 def _print(
-    console: Console, name: str, found: Comparison, variants: Sequence[Variant], *, shuffle: bool
+    console: Console,
+    name: str,
+    found: Comparison,
+    variants: Sequence[Variant],
+    applied: Sequence[Applied],
+    *,
+    shuffle: bool,
 ) -> None:
     runs = "" if found.seeds == 1 else f", {found.seeds} seeds{' with shuffled arrival' if shuffle else ''}"
     releases = " and ".join(dict.fromkeys(str(variant.config.release) for variant in variants))
     heading = f"{name}: {number(found.pods, 'pod')} to schedule{runs}; decided as Kubernetes {releases}"
     console.print(heading)
+    print_applied(console, applied)
     console.print()
+    _print_rollouts(console, found)
     rows = [
         (figure, *(_shown(figure, one) for one in estimates))
         for figure, estimates in found.figures.items()
@@ -191,6 +210,20 @@ def _print(
         print_warnings(console, found.warnings)
 
 
+def _print_rollouts(console: Console, found: Comparison) -> None:
+    """How the rollouts end: once if they end in the same way under all configurations."""
+    seed = " with the first seed" if found.seeds > 1 else ""
+    for of_workload in zip(*found.rollouts, strict=True):
+        texts = list(map(str, of_workload))
+        if len(set(texts)) == 1:
+            console.print(f"{texts[0]}{seed}", soft_wrap=True)
+        else:
+            for name, text in zip(found.names, texts, strict=True):
+                console.print(f"{name}: {text}{seed}", soft_wrap=True)
+    if any(found.rollouts):
+        console.print()
+
+
 def _shown(figure: str, one: Estimate) -> str:
     if figure.startswith(_PERCENT):
         text, margin = f"{100 * one.mean:.1f} %", None if one.margin is None else f"{100 * one.margin:.1f}"
@@ -204,30 +237,44 @@ def _shown(figure: str, one: Estimate) -> str:
 
 def compare_versions(
     source: SourceOptions, releases: Sequence[Release], add: Sequence[str], output: str
-) -> None:
-    """Prints what changes for the pending pods, and those of `--add`, from one version to the other."""
+) -> int:
+    """Prints what changes for the pending pods, and those of `--add`, from one version to the other. Returns
+    the exit status."""
     if len({release.version for release in releases}) != len(releases) or len(releases) > 2:
         raise click.UsageError("--emulated-version: give two different versions")
     older, newer = sorted(releases, key=lambda release: release.minor)
     load = load_releases(source)
+    left_out: Sequence[LeftOut] = ()
+    applied: Sequence[Applied] = ()
     if add:
         cluster = Cluster.from_loaded(load(older))
         changes = Changes(cluster, source)
         for value in add:
             changes.add(value)
+        begin_rollouts(cluster)
+        applied, left_out = changes.applied, cluster.left_out
         load = partial(_with_objects, load, tuple(cluster.objects))
     report = compare_releases(load, older, newer)
     warnings = load(newer).warnings
+    status = ExitStatus.NOT_JUDGED if left_out else ExitStatus.OK
     if output != TABLE:
-        content = {**report.as_json(), "warnings": [warning.as_json() for warning in warnings]}
+        content = {
+            **report.as_json(),
+            "applied": [one.as_json() for one in applied],
+            "leftOut": [one.as_json() for one in left_out],
+            "warnings": [warning.as_json() for warning in warnings],
+        }
         print_document("UpgradeReport", content, output)
-        return
+        return status
     console = make_console()
+    print_applied(console, applied)
     for line in text_lines(report, MAX_DIFFERENCES):
         console.print(line, soft_wrap=True)
+    print_left_out(console, left_out)
     if warnings:
         console.print()
         print_warnings(console, warnings)
+    return status
 
 
 def _with_objects(load: LoadAs, objects: tuple[Object, ...], release: Release) -> LoadedCluster:

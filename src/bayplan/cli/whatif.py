@@ -15,6 +15,7 @@ from bayplan.answers.sources.loading import SourceOptions, load_cluster, load_se
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.answers.whatif import Cluster, Outcome, Placement, Placements
 from bayplan.answers.whatif.machines import read_node_template, usual_node
+from bayplan.answers.whatif.manifests import LeftOut, Manifests, read_manifests
 from bayplan.answers.whatif.outcomes import Applied
 from bayplan.answers.whatif.workloads import MAX_PODS
 from bayplan.cli.errors import ExitStatus, raise_failures, traceback_option
@@ -63,6 +64,8 @@ class Changes:
         """What the results rest on since the changes."""
         self.applied: list[Applied] = []
         """The objects of all manifests."""
+        self.manifests: list[tuple[Manifests, int | None]] = []
+        """What was applied, with the number of replicas that was asked for."""
 
     def make(self, option: str, value: str) -> str:
         """Makes the change of one option.
@@ -75,7 +78,9 @@ class Changes:
 
     def add(self, value: str) -> str:
         file, replicas = name_and_number(value)
-        applied = self._cluster.apply(file, replicas=replicas)
+        manifests = read_manifests(file, self._cluster.columns.release)
+        applied = self._cluster.apply(manifests, replicas=replicas)
+        self.manifests.append((manifests, replicas))
         self.applied += applied
         counts = Counter(one.change for one in applied)
         summary = ", ".join(f"{count:,} {change}" for change, count in counts.items())
@@ -263,10 +268,7 @@ def _print(
     console.print(f"{loaded.name}: {nodes} after the changes; {loaded.decided_as}")
     for change in changes:
         console.print(f"  {change}")
-    for one in applied[:MAX_ROWS]:
-        console.print(f"    {one}", soft_wrap=True)
-    if len(applied) > MAX_ROWS:
-        console.print(f"    … and {len(applied) - MAX_ROWS:,} more objects; -o json has all of them")
+    print_applied(console, applied)
     console.print()
     for rollout in placed.rollouts:
         console.print(str(rollout), soft_wrap=True)
@@ -279,17 +281,25 @@ def _print(
         console.print(f"{number(good, 'pod')} scheduled, {bad:,} not{evicted}")
     _print_scheduled(console, placed.scheduled)
     _print_rest(console, placed.not_scheduled)
-    print_left_out(console, cluster)
+    print_left_out(console, cluster.left_out)
     if placed.warnings:
         console.print()
         print_warnings(console, placed.warnings)
 
 
-def print_left_out(console: Console, cluster: Cluster) -> None:
+def print_applied(console: Console, applied: Sequence[Applied]) -> None:
+    """What became of the objects of manifests."""
+    for one in applied[:MAX_ROWS]:
+        console.print(f"    {one}", soft_wrap=True)
+    if len(applied) > MAX_ROWS:
+        console.print(f"    … and {len(applied) - MAX_ROWS:,} more objects; -o json has all of them")
+
+
+def print_left_out(console: Console, left_out: Sequence[LeftOut]) -> None:
     """Objects of manifests that were not judged."""
-    if cluster.left_out:
+    if left_out:
         console.print()
-    for one in cluster.left_out:
+    for one in left_out:
         console.print(f"left out: {one}", soft_wrap=True)
 
 

@@ -289,12 +289,38 @@ def test_the_template_of_a_job_cannot_be_changed() -> None:
         cluster.apply(workload("Job", image="i:2", pod={"restartPolicy": "Never"}))
 
 
+def autoscaler(**spec: Any) -> Content:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"scaleTargetRef": target, **spec},
+    }
+
+
+ONCE = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+
+
 @pytest.mark.parametrize(
     "content",
     [
         {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "web"}},
         {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "web"}},
-        {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "web"}},
+        {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "metadata": {"name": "web"},
+            "spec": {
+                "schedule": "0 * * * *",
+                "jobTemplate": {"spec": {"template": workload()["spec"]["template"] | {"spec": ONCE}}},
+            },
+        },
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "web"},
+        },
     ],
     ids=lambda content: content["kind"],
 )
@@ -303,6 +329,21 @@ def test_kinds_that_are_not_judged_are_named(content: Content) -> None:
     assert cluster.apply(content) == []
     [left_out] = cluster.left_out
     assert left_out.kind.startswith(content["kind"])
+
+
+def test_an_autoscaler_is_left_out_with_what_it_may_do() -> None:
+    cluster = cluster_of(node("a"))
+    applied = cluster.apply(workload(), autoscaler(minReplicas=2, maxReplicas=9))
+    assert [one.kind for one in applied] == ["Deployment"]
+    [left_out] = cluster.left_out
+    assert "the replicas of Deployment web, 2 to 9, by metrics" in left_out.why
+
+
+def test_what_is_left_out_has_to_be_valid() -> None:
+    with pytest.raises(InputError, match="is invalid"):
+        cluster_of(node("a")).apply(
+            {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "web"}}
+        )
 
 
 # Admission

@@ -8,8 +8,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
+import yaml
 
+from bayplan.answers.whatif import Cluster
 from bayplan.answers.whatif.comparison import (
     Comparison,
     Estimate,
@@ -19,6 +22,9 @@ from bayplan.answers.whatif.comparison import (
     estimate,
     from_scratch,
 )
+from bayplan.api.decode import parse_objects
+from bayplan.api.defaults import with_defaults
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object, OwnerReference
 from bayplan.cli.main import main
 from bayplan.config import default_config, parse_config
@@ -157,6 +163,90 @@ def test_the_command_compares_versions_and_files(capsys: pytest.CaptureFixture[s
     answer = json.loads(capsys.readouterr().out)
     assert answer["variants"] == ["default@1.37", str(ROOT / "examples/pack.yaml")]
     assert answer["figures"]["scheduled"] == [{"mean": 1.0, "margin": None}] * 2
+
+
+WEB = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web}}
+spec:
+  replicas: 2
+  strategy: {{rollingUpdate: {{maxSurge: 1, maxUnavailable: 0}}}}
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec: {{containers: [{{name: c, image: "i:{image}", resources: {{requests: {{cpu: {cpu}}}}}}}]}}
+"""
+NODE = """\
+apiVersion: v1
+kind: Node
+metadata: {{name: n{number}}}
+status: {{allocatable: {{cpu: "4", memory: 8Gi, pods: "110"}}}}
+"""
+HPA = """\
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec: {maxReplicas: 5, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}
+"""
+
+
+def rolled_out(directory: Path, cpu: int) -> list[str]:
+    """Arguments for a cluster of two nodes where `web` runs with 1 CPU, and its next version."""
+    cluster = Cluster.from_objects(
+        with_defaults(parse_objects("---\n".join(NODE.format(number=i) for i in range(2)).encode(), "nodes"))
+    )
+    cluster.apply(yaml.safe_load(WEB.format(image=1, cpu=1)))
+    assert cluster.schedule().fits
+    items = [
+        {
+            "apiVersion": KINDS.of(type(one)).api_version,
+            "kind": type(one).__name__,
+            **msgspec.to_builtins(one),
+        }
+        for one in cluster.objects
+    ]
+    (directory / "cluster.json").write_text(
+        json.dumps({"kind": "List", "apiVersion": "v1", "items": items}, default=str)
+    )
+    (directory / "web.yaml").write_text(WEB.format(image=2, cpu=cpu))
+    return ["compare", "-f", str(directory / "cluster.json"), "--add", str(directory / "web.yaml")]
+
+
+def test_every_configuration_plays_the_rollouts_of_a_manifest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = rolled_out(tmp_path, cpu=1)
+    assert main([*words, "default", str(ROOT / "examples/pack.yaml"), "--jobs", "1", "-o", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["applied"] == [{"kind": "Deployment", "object": "default/web", "change": "changed"}]
+    assert [one["complete"] for (one,) in answer["rollouts"]] == [True, True]
+    assert [one["mean"] for one in answer["figures"]["scheduled"]] == [2, 2]
+
+
+def test_a_rollout_that_stalls_is_shown_once_if_all_configurations_agree(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*rolled_out(tmp_path, cpu=4), str(ROOT / "examples/pack.yaml"), "--jobs", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("Deployment default/web: the rollout stalls at 0 of 2") == 1
+    assert "default/web changed" in shown
+
+
+def test_versions_decide_the_first_pods_of_a_rollout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*rolled_out(tmp_path, cpu=2), "--emulated-version", "1.36", "--emulated-version", "1.37"]
+    assert main(words) == 0
+    assert "1 pending pod, 0 decided differently" in capsys.readouterr().out
+
+
+def test_what_is_not_judged_is_status_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = rolled_out(tmp_path, cpu=1)
+    (tmp_path / "web.yaml").write_text(HPA)
+    assert main([*words, "default", "default@1.36", "--jobs", "1"]) == 3
+    assert "left out: HorizontalPodAutoscaler default/web" in capsys.readouterr().out
+    assert main([*words, "--emulated-version", "1.36", "--emulated-version", "1.37"]) == 3
 
 
 def test_one_configuration_is_compared_with_the_default(capsys: pytest.CaptureFixture[str]) -> None:

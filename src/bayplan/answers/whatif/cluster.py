@@ -56,6 +56,7 @@ from bayplan.state.cluster import Cluster as Columns
 
 if TYPE_CHECKING:
     from bayplan.answers.explain.explanation import Explanation
+    from bayplan.answers.whatif.manifests import Manifests
 
 _EXISTS: Final = "there is already a {kind} {key}"
 _NO_CONTROLLER: Final = (
@@ -249,8 +250,11 @@ class Cluster(ClusterView):
         self._state.deliver()
         return [self._store.get(Pod, pod.name, pod.namespace) for pod in made]
 
-    def apply(self, *manifests: str | PathLike[str] | Content, replicas: int | None = None) -> list[Applied]:
-        """Applies manifests: files, or objects as JSON or YAML decodes them. Returns what became of each.
+    def apply(
+        self, *manifests: str | PathLike[str] | Content | Manifests, replicas: int | None = None
+    ) -> list[Applied]:
+        """Applies manifests: files, objects as JSON or YAML decodes them, or what `read_manifests` has read.
+        Returns what became of each.
 
         An object that exists is changed: a workload is scaled, and if its pod template is another one, it is
         rolled out as soon as `schedule` is called. Kinds that are not known are left out (`left_out`).
@@ -262,12 +266,14 @@ class Cluster(ClusterView):
             InputError: a file is missing or malformed, or an API server would refuse an object.
         """
         from bayplan.answers.whatif.applying import apply_manifests
-        from bayplan.answers.whatif.manifests import manifests_of, read_manifests
+        from bayplan.answers.whatif.manifests import Manifests, manifests_of, read_manifests
 
         self._check()
         release, done = self.columns.release, []
         for one in manifests:
-            if isinstance(one, dict):
+            if isinstance(one, Manifests):
+                read = one
+            elif isinstance(one, dict):
                 read = manifests_of(one, release=release)
             else:
                 read = read_manifests(fspath(one), release)

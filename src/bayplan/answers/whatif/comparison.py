@@ -6,7 +6,7 @@ are compared:
 
 | figure | meaning |
 |---|---|
-| scheduled, not scheduled | pods of the workload |
+| scheduled, not scheduled | pods of the workload, after its rollouts |
 | skipped | pods of the workload whose schedulerName no profile has, or that are being deleted |
 | preempted | pods that had to leave their node |
 | nodes used | nodes with a pod of the workload |
@@ -33,9 +33,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from bayplan.answers.sources.warnings import Warning
+from bayplan.answers.whatif.applying import apply_manifests
 from bayplan.answers.whatif.cluster import Cluster
 from bayplan.answers.whatif.controllers import belongs_to_node
-from bayplan.answers.whatif.outcomes import Outcome, Placements, unique
+from bayplan.answers.whatif.manifests import Manifests
+from bayplan.answers.whatif.outcomes import Outcome, Placements, RolloutResult, unique
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.releases import RELEASES
@@ -94,6 +96,8 @@ class Workload:
     objects: tuple[Object, ...]
     listed: frozenset[str] = frozenset()
     shuffle: bool = False
+    manifests: tuple[tuple[Manifests, int | None], ...] = ()
+    """They are applied before, with this number of replicas: each configuration plays their rollouts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,7 @@ class Trial:
     """The node of each pod; empty if it is not scheduled."""
     warnings: tuple[Warning, ...]
     failures: tuple[PluginFailure, ...] = ()
+    rollouts: tuple[RolloutResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +138,8 @@ class Comparison:
     warnings: tuple[Warning, ...] = ()
     failures: tuple[PluginFailure, ...] = ()
     """What plugins did wrong: if there is something, the figures are not reliable."""
+    rollouts: tuple[tuple[RolloutResult, ...], ...] = ()
+    """Of each variant, with the first seed."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -144,6 +151,7 @@ class Comparison:
                 for name, estimates in self.figures.items()
             },
             "differences": {pod: list(nodes) for pod, nodes in self.differences.items()},
+            "rollouts": [[one.as_json() for one in of_variant] for of_variant in self.rollouts],
             "failures": [failure.message for failure in self.failures],
             "warnings": [warning.as_json() for warning in self.warnings],
         }
@@ -171,12 +179,21 @@ def run_trial(workload: Workload, variant: Variant, seed: int) -> Trial:
     cluster = Cluster.from_objects(
         workload.objects, config=config, plugins=plugins, listed=workload.listed, seed=seed
     )
+    for manifests, replicas in workload.manifests:
+        apply_manifests(cluster, manifests, replicas)
     pods = cluster.pending
     if workload.shuffle:
         random.Random(seed).shuffle(pods)
     placed = cluster.schedule(pods)
-    nodes = {pod.key: placed.nodes.get(pod.key, "") for pod in pods}
-    return Trial(measure(cluster.columns, pods, placed), nodes, placed.warnings, placed.failures)
+    if placed.rollouts:
+        known, left = {pod.key for pod in pods}, {one.pod for one in placed}
+        created = (key for rollout in placed.rollouts for key in rollout.pods if key not in known)
+        # Without pods of earlier templates that are gone.
+        pods = [*(pod for pod in pods if pod.key in left), *map(cluster.pod, created)]
+    rejected = [one.pod for one in cluster.not_recreated if one.outcome is Outcome.REJECTED]
+    nodes = {key: placed.nodes.get(key, "") for key in (*(pod.key for pod in pods), *rejected)}
+    figures = measure(cluster.columns, pods, placed, rejected=len(rejected))
+    return Trial(figures, nodes, placed.warnings, placed.failures, placed.rollouts)
 
 
 def compare(
@@ -202,15 +219,19 @@ def compare(
         trials = [run_trial(workload, *one) for one in runs]
     by_variant = [trials[start : start + seeds] for start in range(0, len(trials), seeds)]
     first = [of_variant[0].nodes for of_variant in by_variant]
-    differences = {pod: nodes for pod in first[0] if len(set(nodes := tuple(one[pod] for one in first))) > 1}
+    # A rollout that stalls under one configuration has other pods than one that completes.
+    every = dict.fromkeys(pod for one in first for pod in one)
+    nodes_of = {pod: tuple(one.get(pod, "") for one in first) for pod in every}
+    differences = {pod: nodes for pod, nodes in nodes_of.items() if len(set(nodes)) > 1}
     return Comparison(
         tuple(variant.name for variant in variants),
         seeds,
         {name: tuple(estimate([t.figures[name] for t in of]) for of in by_variant) for name in FIGURES},
         differences,
-        len(first[0]),
+        len(every),
         unique(warning for trial in trials for warning in trial.warnings),
         unique(failure for trial in trials for failure in trial.failures),
+        tuple(of_variant[0].rollouts for of_variant in by_variant),
     )
 
 
@@ -267,8 +288,14 @@ def _on_dask(workload: Workload, runs: Sequence[tuple[Variant, int]], address: s
 # Figures
 
 
-def measure(columns: Columns, pods: Sequence[Pod], placed: Placements) -> dict[str, float]:
-    """The figures after these pods were scheduled."""
+def measure(
+    columns: Columns, pods: Sequence[Pod], placed: Placements, *, rejected: int = 0
+) -> dict[str, float]:
+    """The figures after these pods were scheduled.
+
+    Args:
+        rejected: pods that the API server does not create.
+    """
     rows = columns.order
     keys = {pod.key for pod in pods}
     # Victims are created again, and are no pods of the workload: they have their own figure.
@@ -276,7 +303,7 @@ def measure(columns: Columns, pods: Sequence[Pod], placed: Placements) -> dict[s
     skipped = outcomes[Outcome.SKIPPED]
     found: dict[str, float] = {
         "scheduled": outcomes[Outcome.SCHEDULED],
-        "not scheduled": len(pods) - outcomes[Outcome.SCHEDULED] - skipped,
+        "not scheduled": len(pods) - outcomes[Outcome.SCHEDULED] - skipped + rejected,
         SKIPPED: skipped,
         "preempted": len(placed.evicted),
         "nodes used": len(set(placed.nodes.values())),

@@ -1,7 +1,8 @@
 """Reads what a user would apply, and refuses what an API server would refuse.
 
 Kinds that bayplan does not know may create pods (Argo Rollouts, JobSets, …), and CronJobs create them at
-times that are not known here: both are left out, and named (`LeftOut`). `applying.py` applies the rest.
+times that are not known here: both are left out, and named (`LeftOut`). So are autoscalers, webhooks and
+admission policies. `applying.py` applies the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bayplan.api.meta import DEFAULT_NAMESPACE, Content
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.embedded.server import kinds, statuses
 from bayplan.embedded.server.defaults import apply_defaults
-from bayplan.embedded.server.kinds import Catalog, Resource, UnknownKindError
+from bayplan.embedded.server.kinds import ADMISSION_GROUP, Catalog, Resource, UnknownKindError
 from bayplan.embedded.server.preparation import prepare_new
 from bayplan.embedded.server.schema.types import TypeMismatchError, clean, type_of
 from bayplan.embedded.server.validation import new_problems
@@ -38,6 +39,10 @@ _NO_POD: Final = "there is no pod and no workload in it"
 _NO_KIND: Final = "it has no apiVersion or no kind"
 _NOT_A_MAPPING: Final = "expected a mapping"
 _CRON_JOB: Final = "when its Jobs run is not known here"
+_AUTOSCALER: Final = (
+    "it sets the replicas of {kind} {name}, {least} to {most}, by metrics that are not known here"
+)
+_ADMISSION: Final = "it may change or reject pods, and is not evaluated"
 _UNKNOWN: Final = "this kind is not known, and its controller may create pods"
 _HANDLED: Final = '{kind} in version "{version}" cannot be handled as a {kind}: {why}'
 
@@ -153,8 +158,6 @@ def _checked(raw: Mapping[str, Any], document: Document, catalog: Catalog) -> Ma
         resource = catalog.of_kind(version, kind)
     except UnknownKindError:
         return _left_out(f"{kind} ({version})", meta, _UNKNOWN)
-    if kind == "CronJob":
-        return _left_out(kind, meta, _CRON_JOB)
     given = _strict(dict(raw), resource, document)
     own = given.setdefault("metadata", {})
     if resource.namespaced:
@@ -166,7 +169,27 @@ def _checked(raw: Mapping[str, Any], document: Document, catalog: Catalog) -> Ma
     problems = new_problems(resource, _prepared(resource, content))
     if problems:
         raise InputError(str(statuses.invalid(resource, own.get("name", ""), problems)))
+    if (why := _not_judged(resource, content)) is not None:
+        return _left_out(kind, own, why)
     return Manifest(resource, content, given, document.source, document.line)
+
+
+def _not_judged(resource: Resource, content: Content) -> str | None:
+    """Why a valid object is left out, although it has to do with pods."""
+    if resource.kind == "CronJob":
+        return _CRON_JOB
+    if resource.kind == "HorizontalPodAutoscaler":
+        spec = content.get("spec") or {}
+        target = spec.get("scaleTargetRef") or {}
+        return _AUTOSCALER.format(
+            kind=target.get("kind", ""),
+            name=target.get("name", ""),
+            least=spec.get("minReplicas", 1),
+            most=spec.get("maxReplicas", 1),
+        )
+    if resource.group == ADMISSION_GROUP:
+        return _ADMISSION
+    return None
 
 
 def _left_out(kind: str, meta: Mapping[str, Any], why: str) -> LeftOut:

@@ -123,6 +123,8 @@ class RolloutResult:
     """At the worst moment."""
     reason: str = ""
     """Why pods are pending, at the end if the rollout stalls, otherwise at the worst moment."""
+    pods: tuple[str, ...] = ()
+    """Those of the new template, with or without a node."""
 
     def __str__(self) -> str:
         pending = f", {self.pending} pending" if self.pending else ""

@@ -91,6 +91,11 @@ class Rollout:
         if len(pending) > self._pending:
             self._pending, self._pending_reason = len(pending), self._reason
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether a pod of the new template waits for a node."""
+        return any(self.is_updated(pod) and not pod.spec.node_name for pod in self._pods())
+
     def result(self) -> RolloutResult:
         pods = list(self._pods())
         updated = sum(self.is_updated(pod) and bool(pod.spec.node_name) for pod in pods)
@@ -98,8 +103,9 @@ class Rollout:
         stalled_by = "" if is_complete else self._reason or self._rejected
         available = min(self._available, self.wanted)
         reason = stalled_by or self._pending_reason
+        new = tuple(pod.key for pod in pods if self.is_updated(pod))
         return RolloutResult(
-            self.workload, self.wanted, updated, is_complete, available, self._pending, reason
+            self.workload, self.wanted, updated, is_complete, available, self._pending, reason, new
         )
 
     def is_updated(self, pod: Pod) -> bool:
@@ -304,6 +310,14 @@ def play(cluster: Cluster, first: Placements, ignored: frozenset[str]) -> Placem
         failures=unique(one for part in parts for one in part.failures),
         rollouts=tuple(rollout.result() for rollout in rollouts),
     )
+
+
+def begin(cluster: Cluster) -> None:
+    """Takes the first steps of all rollouts, until each has a pod to schedule or has to wait."""
+    rollouts, cluster._rollouts = cluster._rollouts, ()
+    for rollout in rollouts:
+        while rollout.next_step() and not rollout.has_pending:
+            pass
 
 
 _MAX_ROUNDS: Final = 100_000

@@ -302,7 +302,7 @@ ENDPOINT_SLICES: Final = Resource(
     "endpointslices", "EndpointSlice", group="discovery.k8s.io", counts_generations=True
 )
 
-_ADMISSION: Final = "admissionregistration.k8s.io"
+ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
 _NETWORKING: Final = "networking.k8s.io"
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _FLOWS: Final = "flowcontrol.apiserver.k8s.io"
@@ -340,28 +340,28 @@ STORED_ONLY: Final = (
         counts_generations=True,
     ),
     Resource(
-        "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", group=_ADMISSION,
+        "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", group=ADMISSION_GROUP,
         namespaced=False, categories=("api-extensions",), counts_generations=True, caution=_WEBHOOKS_CAUTION,
     ),
     Resource(
-        "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", group=_ADMISSION,
+        "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", group=ADMISSION_GROUP,
         namespaced=False, categories=("api-extensions",), counts_generations=True, caution=_WEBHOOKS_CAUTION,
     ),
     Resource(
-        "validatingadmissionpolicies", "ValidatingAdmissionPolicy", group=_ADMISSION, namespaced=False,
+        "validatingadmissionpolicies", "ValidatingAdmissionPolicy", group=ADMISSION_GROUP, namespaced=False,
         categories=("api-extensions",), counts_generations=True, subresources=_with_status(),
         caution=_POLICIES_CAUTION,
     ),
     Resource(
-        "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", group=_ADMISSION,
+        "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", group=ADMISSION_GROUP,
         namespaced=False, categories=("api-extensions",), counts_generations=True, caution=_POLICIES_CAUTION,
     ),
     Resource(
-        "mutatingadmissionpolicies", "MutatingAdmissionPolicy", group=_ADMISSION, namespaced=False,
+        "mutatingadmissionpolicies", "MutatingAdmissionPolicy", group=ADMISSION_GROUP, namespaced=False,
         categories=("api-extensions",), counts_generations=True, caution=_POLICIES_CAUTION,
     ),
     Resource(
-        "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", group=_ADMISSION,
+        "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", group=ADMISSION_GROUP,
         namespaced=False, categories=("api-extensions",), counts_generations=True, caution=_POLICIES_CAUTION,
     ),
     Resource(
