@@ -13,7 +13,7 @@ import pytest
 from bayplan.answers.explain.explanation import explain
 from bayplan.plugin import Code, CycleState, Dependencies, NodeColumns, Plugin, Pod, Reject, unschedulable
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.runtime import signatures
+from bayplan.runtime import signature_results as signatures
 from bayplan.runtime.signature_results import SignatureResults
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import make_node, make_pod

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bayplan.api.devices import ResourceClaim
 from bayplan.plugin import (
     SKIP,
     CycleState,
@@ -26,7 +27,7 @@ from bayplan.plugin.objects import Service
 from bayplan.plugins.image_locality import ImageLocality
 from bayplan.plugins.taint_toleration import TaintToleration
 from bayplan.runtime.calls import AttemptError
-from bayplan.testing.builders import make_node, make_pod, make_service
+from bayplan.testing.builders import make_node, make_pod, make_resource_claim, make_service
 from bayplan.testing.calling import make_plugin
 
 from .profiles import found, make_framework, not_found
@@ -46,6 +47,16 @@ class ReadsServices(Scripted):
 class ReadsServicesWithPreFilter(ReadsServices):
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         return None
+
+
+class ReadsClaims(Scripted):
+    """Rejects nodes that a ResourceClaim is named after."""
+
+    depends_on = Dependencies.of("labels", kinds=(ResourceClaim,))
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        for claim in nodes.cluster.objects.of(ResourceClaim):
+            yield Reject(nodes.is_named(claim.name), unschedulable(f"not {claim.name}"))
 
 
 class ScoresByServices(Plugin):
@@ -81,6 +92,14 @@ class TestWhatMakesResultsNew:
         assert found(framework, next(next_pod)).feasible == 2
         framework.cluster.objects.remove(make_service("n0"))
         assert found(framework, next(next_pod)).feasible == 3
+
+    def test_an_object_that_belongs_to_a_pod(self) -> None:
+        """It is no change of `objects`, but plugins may depend on its kind."""
+        framework = make_framework(ReadsClaims(), make_plugin(Indifferent), nodes=3)
+        next_pod = pods()
+        assert found(framework, next(next_pod)).feasible == 3
+        framework.cluster.objects.put(make_resource_claim("n0"))
+        assert found(framework, next(next_pod)).feasible == 2
 
     @pytest.mark.parametrize("plugin", [ScoresByServices, ScoresByServicesOnceThereAreAny])
     def test_an_object_of_a_kind_that_a_score_reads(self, plugin: type[Plugin]) -> None:

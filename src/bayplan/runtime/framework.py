@@ -39,7 +39,7 @@ from bayplan.runtime.search import (
     Steps,
     run_through,
 )
-from bayplan.runtime.signatures import SignatureCache
+from bayplan.runtime.signature_results import SignatureCache
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
 from bayplan.state.view import IntColumn, NodeColumns

@@ -18,7 +18,7 @@ times; for each signature there only remain the rows that are now rejected, or n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +32,14 @@ from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status, plugin_exceptions
 from bayplan.runtime import calls
 from bayplan.runtime.calls import Caller
+from bayplan.runtime.fragments import PodSigner
 from bayplan.runtime.profile import Step
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn, cells
 from bayplan.state.view import IntColumn, NodeColumns, OneNode
+
+Signature = tuple[bytes, ...]
+"""The fragments of all cached plugins."""
 
 FEW_ROWS: Final = 12
 """Up to this many rows plain numbers are faster than arrays."""
@@ -254,6 +258,94 @@ class PluginResults:
 
     def _score_one(self, one: OneNode) -> int:
         return self.caller.calls.score_one(self.step, self.state, self._pod, one)
+
+
+class EvaluationCounter(Protocol):
+    """Counts the evaluations of a set of plugins."""
+
+    value: float
+
+
+EvaluatedPlugins = tuple[frozenset[str], frozenset[str] | None]
+"""Which filters and which scores were skipped; None if nothing was scored."""
+
+
+class SkippedPlugins:
+    """The plugins that returned SKIP_FOR_SIGNATURE: they do not run again before objects or terms change."""
+
+    __slots__ = ("_freshness", "filters", "scores")
+
+    def __init__(self, cluster: Cluster) -> None:
+        changes = cluster.changes
+        self._freshness = changes.freshness((changes.objects, changes.terms))
+        self.filters: frozenset[str] = frozenset()
+        self.scores: frozenset[str] = frozenset()
+
+    def update(self) -> None:
+        if not self._freshness.is_current:
+            self.filters = self.scores = frozenset()
+            self._freshness.mark_current()
+
+
+class ResultCache:
+    """The results of all cached plugins of one profile, by plugin and signature fragment."""
+
+    def __init__(self, plugins: Iterable[Plugin], cluster: Cluster, caller: Caller) -> None:
+        self._cluster = cluster
+        self._caller = caller
+        self._plugins = tuple(
+            (plugin, plugin.depends_on) for plugin in plugins if plugin.depends_on is not None
+        )
+        self._signers = tuple(
+            PodSigner(depends_on.pod, depends_on.functions) for _, depends_on in self._plugins
+        )
+        self._per_pod = tuple(index for index, signer in enumerate(self._signers) if signer.per_pod)
+        self._results: dict[tuple[str, bytes], PluginResults] = {}
+        self.per_pod = bool(self._per_pod)
+        """Whether pods with one signature may differ in what these plugins depend on."""
+        kinds = dict.fromkeys(kind for _, depends_on in self._plugins for kind in depends_on.kinds)
+        self.per_pod_kinds = tuple(kind for kind in kinds if kind.is_per_pod)
+        """Kinds that these plugins depend on and that belong to single pods, such as ResourceClaim."""
+
+    def signature(self, pod: Pod, like: Signature | None = None) -> Signature:
+        """The fragments of all plugins: equal for pods that none of them can distinguish.
+
+        `like` are those of a pod of the same template: only fragments that may differ are then computed.
+        """
+        if like is None:
+            return tuple(self._fragment(index, pod) for index in range(len(self._signers)))
+        fragments = list(like)
+        for index in self._per_pod:
+            fragments[index] = self._fragment(index, pod)
+        return tuple(fragments)
+
+    def _fragment(self, index: int, pod: Pod) -> bytes:
+        try:
+            return self._signers[index](pod)
+        except plugin_exceptions() as error:
+            raise calls.dependency_error(self._plugins[index][0], error) from error
+
+    def of(self, pod: Pod, signature: Signature) -> dict[str, PluginResults]:
+        """The results for the pod, by plugin."""
+        found = {}
+        for (plugin, depends_on), fragment in zip(self._plugins, signature, strict=True):
+            key = (plugin.name, fragment)
+            if key not in self._results:
+                self._results[key] = PluginResults(plugin, depends_on, pod, self._cluster, self._caller)
+            found[plugin.name] = self._results[key]
+        return found
+
+    def drop_all_but(self, used: Iterable[PluginResults]) -> None:
+        """Drops the results that no signature needs any more."""
+        left = set(map(id, used))
+        self._results = {key: results for key, results in self._results.items() if id(results) in left}
+
+    def uncached(self, pod: Pod) -> dict[str, PluginResults]:
+        """Results for the pod that are not cached."""
+        return {
+            plugin.name: PluginResults(plugin, depends_on, pod, self._cluster, self._caller)
+            for plugin, depends_on in self._plugins
+        }
 
 
 FEW_COMBINED: Final = 96

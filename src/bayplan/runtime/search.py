@@ -13,8 +13,7 @@ from bayplan.framework.outcome import Diagnosis, Eviction, NodeStatuses, PostFil
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.runtime.feasible import Feasible
-from bayplan.runtime.signature_results import SignatureResults
-from bayplan.runtime.signatures import CachedSignature
+from bayplan.runtime.signature_results import CachedSignature, SignatureResults
 from bayplan.state.columns import IdColumn
 from bayplan.state.hypothesis import Changes
 from bayplan.state.pods import PodInfo

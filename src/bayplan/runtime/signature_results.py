@@ -3,16 +3,22 @@
 `SignatureResults` combines the results of the cached plugins (`plugin_results.py`). Those that depend on the
 Node objects alone are stored here (`_node_…`), because a placement does not change them; the others are in
 `UsageResults`, which signatures share. `feasible.py` finds the best row.
+
+`SignatureCache` finds the results of a pod by its signature, with what uncached plugins remember for it
+(`CachedSignature`). At 5,000 nodes a signature takes more than half a megabyte, so the number of rows is
+limited, and the least recently used signatures are dropped first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.clock import Log, Topic
 from bayplan.framework.outcome import PASS, ReasonIds, Reasons, RejectingPlugins
@@ -23,9 +29,14 @@ from bayplan.runtime import calls
 from bayplan.runtime.calls import Caller
 from bayplan.runtime.plugin_results import (
     FEW_COMBINED,
+    EvaluatedPlugins,
+    EvaluationCounter,
     Filters,
     PluginResults,
+    ResultCache,
     Scorers,
+    Signature,
+    SkippedPlugins,
     UsageResults,
     first_rejecting,
     is_out_of_range,
@@ -33,21 +44,19 @@ from bayplan.runtime.plugin_results import (
 )
 from bayplan.runtime.profile import Profile, Step
 from bayplan.state.cluster import Cluster
-from bayplan.state.columns import IdColumn, cells
+from bayplan.state.columns import IdColumn, RowMask, cells
+from bayplan.state.pods import PodInfo
 from bayplan.state.view import IntColumn, NodeColumns
 
 if TYPE_CHECKING:
     from bayplan.runtime.feasible import Feasible
 
 
-class EvaluationCounter(Protocol):
-    """Counts the evaluations of a set of plugins."""
+MAX_ROWS: Final = 2_000_000
+"""Signatures times nodes that are cached, at some 130 bytes each: 400 signatures for 5,000 nodes."""
 
-    value: float
-
-
-EvaluatedPlugins = tuple[frozenset[str], frozenset[str] | None]
-"""Which filters and which scores were skipped; None if nothing was scored."""
+MIN_SIGNATURES: Final = 64
+"""Signatures that are cached however many nodes there are."""
 
 
 class SignatureResults:
@@ -363,6 +372,124 @@ class SignatureResults:
             raw = results.score_column.values.take(rows)
             total += step.weight * self._caller.calls.normalized(step, results.state, pod, view, raw)
         return total
+
+
+class CachedSignature:
+    """What is cached for pods of one signature, besides the results of cached plugins.
+
+    `kinds` are those that cached plugins depend on and that do not count as a change of `objects`.
+    """
+
+    def __init__(
+        self, cluster: Cluster, kinds: Sequence[type[Object]], shared: SignatureMemory | None
+    ) -> None:
+        self.results: SignatureResults | None = None
+        """None if pods of the signature may differ in what cached plugins depend on."""
+        self.fragments: Signature | None = None
+        """The fragments of the last pod, if pods may differ in them."""
+        self.memory = SignatureMemory(shared)
+        """What uncached plugins remember."""
+        self.skipped = SkippedPlugins(cluster)
+        self.feasible: Feasible | None = None
+        """The rows that pass, if uncached plugins reject some."""
+        self.rejected: RowMask | None = None
+        """The rows that uncached plugins and nominated pods rejected in the last search, if they had to be
+        filtered."""
+        changes = cluster.changes
+        topics = (changes.nodes, changes.nominations, changes.size, changes.order, changes.topology)
+        others = (changes.images, changes.terms, changes.objects, *changes.kinds(kinds))
+        self.settled = changes.freshness((*topics, *others))
+        """Current while nothing but the pods on the nodes has changed since the last complete search, with
+        `settled_results`: every cached PreFilter has run in it, and all Node objects were evaluated."""
+        self.settled_results: SignatureResults | None = None
+        self.last_used = 0
+
+
+class SignatureCache:
+    """The signatures of one profile."""
+
+    def __init__(self, profile: Profile, cluster: Cluster, caller: Caller) -> None:
+        self._profile = profile
+        self._cluster = cluster
+        self._caller = caller
+        self._plugins = ResultCache(profile.all_plugins(), cluster, caller)
+        self._signatures: dict[bytes, CachedSignature] = {}
+        self._memory = SignatureMemory()
+        """What uncached plugins remember for pods of all signatures."""
+        self._results: dict[Signature, SignatureResults] = {}
+        self._kinds = self._plugins.per_pod_kinds
+        self._usage: WeakValueDictionary[tuple[Filters, Scorers], UsageResults] = WeakValueDictionary()
+        self._uses = 0
+        self._rows_computed = 0
+
+    @property
+    def rows_computed(self) -> int:
+        """How many rows were brought up to date, over all attempts."""
+        return self._rows_computed + sum(results.rows_computed for results in self._results.values())
+
+    def of(self, pod: Pod, info: PodInfo) -> tuple[CachedSignature, SignatureResults]:
+        """What is cached for the pod."""
+        self._uses += 1
+        found = self._signatures.get(info.key)
+        if found is None:
+            if len(self._signatures) >= self._max():
+                self._drop_signatures()
+            found = self._signatures[info.key] = CachedSignature(self._cluster, self._kinds, self._memory)
+        if pod.spec.node_name:
+            results = self._results_for(pod, self._plugins.signature(pod))
+        elif self._plugins.per_pod:
+            # Pods of one signature may differ in what these plugins depend on.
+            signature = self._plugins.signature(pod, found.fragments)
+            found.fragments = signature
+            results = self._results_for(pod, signature)
+        elif found.results is None:
+            results = found.results = self._results_for(pod, self._plugins.signature(pod))
+        else:
+            results = found.results
+        found.last_used = results.last_used = self._uses
+        return found, results
+
+    def uncached(self, pod: Pod) -> tuple[CachedSignature, SignatureResults]:
+        """New, empty values for the pod, which are not cached."""
+        plugins = self._plugins.uncached(pod)
+        return CachedSignature(self._cluster, self._kinds, None), self._make(plugins)
+
+    def _results_for(self, pod: Pod, signature: Signature) -> SignatureResults:
+        found = self._results.get(signature)
+        if found is None:
+            if len(self._results) >= self._max():
+                self._drop_results()
+            plugins = self._plugins.of(pod, signature)
+            found = self._results[signature] = self._make(plugins)
+        return found
+
+    def _make(self, plugins: Mapping[str, PluginResults]) -> SignatureResults:
+        return SignatureResults(self._profile, self._cluster, plugins, self._caller, self._share)
+
+    def _share(self, filters: Filters, scorers: Scorers) -> UsageResults:
+        """The combined results of these plugins: the same for all signatures that have them."""
+        found = self._usage.get((filters, scorers))
+        if found is None:
+            found = self._usage[filters, scorers] = UsageResults(self._cluster, filters, scorers)
+        return found
+
+    def _max(self) -> int:
+        return max(MIN_SIGNATURES, MAX_ROWS // max(self._cluster.nodes.high, 1))
+
+    def _drop_signatures(self) -> None:
+        oldest = sorted(self._signatures, key=lambda key: self._signatures[key].last_used)
+        for key in oldest[: (len(oldest) + 1) // 2]:
+            del self._signatures[key]
+
+    def _drop_results(self) -> None:
+        oldest = sorted(self._results, key=lambda signature: self._results[signature].last_used)
+        for signature in oldest[: (len(oldest) + 1) // 2]:
+            self._rows_computed += self._results.pop(signature).rows_computed
+        left = set(self._results.values())
+        self._signatures = {
+            key: signature for key, signature in self._signatures.items() if signature.results in left
+        }
+        self._plugins.drop_all_but(plugin for results in left for plugin in results.plugin_results())
 
 
 def _distinct(rows: Iterable[int]) -> IdColumn:

@@ -8,9 +8,9 @@ from bayplan.framework.points import Point
 from bayplan.framework.status import Code
 from bayplan.metrics import Metrics, Observe, ignore
 from bayplan.runtime.observed import NO_TIMER, AttemptTimer, RarePoints
+from bayplan.runtime.plugin_results import EvaluationCounter
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import Found, NotFound, Search
-from bayplan.runtime.signature_results import EvaluationCounter
 from bayplan.scheduling_queue.queued import QueueObserver
 
 

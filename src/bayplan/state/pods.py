@@ -2,7 +2,7 @@
 
 Pods of a Deployment differ in name and uid and in nothing that scheduling reads. `pod_signature` encodes what
 it does read; pods with equal signatures share one `PodInfo`, and the framework caches its results by the same
-signature (`runtime/signatures.py`).
+signature (`runtime/signature_results.py`).
 
 `PodTable` has one slot for each pod that is on a node or nominated to one. What preemption and other
 hypotheses need of many pods at once is in columns; everything else is read from the pod itself. A nominated
