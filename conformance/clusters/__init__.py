@@ -1,0 +1,1 @@
+"""Recorded results of cluster-level scheduling, and their comparison."""

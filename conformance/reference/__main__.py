@@ -1,0 +1,44 @@
+"""`python -m conformance.reference NAME FILE.jsonl.gz`: bayplan's results for recorded scenarios.
+
+Each line is `{"id": …, "result": {…}}`, in the format that the README beside the recorded file describes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+MODULES: Final = {
+    "clusters": "conformance.reference.clusters",
+}
+"""By name: the module whose `evaluate(vector)` gives the result."""
+
+
+def read_vectors(path: str) -> Iterator[dict[str, Any]]:
+    """The scenarios of a file, one JSON object per line."""
+    content = Path(path).read_bytes()
+    for line in (gzip.decompress(content) if path.endswith(".gz") else content).splitlines():
+        if line.strip():
+            yield json.loads(line)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m conformance.reference", description=__doc__)
+    parser.add_argument("name", choices=sorted(MODULES))
+    parser.add_argument("file", nargs="+")
+    options = parser.parse_args()
+    evaluate = importlib.import_module(MODULES[options.name]).evaluate
+    for path in options.file:
+        for vector in read_vectors(path):
+            print(json.dumps({"id": vector["id"], "result": evaluate(vector)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
