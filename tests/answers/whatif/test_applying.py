@@ -65,6 +65,16 @@ def dumped(cluster: Cluster) -> list[Object]:
     return [replace(one, metadata=replace(one.metadata, uid=f"d{one.uid}")) for one in cluster.objects]
 
 
+def test_new_pods_get_uids_that_the_objects_do_not_have() -> None:
+    """Also if another cluster of this process has created the objects."""
+    first = cluster_of(node("n0"))
+    first.add(make_pod("a"), make_pod("b"))
+    second = Cluster.from_objects(first.objects)
+    second.add(make_pod("c"))
+    uids = [pod.uid for pod in second.pending]
+    assert len(set(uids)) == len(uids) == 3
+
+
 def without_workloads(cluster: Cluster) -> Cluster:
     """The same cluster as a dump of nodes and pods."""
     kept = ("Node", "Pod")

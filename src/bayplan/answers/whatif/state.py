@@ -57,6 +57,9 @@ class BranchStore(MemoryStore):
         if item.metadata.finalizers and isinstance(item, (Pod, Node)):
             item = cast(ObjectT, replace(item, metadata=replace(item.metadata, finalizers=())))
         self._put(type(item), None, item)
+        if item.metadata.uid.startswith(self._uid_prefix):
+            # It was created by another store of this kind: new objects must not get the same uid.
+            self._uids = max(self._uids, int(item.metadata.uid.removeprefix(self._uid_prefix), 16))
         self._version = max(self._version, version_number(item.metadata.resource_version) or 0)
         return item
 
