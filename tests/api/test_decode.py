@@ -278,6 +278,11 @@ def test_json_of_a_known_kind() -> None:
             id="a field of the wrong type",
         ),
         pytest.param(b"[]", "Pod: expected a mapping, got a list", id="no object"),
+        pytest.param(
+            b'{"metadata": {"name": "a"}, "spec": {"tolerations": [null]}}',
+            "Pod a: spec.tolerations[0]: ",
+            id="a null in a list",
+        ),
     ],
 )
 def test_bad_json(data: bytes, message: str) -> None:

@@ -88,7 +88,7 @@ def decode_json(kind: str, data: bytes | str) -> Object:
         raise _explained(error, raw, record) from error
 
     try:
-        return decode_record(record, data, invalid)
+        return decode_record(record, data, invalid, in_lists=False)
     except RecursionError as error:
         raise DecodeError(TOO_DEEP, object_key=kind) from error
     except msgspec.DecodeError as error:

@@ -87,8 +87,12 @@ def decode_record(
     kind: type[ObjectT],
     body: bytes | str | msgspec.Raw,
     invalid: Callable[[Any, msgspec.ValidationError], ResultT],
+    *,
+    in_lists: bool = True,
 ) -> ObjectT | ResultT:
     """The record of an object, or what `invalid` makes of it: it gets the plain value, without nulls.
+
+    With `in_lists`, elements of lists that are null are absent; otherwise they are invalid.
 
     Raises:
         msgspec.DecodeError: it is not JSON.
@@ -97,7 +101,8 @@ def decode_record(
     try:
         return cast(ObjectT, _decoder(kind).decode(body))
     except msgspec.ValidationError:
-        raw = without_nulls(parse_json(body.encode() if isinstance(body, str) else bytes(body)))
+        raw = parse_json(body.encode() if isinstance(body, str) else bytes(body))
+        raw = without_nulls(raw, in_lists=in_lists)
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
