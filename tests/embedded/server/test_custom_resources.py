@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -257,6 +258,32 @@ def with_rules(*rules: dict[str, Any], **properties: Any) -> dict[str, Any]:
     fields = {"size": {"type": "integer"}, "max-size": {"type": "integer"}, **properties}
     spec = {"type": "object", "properties": fields, "x-kubernetes-validations": list(rules)}
     return {"type": "object", "properties": {"spec": spec}}
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param({"rule": "self.size >"}, id="it is not an expression"),
+        pytest.param({"rule": "self.colour == 1"}, id="it names an unknown field"),
+        pytest.param({"message": "no rule"}, id="there is none"),
+        pytest.param("self.size > 2", id="it is text"),
+    ],
+)
+def test_a_stored_rule_that_does_not_compile_rejects_objects(rule: Any) -> None:
+    """A data directory may contain what is no longer accepted; a write is rejected and does not fail."""
+    (problem,) = custom_problems({"metadata": {"name": "x"}, "spec": {"size": 3}}, with_rules(rule), None)
+    assert str(problem).startswith('spec: Invalid value: "object": rule compile error: ')
+
+
+def test_rules_are_compiled_in_threads() -> None:
+    """More schemas than are cached, from several threads at once."""
+
+    def validate(number: int) -> int:
+        schema = with_rules({"rule": f"self.size > {number}"})
+        return len(list(custom_problems({"metadata": {"name": "x"}, "spec": {"size": 300}}, schema, None)))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(validate, range(600))) == 300
 
 
 def broken(spec: dict[str, Any], *rules: dict[str, Any], old: Any = None, **properties: Any) -> list[str]:

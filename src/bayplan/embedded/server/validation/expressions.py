@@ -14,6 +14,7 @@ import base64
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from bayplan.cel import types
@@ -63,13 +64,22 @@ class _Rule(NamedTuple):
     """Whether it refers to `oldSelf`."""
 
 
+class _Invalid(NamedTuple):
+    """A rule that cannot be compiled: a definition in the data directory may have been written by another
+    version."""
+
+    problem: str
+
+
 class _Compiled(NamedTuple):
     schema: Schema
     """Kept, so that its identity is not that of another one."""
-    rules: list[_Rule]
+    rules: list[_Rule | _Invalid]
 
 
 _compiled: OrderedDict[int, _Compiled] = OrderedDict()
+_compiled_lock: Final = Lock()
+"""Large objects are validated in threads."""
 
 
 def rule_problems(schema: Schema, path: str, *, is_root: bool = False) -> list[FieldProblem]:
@@ -128,6 +138,9 @@ def _broken(
         yield invalid_field(path, kind, f"a value does not have the format of the schema: {error}")
         return
     for rule in _rules_of(schema, complete):
+        if isinstance(rule, _Invalid):
+            yield invalid_field(path, kind, rule.problem)
+            continue
         if rule.compares and "oldSelf" not in variables:
             continue
         meter = Meter(_PER_RULE)
@@ -162,14 +175,26 @@ def _complete(schema: Schema, is_root: bool) -> Schema:
     return {**schema, "type": "object", "properties": {**(schema.get("properties") or {}), **_ROOT}}
 
 
-def _rules_of(schema: Schema, complete: Schema) -> list[_Rule]:
-    known = _compiled.get(id(schema))
+def _rules_of(schema: Schema, complete: Schema) -> list[_Rule | _Invalid]:
+    with _compiled_lock:
+        known = _compiled.get(id(schema))
     if known is None or known.schema is not schema:
-        known = _Compiled(schema, [_compile_rule(rule, complete) for rule in schema[RULES]])
-        _compiled[id(schema)] = known
-        if len(_compiled) > _MAX_COMPILED:
-            _compiled.popitem(last=False)
+        known = _Compiled(schema, [_rule_or_problem(rule, complete) for rule in schema[RULES]])
+        with _compiled_lock:
+            _compiled[id(schema)] = known
+            if len(_compiled) > _MAX_COMPILED:
+                _compiled.popitem(last=False)
     return known.rules
+
+
+def _rule_or_problem(rule: Any, schema: Schema) -> _Rule | _Invalid:
+    text = rule.get("rule") if isinstance(rule, dict) else None
+    if not isinstance(text, str) or not text.strip():
+        return _Invalid("rule compile error: rule is not specified")
+    try:
+        return _compile_rule(rule, schema)
+    except CompileError as error:
+        return _Invalid(f"rule compile error: compilation failed: {error}")
 
 
 def _compile_rule(rule: Mapping[str, Any], schema: Schema) -> _Rule:
