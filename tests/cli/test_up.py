@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -25,6 +26,12 @@ from typing import Any
 
 import pytest
 import yaml
+
+from bayplan.cli.up import _annotate
+from bayplan.errors import InputError
+from bayplan.simulate.memory.store import MemoryStore
+from bayplan.testing.builders import make_node
+from tests.client.http.api_server import ApiServer, serving
 
 ROOT = Path(__file__).parents[2]
 TOUR = [str(path) for path in sorted((ROOT / "examples" / "tour").glob("*.yaml"))]
@@ -250,3 +257,18 @@ def test_a_disk_that_takes_no_more_ends_it(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "error: " in done.stderr
     assert str(tmp_path / "data") in done.stderr
+
+
+@pytest.mark.parametrize("command", ["down", "up"])
+def test_only_simulated_nodes_can_be_taken_down(command: str) -> None:
+    """On another cluster the annotation would have no effect, so it is not written."""
+
+    async def main() -> None:
+        store = MemoryStore()
+        store.create(make_node("n1"))
+        async with serving(ApiServer(store)) as server:
+            with pytest.raises(InputError, match="is not a cluster of `bayplan up`"):
+                await _annotate(server.access, ("n1",), "true" if command == "down" else None)
+            assert server.of("PATCH") == []
+
+    asyncio.run(main())

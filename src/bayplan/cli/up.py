@@ -27,11 +27,12 @@ from bayplan.cli.options import SchedulerOptions, scheduler_options
 from bayplan.cli.output import SafeConsole
 from bayplan.cli.terminal import SafeFormatter, echo
 from bayplan.client.access import Access
-from bayplan.client.http import KubernetesCluster
+from bayplan.client.http import KubernetesCluster, read_version
 from bayplan.client.kubeconfig import load_access
 from bayplan.client.requests import MERGE_PATCH
 from bayplan.embedded.kubelets import DEFAULT_JOB_RUN_SECONDS, DEFAULT_STOP_SECONDS
 from bayplan.embedded.kubelets.nodes import DOWN
+from bayplan.embedded.server.http.discovery import EMBEDDED_SUFFIX
 from bayplan.embedded.up.cluster import KubeconfigFile, LocalCluster, LocalSettings
 from bayplan.embedded.up.manifests import Snapshot, read_manifests_or_snapshots
 from bayplan.embedded.up.report import Outcomes
@@ -303,6 +304,9 @@ _kubeconfig_option = click.option(
 _context_option = click.option(
     "--context", default="", metavar="NAME", help="The context to use. Default: the file's current context."
 )
+_NOT_EMBEDDED: Final = (
+    "{server} is not a cluster of `bayplan up` (it runs {version}): its nodes are not simulated"
+)
 _names: Final = click.argument("names", metavar="NAME...", nargs=-1, required=True)
 
 
@@ -332,6 +336,9 @@ def node_up(names: tuple[str, ...], kubeconfig: Path, context: str) -> None:
 async def _annotate(access: Access, names: tuple[str, ...], value: str | None) -> None:
     body: dict[str, Any] = {"metadata": {"annotations": {DOWN: value}}}
     async with KubernetesCluster(access, component="bayplan") as cluster:
+        version = (await read_version(cluster.requests)).git_version
+        if not version.endswith(EMBEDDED_SUFFIX):
+            raise InputError(_NOT_EMBEDDED.format(server=access.server, version=version))
         for name in names:
             path = KINDS["Node"].item(name)
             await cluster.requests.send("PATCH", path, json.dumps(body).encode(), content_type=MERGE_PATCH)
