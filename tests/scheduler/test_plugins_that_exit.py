@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+import types
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,17 @@ import pytest
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
+from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import SKIP, Status, plugin_exceptions
 from bayplan.plugins import BUILTIN_PLUGINS
+from bayplan.runtime.extension_points import POINTS as EXTENSION_POINTS
+from bayplan.runtime.extension_points import Placement
+from bayplan.runtime.profile import Profile
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.plugin_sources import load_plugin
 from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.calling import make_plugin
 
 from .behaviour.running import running, virtual
 
@@ -103,3 +109,27 @@ def test_a_plugin_file_that_exits_is_named(tmp_path: Path) -> None:
     file.write_text("import sys\nsys.exit(7)\n")
     with pytest.raises(InputError, match=r"exiting.py.*SystemExit: 7"):
         load_plugin(f"{file}:Exiting")
+
+
+def test_a_plugin_is_not_blamed_when_its_loop_is_abandoned() -> None:
+    """The coroutine is closed at PreBind while no loop is running: that is not an error of the plugin."""
+
+    class Waiting(Plugin):
+        def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+            return None
+
+        async def pre_bind(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
+            await suspended()
+            return None
+
+    plugin = make_plugin(Waiting)
+    profile = Profile("p", {Point.PRE_BIND: [plugin]}, {})
+    placed = Placement(profile, CycleState(), make_pod("a"), "n")
+    work = EXTENSION_POINTS.pre_bind(profile.pre_binds[0], placed, lambda: "")
+    work.send(None)
+    work.close()  # raises what the coroutine raises instead of GeneratorExit
+
+
+@types.coroutine
+def suspended() -> Generator[None, None, None]:
+    yield

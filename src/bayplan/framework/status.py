@@ -127,8 +127,16 @@ def plugin_exceptions() -> tuple[type[BaseException], ...]:
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Whether the exception of an awaited call cancels the current task, and is not the plugin's own."""
-    task = asyncio.current_task()
+    """Whether the exception of an awaited call cancels the current task, and is not the plugin's own.
+
+    A coroutine that is closed while no loop is running, because its loop was abandoned, is cancelled too.
+    """
+    if not isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return False
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return True
     return isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
 
 
