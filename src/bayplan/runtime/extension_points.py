@@ -21,7 +21,14 @@ import msgspec
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
 from bayplan.framework.outcome import FilterOutcome, Nomination, PostFilterResult
-from bayplan.framework.plugin_api import BindPlugin, PreBindPlugin, PreEnqueuePlugin, SortKey, Wait
+from bayplan.framework.plugin_api import (
+    BindPlugin,
+    PermitPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    SortKey,
+    Wait,
+)
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import (
@@ -256,19 +263,24 @@ class ExtensionPoints:
         """
         seconds: dict[str, float] = {}
         for step in placed.profile.permits:
-            try:
-                answer = step.plugin.permit(placed.state, placed.pod, placed.node_name)
-                if isinstance(answer, Wait):
-                    given: object = answer.seconds
-                    if not isinstance(given, int | float):
-                        raise wrong_result("permit", answer, "the seconds of Wait must be a number")
-            except plugin_exceptions() as error:
-                raise plugin_error(step, Point.PERMIT, error) from error
-            if isinstance(answer, Wait):
-                seconds[step.name] = min(answer.seconds, MAX_WAIT_SECONDS)
-            else:
-                check(step, Point.PERMIT, answer)
+            wait = self.permit_of(step, placed)
+            if wait is not None:
+                seconds[step.name] = min(wait.seconds, MAX_WAIT_SECONDS)
         return seconds
+
+    def permit_of(self, step: PointStep[PermitPlugin], placed: Placement) -> Wait | None:
+        """Runs Permit of one plugin. None if it allows the pod."""
+        try:
+            answer = step.plugin.permit(placed.state, placed.pod, placed.node_name)
+            if isinstance(answer, Wait):
+                given: object = answer.seconds
+                if not isinstance(given, int | float):
+                    raise wrong_result("permit", answer, "the seconds of Wait must be a number")
+                return answer
+        except plugin_exceptions() as error:
+            raise plugin_error(step, Point.PERMIT, error) from error
+        check(step, Point.PERMIT, answer)
+        return None
 
     def pre_flight(self, placed: Placement) -> list[PointStep[PreBindPlugin]]:
         """The PreBind plugins that have work to do.

@@ -5,12 +5,16 @@ The scheduler assumes a pod on its node before Permit, so that is done here, too
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from bayplan.api.pod import Pod
-from bayplan.framework.plugin_api import Wait
 from bayplan.framework.state import CycleState
+from bayplan.framework.status import describe, plugin_exceptions
+from bayplan.runtime.calls import AttemptError
+from bayplan.runtime.extension_points import POINTS, Placement, RejectedError
 from bayplan.runtime.framework import Framework
 
 
@@ -41,18 +45,21 @@ def permit(framework: Framework, pod: Pod, node_name: str, state: CycleState) ->
     cluster = framework.cluster
     cluster.add_pod(pod, node_name)
     try:
+        placed = Placement(framework.profile, state, pod, node_name)
         for step in framework.profile.permits:
-            plugin = step.plugin
+            plugin = step.declared
             try:
-                fresh = type(plugin)(plugin.args, plugin.handle)  # type: ignore[attr-defined, call-arg]
-                answer = fresh.permit(state, pod, node_name)
-            except Exception as error:
-                return PermitResult(step.name, PermitStatus.ERROR, f"{type(error).__name__}: {error}")
-            if isinstance(answer, Wait):
-                message = answer.reason or f"waits for at most {answer.seconds:g} s"
+                fresh: Any = type(plugin)(plugin.args, plugin.handle)
+                wait = POINTS.permit_of(dataclasses.replace(step, plugin=fresh, declared=fresh), placed)
+            except RejectedError as error:
+                return PermitResult(step.name, PermitStatus.REJECTED, error.status.message)
+            except AttemptError as error:
+                return PermitResult(step.name, PermitStatus.ERROR, str(error))
+            except plugin_exceptions() as error:
+                return PermitResult(step.name, PermitStatus.ERROR, describe(error))
+            if wait is not None:
+                message = wait.reason or f"waits for at most {wait.seconds:g} s"
                 return PermitResult(step.name, PermitStatus.WAIT, message)
-            if answer is not None and not answer.is_success:
-                return PermitResult(step.name, PermitStatus.REJECTED, answer.message)
     finally:
         cluster.remove_pod(pod.uid)
     return None
