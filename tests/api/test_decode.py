@@ -33,6 +33,7 @@ def test_the_kinds_that_scheduling_reads() -> None:
         *("CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment", "PodDisruptionBudget"),
         *(
             "PodGroup",
+            "CompositePodGroup",
             "ElasticQuota",
             "NodeResourceTopology",
             "PriorityClass",
@@ -263,7 +264,7 @@ def test_what_is_no_object(raw: object, message: str) -> None:
 
 
 def test_json_of_a_known_kind() -> None:
-    pod = decode_json("Pod", b'{"metadata": {"name": "a", "labels": null}, "spec": {"priority": 3}}')
+    pod = decode_json(KINDS["Pod"], b'{"metadata": {"name": "a", "labels": null}, "spec": {"priority": 3}}')
     assert isinstance(pod, Pod)
     assert (pod.name, pod.labels, pod.priority) == ("a", {}, 3)
 
@@ -287,7 +288,7 @@ def test_json_of_a_known_kind() -> None:
 )
 def test_bad_json(data: bytes, message: str) -> None:
     with pytest.raises(DecodeError) as caught:
-        decode_json("Pod", data)
+        decode_json(KINDS["Pod"], data)
     assert str(caught.value).startswith(message)
 
 

@@ -12,6 +12,7 @@ from bayplan.api.check import check_object, quantity_problems
 from bayplan.api.decode import decode_json, decode_object
 from bayplan.api.defaults import with_defaults
 from bayplan.api.devices import CapacityRequestPolicy, DeviceCapacity, ResourceClaim, ResourceClaimTemplate
+from bayplan.api.kinds import KINDS
 from bayplan.errors import QuantityError
 from bayplan.testing.builders import make_device, make_resource_slice
 
@@ -117,7 +118,7 @@ CLAIM: dict[str, Any] = {
 
 
 def test_a_claim_is_written_back_as_it_was_read() -> None:
-    claim = decode_json("ResourceClaim", json.dumps(CLAIM))
+    claim = decode_json(KINDS["ResourceClaim"], json.dumps(CLAIM))
     written = json.loads(msgspec.json.encode(claim))
     assert written == {key: part for key, part in CLAIM.items() if key not in ("apiVersion", "kind")}
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.api.releases import V1_36, V1_37, Stage
+from bayplan.api.releases import V1_36, V1_37, Release, Stage
 from bayplan.config import parse_feature_gates
+from bayplan.config.defaults import default_plugins
 from bayplan.config.features import without_effect
 from bayplan.errors import ConfigError
 
@@ -112,3 +113,29 @@ def test_gates_of_devices_have_an_effect() -> None:
     off = "DRAPrioritizedList=false,DRAPartitionableDevices=false,DRAConsumableCapacity=false"
     release = V1_36.with_gates(parse_feature_gates([off], V1_36))
     assert without_effect(release) == []
+
+
+GROUP_GATES = frozenset({"GenericWorkload", "TopologyAwareWorkloadScheduling"})
+
+
+@pytest.mark.parametrize(
+    ("release", "gates", "added"),
+    [
+        pytest.param(V1_37, frozenset(), [], id="no gate"),
+        pytest.param(V1_37, {"GenericWorkload"}, [("GangScheduling", 0)], id="pod groups"),
+        pytest.param(
+            V1_37,
+            GROUP_GATES,
+            [("GangScheduling", 0), ("TopologyPlacementGenerator", 0), ("PodGroupPodsCount", 1)],
+            id="topology",
+        ),
+        pytest.param(V1_36, {"GenericWorkload"}, [], id="1.36 has a gate for gangs"),
+        pytest.param(V1_36, {"GenericWorkload", "GangScheduling"}, [("GangScheduling", 0)], id="1.36 gangs"),
+    ],
+)
+def test_gates_of_pod_groups_add_plugins_at_the_end(
+    release: Release, gates: frozenset[str], added: list[tuple[str, int]]
+) -> None:
+    before = default_plugins(release).enabled
+    after = default_plugins(release.with_gates(release.gates | gates)).enabled
+    assert [(one.name, one.weight) for one in after] == [*((one.name, one.weight) for one in before), *added]

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from bayplan.answers.sources.live import read_kinds
+from bayplan.api.groups import CompositePodGroup, PodGroup
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
+from bayplan.api.releases import RELEASES
 
 _DEVICES: Final = "resource.k8s.io"
 
@@ -57,8 +59,18 @@ def scheduling_permissions() -> frozenset[Permission]:
         Permission("", "events", "patch"),
     }
     for kind in KINDS.watched():
-        found |= watching_permissions(kind.record)
+        if not kind.gate or any(kind.gate in release.gates for release in RELEASES.values()):
+            found |= watching_permissions(kind.record)
     return frozenset(found)
+
+
+def group_permissions() -> frozenset[Permission]:
+    """For pod groups, with the feature gates GenericWorkload and CompositePodGroup."""
+    return (
+        watching_permissions(PodGroup)
+        | watching_permissions(CompositePodGroup)
+        | {Permission("scheduling.k8s.io", "podgroups/status", "patch")}
+    )
 
 
 def watching_permissions(kind: type[Object]) -> frozenset[Permission]:

@@ -33,6 +33,7 @@ from tests.client.http.clients import until, with_server
 from tests.deploy.permissions import (
     Permission,
     election_permissions,
+    group_permissions,
     scheduling_permissions,
     serving_permissions,
     watching_permissions,
@@ -59,6 +60,9 @@ UPSTREAM: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("resource.k8s.io", ("resourceclaims",), (*READ, "create", "update", "patch", "delete")),
     ("resource.k8s.io", ("resourceclaims/status",), (*READ, "update", "patch")),
     ("resource.k8s.io", ("resourceclaims/binding",), ("update", "patch")),
+    # With the gates GenericWorkload and CompositePodGroup.
+    ("scheduling.k8s.io", ("podgroups", "compositepodgroups"), READ),
+    ("scheduling.k8s.io", ("podgroups/status", "compositepodgroups/status"), ("patch", "update")),
     ("authentication.k8s.io", ("tokenreviews",), ("create",)),
     ("authorization.k8s.io", ("subjectaccessreviews",), ("create",)),
 ]
@@ -70,8 +74,9 @@ def test_the_manifests_grant_what_is_needed() -> None:
     assert granted(SECOND) == wanted
 
 
-def test_the_optional_manifest_grants_what_coscheduling_needs() -> None:
+def test_the_optional_manifests_grant_what_their_features_need() -> None:
     assert granted(OPTIONAL / "coscheduling-rbac.yaml") == watching_permissions(PodGroup)
+    assert granted(OPTIONAL / "pod-groups-rbac.yaml") == group_permissions()
     assert granted(OPTIONAL / "capacity-scheduling-rbac.yaml") == watching_permissions(ElasticQuota)
     assert granted(OPTIONAL / "node-resource-topology-rbac.yaml") == watching_permissions(
         NodeResourceTopology
@@ -87,7 +92,8 @@ def test_kube_schedulers_own_roles_suffice() -> None:
         for resource in resources
         for verb in verbs
     }
-    wanted = {item for item in scheduling_permissions() | serving_permissions() if not item.namespace}
+    needed = scheduling_permissions() | serving_permissions() | group_permissions()
+    wanted = {item for item in needed if not item.namespace}
     assert wanted - allowed == set()
 
 

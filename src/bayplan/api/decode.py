@@ -18,7 +18,7 @@ import msgspec
 
 from bayplan.api.check import check_decoded, object_key
 from bayplan.api.documents import Document, parse_documents, read_documents
-from bayplan.api.kinds import KINDS
+from bayplan.api.kinds import KINDS, Kind
 from bayplan.api.meta import DEFAULT_NAMESPACE, Object
 from bayplan.api.reading import decode_record, is_about_time, problem_and_field, without_nulls
 from bayplan.api.yaml_reader import TOO_DEEP
@@ -75,14 +75,13 @@ def decode_all(raw: Any, *, source: str = "", line: int | None = None) -> list[O
     return [obj for obj in decoded if obj is not None]
 
 
-def decode_json(kind: str, data: bytes | str) -> Object:
-    """The record of one object of a known kind from an API server's JSON, unchecked.
+def decode_json(kind: Kind, data: bytes | str) -> Object:
+    """The record of one object of this kind from an API server's JSON, unchecked.
 
     Raises:
-        KeyError: there is no such kind in `KINDS`.
         DecodeError: it is malformed.
     """
-    record = KINDS[kind].record
+    record = kind.record
 
     def invalid(raw: Any, error: msgspec.ValidationError) -> NoReturn:
         raise _explained(error, raw, record) from error
@@ -90,9 +89,9 @@ def decode_json(kind: str, data: bytes | str) -> Object:
     try:
         return decode_record(record, data, invalid, in_lists=False)
     except RecursionError as error:
-        raise DecodeError(TOO_DEEP, object_key=kind) from error
+        raise DecodeError(TOO_DEEP, object_key=kind.name) from error
     except msgspec.DecodeError as error:
-        raise DecodeError(_INVALID_JSON.format(why=error), object_key=kind) from error
+        raise DecodeError(_INVALID_JSON.format(why=error), object_key=kind.name) from error
 
 
 def read_objects(path: Path) -> list[Object]:
@@ -176,12 +175,8 @@ def _record_of(raw: Mapping[str, Any]) -> type[Object] | None:
         raise DecodeError(_NO_KIND, object_key=_raw_key(raw), field="kind")
     if not isinstance(kind, str):
         raise DecodeError(_mismatch("str", _type_name(kind)), object_key=_raw_key(raw), field="kind")
-    known = KINDS.get(kind)
-    if isinstance(api_version, str):
-        # Other groups have kinds of the same name: a Knative Service is not a core Service.
-        group = api_version.rpartition("/")[0]
-        if known is not None and known.group != group:
-            return None
+    # Other groups have kinds of the same name: a Knative Service is not a core Service.
+    known = KINDS.get(kind, api_version.rpartition("/")[0] if isinstance(api_version, str) else None)
     return None if known is None or not known.in_files else known.record
 
 

@@ -27,6 +27,7 @@ from bayplan.api.devices import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from bayplan.api.groups import CompositePodGroup, PodGroup
 from bayplan.api.meta import Object
 from bayplan.api.node import Namespace, Node, NodeResourceTopology
 from bayplan.api.pod import Pod
@@ -46,7 +47,6 @@ from bayplan.api.workloads import (
     Job,
     LimitRange,
     PodDisruptionBudget,
-    PodGroup,
     PriorityClass,
     ReplicaSet,
     ReplicationController,
@@ -55,6 +55,7 @@ from bayplan.api.workloads import (
     Service,
     StatefulSet,
 )
+from bayplan.api.workloads import PodGroup as CoschedulingPodGroup
 from bayplan.errors import APIError
 
 UNFINISHED_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -134,11 +135,11 @@ def _quoted(name: str) -> str:
 
 
 class KindTable:
-    """Kinds by record and by name."""
+    """Kinds by record and by name. Groups may have kinds of the same name."""
 
     def __init__(self, kinds: Iterable[Kind] = ()) -> None:
         self._by_record: dict[type[Object], Kind] = {}
-        self._by_name: dict[str, Kind] = {}
+        self._by_name: dict[str, list[Kind]] = {}
         for kind in kinds:
             self.add(kind)
 
@@ -147,17 +148,24 @@ class KindTable:
 
     def add(self, kind: Kind) -> None:
         """Adds a kind. Schedulers and servers that are made from now on know it."""
-        self._by_record[kind.record] = self._by_name[kind.name] = kind
+        self._by_record[kind.record] = kind
+        same_name = self._by_name.setdefault(kind.name, [])
+        same_name[:] = [*(other for other in same_name if other.group != kind.group), kind]
 
     def remove(self, kind: Kind) -> None:
-        del self._by_record[kind.record], self._by_name[kind.name]
+        del self._by_record[kind.record]
+        self._by_name[kind.name].remove(kind)
+        if not self._by_name[kind.name]:
+            del self._by_name[kind.name]
 
     def __getitem__(self, name: str) -> Kind:
-        """The kind of this name; KeyError where there is none."""
-        return self._by_name[name]
+        """The kind of this name, the first if several groups have one; KeyError where there is none."""
+        return self._by_name[name][0]
 
-    def get(self, name: str) -> Kind | None:
-        return self._by_name.get(name)
+    def get(self, name: str, group: str | None = None) -> Kind | None:
+        """The kind of this name and group; without a group, the first of this name."""
+        same_name = self._by_name.get(name, ())
+        return next((kind for kind in same_name if group is None or kind.group == group), None)
 
     @property
     def names(self) -> frozenset[str]:
@@ -198,6 +206,7 @@ def _of_plugin(record: type[Object]) -> Kind | None:
 
 _STORAGE: Final = "storage.k8s.io"
 _DEVICES: Final = "resource.k8s.io"
+_SCHEDULING: Final = "scheduling.k8s.io"
 _ALWAYS: Final = Watch.REQUIRED
 
 KINDS: Final = KindTable(
@@ -253,9 +262,18 @@ KINDS: Final = KindTable(
             DeviceTaintRule, "devicetaintrules", _DEVICES, namespaced=False, watch=Watch.OPTIONAL,
             gate="DRADeviceTaintRules",
         ),
+        # Behind these gates, API servers do not serve them by default.
+        Kind(
+            PodGroup, "podgroups", _SCHEDULING, "v1beta1", watch=Watch.OPTIONAL, gate="GenericWorkload",
+            event="scheduling.k8s.io/PodGroup",
+        ),
+        Kind(
+            CompositePodGroup, "compositepodgroups", _SCHEDULING, "v1alpha3", watch=Watch.OPTIONAL,
+            gate="CompositePodGroup", event="scheduling.k8s.io/CompositePodGroup",
+        ),
         Kind(ResourceClaimTemplate, "resourceclaimtemplates", _DEVICES),
         Kind(
-            PodGroup, "podgroups", "scheduling.x-k8s.io", "v1alpha1", custom=True,
+            CoschedulingPodGroup, "podgroups", "scheduling.x-k8s.io", "v1alpha1", custom=True,
             event="scheduling.x-k8s.io/PodGroup",
         ),
         Kind(
@@ -266,7 +284,7 @@ KINDS: Final = KindTable(
             NodeResourceTopology, "noderesourcetopologies", "topology.node.k8s.io", "v1alpha2",
             namespaced=False, custom=True, event="topology.node.k8s.io/NodeResourceTopology",
         ),
-        Kind(PriorityClass, "priorityclasses", "scheduling.k8s.io", namespaced=False),
+        Kind(PriorityClass, "priorityclasses", _SCHEDULING, namespaced=False),
         # Read for pods that do not exist yet.
         Kind(Deployment, "deployments", "apps"),
         Kind(DaemonSet, "daemonsets", "apps"),

@@ -202,6 +202,12 @@ class PodResourceClaim(Record, frozen=True):
     resource_claim_template_name: str | None = None
 
 
+class PodSchedulingGroup(Record, frozen=True):
+    """The group that the pod is a member of: a PodGroup of its namespace, which need not exist yet."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(Record, frozen=True):
     node_name: str = ""
     scheduler_name: str = ""
@@ -221,6 +227,7 @@ class PodSpec(Record, frozen=True):
     host_network: bool = False
     host_users: bool | None = None
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    scheduling_group: PodSchedulingGroup | None = None
     resource_claims: tuple[PodResourceClaim, ...] = ()
     termination_grace_period_seconds: Int64 | None = None
 

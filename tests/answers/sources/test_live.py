@@ -57,6 +57,11 @@ def test_a_kind_that_may_not_be_listed() -> None:
     assert warning.message.startswith("poddisruptionbudgets cannot be listed (")
 
 
+def test_a_kind_of_a_gate_that_is_off_needs_no_permission() -> None:
+    found, _ = listed(store(), "/apis/scheduling.k8s.io/v1beta1/podgroups")
+    assert found.warnings == ()
+
+
 def test_listing_fails_where_pods_are_forbidden() -> None:
     with pytest.raises(ForbiddenError):
         listed(store(), "/pods")

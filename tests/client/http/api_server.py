@@ -167,10 +167,10 @@ class ApiServer:
     # Reading
 
     def raw(self, item: Object) -> dict[str, Any]:
-        kind = type(item).__name__
+        kind = KINDS.of(type(item))
         raw: dict[str, Any] = {
-            "apiVersion": KINDS[kind].api_version,
-            "kind": kind,
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
             **msgspec.to_builtins(item),
         }
         whole: dict[str, Any] = merged(raw, self.unknown.get(item.key, {}))

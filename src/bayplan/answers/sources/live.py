@@ -33,10 +33,12 @@ from bayplan.api.workloads import (
     ElasticQuota,
     Job,
     LimitRange,
-    PodGroup,
     PriorityClass,
     ResourceQuota,
     RuntimeClass,
+)
+from bayplan.api.workloads import (
+    PodGroup as CoschedulingPodGroup,
 )
 from bayplan.client.access import Access
 from bayplan.client.api_errors import NotServedError
@@ -52,7 +54,7 @@ COMPONENT: Final = "sources"
 
 _MORE: Final = (
     PriorityClass, RuntimeClass, LimitRange, ResourceQuota, Deployment, DaemonSet, Job,
-    ResourceClaimTemplate, PodGroup, ElasticQuota, NodeResourceTopology,
+    ResourceClaimTemplate, CoschedulingPodGroup, ElasticQuota, NodeResourceTopology,
 )  # fmt: skip
 """Kinds that no scheduler watches by itself: they concern pods that are added to the cluster."""
 _NEEDED: Final = (Node, Pod)
@@ -114,6 +116,8 @@ async def list_cluster_async(access: Access, plugin_kinds: Sequence[type[Object]
             except ForbiddenError as error:
                 if kind.record in _NEEDED:
                     raise
+                if kind.gate and kind.gate not in release.gates:
+                    continue  # The release does not use it by default, so the role need not have it.
                 text = _FORBIDDEN.format(plural=kind.plural, error=error)
                 warnings.append(Warning(text, reason=Reason.MISSING_KIND, object=kind.plural))
                 continue

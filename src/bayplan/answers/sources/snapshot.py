@@ -38,7 +38,7 @@ from bayplan.api.check import check_decoded
 from bayplan.api.decode import decode_json
 from bayplan.api.defaults import defaulted
 from bayplan.api.documents import GZIP_MAGIC, Document
-from bayplan.api.kinds import KINDS
+from bayplan.api.kinds import KINDS, Kind
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import ContainerStatus, Pod, PodSpec, PodStatus
 from bayplan.api.reading import problem_and_field
@@ -170,7 +170,7 @@ HEADER_BYTES: Final = 65536
 """The header is at the beginning of the file, within this many bytes."""
 
 _HEADER: Final = re.compile(rb'\s*\{[^\[]{0,200}"snapshot"\s*:')
-_KIND: Final = re.compile(rb'\s*\{\s*"apiVersion"\s*:\s*"[^"\\]*"\s*,\s*"kind"\s*:\s*"(\w*)"')
+_KIND: Final = re.compile(rb'\s*\{\s*"apiVersion"\s*:\s*"([^"\\]*)"\s*,\s*"kind"\s*:\s*"(\w*)"')
 _KIND_BYTES: Final = 256
 _NOT_LISTED: Final = "{plural} could not be listed: evaluated as if there were none"
 _HIDDEN: Final = "there was a warning ({reason}) whose text was redacted"
@@ -212,7 +212,8 @@ class _File(msgspec.Struct, rename="camel"):
     items: list[msgspec.Raw]
 
 
-class _Kind(msgspec.Struct):
+class _Kind(msgspec.Struct, rename="camel"):
+    api_version: str
     kind: str
 
 
@@ -345,12 +346,13 @@ def _release(version: str) -> Release:
 
 def _group(raw: msgspec.Raw) -> list[Object]:
     """The objects of one kind, checked."""
-    kind = KINDS[_kind_of(raw)]
+    name, api_version = _kind_of(raw)
+    kind = KINDS.get(name, api_version.rpartition("/")[0])
+    if kind is None or kind.api_version != api_version:
+        raise KeyError(api_version)
     is_pod = kind.record is Pod
     item_type: Any = PodWithRawSpec if is_pod else kind.record
     group: _Group[Any] = msgspec.json.decode(raw, type=cast(Any, _Group)[item_type])
-    if group.api_version != kind.api_version:
-        raise KeyError(group.api_version)
     if is_pod:
         return list(map(PodDecoder().decode, group.items))
     for item in group.items:
@@ -358,11 +360,14 @@ def _group(raw: msgspec.Raw) -> list[Object]:
     return group.items
 
 
-def _kind_of(raw: msgspec.Raw) -> str:
-    """The kind of the items. It is at the beginning, and is found without reading the whole list."""
+def _kind_of(raw: msgspec.Raw) -> tuple[str, str]:
+    """Kind and API version of the items. They are at the beginning, and are found without reading the whole
+    list."""
     found = _KIND.match(memoryview(raw)[:_KIND_BYTES])
-    name = found[1].decode() if found else msgspec.json.decode(raw, type=_Kind).kind
-    return name.removesuffix("List")
+    if found:
+        return found[2].decode().removesuffix("List"), found[1].decode()
+    head = msgspec.json.decode(raw, type=_Kind)
+    return head.kind.removesuffix("List"), head.api_version
 
 
 def are_stored(objects: Sequence[Object]) -> bool:
@@ -404,23 +409,24 @@ def decode_listing(data: bytes) -> list[Object] | None:
             start = _START.match(item)
             if start is None:
                 return None
-            name = start[2].decode()
-            if name not in KINDS.names or KINDS[name].api_version != start[1].decode():
+            api_version, name = start[1].decode(), start[2].decode()
+            kind = KINDS.get(name, api_version.rpartition("/")[0])
+            if kind is None or kind.api_version != api_version:
                 continue
-            objects.append(_pod(pods, item) if name == "Pod" else _object(name, item))
+            objects.append(_pod(pods, kind, item) if kind.record is Pod else _object(kind, item))
     except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError):
         return None
     return objects if are_stored(objects) else None
 
 
-def _pod(pods: PodDecoder, item: bytes) -> Object:
+def _pod(pods: PodDecoder, kind: Kind, item: bytes) -> Object:
     try:
         return pods.decode(_pod_decoder.decode(item))
     except msgspec.ValidationError:
-        return _object("Pod", item)
+        return _object(kind, item)
 
 
-def _object(kind: str, item: bytes) -> Object:
+def _object(kind: Kind, item: bytes) -> Object:
     decoded = decode_json(kind, item)
     check_decoded(decoded)
     return defaulted(decoded)

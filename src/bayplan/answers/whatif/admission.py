@@ -133,8 +133,8 @@ class _Quotas:
         return [one for one in self._store.all(ResourceQuota) if one.namespace == namespace]
 
     def documents(self, resource: Resource, namespace: str = "") -> Iterable[Document]:
-        kind = KINDS.get(resource.kind)
-        if kind is None or kind.group != resource.group:
+        kind = KINDS.get(resource.kind, resource.group)
+        if kind is None:
             return ()
         found = (one for one in self._store.all(kind.record) if one.namespace == namespace)
         return [Document(one.key, 0, msgspec.json.encode(one)) for one in found]

@@ -410,14 +410,14 @@ _ANY_FIELDS: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": 
 def served_kinds(release: Release) -> tuple[Resource, ...]:
     """The built-in resources of a release, and what else the scheduler's table of kinds has.
 
-    CustomResourceDefinitions define custom ones.
+    CustomResourceDefinitions define custom ones; feature gates add theirs.
     """
     built_in = (*BUILT_IN, *(resource for resource in LATER if resource.kind in release.new_kinds))
     served = {(resource.group, resource.plural) for resource in (*BUILT_IN, *LATER)}
     added = (
-        Resource(*_scope(kind.name), schema=_ANY_FIELDS)
+        Resource(kind.plural, kind.name, kind.group, kind.version, kind.namespaced, schema=_ANY_FIELDS)
         for kind in KINDS
-        if not kind.custom and (kind.group, kind.plural) not in served
+        if not kind.custom and not kind.gate and (kind.group, kind.plural) not in served
     )
     return tuple(_as_of(release, resource) for resource in (*built_in, *added))
 

@@ -131,7 +131,8 @@ class Coscheduling(Plugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         # New pods of the group need no event: PreEnqueue is called for them, which activates the others.
         # Evaluating every waiting pod for every new one would cost their product.
-        return (event_with_hint(Resource.POD_GROUP, Action.ADD | Action.UPDATE, self.is_its_group),)
+        changes = Action.ADD | Action.UPDATE
+        return (event_with_hint(Resource.COSCHEDULING_POD_GROUP, changes, self.is_its_group),)
 
     def is_its_group(self, pod: Pod, old: PodGroup | None, new: PodGroup) -> bool:
         return (
