@@ -1,6 +1,7 @@
 """`python -m conformance.reference NAME FILE.jsonl.gz`: bayplan's results for recorded scenarios.
 
 Each line is `{"id": …, "result": {…}}`, in the format that the README beside the recorded file describes.
+Scenarios of queues have a name instead of an id.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 MODULES: Final = {
     "clusters": "conformance.reference.clusters",
+    "queues": "conformance.reference.queues",
 }
 """By name: the module whose `evaluate(vector)` gives the result."""
 
@@ -36,7 +38,8 @@ def main() -> int:
     evaluate = importlib.import_module(MODULES[options.name]).evaluate
     for path in options.file:
         for vector in read_vectors(path):
-            print(json.dumps({"id": vector["id"], "result": evaluate(vector)}))
+            label = {"id": vector["id"]} if "id" in vector else {"name": vector["scenario"]["name"]}
+            print(json.dumps({**label, "result": evaluate(vector)}))
     return 0
 
 

@@ -1,0 +1,139 @@
+"""Amounts of resources by type, and the three readings of an absent type.
+
+An amount is a mapping from resource type to an integer in base units: `vcore` in millicores, `memory` in
+bytes, `pods` as a count, any other type in whole units. Limits are sparse, and what an absent type means
+depends on the question: in a ceiling it is unlimited, on a node it is zero, in a guarantee it is invisible.
+So there is a function for each question instead of one comparison with flags. None is "no limit at all".
+
+All functions return new dictionaries and leave their arguments unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+Amounts: TypeAlias = Mapping[str, int]
+
+
+def fits(room: Amounts | None, asked: Amounts) -> bool:
+    """Whether a request fits into a room; a type that the room does not have is unlimited."""
+    if not room:
+        return True
+    for kind, amount in asked.items():
+        left = room.get(kind)
+        if left is not None and amount > left and amount > 0:
+            return False
+    return True
+
+
+def fits_on(available: Amounts, asked: Amounts) -> bool:
+    """Whether a request fits into what is available; a type that is not available counts as zero."""
+    return all(amount <= 0 or amount <= available.get(kind, 0) for kind, amount in asked.items())
+
+
+def covers(limit: Amounts, asked: Amounts) -> bool:
+    """Whether a limit that may be negative covers a request, in the types of the limit."""
+    for kind, amount in asked.items():
+        left = limit.get(kind)
+        if left is not None and amount > left:
+            return False
+    return True
+
+
+def covers_common(limit: Amounts | None, used: Amounts) -> bool:
+    """Whether a limit covers the use of all types that both have.
+
+    An empty limit covers nothing, and without any use every amount of the limit has to be positive.
+    """
+    if not limit:
+        return False
+    if not used:
+        return all(amount > 0 for amount in limit.values())
+    return all(used[kind] <= amount for kind, amount in limit.items() if kind in used)
+
+
+def exceeds_common(amounts: Amounts, other: Amounts) -> bool:
+    """Whether no common type is larger in the other, and one differs.
+
+    Without any amount in the other, all have to be positive; without common types it is true.
+    """
+    if not amounts:
+        return False
+    if not other:
+        return all(amount > 0 for amount in amounts.values())
+    common = [kind for kind in amounts if kind in other]
+    if not common:
+        return True
+    if any(other[kind] > amounts[kind] for kind in common):
+        return False
+    return any(other[kind] != amounts[kind] for kind in common)
+
+
+def lowest(left: Amounts | None, right: Amounts | None) -> dict[str, int] | None:
+    """The smaller amount of each type; an absent type does not limit."""
+    if left is None:
+        return None if right is None else dict(right)
+    result = dict(left)
+    if right is not None:
+        for kind, amount in right.items():
+            known = result.get(kind)
+            if known is None or amount < known:
+                result[kind] = amount
+    return result
+
+
+def left_over(limit: Amounts, used: Amounts | None) -> dict[str, int]:
+    """What is left of a limit, in its own types; may be negative."""
+    if not used:
+        return dict(limit)
+    return {kind: amount - used.get(kind, 0) for kind, amount in limit.items()}
+
+
+def plus(left: Amounts, right: Amounts) -> dict[str, int]:
+    result = dict(left)
+    for kind, amount in right.items():
+        result[kind] = result.get(kind, 0) + amount
+    return result
+
+
+def minus(left: Amounts, right: Amounts) -> dict[str, int]:
+    """The difference, without types that become zero."""
+    result = dict(left)
+    for kind, amount in right.items():
+        rest = result.get(kind, 0) - amount
+        if rest:
+            result[kind] = rest
+        else:
+            result.pop(kind, None)
+    return result
+
+
+def total(parts: Iterable[Amounts]) -> dict[str, int]:
+    result: dict[str, int] = {}
+    for part in parts:
+        for kind, amount in part.items():
+            result[kind] = result.get(kind, 0) + amount
+    return result
+
+
+def shortfall(asked: Amounts, available: Amounts) -> dict[str, int]:
+    """What is missing of a request, by type; types that are not missing are absent."""
+    return {
+        kind: missing for kind, amount in asked.items() if (missing := amount - available.get(kind, 0)) > 0
+    }
+
+
+def is_positive(amounts: Amounts | None) -> bool:
+    """Whether some amount is above zero, and none below."""
+    if not amounts:
+        return False
+    return min(amounts.values()) >= 0 and max(amounts.values()) > 0
+
+
+def is_zero(amounts: Amounts | None) -> bool:
+    return not amounts or not any(amounts.values())
+
+
+def share_a_type(left: Amounts, right: Amounts) -> bool:
+    return not left.keys().isdisjoint(right)

@@ -1,0 +1,581 @@
+"""The engine: a tree of queues, groups in its leaves, and the answers that order and admit them.
+
+    Queue   guaranteed, ceiling, used, pending, leaving (victims that are not gone yet), limits on groups
+      └─ Group   an application, a PodGroup or a single pod: who owns it, since when, what it uses
+           └─ Task   one pod of it: what it asks for, and where it runs if it does
+
+Every change goes through a few verbs (`charge`, `refund`, `add_pending`, …) that update one path from leaf
+to root. Every answer is a function of the tree:
+
+    room(queue)            what the queue may still take: the smallest rest of the ceilings on its path
+    entitlement(queue)     what others cannot keep from it: its guarantee, within that of its ancestors
+    share(queue)           how much of its entitlement it uses; queues with the lowest share are first
+    queue_key, group_key   the order of queues in their parent, and of groups in their leaf
+    blocking(queue, …)     the ceiling that keeps a request out, with used, asked and max
+
+Ties are broken by time of creation and then by name, so the same objects give the same order after a
+restart. What a dialect adds (how the tree is configured, when a group counts as running) is in its folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from bayplan.queues.amounts import Amounts, is_positive, left_over, lowest, minus, plus
+
+MIN_PRIORITY: Final = -(1 << 31)
+"""The priority of a queue or group without pending tasks."""
+MAX_PRIORITY: Final = (1 << 31) - 1
+
+DEFAULT_PREEMPTION_DELAY: Final = 30.0
+DEFAULT_BACKOFF_DELAY: Final = 30.0
+
+QueueKey = tuple[float, float, float, str]
+GroupKey = tuple[object, ...]
+
+
+class Order(Enum):
+    """How the groups of a leaf are compared. Children of a parent are always compared by share."""
+
+    FIFO = "fifo"
+    FAIR = "fair"
+
+
+class Preemption(Enum):
+    """Whether tasks of a queue may be victims, and where the search for victims ends."""
+
+    DEFAULT = "default"
+    FENCE = "fence"
+    DISABLED = "disabled"
+
+
+class State(Enum):
+    ACTIVE = "Active"
+    DRAINING = "Draining"
+    STOPPED = "Stopped"
+
+
+@dataclass(slots=True)
+class Policy:
+    """What is configured for a queue beside its amounts. Durations are in seconds."""
+
+    order: Order = Order.FIFO
+    by_priority: bool = True
+    """Whether priority is compared before shares or times, or after them."""
+    priority_offset: int = 0
+    priority_fence: bool = False
+    """The offset is the priority of everything below, instead of being added to it."""
+    preemption: Preemption = Preemption.DEFAULT
+    preemption_delay: float = DEFAULT_PREEMPTION_DELAY
+    quota_delay: float = 0.0
+    """Time after which a lowered ceiling is enforced; 0 is never."""
+    backoff_after: int = 0
+    """The number of unschedulable tasks after which a group is skipped for a while; 0 is never."""
+    backoff_delay: float = DEFAULT_BACKOFF_DELAY
+
+
+class Task:
+    """One pod of a group."""
+
+    __slots__ = (
+        "amounts",
+        "created",
+        "group",
+        "is_originator",
+        "is_placeholder",
+        "key",
+        "leaving",
+        "may_preempt",
+        "opted_out",
+        "place",
+        "priority",
+        "released",
+        "required_place",
+        "role",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        group: Group,
+        amounts: Amounts,
+        *,
+        created: float = 0.0,
+        priority: int = 0,
+        place: str = "",
+        role: str = "",
+        required_place: str = "",
+        is_placeholder: bool = False,
+        is_originator: bool = False,
+        may_preempt: bool = True,
+        opted_out: bool = False,
+    ) -> None:
+        self.key = key
+        self.group = group
+        self.amounts = amounts
+        self.created = created
+        self.priority = priority
+        self.place = place
+        """Where it runs, as a name that means nothing here; empty while it is pending."""
+        self.role = role
+        self.required_place = required_place
+        self.is_placeholder = is_placeholder
+        self.is_originator = is_originator
+        self.may_preempt = may_preempt
+        self.opted_out = opted_out
+        """Prefers not to be a victim."""
+        self.leaving = False
+        """Is a victim, and not gone yet."""
+        self.released = False
+        """Is about to be replaced or removed for another reason, so it cannot be a victim."""
+
+
+class Group:
+    """Tasks that belong together, in one leaf."""
+
+    __slots__ = (
+        "created",
+        "member_of",
+        "name",
+        "pending",
+        "priorities",
+        "queue",
+        "tasks",
+        "used",
+        "user",
+        "user_groups",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        queue: Queue,
+        *,
+        user: str = "",
+        user_groups: tuple[str, ...] = (),
+        created: float = 0.0,
+    ) -> None:
+        self.name = name
+        self.queue = queue
+        self.user = user
+        self.user_groups = user_groups
+        self.member_of: str | None = None
+        """The user group that its use counts for; None before it is known, "" for none."""
+        self.created = created
+        self.used: dict[str, int] = {}
+        """What its tasks use, without placeholders."""
+        self.pending: dict[str, int] = {}
+        self.priorities: dict[int, int] = {}
+        """The number of pending tasks by priority."""
+        self.tasks: dict[str, Task] = {}
+        """Tasks that have a place, by key."""
+
+    @property
+    def priority(self) -> int:
+        """The highest priority of its pending tasks."""
+        return max(self.priorities, default=MIN_PRIORITY)
+
+
+class Queue:
+    """A node of the tree.
+
+    Attributes:
+        ceiling: is never exceeded; None is no limit, an absent type is unlimited.
+        guaranteed: protected from others, and entitles to take from others; an absent type is not part of it.
+        reserved: kept free for it even if unused.
+        weight: for entitlements that are computed.
+        capacity: of the root: what the cluster has. The denominator of shares where nothing else is.
+    """
+
+    __slots__ = (
+        "capacity",
+        "ceiling",
+        "children",
+        "groups",
+        "guaranteed",
+        "is_leaf",
+        "is_managed",
+        "leaving",
+        "max_groups",
+        "name",
+        "parent",
+        "path",
+        "pending",
+        "policy",
+        "priorities",
+        "reserved",
+        "running",
+        "starting",
+        "state",
+        "used",
+        "weight",
+    )
+
+    def __init__(self, name: str, parent: Queue | None = None, *, leaf: bool = True) -> None:
+        self.name = name
+        self.parent = parent
+        self.path: str = name if parent is None else f"{parent.path}.{name}"
+        self.is_leaf = leaf
+        self.is_managed = True
+        """Configured, and not created for a group."""
+        self.children: dict[str, Queue] = {}
+        self.groups: dict[str, Group] = {}
+        self.guaranteed: Amounts | None = None
+        self.ceiling: Amounts | None = None
+        self.reserved: Amounts = {}
+        self.capacity: Amounts = {}
+        self.weight = 1.0
+        self.max_groups = 0
+        """How many groups may run at a time; 0 is no limit."""
+        self.policy = Policy()
+        self.state = State.ACTIVE
+        self.used: dict[str, int] = {}
+        self.pending: dict[str, int] = {}
+        self.leaving: dict[str, int] = {}
+        self.running = 0
+        """How many groups run."""
+        self.starting: set[str] = set()
+        """Names of groups that hold something already but do not run yet; they count as running."""
+        self.priorities: dict[int, int] = {}
+        """How many groups of a leaf, or children of a parent, have each priority."""
+        if parent is not None:
+            parent.children[name] = self
+            _count_priority(parent, current_priority(self), 1)
+
+    def __repr__(self) -> str:
+        return f"Queue({self.path})"
+
+    def upwards(self) -> Iterator[Queue]:
+        """The queue and its ancestors, root last."""
+        queue: Queue | None = self
+        while queue is not None:
+            yield queue
+            queue = queue.parent
+
+    def downwards(self) -> Iterator[Queue]:
+        """The queue and everything below, parents first, in the order of creation."""
+        yield self
+        for child in self.children.values():
+            yield from child.downwards()
+
+    def find(self, path: str) -> Queue | None:
+        """A queue by its path from this one, which has to be the root."""
+        names = path.lower().split(".")
+        if names[0] != self.name:
+            return None
+        queue: Queue | None = self
+        for name in names[1:]:
+            if queue is None:
+                break
+            queue = queue.children.get(name)
+        return queue
+
+
+# Changes: each updates one path.
+
+
+def charge(queue: Queue, amounts: Amounts) -> None:
+    """A task of the leaf takes its amounts. The ceilings are not checked: see `room`."""
+    for each in queue.upwards():
+        each.used = plus(each.used, amounts)
+
+
+def refund(queue: Queue, amounts: Amounts) -> None:
+    for each in queue.upwards():
+        each.used = minus(each.used, amounts)
+
+
+def mark_leaving(queue: Queue, amounts: Amounts) -> None:
+    """A task of the leaf has become a victim. It still counts as used until it is gone."""
+    for each in queue.upwards():
+        each.leaving = plus(each.leaving, amounts)
+
+
+def unmark_leaving(queue: Queue, amounts: Amounts) -> None:
+    for each in queue.upwards():
+        each.leaving = minus(each.leaving, amounts)
+
+
+def add_pending(group: Group, amounts: Amounts, priority: int) -> None:
+    """A task of the group waits."""
+    group.pending = plus(group.pending, amounts)
+    for each in group.queue.upwards():
+        each.pending = plus(each.pending, amounts)
+    _change_priority(group, priority, 1)
+
+
+def remove_pending(group: Group, amounts: Amounts, priority: int) -> None:
+    group.pending = minus(group.pending, amounts)
+    for each in group.queue.upwards():
+        each.pending = minus(each.pending, amounts)
+    _change_priority(group, priority, -1)
+
+
+def add_group(group: Group) -> None:
+    group.queue.groups[group.name] = group
+    _count_groups(group.queue, group.priority, 1)
+
+
+def remove_group(group: Group) -> None:
+    """Removes a group without use; what it has pending is removed with it."""
+    queue = group.queue
+    if queue.groups.pop(group.name, None) is None:
+        return
+    for each in queue.upwards():
+        each.pending = minus(each.pending, group.pending)
+    _count_groups(queue, group.priority, -1)
+
+
+def remove_queue(queue: Queue) -> None:
+    parent = queue.parent
+    assert parent is not None, "the root cannot be removed"
+    del parent.children[queue.name]
+    _propagate(parent, lambda: _count_priority(parent, current_priority(queue), -1))
+
+
+def start(group: Group) -> None:
+    """The group runs: it counts for the limits of its path."""
+    for queue in group.queue.upwards():
+        queue.starting.discard(group.name)
+        queue.running += 1
+        if queue.max_groups:
+            queue.running = min(queue.running, queue.max_groups)
+
+
+def stop(group: Group) -> None:
+    """The group runs no longer."""
+    for queue in group.queue.upwards():
+        queue.running = max(queue.running - 1, 0)
+
+
+def _change_priority(group: Group, priority: int, change: int) -> None:
+    before = group.priority
+    _count(group.priorities, priority, change)
+    after = group.priority
+    if before == after or group.name not in group.queue.groups:
+        return
+    queue = group.queue
+
+    def recount() -> None:
+        _count_priority(queue, before, -1)
+        _count_priority(queue, after, 1)
+
+    _propagate(queue, recount)
+
+
+def _count_groups(queue: Queue, priority: int, change: int) -> None:
+    _propagate(queue, lambda: _count_priority(queue, priority, change))
+
+
+def _propagate(queue: Queue, recount: object) -> None:
+    """Recounts the priorities of a queue, and those of its ancestors as far as they change."""
+    before = current_priority(queue)
+    assert callable(recount)
+    recount()
+    after, parent = current_priority(queue), queue.parent
+    while parent is not None and before != after:
+        parent_before = current_priority(parent)
+        _count_priority(parent, before, -1)
+        _count_priority(parent, after, 1)
+        before, after, parent = parent_before, current_priority(parent), parent.parent
+
+
+def recount_priorities(queue: Queue) -> None:
+    """Recounts a whole subtree, after its policies have changed."""
+    queue.priorities = {}
+    if queue.is_leaf:
+        for group in queue.groups.values():
+            _count_priority(queue, group.priority, 1)
+    for child in queue.children.values():
+        recount_priorities(child)
+        _count_priority(queue, current_priority(child), 1)
+
+
+def _count_priority(queue: Queue, priority: int, change: int) -> None:
+    if priority != MIN_PRIORITY:
+        _count(queue.priorities, priority, change)
+
+
+def _count(counts: dict[int, int], key: int, change: int) -> None:
+    count = counts.get(key, 0) + change
+    if count > 0:
+        counts[key] = count
+    else:
+        counts.pop(key, None)
+
+
+# Answers
+
+
+def room(queue: Queue) -> dict[str, int] | None:
+    """What the queue may still take; None without any limit, and an absent type is unlimited."""
+    result: dict[str, int] | None = None
+    for each in queue.upwards():
+        if each.ceiling is not None:
+            result = lowest(left_over(each.ceiling, each.used), result)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking:
+    """The limit that keeps a request out."""
+
+    queue: str
+    """The path of the queue whose limit it is."""
+    kind: str
+    """The type of resource."""
+    used: int
+    asked: int
+    limit: int
+    user: str = ""
+    """Whose limit it is, if it is that of a user."""
+    user_group: str = ""
+
+
+def blocking(queue: Queue, asked: Amounts) -> Blocking | None:
+    """The first ceiling, from the leaf upwards, that a request does not fit into; None if it fits."""
+    for each in queue.upwards():
+        ceiling = each.ceiling
+        if ceiling is None:
+            continue
+        for kind, amount in asked.items():
+            limit = ceiling.get(kind)
+            if limit is not None and amount > 0 and each.used.get(kind, 0) + amount > limit:
+                return Blocking(each.path, kind, each.used.get(kind, 0), amount, limit)
+    return None
+
+
+def max_of_path(queue: Queue) -> dict[str, int] | None:
+    """The ceiling that holds for a queue: the smallest of its path by type."""
+    result: dict[str, int] | None = None
+    for each in queue.upwards():
+        result = lowest(each.ceiling, result)
+    return result
+
+
+def entitlement(queue: Queue) -> dict[str, int] | None:
+    """What a queue is guaranteed, within the guarantees of its ancestors; None if none of them has one."""
+    result: dict[str, int] | None = None
+    for each in queue.upwards():
+        result = lowest(each.guaranteed, result)
+    return result
+
+
+def may_start(queue: Queue, group: str) -> bool:
+    """Whether the limits on the number of groups allow another one to run."""
+    return first_full(queue, group) is None
+
+
+def first_full(queue: Queue, group: str) -> Queue | None:
+    """The queue nearest to the leaf whose number of groups is exhausted; None if the group may run."""
+    for each in queue.upwards():
+        if not each.max_groups or group in each.starting:
+            continue
+        if each.running + len(each.starting) + 1 > each.max_groups:
+            return each
+    return None
+
+
+def current_priority(queue: Queue) -> int:
+    """The priority of what waits in a queue, as its parent sees it."""
+    highest = max(queue.priorities, default=MIN_PRIORITY)
+    if highest == MIN_PRIORITY:
+        return MIN_PRIORITY
+    policy = queue.policy
+    if policy.priority_fence:
+        return policy.priority_offset
+    return max(MIN_PRIORITY, min(MAX_PRIORITY, highest + policy.priority_offset))
+
+
+def fair_capacity(queue: Queue) -> dict[str, int]:
+    """What a queue could use at best: the capacity of the cluster, replaced by the ceilings of its path."""
+    if queue.parent is None:
+        return dict(queue.capacity)
+    result = fair_capacity(queue.parent)
+    if result and queue.ceiling:
+        result.update(queue.ceiling)
+    return result
+
+
+def share(queue: Queue) -> float:
+    """The largest ratio of used to guaranteed, by type; without a guarantee of the type, to the capacity."""
+    used = queue.used
+    if not used:
+        return 0.0
+    guaranteed = queue.guaranteed or {}
+    capacity: Amounts | None = None
+    largest = 0.0
+    for kind, amount in used.items():
+        limit = guaranteed.get(kind)
+        if limit is None:
+            if capacity is None:
+                capacity = fair_capacity(queue)
+            limit = capacity.get(kind)
+            if limit is None:
+                continue
+        ratio = amount / limit if limit > 0 else float(amount > 0)
+        if ratio > largest:
+            largest = ratio
+    return largest
+
+
+def group_share(group: Group) -> tuple[float, ...]:
+    """The ratios of what a group uses to the guarantee of its leaf, the largest first.
+
+    A type without guarantee counts with its bare amount, as in YuniKorn, so bytes of memory outweigh
+    everything in a leaf without a guarantee of memory.
+    """
+    guaranteed = group.queue.guaranteed or {}
+    return tuple(
+        sorted(
+            (
+                amount / limit if (limit := guaranteed.get(kind, 0)) else float(amount)
+                for kind, amount in group.used.items()
+                if amount
+            ),
+            reverse=True,
+        )
+    )
+
+
+def queue_key(queue: Queue) -> QueueKey:
+    """The position of a queue among its siblings; the lowest is first.
+
+    Queues with the same priority and share are ordered by what they have pending, more first. Where neither
+    queue has more of everything, the sum of all amounts decides, and then the path.
+    """
+    assert queue.parent is not None
+    priority = -current_priority(queue)
+    waiting = -sum(queue.pending.values())
+    if queue.parent.policy.by_priority:
+        return (priority, share(queue), waiting, queue.path)
+    return (share(queue), priority, waiting, queue.path)
+
+
+def group_key(group: Group) -> GroupKey:
+    """The position of a group in its leaf; the lowest is first."""
+    policy = group.queue.policy
+    standing: object = group.created if policy.order is Order.FIFO else group_share(group)
+    if policy.by_priority:
+        return (-group.priority, standing, group.created, group.name)
+    return (standing, -group.priority, group.created, group.name)
+
+
+def has_pending(queue: Queue) -> bool:
+    return is_positive(queue.pending)
+
+
+def ordered_children(queue: Queue) -> list[Queue]:
+    """The children that have something pending, in order."""
+    waiting = [
+        child for child in queue.children.values() if has_pending(child) and child.state is not State.STOPPED
+    ]
+    return sorted(waiting, key=queue_key)
+
+
+def ordered_groups(queue: Queue) -> list[Group]:
+    """The groups of a leaf that have something pending, in order."""
+    return sorted((group for group in queue.groups.values() if is_positive(group.pending)), key=group_key)
