@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from bayplan.errors import ConfigError
+from bayplan.metrics import families
 from bayplan.process.command_line import parse
 from bayplan.process.endpoints import without
 from bayplan.process.serving.settings import NamedCertificate, authorization_settings, serving_settings
@@ -21,6 +22,7 @@ from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 from tests.client.http.api_server import ApiServer, ReceivedRequest
 from tests.deploy.manifests import REPLACE, SECOND, pod_spec, the
+from tools.monitoring import metric_names
 
 from .running import Run, bound, play, scheduling, until
 
@@ -91,6 +93,9 @@ def test_everything_is_there(tmp_path: Path) -> None:
     assert 'git_version="v1.36.4"' in metrics
     assert 'rest_client_requests_total{code="201",host="127.0.0.1:' in metrics
     assert "process_open_fds" not in metrics
+    # What the dashboard and the alerts read. Metrics with labels appear with their first value.
+    declared = {spec.name for spec in families.SCHEDULER_SPECS}
+    assert {name for name in metric_names() - declared if f"# TYPE {name} " not in metrics} == set()
     assert (
         'kube_pod_resource_request{namespace="default",node="n",pod="p"' in answers["/metrics/resources"][1]
     )

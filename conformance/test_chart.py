@@ -1,0 +1,92 @@
+"""The Helm chart, rendered by helm: the objects of deploy/, and objects that the real API server accepts."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conformance.harness.control_plane import ControlPlane
+from conformance.harness.programs import obtain_helm
+from tests.deploy.manifests import DEPLOY, SECOND, objects
+
+CHART = DEPLOY / "chart"
+EVERYTHING = (
+    "--set=networkPolicy.enabled=true",
+    "--set=rbac.plugins={coscheduling,load-aware}",
+    "--set=tolerations[0].operator=Exists",
+    "--set=nodeSelector.pool=control",
+    "--set=podAnnotations.team=platform",
+)
+"""Values of optional parts whose kinds a plain API server has."""
+
+
+@pytest.fixture(scope="module")
+def helm() -> Path:
+    return obtain_helm()
+
+
+def rendered(helm: Path, *values: str, namespace: str = "kube-system") -> str:
+    command = [str(helm), "template", "bayplan", str(CHART), "--namespace", namespace, *values]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def by_name(items: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    return {
+        (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]): item
+        for item in items
+    }
+
+
+def test_default_values_give_the_manifests_of_deploy(helm: Path) -> None:
+    """But for the checksum by which a changed configuration rolls out; kustomize uses a hash instead."""
+    found = by_name([item for item in yaml.safe_load_all(rendered(helm)) if item])
+    deployment = found["Deployment", "kube-system", "bayplan"]
+    checksum = deployment["spec"]["template"]["metadata"].pop("annotations")
+    assert list(checksum) == ["checksum/configuration"]
+    assert found == by_name(objects(SECOND))
+
+
+def test_replacement_uses_the_lease_of_kube_scheduler(helm: Path) -> None:
+    found = by_name([item for item in yaml.safe_load_all(rendered(helm, "--set=mode=replacement")) if item])
+    config = yaml.safe_load(found["ConfigMap", "kube-system", "bayplan"]["data"]["scheduler.yaml"])
+    (role,) = (item for (kind, _, _), item in found.items() if kind == "Role")
+    assert config["leaderElection"]["resourceName"] == "kube-scheduler"
+    assert config["profiles"] == [{"schedulerName": "default-scheduler"}]
+    assert ["kube-scheduler"] in [rule.get("resourceNames") for rule in role["rules"]]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        pytest.param("--set=mode=third", "mode", id="unknown mode"),
+        pytest.param("--set=replica=3", "replica", id="misspelled value"),
+        pytest.param("--set=replicas=0", "replicas", id="no replicas"),
+        pytest.param("--set=rbac.plugins={nosuch}", "rbac", id="unknown plugin"),
+        pytest.param("--set=podMonitor.enabled=true", "podMonitor.tokenSecret.name", id="no token"),
+    ],
+)
+def test_wrong_values_are_named(helm: Path, values: str, said: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        rendered(helm, values)
+    assert said in caught.value.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "namespace"),
+    [
+        pytest.param(EVERYTHING, "kube-system", id="every part"),
+        pytest.param(("--set=mode=replacement",), "kube-system", id="replacement"),
+        pytest.param((), "default", id="another namespace"),
+    ],
+)
+def test_the_real_api_server_accepts_it(
+    helm: Path, plane: ControlPlane, tmp_path: Path, values: tuple[str, ...], namespace: str
+) -> None:
+    file = tmp_path / "rendered.yaml"
+    file.write_text(rendered(helm, *values, namespace=namespace))
+    output = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(file))
+    assert [line for line in output.splitlines() if not line.endswith("created (server dry run)")] == []
