@@ -18,6 +18,7 @@ from bayplan.api.releases import parse_release
 from bayplan.client.http import KubernetesCluster
 from bayplan.config import parse_config
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.recorder import EventOutput
 from conformance.harness.admin import Admin, Raw, path_of
 from conformance.harness.control_plane import KUBE_SCHEDULER, ControlPlane
 from conformance.harness.process import Process
@@ -121,7 +122,7 @@ async def kube_scheduler(plane: ControlPlane, directory: Path) -> AsyncIterator[
 async def bayplan(plane: ControlPlane, directory: Path) -> AsyncIterator[None]:
     async with KubernetesCluster(plane.access(KUBE_SCHEDULER)) as cluster:
         settings = parse_config(config(plane), release=parse_release(plane.programs.release))
-        scheduler = Scheduler(cluster, settings, eager=False, events=cluster.events())
+        scheduler = Scheduler(cluster, settings, eager=False, events=EventOutput(cluster.events()))
         running = asyncio.ensure_future(scheduler.run())
         try:
             yield

@@ -20,6 +20,7 @@ from bayplan.client.http import KubernetesCluster
 from bayplan.config import parse_config
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.recorder import EventOutput
 from bayplan.simulate.checksum_extender import ChecksumExtenders
 from bayplan.simulate.replay import RECORDED_PORT
 from conformance.harness.admin import Admin, Raw, path_of
@@ -49,7 +50,11 @@ async def play(plane: Plane, run: Mapping[str, Any]) -> dict[str, Any]:
         config = parse_config(text, f"{run['name']}: config", release=parse_release(DEFAULT_RELEASE))
         player = LivePlayer(admin, extenders if run.get("extenders") else None)
         scheduler = Scheduler(
-            cluster, config, eager=False, events=cluster.events(qps=-1), on_decision=player.decided
+            cluster,
+            config,
+            eager=False,
+            events=EventOutput(cluster.events(qps=-1)),
+            on_decision=player.decided,
         )
         player.scheduler = scheduler
         running = asyncio.ensure_future(scheduler.run())

@@ -15,6 +15,7 @@ from bayplan.client.http import KubernetesCluster
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, lease_client
 from bayplan.errors import APIError, ConflictError
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.recorder import EventOutput
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import (
     make_device,
@@ -155,7 +156,7 @@ def life(*, streaming: bool) -> set[Permission]:
         election = LeaderElection(leases, settings, "me", events=leases.events())
         await election.acquire()
         running = asyncio.ensure_future(
-            Scheduler(cluster, eager=False, events=cluster.events(), release=V1_37).run()
+            Scheduler(cluster, eager=False, events=EventOutput(cluster.events()), release=V1_37).run()
         )
         try:
             store.create(make_pod("important", requests={"cpu": "1"}, priority=100))

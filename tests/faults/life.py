@@ -19,6 +19,7 @@ from typing import Final
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.recorder import EventOutput
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.simulate.memory.writes import end_after_grace_period
 from bayplan.simulate.virtual_time import VirtualLoop, VirtualTimeError, current_loop, run_virtual
@@ -239,7 +240,7 @@ class _Run:
             eager=eager,
             cache=cache,
             on_decision=self._decided,
-            hostname="here",
+            events=EventOutput(hostname="here"),
             extenders=self._extender,
         )
         if not self._with_hints:

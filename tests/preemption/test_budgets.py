@@ -11,7 +11,7 @@ import pytest
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.plugin import Cluster, Pod
 from bayplan.plugin.preemption import Hypothesis
-from bayplan.preemption.budgets import violating
+from bayplan.preemption.victims import violating
 from bayplan.testing.builders import make_expression, make_pdb, make_selector
 
 from .clusters import crowded, low

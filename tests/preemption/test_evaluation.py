@@ -15,8 +15,7 @@ from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import Code, Status
 from bayplan.plugin import Cluster, Pod, Reject, unschedulable
 from bayplan.preemption import choice
-from bayplan.preemption.cached import CachedDryRun
-from bayplan.preemption.evaluation import Sampling, evaluate, preemption_errors, why_not
+from bayplan.preemption.evaluation import CachedDryRun, Sampling, evaluate, preemption_errors, why_not
 from bayplan.preemption.victims import FilterHypothesis
 from bayplan.state.hypothesis import Changes, Hypothesis
 from bayplan.testing.builders import make_node, make_pdb, make_pod

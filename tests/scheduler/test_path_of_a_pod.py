@@ -17,7 +17,7 @@ TOOL = Path(__file__).parents[2] / "tools" / "follow_a_pod.py"
 MAX_FILES_OF_FIRST_POD = 66
 MAX_FILES_OF_SECOND_POD = 25
 MAX_BOUNDARIES_OF_SECOND_POD = 88
-MAX_FILES_OF_PREEMPTOR = 68
+MAX_FILES_OF_PREEMPTOR = 67
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from bayplan.framework.plugin_api import NodePlugin
 from bayplan.plugin import Cluster, CycleState, NodeInfo, Pod
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduler.watchdog import Watchdog
+from bayplan.scheduler.observing import Watchdog
 from bayplan.testing.builders import make_node, make_pod
 from bayplan.testing.calling import make_plugin
 from tests.locations import without_location

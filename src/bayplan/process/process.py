@@ -42,6 +42,7 @@ from bayplan.process.serving.settings import listen, reads_files, serving_settin
 from bayplan.process.settings import Settings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.queue_position import queue_position
+from bayplan.scheduler.recorder import EventOutput
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 from bayplan.state.nodes import CPU, MEMORY
 
@@ -164,8 +165,9 @@ class Process:
             metrics=self._metrics if settings.serves else NULL_METRICS,
             # A coroutine over HTTP must be a task: it enters time-outs (see tasks.py).
             eager=False,
-            events=cluster.events(qps=limits.qps, burst=limits.burst),
-            collect_events=COLLECT_EVENTS_SECONDS,
+            events=EventOutput(
+                cluster.events(qps=limits.qps, burst=limits.burst), collect_seconds=COLLECT_EVENTS_SECONDS
+            ),
             max_in_unschedulable=settings.flags["pod-max-in-unschedulable-pods-duration"].seconds,
             search_clock=ElapsedTime(asyncio.get_running_loop().time),
         )

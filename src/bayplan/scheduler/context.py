@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.pod import Pod
@@ -29,6 +30,25 @@ def wall_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     return getattr(loop, "wall_time", time.time)
 
 
+class PodLister(Protocol):
+    """Finds pods, pending ones too, in the latest version known."""
+
+    def get(self, name: str, namespace: str = "") -> Pod | None: ...
+
+    def with_label(self, namespace: str, key: str, value: str) -> Collection[Pod]: ...
+
+
+class LatestPods:
+    """The pods as they are known now, from the informer or whatever replaces it."""
+
+    lister: PodLister
+    """Set once the informers exist, which need the other parts."""
+
+    def latest(self, pod: Pod) -> Pod | None:
+        """The latest known version of the pod with this namespace and name."""
+        return self.lister.get(pod.name, pod.namespace)
+
+
 @dataclass(slots=True)
 class Context:
     """The parts, assembled by `Scheduler`."""
@@ -40,15 +60,12 @@ class Context:
     cluster: Cluster
     cache: Cache
     queue: SchedulingQueue
-    pod_lister: Callable[[Pod], Pod | None]
-    """The latest known version of the pod with this namespace and name."""
+    pods: LatestPods
     recorder: EventRecorder
     metrics: Metrics
     stopwatch: Callable[[], float]
     """Seconds, for measured durations only: always 0 if nothing is measured."""
     tasks: Tasks
-    pods_with_label: Callable[[str, str, str], Collection[Pod]]
-    """All pods of this namespace with this label: key, value."""
     between_cycles: Callable[[Callable[[], None]], None]
     """Runs a function now or, if a cycle waits for an extender, after that cycle."""
     wake: Callable[[], None]
@@ -128,7 +145,7 @@ class SchedulerHandle:
         self.context.wake()
 
     def pods_with_label(self, namespace: str, key: str, value: str) -> Collection[Pod]:
-        return self.context.pods_with_label(namespace, key, value)
+        return self.context.pods.lister.with_label(namespace, key, value)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self.context.loop.call_later(seconds, self.context.between_cycles, callback)

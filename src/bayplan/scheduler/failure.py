@@ -64,7 +64,7 @@ class Failures:
             plugins = frozenset(diagnosis.rejecting_plugins)
             pending = frozenset(diagnosis.pending_plugins)
         pod, requeued = attempted, False
-        latest = context.pod_lister(attempted)
+        latest = context.pods.latest(attempted)
         if latest is not None and latest.uid != attempted.uid:
             context.queue.done(attempted.uid)
             return

@@ -13,17 +13,17 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from bayplan.api.cluster_api import ClusterAPI, EventSink
+from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.devices import ResourceClaim
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
-from bayplan.client.informer import Informer
+from bayplan.client.informer import Handler, Informer
 from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.dra.budget import SearchClock
 from bayplan.framework.plugin_api import Plugin
@@ -34,17 +34,16 @@ from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.binding import Attempt, Bindings
 from bayplan.scheduler.claim_binder import ClusterClaimBinder
-from bayplan.scheduler.context import Context, SchedulerHandle, wall_clock
+from bayplan.scheduler.context import Context, LatestPods, PodLister, SchedulerHandle, wall_clock
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision, decide, error_decision, scheduling_cycle
 from bayplan.scheduler.failure import Evictions, Failures
 from bayplan.scheduler.handlers import ClaimHandler, Deferrals, make_handlers, make_informers
-from bayplan.scheduler.observing import ExtensionPointMetrics, QueueMetrics
-from bayplan.scheduler.recorder import EventRecorder
+from bayplan.scheduler.observing import ExtensionPointMetrics, QueueMetrics, Watchdog
+from bayplan.scheduler.recorder import THROUGH_CLUSTER, EventOutput, EventRecorder
 from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.scheduler.waiting import BindingProgress
-from bayplan.scheduler.watchdog import Watchdog
 from bayplan.scheduling_queue.queue import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings, SchedulingQueue
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.state.cache import Cache
@@ -79,14 +78,6 @@ def make_extenders(config: KubeSchedulerConfiguration, cluster: Cluster) -> Exte
     return build_chain(config.extenders, cluster)
 
 
-class PodLister(Protocol):
-    """Finds pods, pending ones too, in the latest version known."""
-
-    def get(self, name: str, namespace: str = "") -> Pod | None: ...
-
-    def with_label(self, namespace: str, key: str, value: str) -> Collection[Pod]: ...
-
-
 class Scheduler:
     """Schedules the pods of its profiles, until it is stopped.
 
@@ -101,8 +92,7 @@ class Scheduler:
         kinds: further kinds of objects to watch, besides those that plugins declare.
         on_decision: called with every decision, before it is executed.
         on_binding: called when a pod waits at Permit, is bound, or is rejected after a node was found.
-        events: where events are written, if not through the cluster.
-        collect_events: seconds between two batches of events; 0 to write each event at once.
+        events: where and how events are written.
         extenders: used in place of those of the configuration.
         release: the release of Kubernetes to decide as, if no configuration is given: it has its own.
         core: its cluster and profiles are used, and its handle is connected to this scheduler.
@@ -126,9 +116,7 @@ class Scheduler:
         kinds: Sequence[type[Object]] = (),
         on_decision: Callable[[Decision], None] | None = None,
         on_binding: Callable[[BindingProgress], None] | None = None,
-        hostname: str = "",
-        events: EventSink | None = None,
-        collect_events: float = 0.0,
+        events: EventOutput = THROUGH_CLUSTER,
         extenders: ExtenderChain | None = None,
         max_in_unschedulable: float = MAX_IN_UNSCHEDULABLE_SECONDS,
         release: Release = DEFAULT_RELEASE,
@@ -141,17 +129,12 @@ class Scheduler:
         now = wall_clock(loop)
         if core is None:
             cluster = Cluster(config.release)
-            core = SchedulingCore(
-                config,
-                cluster=cluster,
-                cache=cache,
-                plugins=(*BUILTIN_PLUGINS, *plugins),
-                handle=SchedulerHandle(api, cluster, now, seed, search_clock),
-            )
-        self.core, cluster, handle = core, core.cluster, core.handle
-        assert isinstance(handle, SchedulerHandle), "the plugins of this core cannot act"
-        self._frameworks = self.core.frameworks
-        self._extenders = make_extenders(config, cluster) if extenders is None else extenders
+            handle = SchedulerHandle(api, cluster, now, seed, search_clock)
+            every = (*BUILTIN_PLUGINS, *plugins)
+            core = SchedulingCore(config, cluster=cluster, cache=cache, plugins=every, handle=handle)
+        self.core = core
+        self._frameworks = core.frameworks
+        self._extenders = make_extenders(config, core.cluster) if extenders is None else extenders
         self._on_decision = on_decision
         self.metrics = metrics
         self._work = asyncio.Event()
@@ -164,12 +147,55 @@ class Scheduler:
         self._deferrals = Deferrals()
         self.pods: Informer[Pod]
         """The informer of pods; not set if a lister is used."""
-        self._lister: PodLister
-        queue = SchedulingQueue(
+        latest = LatestPods()
+        self.context = Context(
+            api=api,
+            loop=loop,
+            now=now,
+            cluster=core.cluster,
+            cache=Cache(core.cluster),
+            queue=self._make_queue(now, latest, max_in_unschedulable),
+            pods=latest,
+            recorder=EventRecorder(
+                api.events() if events.sink is None else events.sink,
+                hostname=events.hostname or socket.gethostname(),
+                wall_time=now,
+                rng=random.Random(seed + 1),
+                collect_seconds=events.collect_seconds,
+            ),
+            metrics=metrics,
+            stopwatch=time.perf_counter if metrics.enabled else lambda: 0.0,
+            tasks=Tasks(loop, eager=eager),
+            between_cycles=self._deferrals.run,
+            wake=self._work.set,
+            rng=random.Random(seed + 2),
+            failures=core.failures,
+            on_binding=on_binding,
+        )
+        self._failures = Failures(self.context)
+        self._evictions = Evictions(self.context, self._plugins())
+        self._bindings = Bindings(self.context, self._failures, self._extenders or None)
+        self.handlers = self._connect(kinds)
+        """The event handler of each watched kind."""
+        self.informers: tuple[Informer[Any], ...] = ()
+        if lister is None:
+            informers = make_informers(self.context, self.handlers)
+            self.informers = tuple(informers.values())
+            lister = self.pods = informers[Pod]
+        latest.lister = lister
+        self._declare_metrics()
+
+    # Set-up
+
+    def _make_queue(
+        self, now: Callable[[], float], pods: LatestPods, max_in_unschedulable: float
+    ) -> SchedulingQueue:
+        config, metrics = self.config, self.metrics
+        return SchedulingQueue(
             [framework.profile for framework in self._frameworks.values()],
             now=now,
-            columns=cluster,
-            pod_lister=self._find_pod,
+            columns=self.core.cluster,
+            pod_lister=pods.latest,
             extenders=bool(self._extenders),
             settings=QueueSettings(
                 initial_backoff=float(config.pod_initial_backoff_seconds),
@@ -180,69 +206,29 @@ class Scheduler:
             observer=QueueMetrics(metrics, time.perf_counter) if metrics.enabled else None,
             release=config.release,
         )
-        self.context = Context(
-            api=api,
-            loop=loop,
-            now=now,
-            cluster=cluster,
-            cache=Cache(cluster),
-            queue=queue,
-            pod_lister=self._find_pod,
-            recorder=EventRecorder(
-                api.events() if events is None else events,
-                hostname=hostname or socket.gethostname(),
-                wall_time=now,
-                rng=random.Random(seed + 1),
-                collect_seconds=collect_events,
-            ),
-            metrics=metrics,
-            stopwatch=time.perf_counter if metrics.enabled else lambda: 0.0,
-            tasks=Tasks(loop, eager=eager),
-            pods_with_label=lambda namespace, key, value: self._lister.with_label(namespace, key, value),
-            between_cycles=self._deferrals.run,
-            wake=self._work.set,
-            rng=random.Random(seed + 2),
-            failures=core.failures,
-            on_binding=on_binding,
-        )
+
+    def _connect(self, kinds: Sequence[type[Object]]) -> dict[type[Object], Handler[Any]]:
+        """Connects plugins and extenders to the parts. Returns the event handlers."""
+        context, handle = self.context, self.core.handle
+        assert isinstance(handle, SchedulerHandle), "the plugins of this core cannot act"
         if self._extenders:
             from bayplan.extender.steps import CycleExtenders
 
+            needs_all = self._extenders.filters_or_prioritizes
             for framework in self._frameworks.values():
-                framework.extenders = CycleExtenders(
-                    framework,
-                    self.context.rng,
-                    needs_all_feasible=self._extenders.filters_or_prioritizes,
-                )
-        self._claims = ClaimHandler(self.context, KINDS.of(ResourceClaim).event, self._queue_changed)
-        handle.connect(
-            self.context,
-            ClusterVolumeBinder(self.context),
-            ClusterClaimBinder(self.context, self._claims),
-        )
-        self._failures = Failures(self.context)
-        self._evictions = Evictions(self.context, self._plugins())
-        self._bindings = Bindings(self.context, self._failures, self._extenders or None)
+                framework.extenders = CycleExtenders(framework, context.rng, needs_all_feasible=needs_all)
+        claims = ClaimHandler(context, KINDS.of(ResourceClaim).event, self._queue_changed)
+        handle.connect(context, ClusterVolumeBinder(context), ClusterClaimBinder(context, claims))
         of_plugins = (record for plugin in self._plugins() for record in plugin.kinds)
-        self.handlers = make_handlers(
-            self.context,
-            config.release,
+        return make_handlers(
+            context,
+            self.config.release,
             self._frameworks.keys(),
             (*kinds, *of_plugins),
-            self._claims,
+            claims,
             self._deferrals if self._extenders else None,
             self._queue_changed,
         )
-        """The event handler of each watched kind."""
-        self.informers: tuple[Informer[Any], ...] = ()
-        if lister is None:
-            informers = make_informers(self.context, self.handlers)
-            self.informers = tuple(informers.values())
-            lister = self.pods = informers[Pod]
-        self._lister = lister
-        self._declare_metrics()
-
-    # Set-up
 
     def _plugins(self) -> Iterator[Plugin]:
         for framework in self._frameworks.values():
@@ -278,9 +264,6 @@ class Scheduler:
                 "assumed_pods": context.cache.assumed_count,
             }
         )
-
-    def _find_pod(self, pod: Pod) -> Pod | None:
-        return self._lister.get(pod.name, pod.namespace)
 
     # Running
 

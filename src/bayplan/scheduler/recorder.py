@@ -34,6 +34,7 @@ import random
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -119,6 +120,21 @@ class DiscardedEvents(EventSink):
 
     async def patch_event(self, event: Event) -> None:
         raise AssertionError("the recorder creates no events for this sink")
+
+
+@dataclass(frozen=True, slots=True)
+class EventOutput:
+    """Where and how a scheduler writes its events."""
+
+    sink: EventSink | None = None
+    """None: through the cluster."""
+    hostname: str = ""
+    """Named in events; empty: that of this machine."""
+    collect_seconds: float = 0.0
+    """Between two batches; 0 to write each event at once."""
+
+
+THROUGH_CLUSTER: Final = EventOutput()
 
 
 class EventRecorder:

@@ -111,7 +111,7 @@ class ClusterVolumeBinder:
         node = nodes.node[nodes.row_of[node_name]] if node_name in nodes.row_of else None
         if node is None:
             raise NotBoundError(NO_NODE.format(node=node_name))
-        latest = self._context.pod_lister(pod)
+        latest = self._context.pods.latest(pod)
         if latest is None or latest.uid != pod.uid:
             raise NotBoundError(NO_POD.format(pod=pod.name))
         return all(_is_bound(volume, objects, node) for volume in written.volumes) and all(

@@ -13,6 +13,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.storage import BIND_COMPLETED_ANNOTATION, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.recorder import EventOutput
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 
@@ -30,7 +31,7 @@ def notes(store: MemoryStore, reason: str) -> list[str]:
 
 async def schedule(cluster: KubernetesCluster, work: Any) -> None:
     """Runs a scheduler while the work is done."""
-    scheduler = Scheduler(cluster, eager=False, hostname="host")
+    scheduler = Scheduler(cluster, eager=False, events=EventOutput(hostname="host"))
     running = asyncio.ensure_future(scheduler.run())
     try:
         await work

@@ -25,6 +25,7 @@ from bayplan.metrics import NULL_METRICS, Metrics
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.plugin_sources import catalog_with
+from bayplan.scheduler.recorder import EventOutput
 from bayplan.scheduler.waiting import BindingProgress
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.memory.writes import Kubelet
@@ -247,7 +248,7 @@ async def running(
         cache=cache,
         on_decision=decisions.append,
         on_binding=on_binding,
-        hostname="here",
+        events=EventOutput(hostname="here"),
         release=release,
     )
     working = asyncio.ensure_future(scheduler.run())

@@ -44,6 +44,7 @@ from bayplan.scheduler.context import SchedulerHandle
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.recorder import EventOutput
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.memory.writes import end_after_grace_period
@@ -249,7 +250,7 @@ class Run:
             core=core,
             lister=self._store.pods,
             seed=self._seed,
-            events=NoEvents(),
+            events=EventOutput(NoEvents()),
             on_decision=self._decided,
             on_binding=self._bound,
             max_in_unschedulable=FOREVER,

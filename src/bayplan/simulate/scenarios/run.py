@@ -31,7 +31,7 @@ from bayplan.runtime.failure_log import PluginFailure
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.plugin_sources import named_library_plugins
-from bayplan.scheduler.recorder import DiscardedEvents
+from bayplan.scheduler.recorder import DiscardedEvents, EventOutput
 from bayplan.scheduler.tasks import cancel_all
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.simulate.scenarios import schema
@@ -177,8 +177,7 @@ class _Run:
             seed=self._seed,
             on_decision=self._decided,
             on_binding=world.binding_progressed,
-            hostname="simulation",
-            events=DiscardedEvents(),
+            events=EventOutput(DiscardedEvents(), hostname="simulation"),
         )
         tasks = [asyncio.ensure_future(scheduler.run())]
         with scheduler.core.failures.collected() as failures:
