@@ -99,6 +99,17 @@ class DecodeError(InputError):
 class ConfigError(BayplanError):
     """The scheduler's configuration is invalid."""
 
+    unknown_plugin: str
+    """The plugin that does not exist, if that is the problem."""
+
+    def __init__(self, message: str, *, unknown_plugin: str = "") -> None:
+        super().__init__(message)
+        self.unknown_plugin = unknown_plugin
+
+    def within(self, place: str) -> ConfigError:
+        """The same problem, with the place before it."""
+        return ConfigError(f"{place}: {self}", unknown_plugin=self.unknown_plugin)
+
 
 class PluginError(BayplanError):
     """A plugin violated its contract, or failed."""

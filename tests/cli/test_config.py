@@ -132,4 +132,5 @@ def test_a_configuration_may_name_plugins_of_ones_own(tmp_path: Path) -> None:
     without = CliRunner().invoke(config_group, ["check", str(config)])
     with_it = CliRunner().invoke(config_group, ["check", str(config), "--plugin", f"{source}:QuietNodes"])
     assert (without.exit_code, 'ScorePlugin "QuietNodes" does not exist' in without.output) == (2, True)
+    assert "if QuietNodes is a plugin of your own, name its class: --plugin SOURCE:CLASS" in without.output
     assert (with_it.exit_code, with_it.stdout) == (0, f"{config}: ok\n")

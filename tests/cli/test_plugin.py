@@ -89,6 +89,7 @@ def test_check(name: str, module: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert status == 0
     assert output.endswith("Fine: ok\n")
     assert "ok      answers the same again" in output
+    assert "–       keeps scores in range (not applicable)" in output, "it has no Score"
 
 
 def test_a_check_that_fails(module: Path, capsys: pytest.CaptureFixture[str]) -> None:

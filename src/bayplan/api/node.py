@@ -28,12 +28,17 @@ class ContainerImage(Record, frozen=True):
     size_bytes: Int64 = 0
 
 
+class NodeSystemInfo(Record, frozen=True):
+    kubelet_version: str = ""
+
+
 class NodeStatus(Record, frozen=True):
     allocatable: ResourceList = {}
     capacity: ResourceList = {}
     images: tuple[ContainerImage, ...] = ()
     conditions: tuple[Condition, ...] = ()
     declared_features: tuple[str, ...] = ()
+    node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class Node(Object, frozen=True):

@@ -175,8 +175,13 @@ class ImageVolumeSource(Record, frozen=True):
     reference: str = ""
 
 
+class EmptyDirVolumeSource(Record, frozen=True):
+    """Scheduling does not read it: a drain deletes what is in it."""
+
+
 class Volume(Record, frozen=True):
     name: str = ""
+    empty_dir: EmptyDirVolumeSource | None = None
     persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
     ephemeral: EphemeralVolumeSource | None = None
     gce_persistent_disk: GCEPersistentDiskVolumeSource | None = None

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from bayplan.api.releases import DEFAULT_RELEASE, Release
-from bayplan.cli.errors import ExitStatus
+from bayplan.cli.errors import ExitStatus, print_hint
 from bayplan.cli.options import SchedulerOptions, plugin_option, release_option
 from bayplan.cli.terminal import echo, echo_error, echo_json, echo_yaml
 from bayplan.config import completed, default_config, load_config, own_wire, to_yaml
@@ -62,6 +62,8 @@ def check(
     for outcome in _outcomes(files, plugin_specs, release):
         failed |= outcome.error is not None
         echo(f"{outcome.file}: ok" if outcome.error is None else outcome.error_line)
+        if outcome.error is not None:
+            print_hint(outcome.error)
     echo(f"checked as Kubernetes {release}", err=True)
     if failed:
         ctx.exit(ExitStatus.FAILED)
@@ -99,6 +101,8 @@ def show(
             echo_json(_json_line(outcome, release))
         elif outcome.result is None:
             echo_error(outcome.error_line)
+            if outcome.error is not None:
+                print_hint(outcome.error)
         else:
             start = "---\n" if i else f"# Kubernetes {release}\n"
             echo_yaml(f"{start}{to_yaml(outcome.result, outcome.own)}")

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from bayplan.cli.terminal import echo, echo_error, echo_text
-from bayplan.errors import BayplanError
+from bayplan.errors import BayplanError, ConfigError
 
 if TYPE_CHECKING:
     from bayplan.answers.explain.explanation import Explanation
@@ -38,6 +38,8 @@ MAX_LISTED: Final = 5
 
 _INCOMPLETE: Final = "{pods} not evaluated completely, because a plugin failed:"
 _NOT_RELIABLE: Final = "the result is not reliable, because a plugin failed:"
+
+_PLUGIN_HINT: Final = "if {name} is a plugin of your own, name its class: --plugin SOURCE:CLASS"
 
 # Raised for a group without a subcommand; its message is the help text. Older versions of click lack it.
 _NO_ARGUMENTS: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -85,7 +87,14 @@ def report(error: BaseException) -> int:
         case _:
             raise error
     echo_error(message)
+    print_hint(error)
     return ExitStatus.FAILED
+
+
+def print_hint(error: BaseException) -> None:
+    """Prints what to do about an error whose text is kube-scheduler's."""
+    if isinstance(error, ConfigError) and error.unknown_plugin:
+        echo(_PLUGIN_HINT.format(name=error.unknown_plugin), err=True)
 
 
 def did_you_mean(wanted: str, known: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
@@ -20,6 +21,7 @@ from typing import Any, Final
 import click
 from rich.console import Console
 
+from bayplan.answers.sources.loading import default_kubeconfig
 from bayplan.api.documents import Document
 from bayplan.api.kinds import KINDS
 from bayplan.api.releases import DEFAULT_RELEASE
@@ -296,10 +298,9 @@ def _signals() -> asyncio.Event:
 
 _kubeconfig_option = click.option(
     "--kubeconfig",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    default=Path(KUBECONFIG),
-    show_default=True,
-    help="The kubeconfig that `bayplan up` wrote.",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="The kubeconfig that `bayplan up` wrote. [default: $KUBECONFIG, or ./bayplan.kubeconfig]",
 )
 _context_option = click.option(
     "--context", default="", metavar="NAME", help="The context to use. Default: the file's current context."
@@ -319,18 +320,25 @@ def node() -> None:
 @_names
 @_kubeconfig_option
 @_context_option
-def node_down(names: tuple[str, ...], kubeconfig: Path, context: str) -> None:
+def node_down(names: tuple[str, ...], kubeconfig: str | None, context: str) -> None:
     """Stop the heartbeats of nodes; their pods are evicted after tolerationSeconds."""
-    asyncio.run(_annotate(load_access(str(kubeconfig), context=context), names, "true"))
+    asyncio.run(_annotate(_access(kubeconfig, context), names, "true"))
 
 
 @node.command("up")
 @_names
 @_kubeconfig_option
 @_context_option
-def node_up(names: tuple[str, ...], kubeconfig: Path, context: str) -> None:
+def node_up(names: tuple[str, ...], kubeconfig: str | None, context: str) -> None:
     """Resume the heartbeats of nodes."""
-    asyncio.run(_annotate(load_access(str(kubeconfig), context=context), names, None))
+    asyncio.run(_annotate(_access(kubeconfig, context), names, None))
+
+
+def _access(kubeconfig: str | None, context: str) -> Access:
+    """The cluster of the file that was named, of `$KUBECONFIG`, or of the file that `bayplan up` writes."""
+    if not kubeconfig and not os.environ.get("KUBECONFIG") and Path(KUBECONFIG).is_file():
+        kubeconfig = KUBECONFIG
+    return load_access(kubeconfig or default_kubeconfig(context=context), context=context)
 
 
 async def _annotate(access: Access, names: tuple[str, ...], value: str | None) -> None:

@@ -186,7 +186,8 @@ _WHAT: Final = {
     "scale",
     multiple=True,
     metavar="NAMESPACE/NAME=N",
-    help="Scale a Deployment, ReplicaSet, StatefulSet or Job; new pods are copies of its pods.",
+    help="Scale a Deployment, ReplicaSet, StatefulSet or Job; new pods are copies of its pods, or come from "
+    "its template.",
 )
 @click.option(
     "--new-config",

@@ -99,7 +99,8 @@ def _only(names: Iterable[str], wanted: set[str]) -> list[str]:
 
 def _require_known(plugin: PluginRef, point: Point, catalog: PluginCatalog) -> None:
     if plugin.name not in catalog.names:
-        raise ConfigError(f"{point.type_word} {quoted(plugin.name)} does not exist")
+        text = f"{point.type_word} {quoted(plugin.name)} does not exist"
+        raise ConfigError(text, unknown_plugin=plugin.name)
 
 
 def _add_once(name: str, names: list[str], point: Point) -> None:
@@ -145,7 +146,7 @@ def build_profiles(
             plan = _plan(profile, config, catalog)
         except ConfigError as error:
             place = f"creating profile for scheduler name {profile.scheduler_name}"
-            raise ConfigError(f"{_PREFIX}{place}: {error}") from None
+            raise error.within(f"{_PREFIX}{place}") from None
         _require_one_queue(plan, plans)
         plans.append(plan)
     return tuple(plans)
@@ -211,7 +212,7 @@ def _weights(
         found = weights(profile.plugins, point, catalog)
     except ConfigError as error:
         prefix = "score plugins" if point is Point.SCORE else "placement score plugins"
-        raise ConfigError(f"{prefix}: {error}") from None
+        raise error.within(prefix) from None
     return {name: found[name] for name in plugins[point]}
 
 

@@ -23,7 +23,7 @@ from bayplan.client.http import read_version
 from bayplan.client.leader_election import LeadershipLostError
 from bayplan.client.requests import Connections, Requests, make_bucket
 from bayplan.config.features import without_effect
-from bayplan.errors import APIError, BayplanError, ForbiddenError, NotFoundError
+from bayplan.errors import APIError, BayplanError, ConfigError, ForbiddenError, NotFoundError
 from bayplan.process.command_line import FlagValues
 from bayplan.process.logs import log, verbosity
 from bayplan.process.process import FinishedError, Process
@@ -65,7 +65,9 @@ def start(flags: FlagValues) -> int:
         log(_log, logging.ERROR, str(lost))
         return FAILED
     except (BayplanError, OSError) as error:
-        log(_log, logging.ERROR, "command failed", err=error)
+        unknown = error.unknown_plugin if isinstance(error, ConfigError) else ""
+        hint = {"hint": f"if {unknown} is your own, pass --plugin SOURCE:CLASS"} if unknown else {}
+        log(_log, logging.ERROR, "command failed", err=error, **hint)
         return FAILED
 
 

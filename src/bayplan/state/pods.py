@@ -69,7 +69,11 @@ def _names_itself(pod: Pod) -> bool:
 
 def relevant_volumes(pod: Pod) -> tuple[Volume, ...]:
     """Volumes that scheduling reads. Others (config maps, tokens with random names) do not matter."""
-    return tuple(volume for volume in pod.spec.volumes if volume != Volume(name=volume.name))
+    return tuple(
+        volume
+        for volume in pod.spec.volumes
+        if volume != Volume(name=volume.name, empty_dir=volume.empty_dir)
+    )
 
 
 def pod_signature(pod: Pod) -> bytes:

@@ -53,9 +53,16 @@ from bayplan.testing.calling import (
 from bayplan.testing.samples import Samples, make_samples
 
 SEEDS: Final = (1, 2, 3)
+_DECIDING: Final = frozenset((Point.PRE_ENQUEUE, Point.PRE_FILTER, Point.FILTER, Point.SCORE))
+"""The points whose results checks compare."""
 
 
-Check = Callable[[MakePlugin, Samples], None]
+Check = Callable[[MakePlugin, Samples], bool]
+"""Returns whether there was something to check: a plugin without Score has no scores to keep in range.
+
+Raises:
+    PluginCheckError: the plugin failed it.
+"""
 
 
 def check_plugin(plugin: type[Plugin], args: Any = None, *, samples: Iterable[Samples] | None = None) -> None:
@@ -72,16 +79,17 @@ def check_plugin(plugin: type[Plugin], args: Any = None, *, samples: Iterable[Sa
 # Checks
 
 
-def check_takes_part(make: MakePlugin, samples: Samples) -> None:
+def check_takes_part(make: MakePlugin, samples: Samples) -> bool:
     """It has a name, and a method of at least one extension point."""
     plugin = make(samples.cluster())
     if not plugin.name:
         raise PluginCheckError(f"{type(plugin).__name__} has no name")
     if not points_of(type(plugin)):
         raise PluginCheckError(f"plugin {plugin.name} implements no extension point")
+    return True
 
 
-def check_leaves_the_cluster_as_it_was(make: MakePlugin, samples: Samples) -> None:
+def check_leaves_the_cluster_as_it_was(make: MakePlugin, samples: Samples) -> bool:
     """Columns are read-only, and everything else (objects, lists, logs) is not changed, either."""
     cluster = samples.cluster()
     plugin = make(cluster)
@@ -91,9 +99,10 @@ def check_leaves_the_cluster_as_it_was(make: MakePlugin, samples: Samples) -> No
         PreparedPlugin(plugin, pod, cluster).answers()
         require(fingerprint(cluster) == before, plugin, pod, "the cluster was changed")
         require(msgspec.msgpack.encode(pod) == encoded, plugin, pod, "the pod was changed")
+    return True
 
 
-def check_answers_the_same_again(make: MakePlugin, samples: Samples) -> None:
+def check_answers_the_same_again(make: MakePlugin, samples: Samples) -> bool:
     """The same results when called twice, after other pods, and on another cluster with the same objects."""
     cluster = samples.cluster()
     plugin = make(cluster)
@@ -107,12 +116,14 @@ def check_answers_the_same_again(make: MakePlugin, samples: Samples) -> None:
             ask(make, pod, samples.cluster()),
             "called on a cluster with the same objects",
         )
+    return not _DECIDING.isdisjoint(points_of(type(plugin)))
 
 
-def check_keeps_scores_in_range(make: MakePlugin, samples: Samples) -> None:
+def check_keeps_scores_in_range(make: MakePlugin, samples: Samples) -> bool:
     """Scores after normalizing, also with one node only."""
     cluster = samples.cluster()
     plugin = make(cluster)
+    scored = False
     for pod in samples.pods:
         prepared = PreparedPlugin(plugin, pod, cluster)
         if not prepared.scores:
@@ -122,18 +133,22 @@ def check_keeps_scores_in_range(make: MakePlugin, samples: Samples) -> None:
             if calls.pre_score(prepared.step, prepared.state, pod, view).code is Code.SKIP:
                 continue
             scores = calls.score_rows(prepared.step, prepared.state, pod, view)
+            scored = True
             calls.normalized(prepared.step, prepared.state, pod, view, scores)
+    return scored
 
 
-def check_leaves_equal_scores_equal(make: MakePlugin, samples: Samples) -> None:
+def check_leaves_equal_scores_equal(make: MakePlugin, samples: Samples) -> bool:
     """If all raw scores of a cached plugin are equal, it is not called to normalize them."""
     cluster = samples.cluster()
     plugin = make(cluster)
     if plugin.depends_on is None or not hasattr(plugin, "normalize"):
-        return
+        return False
+    scored = False
     for pod in samples.pods:
         prepared = PreparedPlugin(plugin, pod, cluster)
         for score in sorted({0, 7, *prepared.raw(prepared.there)}) if prepared.scores else ():
+            scored = True
             equal = np.full(len(prepared.there), score, dtype=np.int64)
             found = calls.normalized(prepared.step, prepared.state, pod, prepared.there, equal).tolist()
             require(
@@ -142,25 +157,30 @@ def check_leaves_equal_scores_equal(make: MakePlugin, samples: Samples) -> None:
                 pod,
                 f"NormalizeScore made {found} of scores that are all {score}",
             )
+    return scored
 
 
-def check_scores_by_domain_as_by_row(make: MakePlugin, samples: Samples) -> None:
+def check_scores_by_domain_as_by_row(make: MakePlugin, samples: Samples) -> bool:
     """The shortcut by domain gives the same scores."""
     cluster = samples.cluster()
     plugin = make(cluster)
+    found_some = False
     for pod in samples.pods if hasattr(plugin, "scores_by_domain") else ():
         prepared = PreparedPlugin(plugin, pod, cluster)
         short = prepared.scores and calls.scores_by_domain(prepared.step, prepared.state, pod, prepared.there)
         if short:
+            found_some = True
             expected = list(prepared.answers().normalized.values())
             found = prepared.there.by_domain(short.topology_key, short.table).tolist()
             same(plugin, pod, expected, found, "scores by domain")
+    return found_some
 
 
-def check_finds_rejected_rows_as_filter(make: MakePlugin, samples: Samples) -> None:
+def check_finds_rejected_rows_as_filter(make: MakePlugin, samples: Samples) -> bool:
     """The shortcut for the rows that Filter rejects agrees with it, also after pods were added."""
     cluster = samples.cluster()
     plugin = make(cluster)
+    found_some = False
     for pod in samples.pods if hasattr(plugin, "rejected_rows") else ():
         memory = SignatureMemory()
         for number, other in enumerate((None, *samples.pods)):
@@ -171,9 +191,11 @@ def check_finds_rejected_rows_as_filter(make: MakePlugin, samples: Samples) -> N
                 continue
             rows = calls.rejected_rows(prepared.step, prepared.state, pod, prepared.everything)
             if rows is not None:
+                found_some = True
                 there = prepared.there
                 expected = [status is not None for status in prepared.statuses(there)]
                 same(plugin, pod, expected, rows.mask.take(there.rows).tolist(), "rejected rows")
+    return found_some
 
 
 def _copy(pod: Pod, uid: str) -> Pod:
@@ -184,10 +206,11 @@ def _node_name(cluster: Cluster, number: int) -> str:
     return cluster.nodes.name[int(cluster.order[number % cluster.node_count])]
 
 
-def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
+def check_stays_idle(make: MakePlugin, samples: Samples) -> bool:
     """SKIP_FOR_SIGNATURE is an answer for all pods of the signature, whatever other pods come."""
     cluster = samples.cluster()
     plugin = make(cluster)
+    was_idle = False
     for pod in samples.pods:
         before = PreparedPlugin(plugin, pod, cluster)
         changes = cluster.changes
@@ -195,6 +218,7 @@ def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
         rules.mark_current()
         if before.pre_filter is not SKIP_FOR_SIGNATURE:
             continue
+        was_idle = True
         for number, other in enumerate(samples.pods):
             uid = f"{other.uid}-beside-{number}"
             cluster.add_pod(_copy(other, uid), _node_name(cluster, 0))
@@ -206,9 +230,10 @@ def check_stays_idle(make: MakePlugin, samples: Samples) -> None:
                 f"PreFilter gave SKIP_FOR_SIGNATURE, and {after} when pod {other.key} had come",
             )
             cluster.remove_pod(uid)
+    return was_idle
 
 
-def check_answers_few_rows_as_all(make: MakePlugin, samples: Samples) -> None:
+def check_answers_few_rows_as_all(make: MakePlugin, samples: Samples) -> bool:
     """Filter, and a cached Score, on each row alone, on rows in any order, and on a hypothesis."""
     cluster = samples.cluster()
     plugin = make(cluster)
@@ -231,13 +256,15 @@ def check_answers_few_rows_as_all(make: MakePlugin, samples: Samples) -> None:
                 same(
                     plugin, pod, [scores[place] for place in places], prepared.raw(view), "Score on some rows"
                 )
+    return not {Point.FILTER, Point.SCORE}.isdisjoint(points_of(type(plugin)))
 
 
-def check_declares_nodes_affected_by_pods(make: MakePlugin, samples: Samples) -> None:
+def check_declares_nodes_affected_by_pods(make: MakePlugin, samples: Samples) -> bool:
     """On rows outside `nodes_affected_by_pods` Filter gives the same result whichever of their pods are
     removed."""
     cluster = samples.cluster()
     plugin = make(cluster)
+    found_some = False
     for pod in samples.pods if hasattr(plugin, "nodes_affected_by_pods") else ():
         prepared = PreparedPlugin(plugin, pod, cluster)
         if not prepared.filters:
@@ -245,6 +272,7 @@ def check_declares_nodes_affected_by_pods(make: MakePlugin, samples: Samples) ->
         affected = calls.nodes_affected_by_pods(prepared.step, prepared.state, pod, prepared.there)
         expected = prepared.statuses(prepared.there)
         for place in np.flatnonzero(~affected).tolist():
+            found_some = True
             row = int(cluster.order[place])
             name, slots = cluster.nodes.name[row], cluster.row_pods[row]
             for gone in (slots, *([slot] for slot in slots)):
@@ -256,6 +284,7 @@ def check_declares_nodes_affected_by_pods(make: MakePlugin, samples: Samples) ->
                     prepared.statuses(removed),
                     f"Filter without pods of {name}, which nodes_affected_by_pods leaves out",
                 )
+    return found_some
 
 
 def _some_rows(order: IdColumn) -> list[IdColumn]:
@@ -266,12 +295,12 @@ def _some_rows(order: IdColumn) -> list[IdColumn]:
     ]
 
 
-def check_computes_plain_numbers_as_columns(make: MakePlugin, samples: Samples) -> None:
+def check_computes_plain_numbers_as_columns(make: MakePlugin, samples: Samples) -> bool:
     """An elementwise plugin gives the same for one row with plain numbers as with arrays."""
     cluster = samples.cluster()
     plugin = make(cluster)
     if not plugin.elementwise:
-        return
+        return False
     for pod in samples.pods:
         prepared = PreparedPlugin(plugin, pod, cluster)
         statuses = prepared.statuses(prepared.everything)
@@ -293,6 +322,7 @@ def check_computes_plain_numbers_as_columns(make: MakePlugin, samples: Samples) 
                     f"Score gave {found_score!r} for one node, no plain int",
                 )
                 same(plugin, pod, scores[row], found_score, "Score on one node with plain numbers")
+    return True
 
 
 def _check_shortcuts(
@@ -311,13 +341,13 @@ def _check_shortcuts(
             same(plugin, pod, scores, [score(row) for row in range(len(everything))], "row_score")
 
 
-def check_depends_on_what_it_declares(make: MakePlugin, samples: Samples) -> None:
+def check_depends_on_what_it_declares(make: MakePlugin, samples: Samples) -> bool:
     """Cached results depend only on the pod's declared fields, the row, and objects of the declared kinds."""
     cluster = samples.cluster()
     plugin = make(cluster)
     depends_on = plugin.depends_on
     if depends_on is None:
-        return
+        return False
     signature_of = PodSigner(depends_on.pod, depends_on.functions)
     identical: dict[bytes, tuple[Pod, Answers]] = {}
     others = _without_what_it_does_not_read(plugin, samples)
@@ -330,6 +360,7 @@ def check_depends_on_what_it_declares(make: MakePlugin, samples: Samples) -> Non
             found = _cached_part(ask(make, pod, other.cluster()))
             text = f"depends_on does not declare {what}, but without them the results differ"
             same(plugin, pod, answers, found, text)
+    return True
 
 
 def _cached_part(answers: Answers) -> Answers:
@@ -357,12 +388,12 @@ def _without_what_it_does_not_read(plugin: Plugin, samples: Samples) -> list[tup
     return found
 
 
-def check_registers_events_that_exist(make: MakePlugin, samples: Samples) -> None:
+def check_registers_events_that_exist(make: MakePlugin, samples: Samples) -> bool:
     """A plugin that can reject a pod registers events, and hints return True or False for any such event."""
     plugin = make(samples.cluster())
     registered = plugin.events_to_register()
     if registered is None:
-        return
+        return False
     for registration in registered:
         if not isinstance(registration, ClusterEventWithHint):
             raise PluginCheckError(
@@ -380,6 +411,7 @@ def check_registers_events_that_exist(make: MakePlugin, samples: Samples) -> Non
                     pod,
                     f"the hint for {event.resource} {event.action.name} answered {answer!r}",
                 )
+    return True
 
 
 def _changes(resource: str, action: Action, pod: Pod, samples: Samples) -> list[tuple[Any, Any]]:

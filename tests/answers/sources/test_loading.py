@@ -114,3 +114,32 @@ def test_a_configuration_is_read_as_the_release_of_the_cluster(
         else:
             with pytest.raises(ConfigError, match="not in this release"):
                 load_cluster(options)
+
+
+@pytest.mark.parametrize(
+    ("versions", "arguments", "expected"),
+    [
+        pytest.param(["v1.30.2", "v1.29.0"], {}, ["v1.30.2"], id="all are older"),
+        pytest.param(["v1.30.2", f"v{DEFAULT_RELEASE.version}.1"], {}, [], id="one has the version"),
+        pytest.param(["v1.99.0-eks-1"], {}, ["v1.99.0-eks-1"], id="one is newer"),
+        pytest.param(["v1.9.0", "v1.10.0"], {}, ["v1.10.0"], id="versions are numbers"),
+        pytest.param(["", "fake"], {}, [], id="none is known"),
+        pytest.param(["v1.30.2"], {"release": DEFAULT_RELEASE}, [], id="the user has named a version"),
+    ],
+)
+def test_kubelets_of_another_version_than_the_rules_are_reported(
+    versions: list[str], arguments: dict[str, Any], expected: list[str], tmp_path: Path
+) -> None:
+    nodes = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"n{i}"},
+            "status": {"nodeInfo": {"kubeletVersion": version}},
+        }
+        for i, version in enumerate(versions)
+    ]
+    file = tmp_path / "nodes.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}))
+    loaded = load_cluster(SourceOptions((str(file),), **arguments))
+    assert [one.object for one in loaded.warnings if one.reason is Reason.OTHER_VERSION] == expected

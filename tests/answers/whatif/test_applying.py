@@ -356,6 +356,29 @@ def test_what_is_left_out_has_to_be_valid() -> None:
         )
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_scaling_from_zero_uses_the_template(kind: str) -> None:
+    cluster = running(workload(kind, replicas=0, cpu="3"), nodes=2)
+    assert len(cluster.scale("web", 2)) == 2
+    assert cluster.schedule().fits
+    cluster.scale("web", 3)
+    assert not cluster.schedule().fits
+
+
+def test_scaling_counts_for_quotas() -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "two", "namespace": "default"},
+        "spec": {"hard": {"pods": "2"}},
+    }
+    cluster = running(workload(replicas=1), quota)
+    assert len(cluster.scale("web", 3)) == 1
+    assert [one.outcome for one in cluster.schedule() if not one.fits] == [Outcome.REJECTED]
+    cluster.scale("web", 0)
+    assert len(cluster.scale("web", 2)) == 2
+
+
 # Admission
 
 GVISOR = yaml.safe_load("""

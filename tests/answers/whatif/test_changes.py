@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bayplan.answers.whatif import Cluster
 from bayplan.api.meta import LabelSelector, OwnerReference
-from bayplan.api.pod import Pod
+from bayplan.api.pod import EmptyDirVolumeSource, Pod, Volume
 from bayplan.api.workloads import ReplicaSet
 from bayplan.config import parse_config
 from bayplan.errors import InputError
@@ -136,6 +136,20 @@ def test_new_pods_do_not_have_the_zone_that_binding_has_set() -> None:
     cluster = Cluster.from_objects([make_node("n0", labels=zone), *pods])
     assert [pod.labels for pod in cluster.scale("web", 3)] == [{"app": "web"}]
     assert [pod.labels for pod in cluster.drain("n0")] == [{"app": "web"}] * 2
+
+
+def test_kubectl_drain_does_not_delete_empty_dirs() -> None:
+    cache = Volume(name="cache", empty_dir=EmptyDirVolumeSource())
+    pods = [
+        member(f"web-{i}", "ReplicaSet", "web", node="n0", volumes=[cache] if i else []) for i in range(6)
+    ]
+    cluster = Cluster.from_objects([make_node("n0"), make_node("n1"), make_pdb("budget"), *pods])
+    cluster.drain("n0")
+    [warning] = cluster.drain_warnings()
+    assert warning.message == (
+        "draining n0 deletes the emptyDir volumes of default/web-1, default/web-2, default/web-3 and 2 more "
+        "pods: kubectl drain does so only with --delete-emptydir-data"
+    )
 
 
 def test_kubectl_drain_does_not_delete_pods_without_a_controller() -> None:

@@ -136,7 +136,7 @@ class LoadedCluster:
         except ConfigError as error:
             if config is not None or not self.place:
                 raise
-            raise ConfigError(f"{self.place}: {error}") from None
+            raise error.within(self.place) from None
         with no_garbage_collection():
             core.load(self.objects)
         return core

@@ -9,6 +9,7 @@ has the result.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +21,8 @@ import msgspec
 from bayplan.answers.sources.files import STDIN, read_cluster
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
 from bayplan.answers.sources.warnings import Reason, Warning
-from bayplan.api.meta import DEFAULT_NAMESPACE
+from bayplan.api.meta import DEFAULT_NAMESPACE, Object
+from bayplan.api.node import Node
 from bayplan.api.releases import DEFAULT_RELEASE, RELEASES, Release
 from bayplan.config import (
     KubeSchedulerConfiguration,
@@ -52,6 +54,11 @@ NO_SOURCE: Final = (
 _ABSENT: Final = (
     "plugin {name} of the configuration is not available: evaluated without it. Pass --plugin SOURCE:CLASS "
     "if you have it"
+)
+_MINOR: Final = re.compile(r"v1\.(\d{1,4})(\.|$)")
+_KUBELETS: Final = (
+    "the newest kubelet has version {kubelet}: evaluated as Kubernetes {release}. Pass --emulated-version if "
+    "the scheduler has another version"
 )
 _EXTENDER: Final = "extender {url} is not called: its filters and scores are missing from the result"
 
@@ -106,6 +113,7 @@ def _read(options: SourceOptions) -> tuple[LoadedCluster, SchedulerSettings]:
 def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedCluster:
     """The cluster with other scheduler settings."""
     release = settings.release or loaded.release
+    more = () if settings.release or loaded.server_version else kubelet_warnings(loaded.objects, release)
     settings = settings.for_release(release)
     return replace(
         loaded,
@@ -113,8 +121,20 @@ def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedC
         config=settings.config_for(loaded.config, release),
         plugins=settings.plugins,
         config_file=settings.config_file,
-        warnings=(*loaded.warnings, *settings.warnings),
+        warnings=(*loaded.warnings, *settings.warnings, *more),
     )
+
+
+def kubelet_warnings(objects: Iterable[Object], release: Release) -> list[Warning]:
+    """A warning if the release was only assumed, and no kubelet has its version: kubelets are not newer than
+    the scheduler, and a cluster has seldom only older ones."""
+    versions = {item.status.node_info.kubelet_version for item in objects if isinstance(item, Node)}
+    known = [(int(found[1]), text) for text in versions if (found := _MINOR.match(text))]
+    if not known or max(known)[0] == release.minor:
+        return []
+    newest = max(known)[1]
+    text = _KUBELETS.format(kubelet=newest, release=release)
+    return [Warning(text, reason=Reason.OTHER_VERSION, object=newest)]
 
 
 def as_release(loaded: LoadedCluster, settings: SchedulerSettings, release: Release) -> LoadedCluster:
@@ -276,7 +296,7 @@ def _read_settings(
     try:
         build_profiles(config, catalog)
     except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
+        raise error.within(source) from None
     given = {plugin.name for plugin in plugins}
     config, used = only_where_named(
         config, {name: plugin for name, plugin in installed.items() if name not in given}

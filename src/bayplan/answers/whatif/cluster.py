@@ -34,8 +34,8 @@ from bayplan.answers.whatif.outcomes import (
     Placements,
     cluster_html,
 )
-from bayplan.answers.whatif.pods import add_daemons, copies_of
-from bayplan.answers.whatif.scaling import new_pods, pods_of_workload, to_delete
+from bayplan.answers.whatif.pods import add_daemons, copies_of, create_copies, delete_pod
+from bayplan.answers.whatif.scaling import known_manifest, pods_of_workload, to_delete
 from bayplan.answers.whatif.scheduling import Scheduling
 from bayplan.answers.whatif.state import BranchStore, ColumnHandler, State
 from bayplan.answers.whatif.view import ClusterView
@@ -61,6 +61,10 @@ if TYPE_CHECKING:
 _EXISTS: Final = "there is already a {kind} {key}"
 _NO_CONTROLLER: Final = (
     "draining {node} deletes {key}, which has no controller: kubectl drain does so only with --force"
+)
+_EMPTY_DIRS: Final = (
+    "draining {node} deletes the emptyDir volumes of {pods}: kubectl drain does so only with "
+    "--delete-emptydir-data"
 )
 _BUDGET: Final = (
     "draining {node} evicts {count} pods of PodDisruptionBudget {key}, which allows {allowed}: "
@@ -322,6 +326,11 @@ class Cluster(ClusterView):
                 self._drain_warnings[name, pod.key] = Warning(
                     text, reason=Reason.NOT_RUN, object=f"Pod {pod.key}"
                 )
+        local = [pod.key for pod in evicted if any(one.empty_dir is not None for one in pod.spec.volumes)]
+        if local:
+            shown = ", ".join(local[:3]) + (f" and {len(local) - 3:,} more pods" if len(local) > 3 else "")
+            text = _EMPTY_DIRS.format(node=name, pods=shown)
+            self._drain_warnings[name, ""] = Warning(text, reason=Reason.NOT_RUN, object=f"Node {name}")
         for budget, count in violated_budgets(self._store.all(PodDisruptionBudget), evicted):
             text = _BUDGET.format(
                 key=budget.key, node=name, count=count, allowed=budget.status.disruptions_allowed
@@ -384,21 +393,26 @@ class Cluster(ClusterView):
     def scale(self, workload: str, replicas: int) -> list[Pod]:
         """Scales a Deployment, ReplicaSet, StatefulSet or Job (`namespace/name`). Returns new pods.
 
-        New pods are copies of those that are there.
+        New pods are copies of those that are there. A Deployment or StatefulSet without pods gets them from
+        its template. Those that a quota does not allow are in the result of `schedule`.
 
         Raises:
-            InputError: it has no pods, so that there is nothing to copy.
+            InputError: it has no pods, and its template is not known.
         """
         self._check()
         namespace, _, name = workload.rpartition("/")
-        key = f"{namespace or 'default'}/{name}"
-        sets = self._store.all(ReplicaSet)
-        there = pods_of_workload(namespace or "default", name, self.pods, sets)
-        if not there or replicas > len(there):
-            return self.add(*new_pods(key, there, replicas - len(there), self._store))
-        for pod in to_delete(there, len(there) - replicas):
-            self.delete(pod)
-        return []
+        namespace = namespace or "default"
+        there = pods_of_workload(namespace, name, self.pods, self._store.all(ReplicaSet))
+        if len(there) > replicas:
+            for pod in to_delete(there, len(there) - replicas):
+                delete_pod(self, pod)
+            return []
+        known = {pod.uid for pod in self.pending}
+        if there:
+            create_copies(self, there, replicas - len(there))
+        else:
+            self.apply(known_manifest(self._store, namespace, name), replicas=replicas)
+        return [pod for pod in self.pending if pod.uid not in known]
 
     def use_config(self, config: KubeSchedulerConfiguration, plugins: Sequence[type[Plugin]] = ()) -> None:
         """Schedules with another configuration from now on. The release stays."""

@@ -12,6 +12,7 @@ from bayplan.answers.sources.templates import template_of
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.answers.whatif.controllers import UNKNOWN_UID, template_labels
 from bayplan.answers.whatif.outcomes import Outcome, Placement
+from bayplan.answers.whatif.scaling import new_pods
 from bayplan.api.decode import decode_object
 from bayplan.api.meta import Content, Object
 from bayplan.api.node import Node
@@ -48,6 +49,20 @@ def create_pod(cluster: Cluster, pod: Pod, claims: Iterable[PersistentVolumeClai
     store.create(replace(pod, metadata=meta))
     cluster._state.deliver()
     return ""
+
+
+def create_copies(cluster: Cluster, there: Sequence[Pod], count: int) -> list[str]:
+    """More pods of a workload, like those that are there. Returns why each is rejected, or nothing."""
+    claims: list[PersistentVolumeClaim] = []
+    results = []
+    for item in new_pods(list(there), count, cluster._store):
+        if isinstance(item, PersistentVolumeClaim):
+            claims.append(item)
+            continue
+        assert isinstance(item, Pod)
+        results.append(create_pod(cluster, item, claims))
+        claims = []
+    return results
 
 
 def delete_pod(cluster: Cluster, pod: Pod) -> None:

@@ -13,14 +13,16 @@ from itertools import count as count_up
 from itertools import islice
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from bayplan.answers.whatif.controllers import UNKNOWN_UID, template_labels, unbound
 from bayplan.answers.whatif.state import BranchStore
-from bayplan.api.meta import Object, ObjectMeta, OwnerReference
+from bayplan.api.kinds import KINDS
+from bayplan.api.meta import Content, Object, ObjectMeta, OwnerReference
 from bayplan.api.pod import PersistentVolumeClaimVolumeSource, Pod, PodSpec, Volume
 from bayplan.api.storage import PersistentVolumeClaim
-from bayplan.api.workloads import ReplicaSet
+from bayplan.api.workloads import Deployment, ReplicaSet, StatefulSet
 from bayplan.controllers.pods import TEMPLATE_HASH, deletion_order
 from bayplan.controllers.workloads import POD_INDEX_LABEL, POD_NAME_LABEL
 from bayplan.errors import InputError
@@ -65,9 +67,26 @@ def _owner(pod_name: str) -> OwnerReference:
 
 
 _NO_PODS: Final = (
-    "cannot scale {key}: no Deployment, ReplicaSet, StatefulSet or Job of that name has a pod to copy; "
-    "check the namespace (NAMESPACE/NAME), or add its manifest instead"
+    "cannot scale {key}: no Deployment, ReplicaSet, StatefulSet or Job of that name has a pod to copy, and "
+    "no pod template is known; check the namespace (NAMESPACE/NAME), or add its manifest instead"
 )
+
+
+def known_manifest(store: BranchStore, namespace: str, name: str) -> Content:
+    """A Deployment or StatefulSet without pods, as a manifest.
+
+    Raises:
+        InputError: there is none, or its template is not known (snapshots have only a hash of it).
+    """
+    for record in (Deployment, StatefulSet):
+        found = store.find(record, name, namespace)
+        content = msgspec.json.decode(msgspec.json.encode(found)) if found is not None else {}
+        if (content.get("spec") or {}).get("template"):
+            kind = KINDS.of(record)
+            meta = {"name": name, "namespace": namespace}
+            spec = content["spec"]
+            return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, "spec": spec}
+    raise InputError(_NO_PODS.format(key=f"{namespace}/{name}"))
 
 
 def pods_of_workload(namespace: str, name: str, pods: Iterable[Pod], sets: Iterable[ReplicaSet]) -> list[Pod]:
@@ -101,14 +120,8 @@ def to_delete(pods: list[Pod], count: int) -> list[Pod]:
     return deletion_order(pods)[:count]
 
 
-def new_pods(key: str, pods: list[Pod], count: int, store: BranchStore) -> list[Object]:
-    """Further pods like those that are there, and their claims.
-
-    Raises:
-        InputError: there are none.
-    """
-    if not pods:
-        raise InputError(_NO_PODS.format(key=key))
+def new_pods(pods: list[Pod], count: int, store: BranchStore) -> list[Object]:
+    """Further pods like those that are there, and their claims."""
     owners = Counter(pod.metadata.owner_references for pod in pods)
     model = next(pod for pod in pods if pod.metadata.owner_references == owners.most_common(1)[0][0])
     owner = model.metadata.controller()

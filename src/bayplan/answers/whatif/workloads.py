@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bayplan.answers.sources.templates import TEMPLATE_DIGEST, digest_of, template_digest
 from bayplan.answers.whatif.manifests import Manifest
 from bayplan.answers.whatif.rollouts import ROLLOUTS
-from bayplan.answers.whatif.scaling import new_pods, to_delete
+from bayplan.answers.whatif.scaling import to_delete
 from bayplan.api.decode import decode_object
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Content, Object
@@ -44,6 +44,7 @@ from bayplan.answers.whatif.pods import (
     JOB_LABELS,
     claim_from,
     content_of,
+    create_copies,
     create_pod,
     delete_pod,
     ephemeral_claims,
@@ -182,20 +183,9 @@ class Workload:
             missing = [number for number in numbers if f"{self.name}-{number}" not in taken]
             return sum(not self.create(number) for number in missing), 0
         if there:
-            return sum(not why for why in self._copy(there, -surplus)), 0
+            return sum(not why for why in create_copies(self._cluster, there, -surplus)), 0
         self._make_replica_set()
         return sum(not self.create(None) for _ in range(-surplus)), 0
-
-    def _copy(self, there: Sequence[Pod], count: int) -> Iterator[str]:
-        """More pods like those that are there. Returns why each is rejected, or nothing."""
-        claims: list[PersistentVolumeClaim] = []
-        for item in new_pods(self._manifest.key, list(there), count, self._store):
-            if isinstance(item, PersistentVolumeClaim):
-                claims.append(item)
-                continue
-            assert isinstance(item, Pod)
-            yield create_pod(self._cluster, item, claims)
-            claims = []
 
     def _count(self, running: int) -> int:
         spec = self.content["spec"]
@@ -219,7 +209,7 @@ class Workload:
                     delete_pod(self._cluster, pod)
                 done = 0, surplus
             elif surplus < 0:
-                done = sum(not why for why in self._copy(there, -surplus)), 0
+                done = sum(not why for why in create_copies(self._cluster, there, -surplus)), 0
             self._make_replica_set()
         label = TEMPLATE_HASH if self.kind == "Deployment" else REVISION_HASH
         name = f"{self.kind} {self._manifest.key}"
