@@ -31,9 +31,9 @@ class WaitingKeysPlugin(Protocol):
 
 
 @runtime_checkable
-class PreEnqueueFieldPlugin(Protocol):
+class PreEnqueueField(Protocol):
     """A shortcut for plugins whose PreEnqueue rejects only pods with a value in one field of their spec: it
-    is not called for other pods, which are most of them."""
+    is not called for other pods, which are most of them. A declaration, not an extension point."""
 
     pre_enqueue_field: ClassVar[str]
 

@@ -9,7 +9,7 @@ from bayplan.clock import Freshness as Freshness
 from bayplan.clock import Log as Log
 from bayplan.clock import Topic as Topic
 from bayplan.framework.shortcuts import DomainScorePlugin as DomainScorePlugin
-from bayplan.framework.shortcuts import PreEnqueueFieldPlugin as PreEnqueueFieldPlugin
+from bayplan.framework.shortcuts import PreEnqueueField as PreEnqueueField
 from bayplan.framework.shortcuts import RejectedRowsPlugin as RejectedRowsPlugin
 from bayplan.framework.shortcuts import RowFilterPlugin as RowFilterPlugin
 from bayplan.framework.shortcuts import RowScorePlugin as RowScorePlugin

@@ -45,7 +45,7 @@ from bayplan.framework.plugin_api import (
 from bayplan.framework.points import Point
 from bayplan.framework.shortcuts import (
     DomainScorePlugin,
-    PreEnqueueFieldPlugin,
+    PreEnqueueField,
     RejectedRowsPlugin,
     RowFilterPlugin,
     RowScorePlugin,
@@ -206,7 +206,7 @@ class PointStep(Generic[PointT]):
     built_in: bool
     """It is one of bayplan's own plugins. A class derived from one of them is not."""
     pre_enqueue_field: str = ""
-    """The field of the pod's spec without which PreEnqueue is not called (`PreEnqueueFieldPlugin`)."""
+    """The field of the pod's spec without which PreEnqueue is not called (`PreEnqueueField`)."""
 
 
 def _steps(plugins: Iterable[Plugin], point: Point, protocol: type[PointT]) -> tuple[PointStep[PointT], ...]:
@@ -218,7 +218,7 @@ def _steps(plugins: Iterable[Plugin], point: Point, protocol: type[PointT]) -> t
             missing = ", ".join(name for name in methods if not hasattr(plugin, name))
             raise PluginError(declared.name, f"{point} also requires the method {missing}")
         built_in = type(declared).__module__.startswith(_BUILT_IN)
-        field = plugin.pre_enqueue_field if built_in and isinstance(plugin, PreEnqueueFieldPlugin) else ""
+        field = plugin.pre_enqueue_field if built_in and isinstance(plugin, PreEnqueueField) else ""
         made.append(PointStep(declared.name, plugin, declared, built_in, field))
     return tuple(made)
 
