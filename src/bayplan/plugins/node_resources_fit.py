@@ -187,9 +187,9 @@ class NodeResourcesFit(
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> None:
         requests = fit_requests(pod)
-        classes = derived(nodes.cluster, ExtendedResources)
         plain = [resource for resource in (CPU, MEMORY, EPHEMERAL_STORAGE) if resource in requests]
         others = sorted(requests.keys() - set(plain))
+        classes = derived(nodes.cluster, ExtendedResources) if others else None
         state.write(
             NEEDED,
             [
@@ -198,7 +198,9 @@ class NodeResourcesFit(
                     requests[resource],
                     unschedulable(REASON_RESOURCE.format(resource=resource)),
                     unresolvable(REASON_RESOURCE.format(resource=resource)),
-                    is_device_resource(resource) and classes.class_for(resource) is not None,
+                    classes is not None
+                    and is_device_resource(resource)
+                    and classes.class_for(resource) is not None,
                 )
                 for resource in (*plain, *others)
                 if requests[resource] and not self._ignores(resource)

@@ -116,7 +116,7 @@ class NodeVolumeLimits(Plugin, PreFilterPlugin, FilterPlugin):
         )
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
-        volumes = limited_volumes(pod)
+        volumes = limited_volumes(pod) if pod.spec.volumes else ()
         if not volumes:
             return SKIP
         objects = nodes.cluster.objects

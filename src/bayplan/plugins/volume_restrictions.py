@@ -98,7 +98,7 @@ class VolumeRestrictions(Plugin, PreFilterPlugin, AddRemovePodPlugin, FilterPlug
         return new.namespace == pod.namespace and new.name in _claims_of(pod)
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
-        wanted = state.memo(self.name, lambda: _disks_and_claims(pod))
+        wanted = state.memo(self.name, lambda: _disks_and_claims(pod)) if pod.spec.volumes else None
         if wanted is None:
             return SKIP_FOR_SIGNATURE
         claims = nodes.cluster.objects.of(PersistentVolumeClaim)

@@ -177,6 +177,8 @@ class VolumeBinding(
     # Filtering
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
+        if not pod.spec.volumes:
+            return SKIP
         claims = claims_of(nodes.cluster.objects, pod)
         if isinstance(claims, Status):
             return claims
