@@ -71,3 +71,153 @@ def test_a_mistake_is_named(
     assert "runs.jsonl:2: " in error or "config" in error
     assert message in error
     assert error.count("\n") == 1
+
+
+START = {"op": "start"}
+RECORDED: dict[str, Any] = {"bound": {}, "evicted": [], "waiting": {}, "groups": {}}
+
+
+def _pod(name: str, cpu: str = "3", **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    spec = {**POD["spec"], "terminationGracePeriodSeconds": 0, "containers": [container], **spec}  # type: ignore[dict-item]  # a dict
+    meta = {"name": name, "namespace": "default"}
+    return {"op": "create", "object": {**POD, "metadata": meta, "spec": spec}}
+
+
+def _settle(**recorded: Any) -> dict[str, Any]:
+    return {"op": "settle", **RECORDED, **recorded}
+
+
+def _group_run(*steps: Any, **fields: Any) -> dict[str, Any]:
+    return {"name": "run", "config": CONFIG, "steps": [CREATE, *steps], **fields}
+
+
+GONE = {"name": "a", "namespace": "default"}
+GROUP = {
+    "apiVersion": "scheduling.k8s.io/v1beta1",
+    "kind": "PodGroup",
+    "metadata": {"name": "g", "namespace": "default"},
+    "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("steps", "results"),
+    [
+        pytest.param(
+            [_pod("a"), START, _settle()],
+            [{**RECORDED, "bound": {"default/a": "n"}}],
+            id="a pod that exists at the start",
+        ),
+        pytest.param(
+            [START, _pod("a"), _settle(), _settle()],
+            [{**RECORDED, "bound": {"default/a": "n"}}, RECORDED],
+            id="a pod is reported once",
+        ),
+        pytest.param(
+            [
+                START,
+                _pod("a"),
+                _settle(),
+                {"op": "started", **GONE, "startTime": "2026-01-01T00:00:00Z"},
+                _pod("b", priority=5),
+                _settle(),
+            ],
+            [
+                {**RECORDED, "bound": {"default/a": "n"}},
+                {**RECORDED, "bound": {"default/b": "n"}, "evicted": ["default/a"]},
+            ],
+            id="a pod that is preempted",
+        ),
+        pytest.param(
+            [START, _pod("a"), _settle(), {"op": "delete", "kind": "Pod", **GONE}, _settle()],
+            [{**RECORDED, "bound": {"default/a": "n"}}, RECORDED],
+            id="a pod that a step deletes is not evicted",
+        ),
+        pytest.param(
+            [_pod("a", schedulingGates=[{"name": "hold"}]), START, {"op": "ungate", **GONE}, _settle()],
+            [{**RECORDED, "bound": {"default/a": "n"}}],
+            id="a gate is removed",
+        ),
+        pytest.param(
+            [_pod("a", schedulerName="other"), START, _settle(), {"op": "restart"}, _pod("b"), _settle()],
+            [
+                {**RECORDED, "waiting": {"default/a": {}}},
+                {**RECORDED, "bound": {"default/b": "n"}, "waiting": {"default/a": {}}},
+            ],
+            id="a restart",
+        ),
+        pytest.param(
+            [
+                {"op": "create", "object": GROUP},
+                {"op": "minCount", "name": "g", "namespace": "default", "minCount": 3},
+                _settle(),
+            ],
+            [{**RECORDED, "groups": {"default/g": {}}}],
+            id="a group without members",
+        ),
+    ],
+)
+def test_a_run_with_groups_is_played(
+    steps: list[Any],
+    results: list[dict[str, Any]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _replay(tmp_path, _group_run(*steps)) == 0
+    assert json.loads(capsys.readouterr().out)["results"] == results
+
+
+@pytest.mark.parametrize(
+    ("recorded", "difference"),
+    [
+        pytest.param(
+            {"bound": {"default/a": "m"}},
+            "settle 0: bound default/a is 'n', recorded is 'm'",
+            id="another node",
+        ),
+        pytest.param(
+            {"bound": {"default/a": "n"}, "evicted": ["default/z"]},
+            "settle 0: evicted is [], recorded is ['default/z']",
+            id="another victim",
+        ),
+        pytest.param({"bound": {"default/a": "n"}}, "the same", id="no difference"),
+    ],
+)
+def test_the_first_difference_of_a_run_with_groups(
+    recorded: dict[str, Any], difference: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "runs.jsonl"
+    file.write_text(json.dumps(_group_run(START, _pod("a"), _settle(**recorded))))
+    assert main(["replay", "--check", str(file)]) == (difference != "the same")
+    assert capsys.readouterr().out.startswith(f"run: {difference}\n")
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        pytest.param(_group_run(_settle(), {"op": "schedule"}), "Invalid value 'schedule'", id="a step"),
+        pytest.param(
+            _group_run(_settle(), {"op": "create", "object": {"kind": "Planet"}}),
+            "unknown kind 'Planet'",
+            id="an unknown kind",
+        ),
+        pytest.param(
+            _group_run(_settle(), {"op": "delete", "kind": "Planet", "name": "p"}),
+            "'Planet' is not a kind",
+            id="a deleted kind",
+        ),
+        pytest.param(
+            _group_run(_settle(), featureGates={"Planets": True}),
+            "featureGates: unrecognized feature gate: Planets",
+            id="a gate",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_run_with_groups(
+    run: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _replay(tmp_path, run) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {tmp_path / 'runs.jsonl'}:2: "), error
+    assert message in error

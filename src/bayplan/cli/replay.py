@@ -17,6 +17,7 @@ from bayplan.cli.errors import ExitStatus
 from bayplan.cli.options import release_option
 from bayplan.cli.terminal import echo, echo_json
 from bayplan.errors import BayplanError, DecodeError, InputError
+from bayplan.simulate.group_runs import first_group_difference, is_group_run
 from bayplan.simulate.replay import RECORDED, check_run, release_of, replay
 
 
@@ -79,7 +80,9 @@ def _read(file: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def first_difference(run: Mapping[str, Any], played: Mapping[str, Any]) -> str | None:
-    """The first pod whose outcome differs from the recorded one."""
+    """The first pod, or settle step, whose outcome differs from the recorded one."""
+    if is_group_run(run):
+        return first_group_difference(run, played["results"])
     recorded = [step for step in run["steps"] if step["op"] == "schedule"]
     for number, (want, have) in enumerate(zip(recorded, played["results"], strict=True)):
         # Calls of extenders are comparable only for pods that were bound at the first attempt.

@@ -2,7 +2,8 @@
 
 A run is a list of steps: objects are added, changed and deleted, and pods are scheduled one at a time. Each
 step has the result of the recorded scheduler; our results are collected in the same form, for comparison.
-Runs with extenders are replayed in real time over sockets, all others in virtual time.
+Runs with extenders are replayed in real time over sockets, all others in virtual time. Runs with pod groups
+have another form: `group_runs.py`.
 `conformance/runs/README.md` describes the format. A run comes from a file, so `check_run` checks its form;
 its objects and its configuration are checked where they are decoded.
 """
@@ -31,7 +32,9 @@ from bayplan.errors import APIError, DecodeError
 from bayplan.scheduler.context import wall_clock
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.simulate import group_runs
 from bayplan.simulate.checksum_extender import ChecksumExtenders
+from bayplan.simulate.group_runs import GroupRun, is_group_run
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import VirtualLoop, run_virtual
 
@@ -108,7 +111,7 @@ def check_run(run: Any) -> dict[str, Any]:
         DecodeError: it is not a recorded run.
     """
     try:
-        msgspec.convert(run, Run)
+        msgspec.convert(run, GroupRun if isinstance(run, dict) and is_group_run(run) else Run)
     except msgspec.ValidationError as error:
         raise DecodeError(f"this is not a recorded run: {error}") from None
     assert isinstance(run, dict)
@@ -119,11 +122,14 @@ def check_run(run: Any) -> dict[str, Any]:
 
 
 def replay(run: Mapping[str, Any], *, cache: bool = True, release: Release | None = None) -> dict[str, Any]:
-    """Replays one run and returns the results by pod.
+    """Replays one run and returns the results by pod, or by settle step.
 
     `release` is the release to decide as; None: that of the run's `kubernetesVersion`, or the default.
     """
     release = release or release_of(run)
+    if is_group_run(run):
+        results = run_virtual(group_runs.play(msgspec.convert(run, GroupRun), cache, release))
+        return {"name": run["name"], "results": results}
     if run.get("extenders"):
         return asyncio.run(_play(run, cache, release))
     return run_virtual(_play(run, cache, release))
