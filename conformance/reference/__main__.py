@@ -1,6 +1,7 @@
 """`python -m conformance.reference NAME FILE.jsonl.gz`: bayplan's results for recorded scenarios.
 
-Each line is `{"id": …, "result": {…}}`, in the format that the README beside the recorded file describes.
+Each line is `{"id": …, "result": {…}}`, or an object with an id, in the format that the README beside the
+recorded file describes.
 Scenarios of queues have a name instead of an id.
 """
 
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 MODULES: Final = {
     "clusters": "conformance.reference.clusters",
+    "descheduler": "conformance.reference.descheduler",
     "queues": "conformance.reference.queues",
 }
 """By name: the module whose `evaluate(vector)` gives the result."""
@@ -39,7 +41,8 @@ def main() -> int:
     for path in options.file:
         for vector in read_vectors(path):
             label = {"id": vector["id"]} if "id" in vector else {"name": vector["scenario"]["name"]}
-            print(json.dumps({**label, "result": evaluate(vector)}))
+            found = evaluate(vector)
+            print(json.dumps(found if "id" in found else {**label, "result": found}))
     return 0
 
 

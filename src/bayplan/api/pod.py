@@ -1,4 +1,4 @@
-"""Pod: the fields of a pod that scheduling reads, and what they mean: host ports, tolerations, images.
+"""Pod: the fields that scheduling and descheduling read, and what they mean: host ports, tolerations, images.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 """
@@ -175,13 +175,12 @@ class ImageVolumeSource(Record, frozen=True):
     reference: str = ""
 
 
-class EmptyDirVolumeSource(Record, frozen=True):
-    """Scheduling does not read it: a drain deletes what is in it."""
+class LocalVolumeSource(Record, frozen=True):
+    """A hostPath or an emptyDir. Only its presence matters: the pod loses the data when it is moved."""
 
 
 class Volume(Record, frozen=True):
     name: str = ""
-    empty_dir: EmptyDirVolumeSource | None = None
     persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
     ephemeral: EphemeralVolumeSource | None = None
     gce_persistent_disk: GCEPersistentDiskVolumeSource | None = None
@@ -195,6 +194,8 @@ class Volume(Record, frozen=True):
     portworx_volume: PortworxVolumeSource | None = None
     csi: CSIVolumeSource | None = None
     image: ImageVolumeSource | None = None
+    host_path: LocalVolumeSource | None = None
+    empty_dir: LocalVolumeSource | None = None
 
 
 class PodSchedulingGate(Record, frozen=True):
@@ -237,8 +238,26 @@ class PodSpec(Record, frozen=True):
     termination_grace_period_seconds: Int64 | None = None
 
 
+class ContainerStateWaiting(Record, frozen=True):
+    reason: str = ""
+
+
+class ContainerStateTerminated(Record, frozen=True):
+    reason: str = ""
+    exit_code: Int32 = 0
+
+
+class ContainerState(Record, frozen=True):
+    """Why a container waits or ended. No scheduler reads it; descheduling does."""
+
+    waiting: ContainerStateWaiting | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
 class ContainerStatus(Record, frozen=True):
     name: str = ""
+    restart_count: Int32 = 0
+    state: ContainerState | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: ResourceList = {}
 
@@ -265,11 +284,14 @@ class PodExtendedResourceClaimStatus(Record, frozen=True):
 
 class PodStatus(Record, frozen=True):
     phase: str = ""
+    reason: str = ""
+    qos_class: str = ""
     conditions: tuple[Condition, ...] = ()
     nominated_node_name: str = ""
     start_time: Time | None = None
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
     resources: ResourceRequirements | None = None

@@ -22,10 +22,13 @@ from bayplan.api.meta import (
 
 class PodDisruptionBudgetSpec(Record, frozen=True):
     selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str = ""
 
 
 class PodDisruptionBudgetStatus(Record, frozen=True):
     disruptions_allowed: Int32 = 0
+    current_healthy: Int32 = 0
+    desired_healthy: Int32 = 0
     disrupted_pods: dict[str, Time | None] = {}
 
 

@@ -206,11 +206,19 @@ class YamlReader(Generic[T]):
         max_values: the maximum number of values; stops texts in which aliases multiply.
         keep_floats: in JSON 1.0 is not an integer; YAML to JSON conversion makes it one.
         may_override: keys that are merged in may occur in the mapping, too.
+        last_wins: a key may occur several times in a mapping; the last one counts.
     """
 
     def __init__(
-        self, text: str, *, max_values: int, keep_floats: bool = False, may_override: bool = False
+        self,
+        text: str,
+        *,
+        max_values: int,
+        keep_floats: bool = False,
+        may_override: bool = False,
+        last_wins: bool = False,
     ) -> None:
+        self._last_wins = last_wins
         self._text = text
         self._max_values = max_values
         self._keep_floats = keep_floats
@@ -332,7 +340,7 @@ class YamlReader(Generic[T]):
                 raise DecodeError("a key must be a word, not a list or a mapping", line=line)
             key = known.scalar
         name = key if isinstance(key, str) else json.dumps(key)
-        if name in mapping.content and not mapping.is_merge:
+        if name in mapping.content and not mapping.is_merge and not self._last_wins:
             raise _duplicate(name, line)
         mapping.key, mapping.key_line = name, line
 

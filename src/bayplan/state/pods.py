@@ -68,11 +68,11 @@ def _names_itself(pod: Pod) -> bool:
 
 
 def relevant_volumes(pod: Pod) -> tuple[Volume, ...]:
-    """Volumes that scheduling reads. Others (config maps, tokens with random names) do not matter."""
+    """Volumes that scheduling reads. Others (config maps, tokens with random names, local ones) do not."""
     return tuple(
         volume
         for volume in pod.spec.volumes
-        if volume != Volume(name=volume.name, empty_dir=volume.empty_dir)
+        if volume != Volume(name=volume.name, host_path=volume.host_path, empty_dir=volume.empty_dir)
     )
 
 

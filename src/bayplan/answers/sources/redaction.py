@@ -31,6 +31,11 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 READ_ANNOTATIONS: Final = frozenset(
     {
+        "bayplan.dev/deschedule",
+        "descheduler.alpha.kubernetes.io/evict",
+        "descheduler.alpha.kubernetes.io/prefer-no-eviction",
+        "kubernetes.io/config.mirror",
+        "kubernetes.io/config.source",
         "resource.kubernetes.io/extended-resource-claim",
         "resource.kubernetes.io/pod-claim-name",
         "pv.kubernetes.io/bind-completed",
@@ -84,6 +89,7 @@ _KEPT: Final = frozenset(
         "preemptionPolicy",
         "protocol",
         "provisioner",
+        "qosClass",
         "reason",
         "requestName",
         "resource",
@@ -97,6 +103,7 @@ _KEPT: Final = frozenset(
         "startTime",
         "status",
         "type",
+        "unhealthyPodEvictionPolicy",
         "volumeBindingMode",
         "volumeMode",
         "whenUnsatisfiable",

@@ -8,25 +8,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
 
 from bayplan.api.cluster_api import Change
-from bayplan.api.selectors import EVERYTHING, Operator, Requirement, Selector, requirement_problems
+from bayplan.api.selector_text import parse_selector
+from bayplan.api.selectors import EVERYTHING, Selector
 from bayplan.embedded.server.documents import Document, Entry
 from bayplan.embedded.server.kinds import RESOURCE_SLICES, Resource
 from bayplan.embedded.server.statuses import bad_request
 from bayplan.embedded.server.views import stored_field
-
-_TOKEN: Final = re.compile(r"\s*(==|!=|=|!|>|<|\(|\)|,|[^\s=!<>(),]+)\s*")
-_OPERATORS: Final = "in, notin, =, ==, !=, gt, lt"
-_SYMBOLS: Final = {
-    "=": Operator.IN,
-    "==": Operator.IN,
-    "!=": Operator.NOT_IN,
-    ">": Operator.GT,
-    "<": Operator.LT,
-}
-_PUNCTUATION: Final = frozenset("=!<>(),") | {"==", "!="}
+from bayplan.errors import SelectorError
 
 
 def parse_label_selector(text: str) -> Selector:
@@ -35,64 +25,10 @@ def parse_label_selector(text: str) -> Selector:
     Raises:
         StatusError: it cannot be read; 400.
     """
-    tokens = _TOKEN.findall(text)
-    position = 0
-    requirements = []
-    while position < len(tokens):
-        requirement, position = _requirement(tokens, position)
-        requirements.append(requirement)
-        if position < len(tokens):
-            if tokens[position] != ",":
-                raise _unreadable(f"found '{tokens[position]}', expected: ',' or 'end of string'")
-            position += 1
-            if position == len(tokens):
-                raise _unreadable("found '', expected: identifier after ','")
-    return Selector(tuple(requirements)) if requirements else EVERYTHING
-
-
-def _requirement(tokens: list[str], at: int) -> tuple[Requirement, int]:
-    key = tokens[at]
-    if key == "!":
-        if at + 1 >= len(tokens):
-            raise _unreadable("found '', expected: identifier")
-        return _checked(tokens[at + 1], Operator.DOES_NOT_EXIST, ()), at + 2
-    if key in _PUNCTUATION:
-        raise bad_request(f"found '{key}', expected: !, identifier, or 'end of string'")
-    operator = tokens[at + 1] if at + 1 < len(tokens) else ","
-    if operator == ",":
-        return _checked(key, Operator.EXISTS, ()), at + 1
-    if operator in _SYMBOLS:
-        given = tokens[at + 2] if at + 2 < len(tokens) and tokens[at + 2] != "," else ""
-        return _checked(key, _SYMBOLS[operator], (given,)), at + (3 if given else 2)
-    if operator in ("in", "notin"):
-        values, at = _values(tokens, at + 2)
-        return _checked(key, Operator.IN if operator == "in" else Operator.NOT_IN, values), at
-    raise _unreadable(f"found '{operator}', expected: {_OPERATORS}")
-
-
-def _values(tokens: list[str], at: int) -> tuple[tuple[str, ...], int]:
-    found = tokens[at] if at < len(tokens) else ""
-    if found != "(":
-        raise _unreadable(f"found '{found}' expected: '('")
     try:
-        end = tokens.index(")", at)
-    except ValueError:
-        raise _unreadable("found '', expected: ',', ')' or identifier") from None
-    inside = tokens[at + 1 : end]
-    values = tuple(token for token in inside if token != ",")
-    if inside.count(",") >= max(len(values), 1):
-        values = (*values, "")
-    return values, end + 1
-
-
-def _checked(key: str, operator: Operator, values: tuple[str, ...]) -> Requirement:
-    if problems := requirement_problems(key, operator, values):
-        raise _unreadable(problems[0])
-    return Requirement(key, operator, frozenset(values))
-
-
-def _unreadable(why: str) -> Exception:
-    return bad_request(f"unable to parse requirement: {why}")
+        return parse_selector(text)
+    except SelectorError as error:
+        raise bad_request(error.problem) from None
 
 
 @dataclass(frozen=True, slots=True)
