@@ -15,11 +15,21 @@ ROOT = Path(__file__).parents[1]
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]+\])?==(\S+)", re.MULTILINE)
 
 
+def _expanded(extra: str, extras: dict[str, list[str]]) -> Iterator[str]:
+    """The packages of an extra, and those of our extras that it names."""
+    for text in extras[extra]:
+        requirement = Requirement(text)
+        if requirement.name != "bayplan":
+            yield text
+        for other in requirement.extras if requirement.name == "bayplan" else ():
+            yield from _expanded(other, extras)
+
+
 def problems() -> Iterator[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     run = project["project"]["dependencies"]
     build = project["build-system"]["requires"]
-    dev = project["project"]["optional-dependencies"]["dev"]
+    dev = list(_expanded("dev", project["project"]["optional-dependencies"]))
     for name, wanted in (("run.txt", run), ("build.txt", build), ("dev.txt", [*run, *build, *dev])):
         text = (ROOT / "requirements" / name).read_text()
         # A package may be pinned several times, for different versions of Python.
