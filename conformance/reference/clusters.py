@@ -12,7 +12,6 @@ import numpy as np
 from bayplan.api.decode import decode_object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.fleet.karmada.binding import attempt
 from bayplan.fleet.karmada.clusters import ClusterTable, affinity_matches
 from bayplan.fleet.karmada.division import webster
@@ -34,6 +33,7 @@ from bayplan.fleet.karmada.schedule import Options, schedule
 from bayplan.fleet.karmada.spread import ANY, Candidates, select_clusters
 from bayplan.fleet.karmada.summary import node_estimate, resource_summary
 from bayplan.fleet.karmada.templates import claiming_policy
+from bayplan.state.cluster import Cluster as Columns
 
 Json = dict[str, Any]
 
@@ -163,8 +163,13 @@ def _flow(given: Json, gates: Mapping[str, bool]) -> Json:
 
 def _accurate(given: Json, gates: Mapping[str, bool]) -> Json:
     requirements = decode_karmada(ReplicaRequirements, given.get("replicaRequirements") or {})
-    nodes, pods = _nodes(given), _pods(given)
-    return {"maxReplicas": node_estimate(nodes, pods, requirements, DEFAULT_RELEASE)}
+    columns = Columns()
+    for node in _nodes(given):
+        columns.set_node(node)
+    for pod in _pods(given):
+        if pod.spec.node_name and not pod.is_finished:
+            columns.add_pod(pod, pod.spec.node_name)
+    return {"maxReplicas": node_estimate(columns, requirements)}
 
 
 def _summary(given: Json, gates: Mapping[str, bool]) -> Json:

@@ -50,6 +50,9 @@ COMMANDS: Final = {
     "explain": LazyCommand(
         "bayplan.cli.explain", "explain", "Explain why a pod is pending or on its node; what a node has."
     ),
+    "fleet": LazyCommand(
+        "bayplan.cli.fleet", "fleet", "Place workloads in several clusters, and ask what if one goes."
+    ),
     "node": LazyCommand("bayplan.cli.up", "node", "Make simulated nodes fail and recover."),
     "plugin": LazyCommand("bayplan.cli.plugin", "plugin", "List and check plugins, and start a new one."),
     "replay": LazyCommand(

@@ -47,7 +47,7 @@ from bayplan.client.kubeconfig import load_access
 from bayplan.client.list_watch import list_pages
 from bayplan.client.requests import Connections, Requests, make_bucket
 from bayplan.embedded.server.http.discovery import EMBEDDED_SUFFIX
-from bayplan.errors import APIError, ForbiddenError, NotFoundError, UnauthorizedError
+from bayplan.errors import APIError, ForbiddenError, NotFoundError, ServerError, UnauthorizedError
 
 QPS, BURST = 50.0, 100
 COMPONENT: Final = "sources"
@@ -61,6 +61,7 @@ _NEEDED: Final = (Node, Pod)
 
 _FORBIDDEN: Final = "{plural} cannot be listed ({error}): evaluated as if there were none"
 _OTHER_VERSION: Final = "the API server has version {server}: evaluated as Kubernetes {release}"
+_TOO_SLOW: Final = "{server} was not read within {seconds:g} s"
 _UNREADABLE: Final = "{field} cannot be read ({problem}): {effect}"
 
 
@@ -84,13 +85,26 @@ class Listing:
     warnings: tuple[Warning, ...]
 
 
-def list_cluster(access: Access, plugin_kinds: Sequence[type[Object]] = ()) -> Listing:
+def list_cluster(
+    access: Access, plugin_kinds: Sequence[type[Object]] = (), *, time_limit: float | None = None
+) -> Listing:
     """Lists the cluster.
 
+    Args:
+        time_limit: seconds for everything; None: no limit.
+
     Raises:
-        APIError: it cannot be reached, or nodes or pods cannot be listed.
+        APIError: it cannot be reached, or nodes or pods cannot be listed, or it takes too long.
     """
-    return asyncio.run(list_cluster_async(access, plugin_kinds))
+
+    async def limited() -> Listing:
+        async with asyncio.timeout(time_limit):
+            return await list_cluster_async(access, plugin_kinds)
+
+    try:
+        return asyncio.run(limited())
+    except TimeoutError as error:
+        raise ServerError(_TOO_SLOW.format(server=access.server, seconds=time_limit or 0)) from error
 
 
 async def list_cluster_async(access: Access, plugin_kinds: Sequence[type[Object]] = ()) -> Listing:

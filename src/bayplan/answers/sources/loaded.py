@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
 from typing import Final
 
@@ -94,6 +95,8 @@ class LoadedCluster:
     configuration)."""
     config_file: str = ""
     """The configuration that was given; empty: none, so that the default one is assumed."""
+    time: datetime | None = None
+    """When a snapshot was made; None if it is unknown, or now."""
     warnings: tuple[Warning, ...] = ()
     """What concerns the whole cluster: kinds that could not be listed, absent plugins and extenders."""
 

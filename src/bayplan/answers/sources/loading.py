@@ -79,6 +79,8 @@ class SourceOptions:
     """bayplan's own settings on the command line."""
     release: Release | None = None
     """`--emulated-version`; None: that of the cluster."""
+    time_limit: float | None = None
+    """Seconds for reading a live cluster; None: no limit but that of each request."""
 
 
 def load_cluster(options: SourceOptions) -> LoadedCluster:
@@ -153,7 +155,7 @@ def load_live(options: SourceOptions, settings: SchedulerSettings) -> LoadedClus
     access = load_access(kubeconfig, context=options.context)
     plugins = (*settings.plugins, *named_library_plugins(settings.config).values())
     kinds = [kind for plugin in plugins for kind in plugin.kinds]
-    listing = list_cluster(access, kinds)
+    listing = list_cluster(access, kinds, time_limit=options.time_limit)
     return LoadedCluster(
         options.context or access.server,
         listing.objects,

@@ -334,8 +334,16 @@ def from_header(header: Header, objects: Sequence[Object], source: str) -> Loade
         listed=frozenset(header.kinds) & KINDS.names,
         server_version=header.server_version,
         release=_release(header.server_version),
+        time=_time(header.time),
         warnings=warnings,
     )
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def _release(version: str) -> Release:

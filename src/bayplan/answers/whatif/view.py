@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from bayplan.answers.sources.warnings import Warning
+from bayplan.answers.whatif.controllers import without_node
 from bayplan.answers.whatif.outcomes import Placement
 from bayplan.answers.whatif.scheduling import Scheduling
 from bayplan.api.meta import Object
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from bayplan.answers.whatif.admission import Admission
     from bayplan.answers.whatif.manifests import LeftOut
     from bayplan.answers.whatif.rollouts import Rollout
+
+ObjectT = TypeVar("ObjectT", bound=Object)
 
 _NO_NODE: Final = "there is no node {name!r}"
 _NO_POD: Final = "there is no pod {key}"
@@ -56,6 +59,10 @@ class ClusterView:
     def objects(self) -> list[Object]:
         """All objects, kind by kind."""
         return [item for kind in self._store.kinds() for item in self._store.list(kind)]
+
+    def objects_of(self, kind: type[ObjectT]) -> list[ObjectT]:
+        """The objects of one kind."""
+        return list(self._store.all(kind))
 
     @property
     def nodes(self) -> list[str]:
@@ -104,6 +111,10 @@ class ClusterView:
         """The pods on a node."""
         row = self._state.columns.nodes.row_of.get(node)
         return [] if row is None else list(self._state.columns.pods_on(row))
+
+    def as_created(self, pod: Pod) -> Pod:
+        """A pod of this cluster as its controller created it: without node and status."""
+        return without_node(pod, self._store)
 
     @property
     def pending(self) -> list[Pod]:

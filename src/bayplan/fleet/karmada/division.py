@@ -137,7 +137,8 @@ class _Strategy:
             weights = [(one.name, one.previous) for one in held]
         elif assigned < replicas:
             mode, prefix, total = "scale up" if assigned else "first", UP, replicas - assigned
-            weights = [(one.name, one.more) for one in selected]
+            # Negative where the replicas that are there would not all fit again (exact numbers only).
+            weights = [(one.name, max(0, one.more)) for one in selected]
             base = {one.name: one.previous for one in held}
         else:
             return Division({one.name: one.previous for one in held}, rule=rule, mode="unchanged")

@@ -6,7 +6,7 @@ nodes, affinity and spreading are not part of it. For several components that ar
 counts whole sets.
 
 `Estimator` is what `schedule.py` asks. There can be several: the smallest answer counts for each cluster, an
-estimator that fails is left out, and an answer of -1 is no answer.
+estimator that fails is left out, and one may have no answer for a cluster.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ from bayplan.fleet.karmada.kinds import (
 
 PODS_PER_NODE: Final = 110
 """Of a node that a resource model stands for."""
-NO_ANSWER: Final = -1
+NO_ANSWER: Final = -(2**63)
+"""Karmada's estimators say -1; here a negative number means that replicas which are there would not fit
+again."""
 
 
 class EstimatorError(BayplanError):

@@ -63,7 +63,7 @@ class ClusterRoom:
     more: Ints
     """Replicas that there is room for, besides those that are there."""
     by_estimator: Mapping[str, Ints] = field(default_factory=dict)
-    """What each of them answered; -1 for nothing."""
+    """What each of them answered; NO_ANSWER for nothing."""
     failed: Mapping[str, str] = field(default_factory=dict)
     """Estimators that were left out, and why."""
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+import numpy as np
+
 from bayplan.api.meta import Quantity
 from bayplan.api.node import Node, Taint
 from bayplan.api.node_selectors import RequiredNodeAffinity, compile_terms
@@ -27,17 +29,20 @@ from bayplan.api.quantity import (
     quantity_text_like,
     resource_amount,
 )
-from bayplan.api.release import Release
 from bayplan.api.selectors import selector_from_map
+from bayplan.fleet.karmada.clusters import Ints
+from bayplan.fleet.karmada.estimate import component_amounts, place_first_fit
 from bayplan.fleet.karmada.filters import REJECTING_EFFECTS
 from bayplan.fleet.karmada.kinds import (
     MAX_INT32,
     AllocatableModeling,
+    Component,
     NodeClaim,
     ReplicaRequirements,
     ResourceModel,
     ResourceSummary,
 )
+from bayplan.state.cluster import Cluster
 
 _CORDON: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
@@ -156,42 +161,77 @@ def claim_affinity(claim: NodeClaim | None) -> RequiredNodeAffinity:
     return RequiredNodeAffinity(selector, compile_terms(claim.hard_node_affinity.node_selector_terms))
 
 
-def takes_claim(node: Node, claim: NodeClaim | None, affinity: RequiredNodeAffinity) -> bool:
-    """Whether pods with these requirements may run on the node."""
-    tolerations = () if claim is None else claim.tolerations
-    if node.spec.unschedulable and not any_tolerates(tolerations, _CORDON):
-        return False
-    if not affinity.is_empty and not affinity.matches(node.labels, node.name):
-        return False
-    return all(
-        any_tolerates(tolerations, taint) for taint in node.spec.taints if taint.effect in REJECTING_EFFECTS
-    )
+def claimed_rows(columns: Cluster, claim: NodeClaim | None) -> Ints:
+    """The rows of nodes where pods with these requirements may run, in the order in which nodes are
+    evaluated."""
+    nodes, tolerations = columns.nodes, () if claim is None else claim.tolerations
+    rows: Ints = np.asarray(columns.order, np.int64)
+    untolerated = [
+        any(taint.effect in REJECTING_EFFECTS and not any_tolerates(tolerations, taint) for taint in taints)
+        for taints in nodes.taint_lists.values
+    ]
+    passing = ~np.array([*untolerated, False], bool)[nodes.taint_set.array[rows]]
+    if not any_tolerates(tolerations, _CORDON):
+        passing &= ~nodes.unschedulable.array[rows]
+    passed: Ints = rows[passing]
+    affinity = claim_affinity(claim)
+    if affinity.is_empty:
+        return passed
+    found = [(int(row), nodes.node[row]) for row in passed]
+    matching = [row for row, node in found if node is not None and affinity.matches(node.labels, node.name)]
+    return np.array(matching, np.int64)
 
 
-def node_estimate(
-    nodes: Sequence[Node], pods: Iterable[Pod], requirements: ReplicaRequirements, release: Release
-) -> int:
+def replicas_by_row(columns: Cluster, rows: Ints, amounts: Mapping[str, int]) -> Ints:
+    """How many replicas with these requests fit onto each of the nodes."""
+    nodes = columns.nodes
+    found: Ints = np.maximum(nodes.allowed_pods.array[rows] - nodes.pod_count.array[rows], 0)
+    for name, amount in amounts.items():
+        if amount > 0:
+            resource = nodes.resource(name)
+            free = np.maximum(resource.allocatable.array[rows] - resource.requested.array[rows], 0)
+            found = np.minimum(found, free // amount)
+    return found
+
+
+def node_estimate(columns: Cluster, requirements: ReplicaRequirements | None) -> int:
     """How many replicas fit onto the nodes, as karmada-scheduler-estimator counts them."""
-    on_node: dict[str, list[Pod]] = {}
-    for pod in pods:
-        if pod.spec.node_name and pod.status.phase not in _FINISHED:
-            on_node.setdefault(pod.spec.node_name, []).append(pod)
-    amounts = requested_amounts(requirements.resource_request)
-    wanted = {PODS: 1, **{name: amount for name, amount in amounts.items() if amount > 0}}
-    affinity = claim_affinity(requirements.node_claim)
-    total = 0
-    for node in nodes:
-        if takes_claim(node, requirements.node_claim, affinity):
-            free = {
-                name: resource_amount(name, quantity) for name, quantity in node.status.allocatable.items()
-            }
-            there = on_node.get(node.name, ())
-            free[PODS] = free.get(PODS, 0) - len(there)
-            for pod in there:
-                for name, amount in release.accounting.assigned_requests(pod).items():
-                    free[name] = free.get(name, 0) - amount
-            total += max(0, min(free.get(name, 0) // amount for name, amount in wanted.items()))
-    return min(total, MAX_INT32)
+    required = requirements or ReplicaRequirements()
+    rows = claimed_rows(columns, required.node_claim)
+    fitting = replicas_by_row(columns, rows, requested_amounts(required.resource_request))
+    return min(int(fitting.sum()), MAX_INT32)
+
+
+def node_estimate_sets(columns: Cluster, components: Sequence[Component]) -> int:
+    """How many sets of components fit, each replica on the first node with room."""
+    nodes, per_set = columns.nodes, sum(one.replicas for one in components)
+    names = {name for one in components for name in component_amounts(one) if name != PODS}
+    rows = np.asarray(columns.order, np.int64)
+    free_pods = np.maximum(nodes.allowed_pods.array[rows] - nodes.pod_count.array[rows], 0)
+    if per_set <= 0:
+        return min(int(free_pods.sum()), MAX_INT32)
+    free = {name: np.maximum(_free(columns, name)[rows], 0) for name in names}
+    room = [
+        {PODS: int(free_pods[place]), **{name: int(free[name][place]) for name in names}}
+        for place in range(len(rows))
+    ]
+    place_of = {int(row): place for place, row in enumerate(rows)}
+    wanted = []
+    for one in components:
+        claim = None if one.replica_requirements is None else one.replica_requirements.node_claim
+        allowed = [room[place_of[int(row)]] for row in claimed_rows(columns, claim)]
+        wanted.append((allowed, component_amounts(one), one.replicas))
+    for sets in range(int(free_pods.sum()) // per_set):
+        for allowed, amounts, replicas in wanted:
+            if place_first_fit(allowed, amounts, replicas) < replicas:
+                return sets
+    return int(free_pods.sum()) // per_set
+
+
+def _free(columns: Cluster, name: str) -> Ints:
+    resource = columns.nodes.resource(name)
+    found: Ints = resource.allocatable.array - resource.requested.array
+    return found
 
 
 def requested_amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:

@@ -1,0 +1,163 @@
+"""Member clusters: loaded in parallel from kubeconfig contexts and files, each a what-if cluster of its own.
+
+A member that cannot be read is named, and the others are used. What Karmada knows of a member besides its
+nodes and pods (labels, provider, taints) comes from a Cluster object, if there is one; regions and zones
+otherwise come from the labels of its nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
+
+from bayplan.answers.sources.loaded import LoadedCluster, Origin
+from bayplan.answers.sources.loading import SourceOptions, load_cluster
+from bayplan.answers.sources.warnings import Warning
+from bayplan.answers.whatif.cluster import Cluster
+from bayplan.api.node import Node
+from bayplan.api.selectors import ZONE
+from bayplan.errors import APIError
+from bayplan.fleet.karmada.kinds import Cluster as KarmadaCluster
+from bayplan.fleet.karmada.kinds import ClusterSpec, ClusterStatus, default_resource_models
+from bayplan.fleet.karmada.summary import resource_summary
+
+REGION: Final = "topology.kubernetes.io/region"
+MAX_PARALLEL: Final = 16
+
+RoomT = TypeVar("RoomT")
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSource:
+    """Where a member comes from."""
+
+    name: str
+    options: SourceOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """A member that could not be read."""
+
+    name: str
+    error: str
+
+
+@dataclass(slots=True)
+class Member:
+    """A member cluster that was read."""
+
+    name: str
+    cluster: Cluster
+    """Its nodes and pods; a branch of it while workloads are placed."""
+    origin: Origin = Origin.FILES
+    time: datetime | None = None
+    """When the snapshot was made."""
+    warnings: tuple[Warning, ...] = ()
+    declared: KarmadaCluster | None = None
+    """The Cluster object of a control plane, or of a file."""
+    _described: KarmadaCluster | None = field(default=None, repr=False)
+    _results: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+
+    def age(self, now: datetime | None = None) -> timedelta | None:
+        """How old the state is; None for a live cluster, and where it is not known."""
+        if self.time is None:
+            return None
+        made = self.time if self.time.tzinfo is not None else self.time.replace(tzinfo=UTC)
+        return (now or datetime.now(UTC)) - made
+
+    def karmada_cluster(self) -> KarmadaCluster:
+        """What Karmada would know of it: its properties, and the summary of its nodes and pods."""
+        if self._described is None:
+            self._described = self._describe()
+        return self._described
+
+    def remember(self, key: Hashable, compute: Callable[[], RoomT]) -> RoomT:
+        """A result that holds until the member is changed."""
+        if key not in self._results:
+            self._results[key] = compute()
+        found: RoomT = self._results[key]
+        return found
+
+    def changed(self) -> None:
+        """The cluster was changed: what was computed for it is discarded."""
+        self._described = None
+        self._results.clear()
+
+    def _describe(self) -> KarmadaCluster:
+        nodes = [self.cluster.node(name) for name in self.cluster.nodes]
+        known = self.declared or KarmadaCluster()
+        spec = known.spec
+        models = spec.resource_models or default_resource_models()
+        return KarmadaCluster(
+            metadata=replace(known.metadata, name=self.name),
+            spec=ClusterSpec(
+                provider=spec.provider,
+                region=spec.region or _only(nodes, REGION),
+                zones=spec.zones or _values(nodes, ZONE),
+                taints=spec.taints,
+                resource_models=models,
+            ),
+            status=ClusterStatus(
+                api_enablements=known.status.api_enablements,
+                resource_summary=resource_summary(nodes, self.cluster.pods, models),
+            ),
+        )
+
+
+def _values(nodes: Iterable[Node], label: str) -> tuple[str, ...]:
+    return tuple(sorted({node.labels[label] for node in nodes if label in node.labels}))
+
+
+def _only(nodes: Iterable[Node], label: str) -> str:
+    """The value that all nodes share."""
+    values = _values(nodes, label)
+    return values[0] if len(values) == 1 else ""
+
+
+def load_members(
+    sources: Sequence[MemberSource], on_loaded: Callable[[str, str], None] = lambda name, text: None
+) -> tuple[list[Member], list[Unreachable]]:
+    """Reads all members at the same time.
+
+    Args:
+        on_loaded: called with the name of each member when it was read, and what was read or why not.
+
+    Raises:
+        BayplanError: a file or a context is missing or malformed. An API server that does not answer is no
+            error: the member is returned as unreachable.
+    """
+    found: dict[str, Member] = {}
+    failed: dict[str, Unreachable] = {}
+    with ThreadPoolExecutor(max(1, min(len(sources), MAX_PARALLEL))) as pool:
+        waiting = {pool.submit(load_member, one): one.name for one in sources}
+        for done in as_completed(waiting):
+            name = waiting[done]
+            try:
+                found[name] = done.result()
+            except APIError as error:
+                failed[name] = Unreachable(name, str(error))
+                on_loaded(name, str(error))
+            else:
+                member = found[name]
+                on_loaded(name, f"{len(member.cluster.nodes):,} nodes, {member.cluster.pod_count:,} pods")
+    names = [one.name for one in sources]
+    return [found[name] for name in names if name in found], [
+        failed[name] for name in names if name in failed
+    ]
+
+
+def load_member(source: MemberSource) -> Member:
+    """Reads one member.
+
+    Raises:
+        BayplanError: it cannot be read.
+    """
+    loaded: LoadedCluster = load_cluster(source.options)
+    cluster = Cluster.from_loaded(loaded)
+    return Member(source.name, cluster, loaded.origin, loaded.time, loaded.warnings)
