@@ -38,6 +38,7 @@ from bayplan.config.model import (
     KubeSchedulerConfiguration,
     LeaderElection,
     Profile,
+    QueuesConfiguration,
 )
 from bayplan.config.output import completed, own_wire, to_yaml
 from bayplan.config.validation import apply_extenders, validate
@@ -54,6 +55,7 @@ __all__ = [
     "PluginEntry",
     "Profile",
     "ProfilePlan",
+    "QueuesConfiguration",
     "TableCatalog",
     "apply_extenders",
     "build_profiles",

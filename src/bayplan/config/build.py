@@ -112,6 +112,21 @@ def _add_once(name: str, names: list[str], point: Point) -> None:
 _PREFIX: Final = "initializing profiles: "
 
 
+def _without_default_preemption(profile: Profile) -> Profile:
+    """With capacity queues a pod takes only what its queue is owed, whatever its priority."""
+    post_filter = profile.plugins.post_filter
+    post_filter = msgspec.structs.replace(
+        post_filter,
+        enabled=tuple(plugin for plugin in post_filter.enabled if plugin.name != _DEFAULT_PREEMPTION),
+        disabled=(*post_filter.disabled, PluginRef(_DEFAULT_PREEMPTION)),
+    )
+    plugins = msgspec.structs.replace(profile.plugins, post_filter=post_filter)
+    return msgspec.structs.replace(profile, plugins=plugins)
+
+
+_DEFAULT_PREEMPTION: Final = "DefaultPreemption"
+
+
 @dataclass(frozen=True, slots=True)
 class ProfilePlan:
     """Everything that the framework needs to build one profile."""
@@ -142,6 +157,8 @@ def build_profiles(
     config = apply_extenders(config)
     plans: list[ProfilePlan] = []
     for profile in config.profiles:
+        if config.bayplan.queues is not None:
+            profile = _without_default_preemption(profile)
         try:
             plan = _plan(profile, config, catalog)
         except ConfigError as error:

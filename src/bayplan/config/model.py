@@ -10,6 +10,7 @@ https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -155,6 +156,21 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     plugin_config: tuple[PluginConfig, ...] = ()
 
 
+class QueueDialect(StrEnum):
+    """Whose rules capacity queues follow."""
+
+    BAYPLAN = "bayplan"
+    YUNIKORN = "yunikorn"
+
+
+class QueuesConfiguration(ConfigRecord, frozen=True):
+    """Capacity queues: quotas and fair sharing (docs/queues.md)."""
+
+    dialect: QueueDialect = QueueDialect.BAYPLAN
+    file: str = ""
+    """A queues.yaml, which is read again when it changes; "" is a queue for each namespace."""
+
+
 class BayplanConfiguration(ConfigRecord, frozen=True):
     """bayplan's own settings, for all profiles (`load.py`)."""
 
@@ -162,6 +178,8 @@ class BayplanConfiguration(ConfigRecord, frozen=True):
     """Which of several nodes with the same highest total score is chosen."""
     slow_cycle_threshold: Duration = Duration.of(seconds=1)
     """A scheduling cycle that takes longer is logged, with the plugin that is running; 0: no cycle is."""
+    queues: QueuesConfiguration | None = None
+    """None: there are no capacity queues."""
 
     def __post_init__(self) -> None:
         if self.slow_cycle_threshold < Duration():

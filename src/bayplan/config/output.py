@@ -86,6 +86,8 @@ def own_wire(settings: BayplanConfiguration) -> dict[str, object] | None:
         return None
     values: dict[str, object] = msgspec.to_builtins(settings)
     values["slowCycleThreshold"] = str(settings.slow_cycle_threshold)
+    if settings.queues is None:
+        del values["queues"]
     return {"apiVersion": OWN_API_VERSION, "kind": BAYPLAN_KIND} | values
 
 

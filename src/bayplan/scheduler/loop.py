@@ -64,6 +64,7 @@ Switching between tasks costs as much as scheduling several pods, because of the
 
 if TYPE_CHECKING:
     from bayplan.extender.chain import ExtenderChain
+    from bayplan.queues.active import CapacityQueues
 
 _log = logging.getLogger(__name__)
 
@@ -145,6 +146,15 @@ class Scheduler:
         self.watchdog = Watchdog(config.bayplan.slow_cycle_threshold.seconds)
         """A context manager that logs cycles that take too long."""
         self._deferrals = Deferrals()
+        self.queues: CapacityQueues | None = None
+        """The capacity queues, if there are any."""
+        pod_cache = Cache(core.cluster)
+        if config.bayplan.queues is not None:
+            # Imported here: few configurations have queues, and the import delays every start.
+            from bayplan.scheduler.capacity import QueueCache, make_queues
+
+            self.queues = make_queues(config.bayplan.queues, core.cluster)
+            pod_cache = QueueCache(core.cluster, self.queues, self._frameworks)
         self.pods: Informer[Pod]
         """The informer of pods; not set if a lister is used."""
         latest = LatestPods()
@@ -153,7 +163,7 @@ class Scheduler:
             loop=loop,
             now=now,
             cluster=core.cluster,
-            cache=Cache(core.cluster),
+            cache=pod_cache,
             queue=self._make_queue(now, latest, max_in_unschedulable),
             pods=latest,
             recorder=EventRecorder(
@@ -205,6 +215,7 @@ class Scheduler:
             ),
             observer=QueueMetrics(metrics, time.perf_counter) if metrics.enabled else None,
             release=config.release,
+            active=self.queues,
         )
 
     def _connect(self, kinds: Sequence[type[Object]]) -> dict[type[Object], Handler[Any]]:
@@ -285,6 +296,11 @@ class Scheduler:
     async def watch(self) -> None:
         """Watches the cluster until it is cancelled; raises the error of an informer that fails."""
         watching = [asyncio.ensure_future(informer.run()) for informer in self.informers]
+        settings = self.config.bayplan.queues
+        if self.queues is not None and settings is not None and settings.file:
+            from bayplan.scheduler.capacity import reload_queues
+
+            watching.append(asyncio.ensure_future(reload_queues(self.queues, settings, self._work.set)))
         try:
             await first_to_end(watching)
         finally:
@@ -355,6 +371,10 @@ class Scheduler:
             now = context.loop.time()
         if context.tasks.deferred:
             context.tasks.run_deferred()
+        if self.queues is not None and self.queues.notices:
+            notices, self.queues.notices = self.queues.notices, []
+            for notice in notices:
+                self._failures.waits_for_quota(notice.info, notice.message)
         if context.metrics.enabled:
             context.metrics.flush()
         return not is_empty

@@ -200,6 +200,9 @@ class EventRecorder:
     def failed_scheduling(self, pod: Pod, message: str, profile: str) -> None:
         self.record(reference(pod), WARNING, "FailedScheduling", "Scheduling", message, profile)
 
+    def waiting_for_quota(self, pod: Pod, message: str, profile: str) -> None:
+        self.record(reference(pod), NORMAL, "WaitingForQuota", "Scheduling", message, profile)
+
     def skipped_deleting(self, pod: Pod, profile: str) -> None:
         """A popped pod is being deleted."""
         self.failed_scheduling(pod, f"skip schedule deleting pod: {pod.key}", profile)

@@ -38,7 +38,7 @@ from bayplan.scheduling_queue.object_events import (
     PodEvents,
 )
 from bayplan.scheduling_queue.queued import QueuedPod, QueueObserver, Recorded
-from bayplan.scheduling_queue.sub_queues import BackoffQueue, PendingPods, PreEnqueue, SubQueues
+from bayplan.scheduling_queue.sub_queues import BackoffQueue, PendingPods, PodHeap, PreEnqueue, SubQueues
 
 WINDOW: Final = 1.0
 """Seconds between two checks for completed backoffs; ends of backoffs are rounded down to such windows."""
@@ -167,6 +167,8 @@ class SchedulingQueue:
         pod_lister: returns the latest known version of the pod with this namespace and name, or None.
         extenders: whether there are any, so that they can reject pods.
         release: the release of Kubernetes whose rules apply.
+        active: decides which active pod is next; None: the one with the lowest sort key. Pods that back off
+            are then not popped early, because they would pass it by.
     """
 
     def __init__(
@@ -180,13 +182,14 @@ class SchedulingQueue:
         settings: QueueSettings | None = None,
         observer: QueueObserver | None = None,
         release: Release = DEFAULT_RELEASE,
+        active: PodHeap | None = None,
     ) -> None:
         self.events = PodEvents(release)
         """The events of pods."""
         self._rules = rules = release.queue
         settings = QueueSettings() if settings is None else settings
         profiles = tuple(profiles)
-        early = settings.pop_from_backoff
+        early = settings.pop_from_backoff and active is None
         self.nominations = Nominations(columns, pod_lister, self)
         self.hints = QueueingHints(profiles, extenders=extenders, observer=observer, rules=rules)
         self.scheduling_cycle = 0
@@ -203,6 +206,7 @@ class SchedulingQueue:
             nominating=frozenset()
             if rules.nominates_gated_pods
             else frozenset({self.events.add.label, self.events.update.label}),
+            active=active,
         )
         self._in_flight = InFlight()
         self._now = now

@@ -307,6 +307,7 @@ class SubQueues:
             active.
         nominating: labels of events at which a pod that becomes active is nominated to the node in its
             status.
+        active: orders active pods; None: a heap by their sort keys.
     """
 
     def __init__(
@@ -321,9 +322,10 @@ class SubQueues:
         observer: QueueObserver | None = None,
         keys_of: KeysOf | None = None,
         nominating: frozenset[str] = frozenset(),
+        active: PodHeap | None = None,
     ) -> None:
         self._nominating = nominating
-        self.active = PodHeap("active")
+        self.active = PodHeap("active") if active is None else active
         self.backoff = backoff
         self.unschedulable = UnschedulablePods() if keys_of is None else UnschedulablePods(keys_of)
         self.nominations = nominations

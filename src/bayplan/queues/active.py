@@ -1,0 +1,559 @@
+"""The queue of queues: which pod is next, by the shares and limits of the tree at this moment.
+
+This takes the place of the heap of active pods. A heap is ordered when a pod enters; shares change with every
+binding, so here the order is found when a pod is popped:
+
+    root ─► the first child by `queue_key` ─► … ─► leaf ─► the first group by `group_key` ─► its first pod
+
+Pods of a leaf that ask for the same amounts for the same owner form a *class*: either all of them fit into
+the room, or none. So a pop looks at queues and classes, never at all pods. A leaf in which no class fits is
+set aside until something on its path is freed (`_waiters`), without attempts, events or backoff of its pods.
+
+Usage comes from the pods that have a node, assumed ones included (`charge`, `refund`): after a restart the
+same pods give the same usage and the same order. `QueueCache` in `scheduler/` reports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final, Protocol
+
+from bayplan.api.node import Namespace
+from bayplan.api.pod import Pod
+from bayplan.framework.plugin_api import SortKey
+from bayplan.queues import tree
+from bayplan.queues.amounts import Amounts, fits, minus, plus
+from bayplan.queues.tree import Blocking, Group, GroupKey, Queue, QueueKey, Task
+from bayplan.queues.yunikorn import pods as yunikorn
+from bayplan.queues.yunikorn.build import Partition
+from bayplan.queues.yunikorn.config import VCORE, PartitionConfig
+from bayplan.queues.yunikorn.placement import PlacementError
+from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.scheduling_queue.sub_queues import PodHeap
+
+_ClassKey = tuple[frozenset[tuple[str, int]], str, tuple[str, ...]]
+_PodEntry = tuple[SortKey, int, int, QueuedPod]
+
+MAX_REMEMBERED: Final = 500_000
+MAX_REPORTED_AT_ONCE: Final = 100
+"""How many pods are told in one pop that they wait; the others follow with the next one."""
+
+
+class PodGroupOf(Group):
+    """A group with its active pods."""
+
+    __slots__ = ("active", "classes", "is_held", "key")
+
+    def __init__(
+        self, name: str, queue: Queue, user: str, user_groups: tuple[str, ...], created: float
+    ) -> None:
+        super().__init__(name, queue, user=user, user_groups=user_groups, created=created)
+        self.classes: dict[_ClassKey, list[_PodEntry]] = {}
+        self.active = 0
+        """The number of its active pods."""
+        self.key: GroupKey = ()
+        self.is_held = False
+        """Waits because of a limit on the number of groups."""
+
+
+@dataclass(slots=True)
+class _Class:
+    """Active pods of a leaf that either all fit into the room, or none."""
+
+    amounts: Amounts
+    groups: list[tuple[GroupKey, int, PodGroupOf]] = field(default_factory=list)
+    """A heap; an entry with another key than that of its group is outdated."""
+    unreported: list[QueuedPod] = field(default_factory=list)
+    blocking: Blocking | None = None
+
+
+@dataclass(slots=True)
+class _Node:
+    """What is known of a queue for finding the next pod."""
+
+    queue: Queue
+    is_live: bool = False
+    """Whether something below may be popped."""
+    key: QueueKey | None = None
+    children: list[tuple[QueueKey, int, Queue]] = field(default_factory=list)
+    """A heap; an entry with another key than that of its queue is outdated."""
+    classes: dict[_ClassKey, _Class] = field(default_factory=dict)
+    held: dict[str, PodGroupOf] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A pod has to wait, and why."""
+
+    info: QueuedPod
+    message: str
+
+
+class Requests(Protocol):
+    def __call__(self, pod: Pod) -> Mapping[str, int]:
+        """What a pod requests, by resource: cpu in millis."""
+
+
+class CapacityQueues(PodHeap):
+    """Active pods in capacity queues.
+
+    Args:
+        partition: the tree with its placement rules and limits.
+        requests: of a pod.
+        capacity: what all nodes have together, by resource.
+        namespace: finds a Namespace object.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        requests: Requests,
+        capacity: Callable[[], Mapping[str, int]],
+        namespace: Callable[[str], Namespace | None] = lambda name: None,
+    ) -> None:
+        super().__init__("active")
+        self.partition = partition
+        self._requests = requests
+        self._capacity = capacity
+        self._namespace = namespace
+        self._is_resized = True
+        self._nodes: dict[str, _Node] = {}
+        self._groups: dict[str, PodGroupOf] = {}
+        self._tasks: dict[str, Task] = {}
+        """By uid: pods that have a node."""
+        self._size = 0
+        self._entries = 0
+        self._waiters: dict[str, set[str]] = {}
+        """By path: leaves that wait for a limit there."""
+        self._rejected: dict[str, tuple[QueuedPod, str]] = {}
+        """By key of the pod: applications that no queue takes."""
+        self._amounts: dict[str, dict[str, int]] = {}
+        """By uid; computing them takes longer than everything else here."""
+        self.notices: list[Notice] = []
+        """Pods that have to wait, not reported yet."""
+
+    # The interface of the heap of active pods
+
+    def __len__(self) -> int:
+        return self._size
+
+    def push(self, info: QueuedPod, rank: SortKey) -> None:
+        self._entries += 1
+        info.sub_queue = self
+        info.ticket = self._entries
+        self._size += 1
+        pod = info.pod
+        try:
+            group = self.group_of(pod)
+        except PlacementError as error:
+            self._rejected[info.key] = (info, str(error))
+            self.notices.append(Notice(info, str(error)))
+            self._update_count()
+            return
+        amounts = self.amounts_of(pod)
+        key = (frozenset(amounts.items()), group.user, group.user_groups)
+        group.active += 1
+        heappush(group.classes.setdefault(key, []), (rank, info.sequence, info.ticket, info))
+        tree.add_pending(group, amounts, pod.priority)
+        node = self._node(group.queue)
+        known = node.classes.get(key)
+        if known is None:
+            known = node.classes[key] = _Class(amounts)
+        known.unreported.append(info)
+        if not self._reorder_group(group):
+            self._enter(group, key)
+        self._reorder_path(group.queue)
+        self._revive(group.queue)
+        self.count = self._size
+
+    def pop(self) -> QueuedPod | None:
+        """The next pod, or None if everything that is active has to wait."""
+        if self._is_resized:
+            self._resize()
+        info = self._pop(self.partition.root)
+        self._update_count()
+        return info
+
+    def first(self) -> QueuedPod | None:
+        return next(iter(self), None)
+
+    def remove(self, info: QueuedPod) -> None:
+        info.sub_queue = None
+        self._size -= 1
+        if self._rejected.pop(info.key, None) is None:
+            group = self._groups.get(yunikorn.application_id(info.pod))
+            if group is not None:
+                self._leave(group, info.pod)
+        self._update_count()
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        """The active pods in the order of the tree as it is, those that wait included."""
+
+        def visit(queue: Queue) -> Iterator[QueuedPod]:
+            for child in tree.ordered_children(queue):
+                yield from visit(child)
+            for group in tree.ordered_groups(queue):
+                assert isinstance(group, PodGroupOf)
+                entries = sorted(entry for heap in group.classes.values() for entry in heap)
+                yield from (entry[3] for entry in entries if self._is_current(entry))
+
+        yield from visit(self.partition.root)
+        yield from (info for info, _ in self._rejected.values())
+
+    def _is_current(self, entry: _PodEntry) -> bool:
+        return entry[3].ticket == entry[2] and entry[3].sub_queue is self
+
+    def _update_count(self) -> None:
+        """`count` is above 0 if a pop may find a pod, or a notice is to be reported; `len` counts pods."""
+        root = self._nodes.get(self.partition.root.path)
+        self.count = self._size if self.notices or (root is not None and root.is_live) else 0
+
+    # Use
+
+    def charge(self, pod: Pod, node_name: str) -> None:
+        """A pod has a node, assumed or confirmed. A pod that is charged already only changes its place."""
+        task = self._tasks.get(pod.metadata.uid)
+        if task is not None:
+            task.place = node_name
+            return
+        try:
+            group = self.group_of(pod)
+        except PlacementError:
+            return
+        known = yunikorn.facts(pod)
+        amounts = self.amounts_of(pod)
+        task = Task(
+            pod.metadata.uid,
+            group,
+            amounts,
+            created=_created(pod),
+            priority=pod.priority,
+            place=node_name,
+            role=known.role,
+            required_place=known.required_node,
+            is_placeholder=known.is_placeholder,
+            may_preempt=known.may_preempt,
+            opted_out=known.opted_out,
+        )
+        self._tasks[task.key] = task
+        tree.charge(group.queue, amounts)
+        self.partition.user_limits.charge(group, amounts)
+        if not known.is_placeholder:
+            group.used = plus(group.used, amounts)
+        if not group.tasks:
+            tree.start(group)
+        group.tasks[task.key] = task
+        self._reorder_group(group)
+        self._reorder_path(group.queue)
+
+    def refund(self, uid: str) -> None:
+        """A pod has lost its node: it ended, or its binding failed."""
+        task = self._tasks.pop(uid, None)
+        if task is None:
+            return
+        group = task.group
+        assert isinstance(group, PodGroupOf)
+        del group.tasks[uid]
+        tree.refund(group.queue, task.amounts)
+        if task.leaving:
+            tree.unmark_leaving(group.queue, task.amounts)
+        if not task.is_placeholder:
+            group.used = minus(group.used, task.amounts)
+        ended = not group.tasks
+        self.partition.user_limits.refund(group, task.amounts, ended=ended)
+        if ended:
+            tree.stop(group)
+        self._wake(group.queue)
+        self._reorder_group(group)
+        self._reorder_path(group.queue)
+        self._forget_if_empty(group)
+        self._update_count()
+
+    def capacity_changed(self) -> None:
+        """Nodes came, left or changed their size."""
+        self._is_resized = True
+
+    def _resize(self) -> None:
+        """Takes the capacity of the cluster as the denominator of shares without a guarantee."""
+        self._is_resized = False
+        self.partition.root.capacity = {
+            VCORE if kind == "cpu" else kind: amount for kind, amount in self._capacity().items() if amount
+        }
+        for node in list(self._nodes.values()):
+            if node.queue.is_leaf:
+                self._reorder_path(node.queue)
+
+    def reload(self, config: PartitionConfig) -> None:
+        """Applies a new configuration; groups stay in their queues.
+
+        Raises:
+            QueueConfigError: it cannot be applied, and nothing changes.
+        """
+        Partition(config)  # raises before anything has changed
+        self.partition.reload(config)
+        rejected, self._rejected = self._rejected, {}
+        for info, _ in rejected.values():
+            self._size -= 1
+            self.push(info, info.sort_key)
+        for group in self._groups.values():
+            self._reorder_group(group)
+            self._reorder_path(group.queue)
+        self.wake_all()
+
+    # Groups
+
+    def group_of(self, pod: Pod) -> PodGroupOf:
+        """The group of a pod, created with the first one.
+
+        Raises:
+            PlacementError: no queue takes its application.
+        """
+        name = yunikorn.application_id(pod)
+        group = self._groups.get(name)
+        created = _created(pod)
+        if group is None:
+            app = yunikorn.submission(pod, self._namespace(pod.namespace))
+            queue = self.partition.queue_for(app)
+            group = self._groups[name] = PodGroupOf(name, queue, app.user, app.groups, created)
+            tree.add_group(group)
+        elif created < group.created:
+            group.created = created
+        return group
+
+    def amounts_of(self, pod: Pod) -> dict[str, int]:
+        known = self._amounts.get(pod.metadata.uid)
+        if known is None:
+            if len(self._amounts) >= MAX_REMEMBERED:
+                self._amounts.clear()
+            known = self._amounts[pod.metadata.uid] = yunikorn.amounts_of(self._requests(pod))
+        return known
+
+    def _forget_if_empty(self, group: PodGroupOf) -> None:
+        if not group.tasks and not group.active:
+            tree.remove_group(group)
+            self._groups.pop(group.name, None)
+            self._node(group.queue).held.pop(group.name, None)
+
+    def _leave(self, group: PodGroupOf, pod: Pod) -> None:
+        """A pod of the group is no longer active."""
+        group.active -= 1
+        tree.remove_pending(group, self.amounts_of(pod), pod.priority)
+        self._reorder_group(group)
+        self._reorder_path(group.queue)
+        self._forget_if_empty(group)
+
+    # Order
+
+    def _node(self, queue: Queue) -> _Node:
+        node = self._nodes.get(queue.path)
+        if node is None:
+            node = self._nodes[queue.path] = _Node(queue)
+        return node
+
+    def _reorder_group(self, group: PodGroupOf) -> bool:
+        """Enters a group again if its key has changed. False if it has not."""
+        key = tree.group_key(group)
+        if key == group.key:
+            return False
+        group.key = key
+        for each in group.classes:
+            self._enter(group, each)
+        return True
+
+    def _enter(self, group: PodGroupOf, key: _ClassKey) -> None:
+        self._entries += 1
+        known = self._node(group.queue).classes.get(key)
+        if known is not None:
+            heappush(known.groups, (group.key, self._entries, group))
+
+    def _reorder_path(self, leaf: Queue) -> None:
+        for queue in leaf.upwards():
+            if queue.parent is None:
+                return
+            node, key = self._node(queue), tree.queue_key(queue)
+            if node.key != key:
+                node.key = key
+                if node.is_live:
+                    self._offer(node)
+
+    def _offer(self, node: _Node) -> None:
+        parent = node.queue.parent
+        assert parent is not None
+        if node.key is None:
+            node.key = tree.queue_key(node.queue)
+        self._entries += 1
+        heappush(self._node(parent).children, (node.key, self._entries, node.queue))
+
+    def _revive(self, leaf: Queue) -> None:
+        """Something in this leaf may be popped."""
+        node = self._node(leaf)
+        for group in node.held.values():
+            group.is_held = False
+            for key in group.classes:
+                self._enter(group, key)
+        node.held.clear()
+        for queue in leaf.upwards():
+            each = self._node(queue)
+            if each.is_live:
+                return
+            each.is_live = True
+            if queue.parent is not None:
+                self._offer(each)
+
+    def _wake(self, leaf: Queue) -> None:
+        """Something was freed on the path of this leaf."""
+        for queue in leaf.upwards():
+            for path in self._waiters.pop(queue.path, ()):
+                waiting = self.partition.find(path)
+                if waiting is not None:
+                    self._revive(waiting)
+
+    def wake_all(self) -> None:
+        """Limits have changed."""
+        self._waiters.clear()
+        for node in list(self._nodes.values()):
+            if node.queue.is_leaf and node.classes:
+                self._revive(node.queue)
+        self._update_count()
+
+    # The next pod
+
+    def _pop(self, queue: Queue) -> QueuedPod | None:
+        node = self._nodes.get(queue.path)
+        if node is None or not node.is_live:
+            return None
+        if queue.is_leaf:
+            found = self._pop_from_leaf(node)
+            if found is None:
+                node.is_live = False
+            return found
+        children = node.children
+        while children:
+            key, _, child = children[0]
+            below = self._nodes[child.path]
+            if below.key != key or not below.is_live:
+                heappop(children)
+                continue
+            found = self._pop(child)
+            if found is not None:
+                return found
+            below.is_live = False
+        node.is_live = False
+        return None
+
+    def _pop_from_leaf(self, node: _Node) -> QueuedPod | None:
+        leaf = node.queue
+        room = tree.room(leaf)
+        best: tuple[GroupKey, _PodEntry, _ClassKey, PodGroupOf] | None = None
+        for key, each in list(node.classes.items()):
+            group = self._head(node, each, key)
+            if group is None:
+                continue
+            blocking = self._blocking(group, each.amounts, room)
+            if blocking is not None:
+                self._report(each, blocking)
+                self._waiters.setdefault(blocking.queue, set()).add(leaf.path)
+                continue
+            entry = group.classes[key][0]
+            if best is None or (group.key, entry[:3]) < (best[0], best[1][:3]):
+                best = (group.key, entry, key, group)
+        if best is None:
+            return None
+        _, entry, key, group = best
+        heappop(group.classes[key])
+        info = entry[3]
+        info.sub_queue = None
+        self._size -= 1
+        if not group.classes[key]:
+            del group.classes[key]
+        self._leave(group, info.pod)
+        return info
+
+    def _head(self, node: _Node, each: _Class, key: _ClassKey) -> PodGroupOf | None:
+        """The first group with a pod of this class that may run; removes outdated entries."""
+        groups = each.groups
+        while groups:
+            rank, _, group = groups[0]
+            pods = group.classes.get(key)
+            while pods and not self._is_current(pods[0]):
+                heappop(pods)
+            if not pods or rank != group.key or group.is_held:
+                if pods is not None and not pods:
+                    del group.classes[key]
+                heappop(groups)
+                continue
+            full = None if group.tasks else self._first_full(group)
+            if full is None:
+                return group
+            group.is_held = True
+            node.held[group.name] = group
+            heappop(groups)
+            self._report(each, full)
+            self._waiters.setdefault(full.queue, set()).add(node.queue.path)
+        del node.classes[key]
+        if any(key in group.classes for group in node.held.values()):
+            node.classes[key] = each
+        return None
+
+    def _first_full(self, group: PodGroupOf) -> Blocking | None:
+        full = tree.first_full(group.queue, group.name)
+        if full is not None:
+            return Blocking(full.path, "applications", full.running, 1, full.max_groups)
+        return self.partition.user_limits.first_full(group)
+
+    def _blocking(self, group: PodGroupOf, amounts: Amounts, room: Amounts | None) -> Blocking | None:
+        if not fits(room, amounts):
+            return tree.blocking(group.queue, amounts)
+        if self.partition.user_limits.limits:
+            return self.partition.user_limits.blocking(group, amounts)
+        return None
+
+    def blocking(self, pod: Pod) -> Blocking | str | None:
+        """What keeps a pod waiting now: a limit, or the text why no queue takes it; None if it has room."""
+        try:
+            group = self.group_of(pod)
+        except PlacementError as error:
+            return str(error)
+        found = self._blocking(group, self.amounts_of(pod), tree.room(group.queue))
+        if found is None and not group.tasks:
+            found = self._first_full(group)
+        self._forget_if_empty(group)
+        return found
+
+    def _report(self, each: _Class, blocking: Blocking) -> None:
+        each.blocking = blocking
+        waiting, each.unreported = each.unreported, each.unreported[MAX_REPORTED_AT_ONCE:]
+        for info in waiting[:MAX_REPORTED_AT_ONCE]:
+            if info.sub_queue is self:
+                self.notices.append(Notice(info, sentence(blocking)))
+
+
+def sentence(blocking: Blocking) -> str:
+    """Which limit a pod waits for, in numbers."""
+    whose = f"queue {blocking.queue}"
+    if blocking.user:
+        whose = f"user {blocking.user} in {whose}"
+    elif blocking.user_group:
+        whose = f"group {blocking.user_group} in {whose}"
+    kind = blocking.kind
+    used, asked, limit = (readable(kind, each) for each in (blocking.used, blocking.asked, blocking.limit))
+    return f"waiting for quota of {whose}: {kind} {used} used, {asked} asked, {limit} max"
+
+
+def readable(kind: str, amount: int) -> str:
+    """An amount in the units of queues.yaml."""
+    if kind == VCORE:
+        return f"{amount // 1000}" if amount % 1000 == 0 else f"{amount}m"
+    if kind in ("memory", "ephemeral-storage") or kind.startswith("hugepages-"):
+        for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
+            if amount and amount % 1024**power == 0:
+                return f"{amount // 1024**power}{unit}"
+    return str(amount)
+
+
+def _created(pod: Pod) -> float:
+    """When a pod was created; one that says nothing counts as the oldest."""
+    stamp = pod.metadata.creation_timestamp
+    return 0.0 if stamp is None else stamp.timestamp()

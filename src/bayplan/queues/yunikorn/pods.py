@@ -1,0 +1,145 @@
+"""From a pod to its application: the labels and annotations of YuniKorn's shim.
+
+User and groups of an annotation are believed, because YuniKorn's admission controller writes it and rejects
+pods that bring their own; docs/queues.md says how to set that up.
+
+https://yunikorn.apache.org/docs/user_guide/labels_and_annotations_in_yunikorn
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from bayplan.api.node import Namespace
+from bayplan.api.pod import Pod
+from bayplan.queues.yunikorn.config import VCORE, QueueConfigError, parse_quantity
+from bayplan.queues.yunikorn.placement import CREATE_FORCED, Submission
+
+DOMAIN: Final = "yunikorn.apache.org/"
+APP_ID: Final = f"{DOMAIN}app-id"
+QUEUE: Final = f"{DOMAIN}queue"
+USER_INFO: Final = f"{DOMAIN}user.info"
+TASK_GROUP: Final = f"{DOMAIN}task-group-name"
+PLACEHOLDER: Final = "internal.yunikorn.apache.org/placeholder"
+ALLOW_PREEMPTION: Final = f"{DOMAIN}allow-preemption"
+NOBODY: Final = "nobody"
+
+_UNIQUE: Final = "-uniqueautogen"
+_MAX_ID: Final = 63
+
+_NAMESPACE_TAGS: Final = {
+    "namespace.quota": "namespace.resourcequota",
+    "namespace.guaranteed": "namespace.resourceguaranteed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """What a pod is to its application."""
+
+    role: str = ""
+    required_node: str = ""
+    is_placeholder: bool = False
+    may_preempt: bool = True
+    opted_out: bool = False
+
+
+def application_id(pod: Pod) -> str:
+    """The application of a pod; pods of a namespace that name none share one."""
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    found = (
+        labels.get(APP_ID)
+        or annotations.get(APP_ID)
+        or labels.get("applicationId")
+        or labels.get("spark-app-selector")
+    )
+    if not found:
+        return f"yunikorn-{pod.namespace}-autogen"[:_MAX_ID]
+    if found.endswith(_UNIQUE):
+        found = f"{found.removesuffix(_UNIQUE)}-{pod.uid}"
+    return found
+
+
+def queue_name(pod: Pod) -> str:
+    labels = pod.metadata.labels
+    return labels.get(QUEUE) or pod.metadata.annotations.get(QUEUE) or labels.get("queue") or ""
+
+
+def user_of(pod: Pod) -> tuple[str, tuple[str, ...]]:
+    """The user and user groups of a pod."""
+    text = pod.metadata.annotations.get(USER_INFO)
+    if text:
+        try:
+            raw = json.loads(text)
+            groups = tuple(str(group) for group in raw.get("groups") or ())
+            return str(raw.get("user") or NOBODY), groups
+        except (ValueError, AttributeError, TypeError):
+            pass
+    return NOBODY, ()
+
+
+def submission(pod: Pod, namespace: Namespace | None) -> Submission:
+    """What placement has to know of the application of a pod."""
+    user, groups = user_of(pod)
+    tags = {"namespace": pod.namespace}
+    if pod.spec.node_name:
+        tags[CREATE_FORCED] = "true"
+    annotations: Mapping[str, str] = {} if namespace is None else namespace.metadata.annotations
+    for name, tag in _NAMESPACE_TAGS.items():
+        amounts = _namespace_amounts(annotations.get(DOMAIN + name, ""))
+        if amounts:
+            tags[tag] = json.dumps({"resources": {kind: {"value": amounts[kind]} for kind in amounts}})
+    if count := annotations.get(f"{DOMAIN}namespace.maxApps"):
+        tags["namespace.resourcemaxapps"] = count
+    if parent := annotations.get(f"{DOMAIN}parentqueue"):
+        tags["namespace.parentqueue"] = parent
+    return Submission(application_id(pod), queue_name(pod), user, groups, tags)
+
+
+def _namespace_amounts(text: str) -> dict[str, int]:
+    if not text:
+        return {}
+    try:
+        raw = json.loads(text)
+        amounts = {}
+        for kind, quantity in raw.items():
+            is_cpu = kind in ("cpu", VCORE)
+            amounts[VCORE if is_cpu else kind] = parse_quantity(str(quantity), milli=is_cpu)
+        return amounts
+    except (ValueError, AttributeError, QueueConfigError):
+        return {}
+
+
+def facts(pod: Pod) -> TaskFacts:
+    annotations = pod.metadata.annotations
+    return TaskFacts(
+        role=annotations.get(TASK_GROUP, ""),
+        required_node=_required_node(pod),
+        is_placeholder=annotations.get(PLACEHOLDER, "").lower() == "true",
+        may_preempt=pod.spec.preemption_policy != "Never",
+        opted_out=annotations.get(ALLOW_PREEMPTION, "").lower() == "false",
+    )
+
+
+def _required_node(pod: Pod) -> str:
+    """The node of a DaemonSet pod."""
+    owner = pod.metadata.controller()
+    if owner is None or owner.kind != "DaemonSet":
+        return ""
+    affinity = pod.spec.affinity
+    required = affinity and affinity.node_affinity and affinity.node_affinity.required
+    for term in required.node_selector_terms if required else ():
+        for field in term.match_fields:
+            if field.key == "metadata.name" and field.values:
+                return field.values[0]
+    return ""
+
+
+def amounts_of(requests: Mapping[str, int]) -> dict[str, int]:
+    """The requests of a pod under the names of queues.yaml, and the pod itself."""
+    amounts = {VCORE if kind == "cpu" else kind: amount for kind, amount in requests.items() if amount}
+    amounts["pods"] = 1
+    return amounts
