@@ -391,6 +391,13 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             "",
             "The previous version: show metrics that are hidden because they are deprecated.",
         ),
+        Flag(
+            "tracing-config-file",
+            TEXT,
+            "",
+            "A TracingConfiguration of Kubernetes: where traces are sent, and how many attempts are "
+            "sampled. Not a flag of kube-scheduler; see docs/tracing.md.",
+        ),
         Flag("disabled-metrics", TEXTS, (), "Metrics to omit, by full name."),
         Flag("allow-metric-labels", EACH, (), "Rejected: not implemented yet."),
         Flag("allow-metric-labels-manifest", TEXT, "", "Rejected: not implemented yet."),

@@ -48,6 +48,7 @@ from bayplan.state.nodes import CPU, MEMORY
 
 if TYPE_CHECKING:
     from bayplan.process.endpoints import Endpoints
+    from bayplan.process.tracing import Tracing
 
 DRAIN_SECONDS: Final = 5.0
 """Time for bindings in progress and their events when the process stops. Less than a lease, and than the 30 s
@@ -85,6 +86,7 @@ class Process:
             release=settings.config.release,
             show_hidden=bool(settings.flags["show-hidden-metrics-for-version"]),
         )
+        self._tracing = self._make_tracing()
 
     async def run(self) -> None:
         """Runs until a signal arrives.
@@ -132,6 +134,8 @@ class Process:
         finally:
             await scheduler.close()
             await cancel_all(self._background)
+            if self._tracing is not None:
+                await asyncio.to_thread(self._tracing.close)
 
     # The parts
 
@@ -158,7 +162,8 @@ class Process:
 
     def _make_scheduler(self, cluster: KubernetesCluster) -> Scheduler:
         settings, limits = self._settings, self._settings.config.client_connection
-        return Scheduler(
+        tracing = self._tracing
+        scheduler = Scheduler(
             cluster,
             settings.for_scheduler,
             plugins=settings.plugins,
@@ -170,7 +175,22 @@ class Process:
             ),
             max_in_unschedulable=settings.flags["pod-max-in-unschedulable-pods-duration"].seconds,
             search_clock=ElapsedTime(asyncio.get_running_loop().time),
+            on_attempt=None if tracing is None else tracing.popped,
+            on_decision=None if tracing is None else tracing.decided,
+            on_binding=None if tracing is None else tracing.progressed,
         )
+        if tracing is not None:
+            tracing.observe(scheduler)
+        return scheduler
+
+    def _make_tracing(self) -> Tracing | None:
+        path = self._settings.flags["tracing-config-file"]
+        if not path:
+            return None
+        # Imported here: few configurations have tracing.
+        from bayplan.process.tracing import make_tracing
+
+        return make_tracing(path)
 
     def _make_endpoints(
         self, scheduler: Scheduler, election: LeaderElection | None, sockets: Sequence[socket.socket]

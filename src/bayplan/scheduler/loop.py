@@ -91,6 +91,7 @@ class Scheduler:
         cache: whether results are cached between pods; otherwise every attempt computes everything.
         eager: whether bindings run as far as possible before they become tasks (`tasks.py`).
         kinds: further kinds of objects to watch, besides those that plugins declare.
+        on_attempt: called with every pod before its scheduling cycle.
         on_decision: called with every decision, before it is executed.
         on_binding: called when a pod waits at Permit, is bound, or is rejected after a node was found.
         events: where and how events are written.
@@ -115,6 +116,7 @@ class Scheduler:
         cache: bool = True,
         eager: bool = True,
         kinds: Sequence[type[Object]] = (),
+        on_attempt: Callable[[QueuedPod], None] | None = None,
         on_decision: Callable[[Decision], None] | None = None,
         on_binding: Callable[[BindingProgress], None] | None = None,
         events: EventOutput = THROUGH_CLUSTER,
@@ -136,6 +138,7 @@ class Scheduler:
         self.core = core
         self._frameworks = core.frameworks
         self._extenders = make_extenders(config, core.cluster) if extenders is None else extenders
+        self._on_attempt = on_attempt
         self._on_decision = on_decision
         self.metrics = metrics
         self._work = asyncio.Event()
@@ -424,6 +427,8 @@ class Scheduler:
         if pod.metadata.uid in context.cache.assumed:
             context.queue.done(pod.uid)
             return
+        if self._on_attempt is not None:
+            self._on_attempt(info)
         self.watchdog.pod = pod
         try:
             if self._extenders:

@@ -1,4 +1,4 @@
-"""Replays recorded runs with pod groups: what became of groups and single pods while others came and went.
+"""Replays recorded runs with pod groups: the fate of groups and single pods in a changing cluster.
 
 Unlike the runs of `replay.py`, nothing is recorded of single attempts. Objects are created, changed and
 deleted, then the scheduler is left alone until nothing more happens (`settle`), and what it has done until

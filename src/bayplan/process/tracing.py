@@ -1,0 +1,433 @@
+"""Traces: one OpenTelemetry trace for each sampled scheduling attempt, sent by OTLP.
+
+    Schedule pod                       from the moment when the pod was queued to its binding or failure
+      Queue                            waiting for the attempt
+      Scheduling cycle                 the decision
+        PreFilter, Filter, …           each extension point; extenders between them
+          NodeAffinity, …              plugins that took longer than `PLUGIN_THRESHOLD_SECONDS`
+      Binding cycle                    Permit, PreBind, Bind with its request to the API server
+
+Nothing here is imported without `--tracing-config-file`. Attempts that are not sampled cost a few calls. A
+sampled one is measured as it is for metrics (`runtime/observed.py`): times are noted while it runs, and spans
+are made of them after it has ended, so the official SDK is used only to export. Its thread exports spans in
+batches; if the receiver is slow or gone, spans are dropped, and scheduling goes on.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from bayplan import __version__
+from bayplan.api.pod import Pod
+from bayplan.errors import ConfigError
+from bayplan.framework.points import Point
+from bayplan.framework.status import Code
+from bayplan.metrics import NULL_METRICS
+from bayplan.runtime.observed import AttemptTimer, PointObserver, RarePoints
+from bayplan.runtime.search import Found, NotFound
+from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observing import ExtensionPointMetrics
+from bayplan.scheduler.waiting import BindingProgress, BindingStep
+from bayplan.scheduling_queue.queued import QueuedPod
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+    from opentelemetry.trace import Link, SpanContext
+
+API_VERSIONS: Final = (
+    "apiserver.config.k8s.io/v1",
+    "apiserver.config.k8s.io/v1beta1",
+    "apiserver.config.k8s.io/v1alpha1",
+)
+DEFAULT_ENDPOINT: Final = "localhost:4317"
+MAX_RATE: Final = 1_000_000
+TRACEPARENT: Final = "tracing.k8s.io/traceparent"
+"""The annotation of KEP-5915 with the trace in which the pod was created. Traces link to it; whether an
+attempt is sampled does not depend on it, because everybody who creates pods can write it."""
+_TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+PLUGIN_THRESHOLD_SECONDS: Final = 0.001
+MAX_NOTES: Final = 64
+"""Plugins and extension points noted for one attempt; more are counted only."""
+MAX_TEXT: Final = 256
+"""Length of an attribute; names and messages come from users."""
+MAX_BINDING: Final = 4096
+"""Sampled attempts whose binding is in progress; of more, only the decision is exported."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracingConfiguration:
+    """Kubernetes' own TracingConfiguration: where spans go, and how many attempts are sampled."""
+
+    endpoint: str = DEFAULT_ENDPOINT
+    """host:port for gRPC without TLS, as in Kubernetes; an http(s) URL for OTLP over HTTP."""
+    rate_per_million: int = 0
+
+
+def load_tracing(path: str) -> TracingConfiguration:
+    """Reads `--tracing-config-file`.
+
+    Raises:
+        ConfigError: it is not a valid TracingConfiguration.
+    """
+    try:
+        content = yaml.safe_load(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read tracing configuration {path}: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} is not a TracingConfiguration")
+    kind, version = content.pop("kind", None), content.pop("apiVersion", None)
+    if kind != "TracingConfiguration" or version not in API_VERSIONS:
+        raise ConfigError(
+            f'{path}: got kind "{kind}" of "{version}", expected TracingConfiguration of {API_VERSIONS[0]}'
+        )
+    endpoint = content.pop("endpoint", None) or DEFAULT_ENDPOINT
+    rate = content.pop("samplingRatePerMillion", 0) or 0
+    if content:
+        raise ConfigError(f'{path}: unknown field "{next(iter(content))}"')
+    if not isinstance(rate, int) or isinstance(rate, bool) or rate < 0:
+        raise ConfigError(
+            f"{path}: samplingRatePerMillion: Invalid value: {rate}: sampling rate must be positive"
+        )
+    if rate > MAX_RATE:
+        raise ConfigError(
+            f"{path}: samplingRatePerMillion: Invalid value: {rate}: "
+            "sampling rate per million must be less than or equal to one million"
+        )
+    if not isinstance(endpoint, str) or (
+        "://" in endpoint and not endpoint.startswith(("http://", "https://"))
+    ):
+        raise ConfigError(
+            f"{path}: endpoint: Invalid value: {endpoint!r}: expected host:port or an http(s) URL"
+        )
+    return TracingConfiguration(endpoint, rate)
+
+
+@dataclass(slots=True)
+class AttemptTrace:
+    """What is noted of one attempt; times are those of `time.perf_counter`."""
+
+    pod: Pod
+    attempt: int
+    queued: float
+    started: float
+    notes: list[tuple[str, str, Code, float, float]] = field(default_factory=list)
+    """Plugin ("" for the whole point), extension point, result, begin, end."""
+    omitted: int = 0
+    decided: float = 0.0
+    decision: Decision | None = None
+    waited_for: tuple[str, ...] = ()
+
+    def note(self, plugin: str, point: str, code: Code, begin: float, end: float) -> None:
+        if len(self.notes) < MAX_NOTES:
+            self.notes.append((plugin, point, code, begin, end))
+        else:
+            self.omitted += 1
+
+
+class TraceTimer(AttemptTimer):
+    """Notes the extension points and plugins of an attempt, beside the timer of the metrics."""
+
+    __slots__ = ("_metrics", "_since", "_trace")
+
+    def __init__(self, trace: AttemptTrace, metrics: AttemptTimer) -> None:
+        self._trace = trace
+        self._metrics = metrics
+        self._since = time.perf_counter()
+
+    def clock(self) -> float:
+        return time.perf_counter()
+
+    def start(self) -> None:
+        self._since = time.perf_counter()
+        self._metrics.start()
+
+    def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
+        now = time.perf_counter()
+        self._trace.note("", point, code, self._since, now)
+        self._since = now
+        self._metrics.passed(point, code)
+
+    def took(self, plugin: str, point: str, code: Code, seconds: float, rows: int = 0) -> None:
+        if seconds >= PLUGIN_THRESHOLD_SECONDS:
+            now = time.perf_counter()
+            self._trace.note(plugin, point, code, now - seconds, now)
+        self._metrics.took(plugin, point, code, seconds, rows)
+
+
+class TracedPoints:
+    """The observer of a profile: that of the metrics, and for sampled attempts a `TraceTimer`."""
+
+    def __init__(self, tracing: Tracing, metrics: PointObserver) -> None:
+        self._tracing = tracing
+        self._metrics = metrics
+        self.rare_points: RarePoints = metrics.rare_points
+
+    def clock(self) -> float:
+        return self._metrics.clock()
+
+    def sample(self) -> AttemptTimer:
+        timer, trace = self._metrics.sample(), self._tracing.current
+        return timer if trace is None else TraceTimer(trace, timer)
+
+    def observe(self, point: str, code: Code, seconds: float) -> None:
+        trace = self._tracing.current
+        # PreBind and Unreserve are observed here, too, while another pod is scheduled.
+        if trace is not None and point == Point.POST_FILTER:
+            now = time.perf_counter()
+            trace.note("", point, code, now - seconds, now)
+        self._metrics.observe(point, code, seconds)
+
+    def ended(self, result: Found | NotFound) -> None:
+        self._metrics.ended(result)
+
+    def preemption_tried(self) -> None:
+        self._metrics.preemption_tried()
+
+
+class Tracing:
+    """Decides which attempts are sampled, follows them, and gives their spans to a processor of the SDK.
+
+    Its methods are callbacks of the scheduler: `popped`, `decided`, `progressed`.
+    """
+
+    def __init__(
+        self,
+        config: TracingConfiguration,
+        processor: SpanProcessor,
+        rng: random.Random,
+    ) -> None:
+        self._share = config.rate_per_million / MAX_RATE
+        self._processor = processor
+        self._rng = rng
+        self._now: Callable[[], float] = time.time
+        """The clock of the queue."""
+        self.current: AttemptTrace | None = None
+        """The attempt whose scheduling cycle runs; None if it is not sampled."""
+        self._binding: dict[str, AttemptTrace] = {}
+        self._make = SpanMaker()
+
+    def observe(self, scheduler: Scheduler) -> None:
+        """Measures the extension points of sampled attempts, beside the metrics."""
+        self._now = scheduler.context.now
+        for framework in scheduler.core.frameworks.values():
+            metrics = framework.observer
+            if metrics is None:
+                metrics = ExtensionPointMetrics(NULL_METRICS, framework.profile, time.perf_counter)
+            framework.observer = TracedPoints(self, metrics)
+
+    def popped(self, info: QueuedPod) -> None:
+        """An attempt begins."""
+        self.current = None
+        if self._rng.random() >= self._share:
+            return
+        begin = time.perf_counter()
+        waited = max(self._now() - info.timestamp, 0.0)
+        self.current = AttemptTrace(info.pod, info.attempts, begin - waited, begin)
+
+    def decided(self, decision: Decision) -> None:
+        """Its scheduling cycle has ended."""
+        trace, self.current = self.current, None
+        if trace is None:
+            return
+        trace.decided = time.perf_counter()
+        trace.decision = decision
+        if decision.found is not None and len(self._binding) < MAX_BINDING:
+            self._binding[decision.pod.uid] = trace
+        else:
+            self._export(trace, "")
+
+    def progressed(self, progress: BindingProgress) -> None:
+        """A pod waits at Permit, is bound, or is rejected after its decision."""
+        if not self._binding:
+            return
+        if progress.step is BindingStep.WAITING:
+            waiting = self._binding.get(progress.pod.uid)
+            if waiting is not None:
+                waiting.waited_for = progress.plugins
+            return
+        trace = self._binding.pop(progress.pod.uid, None)
+        if trace is not None:
+            self._export(
+                trace, "" if progress.step is BindingStep.BOUND else progress.reason or progress.step.value
+            )
+
+    def _export(self, trace: AttemptTrace, failure: str) -> None:
+        for span in self._make.spans(trace, failure, time.perf_counter(), self._rng):
+            self._processor.on_end(span)
+
+    def close(self) -> None:
+        """Sends what is left. Waits for the receiver, at most for the time-out of the exporter."""
+        self._processor.shutdown()
+
+
+def traceparent(pod: Pod) -> tuple[int, int, int] | None:
+    """Trace, span and flags of a pod's annotation; None without a valid one."""
+    text = pod.metadata.annotations.get(TRACEPARENT)
+    found = None if text is None else _TRACEPARENT.fullmatch(text)
+    if found is None:
+        return None
+    trace, span, flags = (int(part, 16) for part in found.groups())
+    return (trace, span, flags) if trace and span else None
+
+
+class SpanMaker:
+    """Makes spans of the SDK from what was noted."""
+
+    def __init__(self) -> None:
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import ReadableSpan
+        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+        from opentelemetry.trace import SpanKind, Status, StatusCode, TraceFlags
+
+        self._resource = Resource(
+            {
+                "service.name": "bayplan",
+                "service.version": __version__,
+                "service.instance.id": socket.gethostname(),
+            }
+        )
+        self._scope = InstrumentationScope("bayplan", __version__)
+        self._span = ReadableSpan
+        self._kind = SpanKind.INTERNAL
+        self._sampled = TraceFlags(TraceFlags.SAMPLED)
+        self._ok, self._error = Status(StatusCode.UNSET), StatusCode.ERROR
+        self._status = Status
+        self._offset = time.time() - time.perf_counter()
+
+    def spans(self, trace: AttemptTrace, failure: str, end: float, rng: random.Random) -> list[ReadableSpan]:
+        """All spans of an attempt, the root first."""
+        decision, pod = trace.decision, trace.pod
+        assert decision is not None, "exported after the decision"
+        trace_id = rng.getrandbits(128) or 1
+        failure = failure or ("" if decision.found is not None else decision.message)
+        root = self._context(trace_id, rng)
+        attributes: dict[str, Any] = {
+            "k8s.namespace.name": pod.namespace[:MAX_TEXT],
+            "k8s.pod.name": pod.name[:MAX_TEXT],
+            "k8s.pod.uid": pod.uid[:MAX_TEXT],
+            "scheduler.attempt": trace.attempt,
+            "scheduler.profile": pod.spec.scheduler_name[:MAX_TEXT],
+            "scheduler.result": _result(decision, failure),
+        }
+        if decision.node_name:
+            attributes["k8s.node.name"] = decision.node_name[:MAX_TEXT]
+        if trace.omitted:
+            attributes["scheduler.omitted_spans"] = trace.omitted
+        made = [
+            self._made("Schedule pod", root, None, trace.queued, end, attributes, failure, self._links(pod)),
+            self._made("Queue", self._context(trace_id, rng), root, trace.queued, trace.started),
+        ]
+        cycle = self._context(trace_id, rng)
+        made.append(self._made("Scheduling cycle", cycle, root, trace.started, trace.decided))
+        binding = cycle
+        if decision.found is not None:
+            binding = self._context(trace_id, rng)
+            waited = {"scheduler.permit.plugins": trace.waited_for} if trace.waited_for else None
+            made.append(self._made("Binding cycle", binding, root, trace.decided, end, waited, failure))
+        # A plugin is noted before its point, so the points are needed first.
+        points: dict[str, SpanContext] = {}
+        for plugin, point, code, begin, ended in trace.notes:
+            if not plugin:
+                parent = cycle if begin < trace.decided else binding
+                points[point] = context = self._context(trace_id, rng)
+                made.append(self._made(point, context, parent, begin, ended, {"scheduler.status": code.name}))
+        for plugin, point, code, begin, ended in trace.notes:
+            if plugin:
+                parent = points.get(point, cycle if begin < trace.decided else binding)
+                about = {"scheduler.extension_point": point, "scheduler.status": code.name}
+                made.append(self._made(plugin, self._context(trace_id, rng), parent, begin, ended, about))
+        return made
+
+    def _context(self, trace_id: int, rng: random.Random) -> SpanContext:
+        from opentelemetry.trace import SpanContext
+
+        return SpanContext(trace_id, rng.getrandbits(64) or 1, is_remote=False, trace_flags=self._sampled)
+
+    def _links(self, pod: Pod) -> tuple[Link, ...]:
+        """To the trace in which the pod was created."""
+        parent = traceparent(pod)
+        if parent is None:
+            return ()
+        from opentelemetry.trace import Link, SpanContext, TraceFlags
+
+        return (Link(SpanContext(parent[0], parent[1], is_remote=True, trace_flags=TraceFlags(parent[2]))),)
+
+    def _made(
+        self,
+        name: str,
+        context: SpanContext,
+        parent: SpanContext | None,
+        begin: float,
+        end: float,
+        attributes: dict[str, Any] | None = None,
+        failure: str = "",
+        links: tuple[Link, ...] = (),
+    ) -> ReadableSpan:
+        return self._span(
+            name=name,
+            context=context,
+            parent=parent,
+            resource=self._resource,
+            attributes=attributes,
+            links=links,
+            kind=self._kind,
+            status=self._status(self._error, failure[:MAX_TEXT]) if failure else self._ok,
+            start_time=int((begin + self._offset) * 1e9),
+            end_time=int((end + self._offset) * 1e9),
+            instrumentation_scope=self._scope,
+        )
+
+
+def _result(decision: Decision, failure: str) -> str:
+    """As `scheduler_schedule_attempts_total` counts it."""
+    if decision.found is not None:
+        return "error" if failure else "scheduled"
+    return "unschedulable" if decision.status.is_rejection else "error"
+
+
+def make_tracing(path: str) -> Tracing | None:
+    """Tracing as a file configures it; None if it samples nothing.
+
+    Raises:
+        ConfigError: the file is invalid, or the packages are missing.
+    """
+    config = load_tracing(path)
+    if not config.rate_per_million:
+        return None
+    return Tracing(config, make_processor(config), random.Random())
+
+
+def make_processor(config: TracingConfiguration) -> SpanProcessor:
+    """Exports in batches, by gRPC or, to an http(s) URL, by HTTP.
+
+    Raises:
+        ConfigError: the packages of the extra `tracing` are not installed.
+    """
+    try:
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+
+        exporter: SpanExporter
+        if config.endpoint.startswith(("http://", "https://")):
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as OverHttp
+
+            exporter = OverHttp(endpoint=config.endpoint)
+        else:
+            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGrpc
+
+            exporter = OverGrpc(endpoint=config.endpoint, insecure=True)
+    except ImportError as error:
+        raise ConfigError(
+            f"--tracing-config-file needs the packages of the extra tracing ({error}): "
+            "pip install 'PATH-OF-THE-CLONE[tracing]'"
+        ) from error
+    return BatchSpanProcessor(exporter)

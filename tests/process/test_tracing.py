@@ -1,0 +1,256 @@
+"""Traces reach a real OTLP receiver, over gRPC and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as messages
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as service
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from bayplan.api.pod import Pod
+from bayplan.errors import ConfigError
+from bayplan.plugin import CycleState, NodeInfo, NodePlugin
+from bayplan.process import tracing
+from bayplan.process.tracing import TRACEPARENT, Tracing, TracingConfiguration, load_tracing
+from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.loop import Scheduler
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
+from bayplan.testing import make_node, make_pod
+
+CREATED_IN = f"00-{'a' * 32}-{'b' * 16}-01"
+ALL = 1_000_000
+
+
+class Receiver(service.TraceServiceServicer):
+    """Stores what it receives."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    def Export(self, request: Any, context: Any) -> Any:  # noqa: N802
+        for resource in request.resource_spans:
+            for scope in resource.scope_spans:
+                self.spans += scope.spans
+        return messages.ExportTraceServiceResponse()
+
+
+@contextmanager
+def over_grpc() -> Iterator[tuple[str, Receiver]]:
+    receiver = Receiver()
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    service.add_TraceServiceServicer_to_server(receiver, server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}", receiver
+    finally:
+        server.stop(None).wait()
+
+
+@contextmanager
+def over_http() -> Iterator[tuple[str, Receiver]]:
+    receiver = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                import gzip
+
+                body = gzip.decompress(body)
+            receiver.Export(messages.ExportTraceServiceRequest.FromString(body), None)
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing: it would write to the standard error of the tests."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1/traces", receiver
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def schedule(
+    config: TracingConfiguration, pods: list[Pod], plugins: tuple[type[NodePlugin], ...] = ()
+) -> None:
+    """Schedules the pods on one node of 4 CPUs, traced, until all are bound or unschedulable."""
+
+    async def run() -> None:
+        store = MemoryStore()
+        traces = Tracing(config, tracing.make_processor(config), random.Random(0))
+        seen: set[str] = set()
+
+        def decided(decision: Decision) -> None:
+            seen.add(decision.pod.name)
+            traces.decided(decision)
+
+        scheduler = Scheduler(
+            MemoryCluster(store),
+            plugins=plugins,
+            on_attempt=traces.popped,
+            on_decision=decided,
+            on_binding=traces.progressed,
+        )
+        traces.observe(scheduler)
+        running = asyncio.ensure_future(scheduler.run())
+        store.create(make_node("n", cpu="4"))
+        for pod in pods:
+            store.create(pod)
+        async with asyncio.timeout(60):
+            while len(seen) < len(pods):
+                await asyncio.sleep(0)
+            await scheduler.drain_bindings(60)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await asyncio.to_thread(traces.close)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("receiving", [over_grpc, over_http])
+def test_an_attempt_is_a_trace(receiving: Any) -> None:
+    with receiving() as (endpoint, receiver):
+        schedule(
+            TracingConfiguration(endpoint, ALL),
+            [make_pod("web", cpu="1", annotations={TRACEPARENT: CREATED_IN})],
+        )
+    by_name = {span.name: span for span in receiver.spans}
+    root, cycle, binding = by_name["Schedule pod"], by_name["Scheduling cycle"], by_name["Binding cycle"]
+    attributes = {item.key: item.value.string_value or item.value.int_value for item in root.attributes}
+    assert attributes["k8s.pod.name"] == "web"
+    assert (attributes["k8s.node.name"], attributes["scheduler.result"], attributes["scheduler.attempt"]) == (
+        "n",
+        "scheduled",
+        1,
+    )
+    (link,) = root.links
+    assert (link.trace_id.hex(), link.span_id.hex()) == ("a" * 32, "b" * 16)
+    parents = {name: span.parent_span_id for name, span in by_name.items()}
+    assert (
+        parents["Queue"]
+        == parents["Scheduling cycle"]
+        == parents["Binding cycle"]
+        == by_name["Schedule pod"].span_id
+    )
+    assert parents["PreFilter"] == parents["Filter"] == cycle.span_id
+    assert parents["Bind"] == binding.span_id
+    assert len({span.trace_id for span in receiver.spans}) == 1
+    assert all(
+        root.start_time_unix_nano
+        <= span.start_time_unix_nano
+        <= span.end_time_unix_nano
+        <= root.end_time_unix_nano
+        for span in receiver.spans
+    )
+
+
+def test_the_message_of_an_unschedulable_pod_is_its_status() -> None:
+    with over_grpc() as (endpoint, receiver):
+        schedule(TracingConfiguration(endpoint, ALL), [make_pod("big", cpu="100")])
+    (root,) = (span for span in receiver.spans if span.name == "Schedule pod")
+    assert root.status.message.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+    assert {span.name for span in receiver.spans} >= {"Filter", "PostFilter"}
+    assert "Binding cycle" not in {span.name for span in receiver.spans}
+
+
+class Slow(NodePlugin):
+    """Takes as long as a plugin has to take to get a span of its own."""
+
+    def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> None:
+        threading.Event().wait(2 * tracing.PLUGIN_THRESHOLD_SECONDS)
+
+
+def test_only_slow_plugins_have_spans() -> None:
+    with over_grpc() as (endpoint, receiver):
+        schedule(TracingConfiguration(endpoint, ALL), [make_pod("web")], (Slow,))
+    points = {span.span_id: span.name for span in receiver.spans}
+    slow = [span for span in receiver.spans if span.name == "Slow"]
+    assert [points[span.parent_span_id] for span in slow] == ["Filter"]
+    assert "NodeName" not in points.values()
+
+
+def test_nothing_is_sent_if_nothing_is_sampled() -> None:
+    """Not even for a pod whose annotation says that its creation was sampled."""
+    with over_grpc() as (endpoint, receiver):
+        schedule(TracingConfiguration(endpoint, 0), [make_pod("web", annotations={TRACEPARENT: CREATED_IN})])
+    assert receiver.spans == []
+
+
+@pytest.mark.parametrize(("rate", "made"), [(0, False), (5, True)])
+def test_without_sampling_nothing_is_connected(tmp_path: Path, rate: int, made: bool) -> None:
+    file = tmp_path / "tracing.yaml"
+    file.write_text(f"{HEAD}samplingRatePerMillion: {rate}\n")
+    traces = tracing.make_tracing(str(file))
+    assert (traces is not None) is made
+    if traces is not None:
+        traces.close()
+
+
+def test_a_receiver_that_is_gone_does_not_stop_scheduling() -> None:
+    with over_http() as (endpoint, _):
+        pass
+    schedule(TracingConfiguration(endpoint, ALL), [make_pod(f"p{i}") for i in range(5)])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "00-0-0-00", f"01-{'a' * 32}-{'b' * 16}-01", f"00-{'0' * 32}-{'b' * 16}-01"]
+)
+def test_invalid_annotations_are_ignored(text: str) -> None:
+    assert tracing.traceparent(make_pod("p", annotations={TRACEPARENT: text})) is None
+
+
+HEAD = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(HEAD, TracingConfiguration("localhost:4317", 0), id="defaults"),
+        pytest.param(
+            HEAD + "endpoint: collector:4317\nsamplingRatePerMillion: 100\n",
+            TracingConfiguration("collector:4317", 100),
+            id="values",
+        ),
+    ],
+)
+def test_configuration_is_read(tmp_path: Path, text: str, expected: TracingConfiguration) -> None:
+    file = tmp_path / "tracing.yaml"
+    file.write_text(text)
+    assert load_tracing(str(file)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("kind: Pod\napiVersion: v1\n", 'got kind "Pod"', id="another kind"),
+        pytest.param("- 1", "is not a TracingConfiguration", id="a list"),
+        pytest.param("a: [", "cannot read", id="not YAML"),
+        pytest.param(HEAD + "samplingRate: 1\n", 'unknown field "samplingRate"', id="misspelled"),
+        pytest.param(HEAD + "samplingRatePerMillion: -1\n", "must be positive", id="negative"),
+        pytest.param(HEAD + "samplingRatePerMillion: 1000001\n", "one million", id="too many"),
+        pytest.param(HEAD + "endpoint: ftp://x\n", "expected host:port", id="unknown protocol"),
+    ],
+)
+def test_invalid_configurations_say_why(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "tracing.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        load_tracing(str(file))
