@@ -7,16 +7,16 @@ otherwise come from the labels of its nodes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
-from bayplan.answers.sources.loaded import LoadedCluster, Origin
-from bayplan.answers.sources.loading import SourceOptions, load_cluster
+from bayplan.answers.sources.loaded import Origin
+from bayplan.answers.sources.loading import SourceOptions, load_cluster_async
 from bayplan.answers.sources.warnings import Warning
 from bayplan.answers.whatif.cluster import Cluster
 from bayplan.api.node import Node
@@ -27,7 +27,6 @@ from bayplan.fleet.karmada.kinds import ClusterSpec, ClusterStatus, default_reso
 from bayplan.fleet.karmada.summary import resource_summary
 
 REGION: Final = "topology.kubernetes.io/region"
-MAX_PARALLEL: Final = 16
 
 RoomT = TypeVar("RoomT")
 
@@ -132,32 +131,24 @@ def load_members(
         BayplanError: a file or a context is missing or malformed. An API server that does not answer is no
             error: the member is returned as unreachable.
     """
-    found: dict[str, Member] = {}
-    failed: dict[str, Unreachable] = {}
-    with ThreadPoolExecutor(max(1, min(len(sources), MAX_PARALLEL))) as pool:
-        waiting = {pool.submit(load_member, one): one.name for one in sources}
-        for done in as_completed(waiting):
-            name = waiting[done]
-            try:
-                found[name] = done.result()
-            except APIError as error:
-                failed[name] = Unreachable(name, str(error))
-                on_loaded(name, str(error))
-            else:
-                member = found[name]
-                on_loaded(name, f"{len(member.cluster.nodes):,} nodes, {member.cluster.pod_count:,} pods")
-    names = [one.name for one in sources]
-    return [found[name] for name in names if name in found], [
-        failed[name] for name in names if name in failed
-    ]
+    return asyncio.run(_load_all(sources, on_loaded))
 
 
-def load_member(source: MemberSource) -> Member:
-    """Reads one member.
+async def _load_all(
+    sources: Sequence[MemberSource], on_loaded: Callable[[str, str], None]
+) -> tuple[list[Member], list[Unreachable]]:
+    # One thread: decoding takes most of the time, and the decoder does not allow several.
+    loaded = await asyncio.gather(*(_load(one, on_loaded) for one in sources))
+    members = [one for one in loaded if isinstance(one, Member)]
+    return members, [one for one in loaded if isinstance(one, Unreachable)]
 
-    Raises:
-        BayplanError: it cannot be read.
-    """
-    loaded: LoadedCluster = load_cluster(source.options)
+
+async def _load(source: MemberSource, on_loaded: Callable[[str, str], None]) -> Member | Unreachable:
+    try:
+        loaded = await load_cluster_async(source.options)
+    except APIError as error:
+        on_loaded(source.name, str(error))
+        return Unreachable(source.name, str(error))
     cluster = Cluster.from_loaded(loaded)
+    on_loaded(source.name, f"{len(cluster.nodes):,} nodes, {cluster.pod_count:,} pods")
     return Member(source.name, cluster, loaded.origin, loaded.time, loaded.warnings)

@@ -85,30 +85,31 @@ class Listing:
     warnings: tuple[Warning, ...]
 
 
-def list_cluster(
-    access: Access, plugin_kinds: Sequence[type[Object]] = (), *, time_limit: float | None = None
-) -> Listing:
+def list_cluster(access: Access, plugin_kinds: Sequence[type[Object]] = ()) -> Listing:
     """Lists the cluster.
 
-    Args:
-        time_limit: seconds for everything; None: no limit.
-
     Raises:
-        APIError: it cannot be reached, or nodes or pods cannot be listed, or it takes too long.
+        APIError: it cannot be reached, or nodes or pods cannot be listed.
     """
+    return asyncio.run(list_cluster_async(access, plugin_kinds))
 
-    async def limited() -> Listing:
-        async with asyncio.timeout(time_limit):
-            return await list_cluster_async(access, plugin_kinds)
 
+async def list_cluster_async(
+    access: Access, plugin_kinds: Sequence[type[Object]] = (), *, time_limit: float | None = None
+) -> Listing:
+    """The same, for callers that have an event loop.
+
+    Args:
+        time_limit: seconds for everything; None: no limit. Longer is an APIError.
+    """
     try:
-        return asyncio.run(limited())
+        async with asyncio.timeout(time_limit):
+            return await _list(access, plugin_kinds)
     except TimeoutError as error:
         raise ServerError(_TOO_SLOW.format(server=access.server, seconds=time_limit or 0)) from error
 
 
-async def list_cluster_async(access: Access, plugin_kinds: Sequence[type[Object]] = ()) -> Listing:
-    """The same, for callers that have an event loop."""
+async def _list(access: Access, plugin_kinds: Sequence[type[Object]]) -> Listing:
     connections = Connections(access)
     try:
         requests = Requests(connections, make_bucket(QPS, BURST), component=COMPONENT)

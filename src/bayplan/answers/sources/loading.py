@@ -94,6 +94,15 @@ def load_cluster(options: SourceOptions) -> LoadedCluster:
     return with_settings(*_read(options))
 
 
+async def load_cluster_async(options: SourceOptions) -> LoadedCluster:
+    """The same, for callers that have an event loop: several live clusters can be read at the same time."""
+    settings = _settings(options)
+    with no_garbage_collection():
+        if options.files:
+            return with_settings(read_cluster(options.files), settings)
+        return with_settings(await load_live(options, settings), settings)
+
+
 def load_releases(options: SourceOptions) -> Callable[[Release], LoadedCluster]:
     """The cluster and the settings that the options name, as any release reads them.
 
@@ -105,11 +114,19 @@ def load_releases(options: SourceOptions) -> Callable[[Release], LoadedCluster]:
 
 
 def _read(options: SourceOptions) -> tuple[LoadedCluster, SchedulerSettings]:
+    settings = _settings(options)
+    with no_garbage_collection():
+        if options.files:
+            return read_cluster(options.files), settings
+        import asyncio
+
+        return asyncio.run(load_live(options, settings)), settings
+
+
+def _settings(options: SourceOptions) -> SchedulerSettings:
     if options.files.count(STDIN) + (options.config_file == STDIN) > 1:
         raise InputError(TWO_READERS)
-    settings = load_settings(options.config_file, options.plugin_specs, options.own_flags, options.release)
-    with no_garbage_collection():
-        return read_cluster(options.files) if options.files else load_live(options, settings), settings
+    return load_settings(options.config_file, options.plugin_specs, options.own_flags, options.release)
 
 
 def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedCluster:
@@ -145,17 +162,17 @@ def as_release(loaded: LoadedCluster, settings: SchedulerSettings, release: Rele
     return with_settings(read, replace(settings, release=release))
 
 
-def load_live(options: SourceOptions, settings: SchedulerSettings) -> LoadedCluster:
+async def load_live(options: SourceOptions, settings: SchedulerSettings) -> LoadedCluster:
     """Lists the cluster of a kubeconfig."""
     # Imported here: a client of API servers takes as long to import as a snapshot of a cluster to read.
-    from bayplan.answers.sources.live import list_cluster
+    from bayplan.answers.sources.live import list_cluster_async
     from bayplan.client.kubeconfig import load_access
 
     kubeconfig = options.kubeconfig or default_kubeconfig(context=options.context)
     access = load_access(kubeconfig, context=options.context)
     plugins = (*settings.plugins, *named_library_plugins(settings.config).values())
     kinds = [kind for plugin in plugins for kind in plugin.kinds]
-    listing = list_cluster(access, kinds, time_limit=options.time_limit)
+    listing = await list_cluster_async(access, kinds, time_limit=options.time_limit)
     return LoadedCluster(
         options.context or access.server,
         listing.objects,
