@@ -115,7 +115,8 @@ def parsed(words: Sequence[str]) -> None:
     if isinstance(command, click.Group):
         if not arguments:
             return
-        command = command.commands[arguments.pop(0)]
+        if arguments[0] in command.commands or not command.invoke_without_command:
+            command = command.commands[arguments.pop(0)]
     try:
         command.make_context(words[0], list(arguments))
     except click.MissingParameter:

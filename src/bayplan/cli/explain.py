@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from bayplan.answers.explain.printing import print_node, print_pod
-from bayplan.answers.explain.questions import PodQuestions, PodState, explain_node
+from bayplan.answers.explain.questions import PodAnswer, PodQuestions, PodState, explain_node
 from bayplan.answers.explain.report import node_report, pod_report
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
 from bayplan.answers.sources.loading import SourceOptions, default_namespace, load_cluster
@@ -24,6 +24,9 @@ from bayplan.cli.terminal import echo
 from bayplan.errors import InputError
 from bayplan.garbage import no_garbage_collection
 from bayplan.scheduler.core import SchedulingCore
+
+if TYPE_CHECKING:
+    from bayplan.answers.capacity_queues import WaitingPod
 
 _STATES: Final = {
     "Absent": "the scheduler has no such pending pod",
@@ -113,11 +116,19 @@ def explain_pod(
     if answer.state is not PodState.ASSIGNED:
         queue |= _queue(source, loaded, key, scheduler_url, scheduler_ca)
         answer = replace(answer, warnings=(*_not_run(questions.core, pod, queue), *answer.warnings))
+    capacity = _capacity_queue(questions, answer)
     if output == TABLE:
         shown = answer.state is PodState.PENDING or queue["visible"]
-        print_pod(make_console(), loaded, answer, _queue_text(queue) if shown else "")
+        console = make_console()
+        if capacity is not None:
+            for line in capacity.text(pod.key):
+                console.print(line, soft_wrap=True)
+        print_pod(console, loaded, answer, _queue_text(queue) if shown else "")
     else:
-        print_document("PodExplanation", pod_report(loaded, answer, queue), output)
+        report = pod_report(loaded, answer, queue)
+        if capacity is not None:
+            report["capacityQueue"] = capacity.described()
+        print_document("PodExplanation", report, output)
     failed = FailedPlugins(traceback)
     if answer.explanation is not None:
         failed.add(answer.explanation)
@@ -133,6 +144,17 @@ for _kind in KIND_NAMES:
         explain.add_command(
             click.Command(_kind, callback=explain_pod.callback, params=explain_pod.params, help=_help)
         )
+
+
+def _capacity_queue(questions: PodQuestions, answer: PodAnswer) -> WaitingPod | None:
+    """Where a pending pod stands in its capacity queue, if the configuration has any."""
+    config = questions.loaded.config
+    if config is None or config.bayplan.queues is None or answer.state is not PodState.PENDING:
+        return None
+    # Imported here: few configurations have queues.
+    from bayplan.answers.capacity_queues import QueueQuestions
+
+    return QueueQuestions(questions.loaded, config.bayplan.queues, questions.core).pod(answer.pod)
 
 
 def _pod(questions: PodQuestions, key: str) -> Pod:

@@ -55,6 +55,7 @@ COMMANDS: Final = {
     ),
     "node": LazyCommand("bayplan.cli.up", "node", "Make simulated nodes fail and recover."),
     "plugin": LazyCommand("bayplan.cli.plugin", "plugin", "List and check plugins, and start a new one."),
+    "queues": LazyCommand("bayplan.cli.queues", "queues", "Show capacity queues, and check their file."),
     "replay": LazyCommand(
         "bayplan.cli.replay", "replay_runs", "Replay recorded runs of kube-scheduler and compare."
     ),

@@ -170,8 +170,7 @@ class CapacityQueues(PodHeap):
 
     def pop(self) -> QueuedPod | None:
         """The next pod, or None if everything that is active has to wait."""
-        if self._is_resized:
-            self._resize()
+        self.refresh()
         info = self._pop(self.partition.root)
         self._update_count()
         return info
@@ -275,6 +274,11 @@ class CapacityQueues(PodHeap):
         """Nodes came, left or changed their size."""
         self._is_resized = True
 
+    def refresh(self) -> None:
+        """Brings shares up to date, as a pop would."""
+        if self._is_resized:
+            self._resize()
+
     def _resize(self) -> None:
         """Takes the capacity of the cluster as the denominator of shares without a guarantee."""
         self._is_resized = False
@@ -321,6 +325,9 @@ class CapacityQueues(PodHeap):
         elif created < group.created:
             group.created = created
         return group
+
+    def group_if_known(self, pod: Pod) -> PodGroupOf | None:
+        return self._groups.get(yunikorn.application_id(pod))
 
     def amounts_of(self, pod: Pod) -> dict[str, int]:
         known = self._amounts.get(pod.metadata.uid)

@@ -1,0 +1,253 @@
+"""Capacity queues of a loaded cluster: what each uses, and why a pod waits.
+
+The tree, its limits and its order are those of `bayplan.queues`, filled with the pods of the cluster: pods
+with a node are charged, pending ones are active. So an answer is what the scheduler would find now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bayplan.answers.sources.loaded import LoadedCluster
+from bayplan.api.pod import Pod
+from bayplan.config import QueuesConfiguration
+from bayplan.queues import tree, victims
+from bayplan.queues.active import CapacityQueues, readable, sentence
+from bayplan.queues.amounts import Amounts
+from bayplan.queues.tree import Blocking, Group, Queue
+from bayplan.queues.yunikorn.placement import PlacementError
+from bayplan.scheduler.capacity import make_queues
+from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduling_queue.queued import QueuedPod
+
+MAX_NAMED: Final = 3
+"""How many applications an answer names."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One queue of the tree."""
+
+    queue: Queue
+    depth: int
+    share: float
+    pending: int
+    """The number of pods that wait there."""
+
+    def described(self) -> dict[str, Any]:
+        queue = self.queue
+        return {
+            "queue": queue.path,
+            "leaf": queue.is_leaf,
+            "state": queue.state.value,
+            "used": dict(queue.used),
+            "guaranteed": dict(queue.guaranteed or {}),
+            "max": dict(queue.ceiling or {}),
+            "share": round(self.share, 6),
+            "pendingPods": self.pending,
+            "runningApplications": queue.running,
+            "maxApplications": queue.max_groups or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingPod:
+    """Where a pending pod stands in its capacity queue."""
+
+    queue: str
+    """Empty if no queue takes its application."""
+    application: str
+    user: str
+    user_groups: tuple[str, ...]
+    blocking: Blocking | None
+    problem: str
+    """Why no queue takes it."""
+    position: int
+    """Among the active pods of its queue, counted from 1."""
+    length: int
+    before: tuple[str, ...]
+    """Applications that are tried before its own, with the reason."""
+    must_end: tuple[str, ...]
+    """Applications that use what it waits for, the largest first."""
+    preemption: str
+    """Whether taking from other queues would help."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is not tried because of its queue."""
+        return not self.queue or self.blocking is not None
+
+    def text(self, key: str) -> Iterator[str]:
+        """The answer, a sentence in each line; what follows is the decision about nodes."""
+        if not self.queue:
+            yield f"{key} has no capacity queue: {self.problem}"
+        else:
+            yield f"{key} waits for quota" if self.waits else f"{key} has room in its capacity queue"
+            yield from (f"  {line}" for line in self._lines())
+        yield "Without the limits of queues:" if self.waits else "With room in its queue:"
+
+    def _lines(self) -> Iterator[str]:
+        who = f"user {self.user}" + (f" of {', '.join(self.user_groups)}" if self.user_groups else "")
+        yield f"queue {self.queue}, application {self.application}, counts for {who}"
+        if self.blocking is not None:
+            yield sentence(self.blocking)
+        yield f"position {self.position} of {self.length} in its queue"
+        yield from (f"before it: {each}" for each in self.before)
+        yield from (f"uses what it waits for: {each}" for each in self.must_end)
+        yield self.preemption
+
+    def described(self) -> dict[str, Any]:
+        blocking = self.blocking
+        return {
+            "queue": self.queue,
+            "application": self.application,
+            "user": self.user,
+            "groups": list(self.user_groups),
+            "problem": self.problem,
+            "blockedBy": None
+            if blocking is None
+            else {
+                "queue": blocking.queue,
+                "user": blocking.user,
+                "group": blocking.user_group,
+                "resource": blocking.kind,
+                "used": blocking.used,
+                "asked": blocking.asked,
+                "max": blocking.limit,
+            },
+            "position": self.position,
+            "length": self.length,
+            "before": list(self.before),
+            "mustEnd": list(self.must_end),
+            "preemption": self.preemption,
+        }
+
+
+class QueueQuestions:
+    """Answers questions about the capacity queues of a cluster.
+
+    Raises:
+        ConfigError: the configuration of the queues is invalid.
+    """
+
+    def __init__(
+        self, loaded: LoadedCluster, settings: QueuesConfiguration, core: SchedulingCore | None = None
+    ) -> None:
+        core = loaded.core() if core is None else core
+        self.queues: CapacityQueues = make_queues(settings, core.cluster)
+        pods = [item for item in loaded.objects if isinstance(item, Pod) and not item.is_finished]
+        for pod in pods:
+            if pod.spec.node_name and core.framework_for(pod) is not None:
+                self.queues.charge(pod, pod.spec.node_name)
+        self._waiting: dict[str, QueuedPod] = {}
+        for number, pod in enumerate(loaded.pending(core)):
+            info = self._waiting[pod.key] = QueuedPod(pod, pod.key, 0.0, number)
+            self.queues.push(info, (-pod.priority,))
+        self.queues.capacity_changed()
+        self.queues.refresh()
+
+    def rows(self) -> list[QueueRow]:
+        """All queues, parents first."""
+        root = self.queues.partition.root
+        counts: dict[str, int] = {}
+        for info in self.queues:
+            group = self.queues.group_if_known(info.pod)
+            for queue in group.queue.upwards() if group is not None else ():
+                counts[queue.path] = counts.get(queue.path, 0) + 1
+        return [
+            QueueRow(queue, queue.path.count("."), tree.share(queue), counts.get(queue.path, 0))
+            for queue in root.downwards()
+        ]
+
+    def pod(self, pod: Pod) -> WaitingPod:
+        """Where a pending pod stands, and what it waits for."""
+        queues = self.queues
+        try:
+            group = queues.group_of(pod)
+        except PlacementError as error:
+            return WaitingPod("", "", "", (), None, str(error), 0, 0, (), (), "")
+        found = queues.blocking(pod)
+        blocking = found if isinstance(found, Blocking) else None
+        leaf = group.queue
+        order = [info for info in queues if queues.group_if_known(info.pod) in leaf.groups.values()]
+        position = next((place for place, info in enumerate(order, 1) if info.key == pod.key), 0)
+        return WaitingPod(
+            leaf.path,
+            group.name,
+            group.user,
+            group.user_groups,
+            blocking,
+            "",
+            position,
+            len(order),
+            tuple(self._before(group)),
+            () if blocking is None else tuple(self._users_of(blocking)),
+            self._preemption(pod, leaf),
+        )
+
+    def _before(self, group: Group) -> Iterator[str]:
+        leaf = group.queue
+        ahead = []
+        for other in tree.ordered_groups(leaf):
+            if other is group:
+                break
+            ahead.append(other)
+        for other in ahead[:MAX_NAMED]:
+            yield f"application {other.name}, {self._reason(other, group)}"
+        if len(ahead) > MAX_NAMED:
+            yield f"{len(ahead) - MAX_NAMED} more applications"
+        for queue in leaf.upwards():
+            if queue.parent is None:
+                return
+            for sibling in tree.ordered_children(queue.parent):
+                if sibling is queue:
+                    break
+                yield (
+                    f"queue {sibling.path}, share {tree.share(sibling):.2f} "
+                    f"({queue.path} has {tree.share(queue):.2f})"
+                )
+
+    def _reason(self, first: Group, second: Group) -> str:
+        if first.priority != second.priority:
+            return f"priority {first.priority} (this one has {second.priority})"
+        if first.queue.policy.order is tree.Order.FAIR:
+            return "which uses less"
+        return "which was submitted earlier"
+
+    def _users_of(self, blocking: Blocking) -> Iterator[str]:
+        queue = self.queues.partition.find(blocking.queue)
+        if queue is None or blocking.kind == "applications":
+            return
+        users = [
+            (group.used.get(blocking.kind, 0), group)
+            for leaf in queue.downwards()
+            for group in leaf.groups.values()
+            if group.used.get(blocking.kind) and blocking.user in ("", group.user)
+        ]
+        for amount, group in sorted(users, key=lambda each: (-each[0], each[1].name))[:MAX_NAMED]:
+            shown = readable(blocking.kind, amount)
+            yield f"application {group.name} in {group.queue.path}, {blocking.kind} {shown}"
+
+    def _preemption(self, pod: Pod, leaf: Queue) -> str:
+        asked = self.queues.amounts_of(pod)
+        found = victims.candidates(leaf, asked, pod.priority)
+        if not victims.is_owed(found, asked):
+            return f"preemption would not help: {_why_not_owed(leaf, asked)}"
+        if not found.by_queue:
+            return "preemption would not help: no other queue is above its guarantee"
+        paths = ", ".join(sorted(found.by_queue))
+        return f"its queue is owed this: it may take from {paths} after {leaf.policy.preemption_delay:g} s"
+
+
+def _why_not_owed(leaf: Queue, asked: Amounts) -> str:
+    entitled = tree.entitlement(leaf)
+    if not entitled:
+        return f"queue {leaf.path} has no guarantee"
+    for kind, amount in asked.items():
+        limit, used = entitled.get(kind), leaf.used.get(kind, 0)
+        if limit is not None and used + amount > limit:
+            shown = (readable(kind, each) for each in (used, amount, limit))
+            return "queue {}: {} {} used, {} asked, {} guaranteed".format(leaf.path, kind, *shown)
+    return f"queue {leaf.path} is within its guarantee, but its parents are not"

@@ -1,0 +1,119 @@
+"""`bayplan queues`: what capacity queues use, and whether their configuration is valid."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+
+from bayplan.answers.capacity_queues import QueueQuestions, QueueRow
+from bayplan.answers.sources.loading import SourceOptions, load_cluster
+from bayplan.cli.errors import ExitStatus
+from bayplan.cli.options import optional_source_options
+from bayplan.cli.output import TABLE, make_console, output_option, print_document, print_table
+from bayplan.cli.terminal import echo
+from bayplan.config import QueuesConfiguration
+from bayplan.errors import InputError
+from bayplan.garbage import no_garbage_collection
+from bayplan.printable import printable
+from bayplan.queues.active import readable
+from bayplan.queues.amounts import Amounts
+from bayplan.queues.yunikorn.build import Partition
+from bayplan.queues.yunikorn.checks import load
+from bayplan.queues.yunikorn.config import QueueConfigError
+
+WATCH_SECONDS: Final = 2.0
+_COLUMNS: Final = ("queue", "used", "guaranteed", "max", "share", "pending", "applications")
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--queues",
+    "file",
+    metavar="FILE",
+    default="",
+    help="The queues.yaml. [default: that of the configuration; without one, a queue for each namespace]",
+)
+@click.option("--watch", is_flag=True, help=f"Print again every {WATCH_SECONDS:g} s until interrupted.")
+@output_option
+@optional_source_options
+@click.pass_context
+@no_garbage_collection()
+def queues(ctx: click.Context, /, source: SourceOptions, file: str, watch: bool, output: str) -> int:
+    """Show the tree of capacity queues: what each uses, is guaranteed and may use at most.
+
+    The cluster comes from files (-f) or is read from an API server. Nothing is changed.
+    """
+    if ctx.invoked_subcommand is not None:
+        return ExitStatus.OK
+    while True:
+        _show(source, file, output)
+        if not watch:
+            return ExitStatus.OK
+        time.sleep(WATCH_SECONDS)
+
+
+def _show(source: SourceOptions, file: str, output: str) -> None:
+    loaded = load_cluster(source)
+    settings = loaded.config.bayplan.queues if loaded.config is not None else None
+    if file:
+        settings = QueuesConfiguration(file=file)
+    rows = QueueQuestions(loaded, settings or QueuesConfiguration()).rows()
+    if output != TABLE:
+        print_document("CapacityQueues", {"queues": [row.described() for row in rows]}, output)
+        return
+    print_table(make_console(), _COLUMNS, map(_cells, rows), right=("share", "pending"))
+
+
+def _cells(row: QueueRow) -> tuple[str, ...]:
+    queue = row.queue
+    count = f"{queue.running}/{queue.max_groups}" if queue.max_groups else f"{queue.running}"
+    return (
+        "  " * row.depth + printable(queue.name),
+        _amounts(queue.used),
+        _amounts(queue.guaranteed),
+        _amounts(queue.ceiling),
+        f"{row.share:.2f}",
+        f"{row.pending:,}",
+        count,
+    )
+
+
+def _amounts(amounts: Amounts | None) -> str:
+    return ", ".join(
+        f"{printable(kind)} {readable(kind, each)}" for kind, each in sorted((amounts or {}).items())
+    )
+
+
+@queues.command()
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=str))
+@click.pass_context
+def check(ctx: click.Context, files: tuple[str, ...]) -> None:
+    """Check whether each FILE is a valid queues.yaml, with the texts of YuniKorn.
+
+    Includes what YuniKorn would find only when it loads the file. The exit status is 2 if a file is invalid.
+    """
+    failed = False
+    for name in files:
+        problem = _problem(name)
+        failed |= bool(problem)
+        echo(f"{printable(name)}: {printable(problem) if problem else 'ok'}")
+    if failed:
+        ctx.exit(ExitStatus.FAILED)
+
+
+def _problem(name: str) -> str:
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(str(error), source=name) from error
+    try:
+        for config in load(text).partitions:
+            partition = Partition(config)
+            if partition.rules_error:
+                return f"{partition.rules_error} (at start every application would be rejected)"
+    except QueueConfigError as error:
+        return error.problem
+    return ""

@@ -1,0 +1,88 @@
+"""`bayplan queues`: the tree, the check, and what explain says about a pod that waits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands import bayplan
+
+CLUSTER = ("-f", "examples/queues/cluster.yaml", "--config", "examples/queues/scheduler.yaml")
+
+
+def test_the_tree_as_a_document() -> None:
+    result = bayplan("queues", "-o", "json", *CLUSTER)
+    rows = {row["queue"]: row for row in json.loads(result.stdout)["queues"]}
+    assert rows["root.research"]["used"] == {"vcore": 5000, "memory": 2 << 30, "pods": 2}
+    assert rows["root"]["pendingPods"] == 3
+
+
+def test_another_file(tmp_path: Path) -> None:
+    """--queues replaces the file of the configuration."""
+    path = tmp_path / "queues.yaml"
+    path.write_text(
+        "partitions: [{name: default, queues: [{name: root, submitacl: '*', queues: [{name: one}]}]}]"
+    )
+    result = bayplan("queues", *CLUSTER, "--queues", str(path))
+    assert "one" in result.stdout
+    assert "research" not in result.stdout
+
+
+def test_watching_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("time.sleep", interrupted)
+    assert bayplan("queues", "--watch", *CLUSTER).status == 130
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "status"),
+    [
+        pytest.param("partitions: []", "ok", 0, id="valid"),
+        pytest.param("partitions: [{name: a}]", "queue config is not set", 2, id="invalid"),
+        pytest.param(
+            "partitions: [{name: a, placementrules: [{name: x}], queues: []}]",
+            "unknown rule name specified x, failing placement rule config "
+            "(at start every application would be rejected)",
+            2,
+            id="rules that cannot be built",
+        ),
+    ],
+)
+def test_check(tmp_path: Path, text: str, said: str, status: int) -> None:
+    path = tmp_path / "q.yaml"
+    path.write_text(text)
+    result = bayplan("queues", "check", str(path))
+    assert (result.stdout, result.status) == (f"{path}: {said}\n", status)
+
+
+def test_check_of_a_file_that_is_missing(tmp_path: Path) -> None:
+    assert bayplan("queues", "check", str(tmp_path / "none.yaml")).status == 2
+
+
+def explained(pod: str) -> dict[str, object]:
+    result = bayplan("explain", "pod", pod, "-o", "json", *CLUSTER)
+    content = json.loads(result.stdout)["capacityQueue"]
+    assert isinstance(content, dict)
+    return content
+
+
+def test_explain_names_the_limit() -> None:
+    answer = explained("plot-1")
+    assert answer["blockedBy"] == {
+        "queue": "root.research",
+        "user": "",
+        "group": "",
+        "resource": "vcore",
+        "used": 5000,
+        "asked": 2000,
+        "max": 6000,
+    }
+    assert (answer["position"], answer["length"]) == (3, 3)
+
+
+def test_explain_a_pod_that_has_room() -> None:
+    assert explained("tune-2")["blockedBy"] is None
