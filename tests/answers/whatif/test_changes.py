@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from bayplan.answers.whatif import Cluster
 from bayplan.api.meta import LabelSelector, OwnerReference
-from bayplan.api.pod import EmptyDirVolumeSource, Pod, Volume
+from bayplan.api.pod import LocalVolumeSource, Pod, Volume
 from bayplan.api.workloads import ReplicaSet
 from bayplan.config import parse_config
 from bayplan.errors import InputError
@@ -139,7 +139,7 @@ def test_new_pods_do_not_have_the_zone_that_binding_has_set() -> None:
 
 
 def test_kubectl_drain_does_not_delete_empty_dirs() -> None:
-    cache = Volume(name="cache", empty_dir=EmptyDirVolumeSource())
+    cache = Volume(name="cache", empty_dir=LocalVolumeSource())
     pods = [
         member(f"web-{i}", "ReplicaSet", "web", node="n0", volumes=[cache] if i else []) for i in range(6)
     ]
