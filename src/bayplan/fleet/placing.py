@@ -21,6 +21,8 @@ from bayplan.answers.whatif.outcomes import Placements
 from bayplan.answers.whatif.pods import delete_pod
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
+from bayplan.fleet.control_plane import ControlPlane
+from bayplan.fleet.karmada.binding import Attempt, attempt
 from bayplan.fleet.karmada.clusters import ClusterTable
 from bayplan.fleet.karmada.estimate import Estimator, GeneralEstimator
 from bayplan.fleet.karmada.kinds import (
@@ -72,6 +74,10 @@ class PlacedWorkload:
     table: ClusterTable
     shares: Mapping[str, Share]
     affinity_group: str = ""
+    attempt: Attempt | None = None
+    """What karmada-scheduler does with the binding, where there is one."""
+    unread: tuple[str, ...] = ()
+    """Clusters of the control plane that were not read: only estimates are known."""
     warnings: tuple[Warning, ...] = ()
     failures: tuple[str, ...] = ()
 
@@ -140,10 +146,16 @@ class Placer:
     at_most: int = AT_MOST
     fresh: bool = False
     """Whether replicas that are there may move."""
+    plane: ControlPlane = field(default_factory=ControlPlane)
+    """Of Karmada, if there is one: bindings, and clusters that are not among the members."""
 
     def placement_for(self, workload: Manifest) -> Placement:
         """The placement of the policy that claims a workload."""
-        found = claiming_policy(workload.content, self.policies)
+        namespaced = [one for one in self.policies if one.namespace == workload.namespace]
+        cluster_wide = [one for one in self.policies if not one.namespace]
+        found = claiming_policy(workload.content, namespaced) or claiming_policy(
+            workload.content, cluster_wide
+        )
         return with_placement_defaults(self.default if found is None else found.spec.placement)
 
     def place(self, workload: Manifest, others: Manifests, replicas: int | None = None) -> PlacedWorkload:
@@ -162,12 +174,21 @@ class Placer:
             except InputError as error:
                 refused[member.name] = str(error)
         spec = self._spec(workload, placement, wanted, rooms)
-        table = ClusterTable(
-            described(member.karmada_cluster(), spec) for member in self.members if member.name in rooms
-        )
-        more = {name: room.more for name, room in rooms.items()}
+        known = {member.name for member in self.members}
+        unread = tuple(one for name, one in self.plane.clusters.items() if name not in known)
+        clusters = [member.karmada_cluster() for member in self.members if member.name in rooms]
+        table = ClusterTable(described(one, spec) for one in (*clusters, *unread))
+        # A binding may name replicas whose pods have not been created yet.
+        assigned = {target.name: target.replicas for target in spec.clusters}
+        more = {name: room.exact - assigned.get(name, 0) for name, room in rooms.items()}
         group, result = decide(spec, table, (Exact(more),), fresh=self.fresh)
-        _, by_estimate = decide(spec, table, (GeneralEstimator(),), fresh=self.fresh)
+        binding = self.plane.binding_of(workload.kind, workload.key)
+        attempted = None
+        if binding is None:
+            _, by_estimate = decide(spec, table, (GeneralEstimator(),), fresh=self.fresh)
+        else:
+            attempted = attempt(msgspec.structs.replace(binding, spec=spec), table)
+            by_estimate = attempted.result or result
         placed = PlacedWorkload(
             workload.kind,
             workload.key,
@@ -180,6 +201,8 @@ class Placer:
             table,
             {},
             group,
+            attempted,
+            tuple(one.name for one in unread),
         )
         failures = tuple(text for room in rooms.values() for text in room.failures)
         if result.reason is not None:
@@ -204,6 +227,14 @@ class Placer:
                 pod = model(member.cluster, workload)
                 break
         spec = binding_spec(workload.content, pod, placement, replicas=replicas)
+        binding = self.plane.binding_of(workload.kind, workload.key)
+        if binding is not None:
+            return msgspec.structs.replace(
+                binding.spec,
+                replicas=spec.replicas,
+                replica_requirements=spec.replica_requirements,
+                placement=placement,
+            )
         previous = tuple(
             TargetCluster(name=name, replicas=room.previous) for name, room in rooms.items() if room.previous
         )

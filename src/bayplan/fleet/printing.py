@@ -94,6 +94,15 @@ def details(placed: PlacedWorkload) -> Iterator[str]:
     for name, room in placed.rooms.items():
         if room.is_limit and room.next_lacks:
             yield f"{name}: replica {room.exact + 1:,} would not fit: {room.next_lacks}"
+    for name in placed.unread:
+        yield f"{name}: not read, so Karmada's estimate was used for it"
+    if placed.attempt is not None:
+        if not placed.attempt.trigger:
+            yield "karmada-scheduler leaves the binding alone: its replicas add up"
+            return
+        yield f"karmada-scheduler schedules the binding again: {placed.attempt.trigger}"
+        if not placed.attempt.is_scheduled and not placed.attempt.targets:
+            yield "karmada-scheduler would remove it from all clusters, because none is feasible"
     yield from _by_estimate(placed)
 
 
@@ -194,6 +203,8 @@ def placed_json(placed: PlacedWorkload) -> dict[str, object]:
             "pending": placed.pending_by_estimate(),
         },
         "staticWeightList": placed.static_weights(),
+        "notRead": list(placed.unread),
+        "karmadaTrigger": None if placed.attempt is None else placed.attempt.trigger,
         "failures": list(placed.failures),
         "warnings": [warning.as_json() for warning in placed.warnings],
     }

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 from msgspec.structs import replace
 
 from bayplan.answers.whatif.applying import models_of
@@ -28,7 +27,7 @@ from bayplan.api.pod import Affinity, Pod
 from bayplan.api.selectors import DO_NOT_SCHEDULE
 from bayplan.errors import InputError
 from bayplan.fleet.karmada.clusters import ClusterTable, Ints
-from bayplan.fleet.karmada.estimate import NO_ANSWER, GeneralEstimator
+from bayplan.fleet.karmada.estimate import GeneralEstimator
 from bayplan.fleet.karmada.kinds import BindingSpec, ReplicaRequirements
 from bayplan.fleet.karmada.summary import node_estimate
 from bayplan.fleet.karmada.templates import requirements_of
@@ -91,14 +90,19 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """An estimator (`karmada.estimate.Estimator`) with the exact numbers of all members."""
+    """An estimator (`karmada.estimate.Estimator`) with the exact numbers of the members that were read.
+
+    For other clusters it answers as Karmada's general estimator.
+    """
 
     more: Mapping[str, int]
     name: str = "exact"
 
     def available(self, clusters: ClusterTable, rows: Ints, spec: BindingSpec, *, sets: bool) -> Ints:
-        counts = (self.more.get(clusters.names[row], NO_ANSWER) for row in rows)
-        return np.fromiter(counts, np.int64, len(rows))
+        found = GeneralEstimator().available(clusters, rows, spec, sets=sets)
+        for place, row in enumerate(rows):
+            found[place] = self.more.get(clusters.names[row], found[place])
+        return found
 
 
 def room_for(member: Member, workload: Manifest, others: Manifests, at_most: int) -> Room:
