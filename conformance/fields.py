@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from bayplan.api.releases import parse_release
 from bayplan.embedded.server.http.discovery import REVIEWS
-from bayplan.embedded.server.kinds import BUILT_IN, LATER, Resource
+from bayplan.embedded.server.kinds import BUILT_IN, GATED, LATER, Resource
 from conformance.harness.programs import DEFAULT_RELEASE, HERE, RELEASES, MissingError, module_directory
 
 _DIRECTORY: Final = HERE.parent / "src/bayplan/embedded/server/schema"
@@ -31,6 +31,7 @@ FILES: Final = {
     release: _DIRECTORY / ("fields.txt" if release == DEFAULT_RELEASE else f"fields-{release}.txt")
     for release in RELEASES
 }
+NEWEST: Final = RELEASES[-1]
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _DEFINITIONS: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1."
 _SCHEMA: Final = f"{_DEFINITIONS}JSONSchemaProps"
@@ -112,6 +113,8 @@ def _blocks(release: str) -> dict[str, str]:
     schemas = _schemas(release)
     new_kinds = parse_release(release).new_kinds
     later = [resource for resource in LATER if resource.kind in new_kinds]
+    if release == NEWEST:
+        later += [resource for resource in GATED if resource.stored_as is None]
     kinds = (*BUILT_IN, *later, *REVIEWS.values())
     reached = _reached(schemas, [*(_schema_of(schemas, resource) for resource in kinds), *_MORE])
     names = _names(reached)

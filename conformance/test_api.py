@@ -10,25 +10,31 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from conformance.api.cases import RELEASES, load, send
+from conformance.api.cases import RELEASES, load, send, server_options
 from conformance.harness.control_plane import NOT_ADMITTED, ControlPlane
 from conformance.harness.programs import Programs
 
 CONTROLLERS_NEEDED = tuple(name for name in NOT_ADMITTED if name not in ("Priority", "RuntimeClass"))
 
 
+@pytest.fixture(params=RELEASES, ids=lambda path: path.stem)
+def path(request: pytest.FixtureRequest, programs: Programs) -> Path:
+    path: Path = request.param
+    if RELEASES[path] != programs.release:
+        pytest.skip(f"recorded with Kubernetes {RELEASES[path]}")
+    return path
+
+
 @pytest.fixture
-def plane(programs: Programs, tmp_path: Path) -> Iterator[ControlPlane]:
+def plane(programs: Programs, tmp_path: Path, path: Path) -> Iterator[ControlPlane]:
     """With Priority and RuntimeClass, which the embedded server has too. New for each file of requests."""
-    with ControlPlane(programs, tmp_path, not_admitted=CONTROLLERS_NEEDED) as plane:
+    options = server_options(path)
+    with ControlPlane(programs, tmp_path, not_admitted=CONTROLLERS_NEEDED, options=options) as plane:
         yield plane
 
 
-@pytest.mark.parametrize("path", RELEASES, ids=lambda path: path.stem)
 def test_the_real_server_answers_as_recorded(plane: ControlPlane, path: Path) -> None:
     """All requests, in their order."""
-    if RELEASES[path] != plane.programs.release:
-        pytest.skip(f"recorded with Kubernetes {RELEASES[path]}")
     access = plane.access()
     url = urlsplit(access.server)
     context = ssl.create_default_context(cafile=access.tls.ca_file)

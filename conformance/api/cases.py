@@ -4,7 +4,9 @@ The requests of a file build on each other: all are sent to one server, to a nam
 `make test` sends them to the embedded server, `make conformance` to the real one. Recording again after
 changing requests:
 
-    python -m conformance.api.cases https://127.0.0.1:6443 TOKEN [1.36|1.37]
+    python -m conformance.api.cases https://127.0.0.1:6443 TOKEN [1.36|1.37] [--gates]
+
+With `--gates`, the files whose requests need feature gates (`server_options`).
 """
 
 from __future__ import annotations
@@ -24,8 +26,31 @@ DEVICES: Final = Path(__file__).with_name("devices.json")
 TAINT_RULES: Final = Path(__file__).with_name("taint-rules.json")
 CHANGES: Final = Path(__file__).with_name("cases-1.37.json")
 """What v1.37 answers differently."""
-RELEASES: Final = {PATH: "1.36", DEVICES: "1.36", TAINT_RULES: "1.37", CHANGES: "1.37"}
+POD_GROUPS: Final = Path(__file__).with_name("pod-groups.json")
+RELEASES: Final = {
+    PATH: "1.36", DEVICES: "1.36", TAINT_RULES: "1.37", CHANGES: "1.37", POD_GROUPS: "1.37"
+}  # fmt: skip
 """The release of Kubernetes whose answers each file has."""
+GATES: Final = {
+    POD_GROUPS: (
+        "GenericWorkload",
+        "TopologyAwareWorkloadScheduling",
+        "PodGroupPreemptionPolicy",
+        "CompositePodGroup",
+        "DRAWorkloadResourceClaims",
+    )
+}
+"""The feature gates that are on, for files that need any; the server has to serve their API versions, too."""
+
+
+def server_options(path: Path) -> list[str]:
+    """Options of kube-apiserver for the requests of a file."""
+    if path not in GATES:
+        return []
+    gates = ",".join(f"{gate}=true" for gate in GATES[path])
+    versions = ",".join(f"scheduling.k8s.io/{version}=true" for version in ("v1beta1", "v1alpha3"))
+    return ["--feature-gates", gates, "--runtime-config", versions]
+
 
 _VOLATILE: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -98,7 +123,9 @@ def main() -> None:
     context = ssl._create_unverified_context()
     connection = http.client.HTTPSConnection(url.hostname or "", url.port, context=context)
     release = sys.argv[3] if len(sys.argv) > 3 else "1.36"
-    for path in (path for path, recorded_with in RELEASES.items() if recorded_with == release):
+    files = [path for path, recorded_with in RELEASES.items() if recorded_with == release]
+    gated = "--gates" in sys.argv
+    for path in (path for path in files if (path in GATES) == gated):
         recorded = [{**case, "answer": send(connection, token, case)} for case in load(path)]
         lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in recorded)
         path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")

@@ -6,7 +6,7 @@ import re
 
 from bayplan.api.releases import RELEASES
 from bayplan.embedded.server.http.discovery import served
-from bayplan.embedded.server.kinds import STORED_ONLY, Catalog
+from bayplan.embedded.server.kinds import GATED, STORED_ONLY, WORKLOADS, Catalog
 
 from .pages import ROOT, read
 
@@ -28,6 +28,7 @@ def test_every_kind_is_listed_and_no_other() -> None:
     listed = {(version, kind) for version, kinds in _documented().items() for kind in kinds}
     subresources = {("policy/v1", "Eviction")}
     newest = list(RELEASES.values())[-1]
+    newest = newest.with_gates(newest.gates | {resource.gate for resource in GATED})
     assert listed - subresources == {
         (each.api_version, each.kind) for each in served(Catalog(release=newest))
     }
@@ -35,4 +36,4 @@ def test_every_kind_is_listed_and_no_other() -> None:
 
 def test_kinds_that_nothing_acts_on_have_a_star() -> None:
     starred = {kind for kinds in _documented().values() for kind, star in kinds.items() if star}
-    assert starred == {resource.kind for resource in STORED_ONLY}
+    assert starred == {resource.kind for resource in (*STORED_ONLY, WORKLOADS)}

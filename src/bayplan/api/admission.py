@@ -54,6 +54,10 @@ LIMIT_RANGER: Final = "kubernetes.io/limit-ranger"
 _CONTAINERS: Final = (("containers", "container"), ("initContainers", "init container"))
 
 _UIDS: Final = uuid.UUID("6a1f7c1e-3d55-5f0e-9c43-b1a9e0d0c0de")
+_GROUP_PRIORITY: Final = (
+    "priority set in the {} ({}) must match the priority computed ({}) based on the priority class set in "
+    "the spec"
+)
 _STATED: Final = (
     "the {} ({}) must not be provided in pod spec; priority admission controller computed {} from the given "
     "PriorityClass name"
@@ -193,6 +197,37 @@ def prioritize(
         raise AdmissionError(_STATED.format("string value of PreemptionPolicy", stated_policy, policy))
     spec["priority"] = priority if stated is None else stated
     spec["preemptionPolicy"] = stated_policy or policy
+
+
+def prioritize_group(
+    spec: Content,
+    find: Callable[[str], Content | None],
+    default: Content | None,
+    *,
+    what: str,
+    with_policy: bool,
+) -> None:
+    """Sets the priority of a new pod group, and its preemption policy if its feature gate is on.
+
+    Raises:
+        AdmissionError: there is no such class, or the spec differs from it.
+    """
+    # priority/admission.go: admitPodGroup, admitCompositePodGroup
+    name, stated, policy = (
+        spec.get("priorityClassName", ""),
+        spec.get("priority"),
+        spec.get("preemptionPolicy"),
+    )
+    given = {"priorityClassName": name} if name else {}
+    prioritize(given, find, default, strict=True)
+    if stated is not None and stated != given["priority"]:
+        raise AdmissionError(_GROUP_PRIORITY.format(what, stated, given["priority"]))
+    if with_policy and policy is not None and policy != given["preemptionPolicy"]:
+        text = _STATED.format("string value of PreemptionPolicy", policy, given["preemptionPolicy"])
+        raise AdmissionError(text.replace("in pod spec", f"in {what} spec"))
+    if not with_policy:
+        del given["preemptionPolicy"]
+    spec |= given
 
 
 def default_priority_class(classes: Iterable[Content]) -> Content | None:

@@ -32,6 +32,7 @@ from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster, read_version
 from bayplan.client.kubeconfig import load_access
 from bayplan.client.requests import MERGE_PATCH
+from bayplan.config import parse_feature_gates
 from bayplan.embedded.kubelets import DEFAULT_JOB_RUN_SECONDS, DEFAULT_STOP_SECONDS
 from bayplan.embedded.kubelets.nodes import DOWN
 from bayplan.embedded.server.http.discovery import EMBEDDED_SUFFIX
@@ -140,6 +141,13 @@ MAX_NODES: Final = 100_000
     show_default=True,
     help="AlwaysAllow: every user with a token may do everything; RBAC: as Roles and their bindings say.",
 )
+@click.option(
+    "--feature-gates",
+    multiple=True,
+    metavar="NAME=BOOL,...",
+    help="Feature gates of the scheduler and of this API server, e.g. GenericWorkload=true for pod groups. "
+    "A real API server has to have them on, too.",
+)
 @click.option("--no-scheduler", is_flag=True, help="Do not start a scheduler; run your own.")
 @click.option(
     "--exit-when-idle",
@@ -164,6 +172,7 @@ def up(
     salvage: bool,
     device_file: Path | None,
     authorization_mode: str,
+    feature_gates: tuple[str, ...],
     no_scheduler: bool,
     exit_when_idle: str,
 ) -> None:
@@ -176,6 +185,7 @@ def up(
     manifests = read_manifests_or_snapshots(files)
     snapshots = [one for one in manifests if isinstance(one, Snapshot)]
     release = scheduler.release or next((one.release for one in snapshots), DEFAULT_RELEASE)
+    release = release.with_gates(parse_feature_gates(feature_gates, release)) if feature_gates else release
     scheduler = replace(scheduler, release=release)
     config, plugins = scheduler.load()
     watched = _watched(scheduler) if reload else None

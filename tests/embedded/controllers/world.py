@@ -150,11 +150,12 @@ def in_world(
     nodes: int | Iterable[Content] = 3,
     *,
     stop_seconds: float = kubelets.DEFAULT_STOP_SECONDS,
+    release: Release = DEFAULT_RELEASE,
 ) -> None:
     """Runs a test on a new cluster, in virtual time."""
 
     async def main() -> None:
-        async with running_world(nodes, stop_seconds=stop_seconds) as world:
+        async with running_world(nodes, stop_seconds=stop_seconds, release=release) as world:
             await world.run_until_idle()
             await test(world)
 

@@ -24,6 +24,7 @@ from bayplan.embedded.controllers.garbage_collector import EventExpiry, GarbageC
 from bayplan.embedded.controllers.job import Jobs
 from bayplan.embedded.controllers.namespaces import NamespaceDefaults, Namespaces, ResourceQuotas
 from bayplan.embedded.controllers.node_lifecycle import NodeLifecycle, OrphanedPods, TaintEviction
+from bayplan.embedded.controllers.pod_groups import PodGroupProtection
 from bayplan.embedded.controllers.replica_set import ReplicaSets, ReplicationControllers
 from bayplan.embedded.controllers.resource_claims import PodResourceClaims, ResourceClaims
 from bayplan.embedded.controllers.services import EndpointSlices
@@ -51,6 +52,7 @@ ALL: tuple[type[Controller], ...] = (
     VolumeReclaimer,
     EphemeralClaims,
     ClaimProtection,
+    PodGroupProtection,
     PodResourceClaims,
     ResourceClaims,
     DisruptionBudgets,

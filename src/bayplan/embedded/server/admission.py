@@ -4,7 +4,8 @@
 |---|---|
 | NamespaceLifecycle | objects are created only in namespaces that exist and are not being deleted |
 | LimitRanger | sets the default requests and limits of the namespace, and rejects pods outside its bounds |
-| Priority | priority and preemption policy from the pod's class, or from the default class |
+| Priority | priority and preemption policy from the class of a pod or group, or from the default class |
+| PodGroupProtection | a new PodGroup gets a finalizer (`preparation.py`) |
 | DefaultTolerationSeconds | pods stay 300 s on a node that is not ready or unreachable |
 | DefaultStorageClass | claims without a class get the default one |
 | RuntimeClass | a pod gets the overhead, node selector and tolerations of its class |
@@ -29,6 +30,7 @@ from bayplan.api.admission import (
     give_defaults,
     merge_label_keys,
     prioritize,
+    prioritize_group,
     set_storage_class,
 )
 from bayplan.api.meta import Content
@@ -40,6 +42,8 @@ from bayplan.embedded.server.services import ServiceNumbers
 from bayplan.embedded.server.statuses import FieldProblem
 
 TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+_GROUPS: Final = {kinds.POD_GROUPS: "pod group", kinds.COMPOSITE_POD_GROUPS: "composite pod group"}
+"""Kinds that have a priority, and how messages call them."""
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 
 
@@ -51,8 +55,8 @@ def _allocated(claim: Content) -> list[Content]:
 class Admission:
     """Admits objects into a store."""
 
-    def __init__(self, store: DocumentStore) -> None:
-        self._store = store
+    def __init__(self, store: DocumentStore, gates: frozenset[str]) -> None:
+        self._store, self._gates = store, gates
         self._services = ServiceNumbers(store)
 
     def admit_namespace(self, resource: Resource, name: str, namespace: str) -> None:
@@ -73,6 +77,8 @@ class Admission:
         """Completes a new object."""
         if resource == kinds.PODS:
             self._admit_pod(content)
+        elif resource in _GROUPS:
+            self._admit_group(resource, content)
         elif resource == kinds.PERSISTENT_VOLUME_CLAIMS:
             classes = (document.parse() for document in self._store.table(kinds.STORAGE_CLASSES))
             set_storage_class(content, default_storage_class(classes))
@@ -130,17 +136,33 @@ class Admission:
         if resource == kinds.PODS:
             add_default_tolerations(content["spec"])
 
-    def _admit_pod(self, content: Content) -> None:
-        spec = content["spec"]
-        for limit_range in self._limit_ranges(content):
-            give_defaults(limit_range, content)
-        marked = (
+    def _admit_group(self, resource: Resource, content: Content) -> None:
+        """Sets the priority of a new group from its class."""
+        with_policy = "PodGroupPreemptionPolicy" in self._gates
+        try:
+            prioritize_group(
+                content["spec"],
+                self._priority_class,
+                self._default_priority_class(),
+                what=_GROUPS[resource],
+                with_policy=with_policy,
+            )
+        except AdmissionError as error:
+            raise statuses.forbidden(resource, content["metadata"].get("name", ""), str(error)) from None
+
+    def _default_priority_class(self) -> Content | None:
+        return default_priority_class(
             document.parse()
             for document in self._store.table(kinds.PRIORITY_CLASSES)
             if b'"globalDefault":true' in document.body
         )
+
+    def _admit_pod(self, content: Content) -> None:
+        spec = content["spec"]
+        for limit_range in self._limit_ranges(content):
+            give_defaults(limit_range, content)
         try:
-            prioritize(spec, self._priority_class, default_priority_class(marked), strict=True)
+            prioritize(spec, self._priority_class, self._default_priority_class(), strict=True)
             add_default_tolerations(spec)
             name = spec.get("runtimeClassName")
             apply_runtime_class(spec, self._find(kinds.RUNTIME_CLASSES, name) if name else None)

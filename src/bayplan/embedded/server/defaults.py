@@ -71,6 +71,12 @@ def _definition(content: Content) -> None:
     spec.setdefault("conversion", {"strategy": "None"})
 
 
+def _pod_group(content: Content) -> None:
+    spec = content.setdefault("spec", {})
+    spec.setdefault("schedulingPolicy", {})
+    spec.setdefault("disruptionMode", {"single": {}})
+
+
 def default_taint_times(content: Content, now: str) -> None:
     """Sets timeAdded of device taints without one to now."""
     if (taint := (content.get("spec") or {}).get("taint")) is not None:
@@ -258,7 +264,9 @@ _OTHERS: Final[dict[Resource, Callable[[Content], None]]] = {
     **{resource: _BY_KIND[resource.kind] for resource in kinds.BUILT_IN if resource.kind in _BY_KIND},
     kinds.CUSTOM_RESOURCE_DEFINITIONS: _definition,
     kinds.DEVICE_CLASSES: _device_class,
+    kinds.COMPOSITE_POD_GROUPS: _pod_group,
     kinds.DEVICE_TAINT_RULES: _taint_rule,
+    kinds.POD_GROUPS: _pod_group,
     kinds.EVENTS: _event,
     kinds.RESOURCE_SLICES: _device_slice,
     kinds.SECRETS: _secret,

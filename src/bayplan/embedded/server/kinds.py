@@ -100,6 +100,8 @@ class Resource:
     """The release of Kubernetes whose fields its objects have, as `1.36`; empty for the newest."""
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """What this release fills in beyond the first one (`ServerRules.defaults`)."""
+    gate: str = field(default="", compare=False)
+    """The feature gate that must be on for it to be served; empty: it is always served."""
     caution: str = field(default="", compare=False)
     """A warning when one is created: what users may expect but does not happen here."""
 
@@ -277,6 +279,16 @@ DEVICE_TAINT_RULES: Final = Resource(
     "devicetaintrules", "DeviceTaintRule", group=_DEVICES, namespaced=False, counts_generations=True,
     subresources=_with_status(),
 )  # fmt: skip
+_SCHEDULING: Final = "scheduling.k8s.io"
+_GROUPS_GATE: Final = "GenericWorkload"
+POD_GROUPS: Final = Resource(
+    "podgroups", "PodGroup", _SCHEDULING, "v1beta1", subresources=_with_status(), gate=_GROUPS_GATE
+)
+WORKLOADS: Final = Resource("workloads", "Workload", _SCHEDULING, "v1beta1", gate=_GROUPS_GATE)
+COMPOSITE_POD_GROUPS: Final = Resource(
+    "compositepodgroups", "CompositePodGroup", _SCHEDULING, "v1alpha3", subresources=_with_status(),
+    gate="CompositePodGroup",
+)  # fmt: skip
 CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
     "customresourcedefinitions", "CustomResourceDefinition", group="apiextensions.k8s.io", namespaced=False,
     short_names=("crd", "crds"), categories=("api-extensions",), subresources=_with_status(),
@@ -402,6 +414,13 @@ BUILT_IN: Final = (
 """Of the first release, in the order in which discovery lists them."""
 LATER: Final = (DEVICE_TAINT_RULES,)
 """Of later releases: each serves those that it names (`Release.new_kinds`)."""
+GATED: Final = (
+    POD_GROUPS,
+    WORKLOADS,
+    COMPOSITE_POD_GROUPS,
+    *(replace(resource, version="v1alpha3", stored_as=resource) for resource in (POD_GROUPS, WORKLOADS)),
+)
+"""Of v1.37, behind feature gates."""
 
 
 _ANY_FIELDS: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -412,7 +431,9 @@ def served_kinds(release: Release) -> tuple[Resource, ...]:
 
     CustomResourceDefinitions define custom ones; feature gates add theirs.
     """
-    built_in = (*BUILT_IN, *(resource for resource in LATER if resource.kind in release.new_kinds))
+    later = (resource for resource in LATER if resource.kind in release.new_kinds)
+    gated = (resource for resource in GATED if resource.gate in release.gates)
+    built_in = (*BUILT_IN, *later, *gated)
     served = {(resource.group, resource.plural) for resource in (*BUILT_IN, *LATER)}
     added = (
         Resource(kind.plural, kind.name, kind.group, kind.version, kind.namespaced, schema=_ANY_FIELDS)

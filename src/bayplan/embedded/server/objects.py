@@ -35,7 +35,12 @@ from bayplan.embedded.server.documents import Document, DocumentStore, decode, e
 from bayplan.embedded.server.kinds import Catalog, Resource
 from bayplan.embedded.server.patching.ownership import track_update
 from bayplan.embedded.server.patching.patches import Patch, merge_patch
-from bayplan.embedded.server.preparation import prepare_new, resized_pod, restart_taint_time
+from bayplan.embedded.server.preparation import (
+    drop_disabled,
+    prepare_new,
+    resized_pod,
+    restart_taint_time,
+)
 from bayplan.embedded.server.quotas import Charge, QuotaExceededError, charges
 from bayplan.embedded.server.schema.types import type_of
 from bayplan.embedded.server.sizes import MAX_UNCOUNTED_BYTES, check_rules, check_values
@@ -50,6 +55,10 @@ CONTROL_PLANE: Final = "bayplan"
 _NAME_SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The characters of generated names: no vowels, and no similar-looking ones."""
 _MAX_PREFIX: Final = 63 - 5
+_CONDITIONAL: Final = (
+    kinds.DEVICE_TAINT_RULES, kinds.POD_GROUPS, kinds.WORKLOADS, kinds.COMPOSITE_POD_GROUPS
+)  # fmt: skip
+"""Kinds of which an update has to name the version that it changes, and whose status has no metadata."""
 _SERVERS_OWN: Final = (
     "uid",
     "creationTimestamp",
@@ -73,7 +82,7 @@ class ObjectAPI:
     ) -> None:
         self.store = store
         self.catalog = catalog or Catalog()
-        self.admission = Admission(store)
+        self.admission = Admission(store, self.catalog.release.gates)
         self.customs = CustomResources(self.catalog)
         self._clock = clock
         self._random = random.Random(seed)
@@ -146,6 +155,7 @@ class ObjectAPI:
         yield partial(_set_defaults, stored, content, self.now())
         check_values(stored, content, status=True)
         self.admission.admit(stored, content)
+        drop_disabled(stored, content, self.catalog.release.gates)
         prepare_new(stored, content)
         problems = self.admission.device_problems(stored, content)
         problems += yield partial(new_problems, stored, content)
@@ -308,7 +318,7 @@ class ObjectAPI:
         version = meta.get("resourceVersion")
         if version and version != "0" and version != known["resourceVersion"]:
             raise statuses.changed_since(resource, name)
-        if not version and (stored.schema is not None or stored == kinds.DEVICE_TAINT_RULES):
+        if not version and (stored.schema is not None or stored in _CONDITIONAL):
             raise statuses.without_version(resource, name)
         content["apiVersion"], content["kind"] = stored.api_version, stored.kind
         for field in (*_SERVERS_OWN, "generateName"):
@@ -326,6 +336,7 @@ class ObjectAPI:
             if stored == kinds.DEVICE_TAINT_RULES:
                 restart_taint_time(content, old, self.now())
             self.admission.admit_update(stored, content)
+            drop_disabled(stored, content, self.catalog.release.gates, old)
         elif stored == kinds.RESOURCE_CLAIMS:
             prepare_claim_status(content, old)
             problems = self.admission.device_status_problems(content, old)
@@ -376,7 +387,7 @@ class ObjectAPI:
             for field in (*content.keys(), *old.keys()):
                 if field not in ("status", "metadata"):
                     _copy_field(field, old, content)
-            if stored.schema is not None or stored in (kinds.RESOURCE_CLAIMS, kinds.DEVICE_TAINT_RULES):
+            if stored.schema is not None or stored in (kinds.RESOURCE_CLAIMS, *_CONDITIONAL):
                 managed = content["metadata"].get("managedFields")
                 content["metadata"] = dict(old["metadata"])
                 if managed is not None:

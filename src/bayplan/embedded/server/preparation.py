@@ -6,7 +6,7 @@ object, the QoS class of a pod, and the labels and selector of a job.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from bayplan.api.meta import Content
@@ -24,6 +24,40 @@ _GATED: Final = {
 }
 _UID_LABELS: Final = ("batch.kubernetes.io/controller-uid", "controller-uid")
 _NAME_LABELS: Final = ("batch.kubernetes.io/job-name", "job-name")
+
+
+_GATED_FIELDS: Final = {
+    "schedulingGroup": "GenericWorkload",
+    "schedulingConstraints": "TopologyAwareWorkloadScheduling",
+    "resourceClaims": "DRAWorkloadResourceClaims",
+    "preemptionPolicy": "PodGroupPreemptionPolicy",
+    "parentCompositePodGroupName": "CompositePodGroup",
+}
+"""Fields of groups, and of their members, that belong to a feature gate."""
+GROUP_PROTECTION: Final = "scheduling.k8s.io/podgroup-protection"
+
+
+def drop_disabled(
+    resource: Resource, content: Content, gates: frozenset[str], old: Content | None = None
+) -> None:
+    """Removes fields whose feature gate is off, unless the object had them before."""
+    spec, known = content.get("spec"), (old or {}).get("spec") or {}
+    if not isinstance(spec, dict):
+        return
+    if resource == kinds.PODS:
+        if "schedulingGroup" in spec:
+            _drop(spec, known, ("schedulingGroup",), gates)
+    elif resource in (kinds.POD_GROUPS, kinds.COMPOSITE_POD_GROUPS):
+        _drop(spec, known, _GATED_FIELDS, gates)
+    elif resource == kinds.WORKLOADS:
+        for template in spec.get("podGroupTemplates") or ():
+            _drop(template, known, _GATED_FIELDS, gates)
+
+
+def _drop(part: Content, known: Content, names: Iterable[str], gates: frozenset[str]) -> None:
+    for name in names:
+        if name in part and _GATED_FIELDS[name] not in gates and name not in known:
+            del part[name]
 
 
 def prepare_new(resource: Resource, content: Content) -> None:
@@ -125,6 +159,14 @@ def _daemon_set(content: Content) -> None:
     content["status"] = dict.fromkeys(names, 0)
 
 
+def _pod_group(content: Content) -> None:
+    content["status"] = {}
+    meta = content["metadata"]
+    if GROUP_PROTECTION not in (meta.get("finalizers") or ()):
+        # podgroupprotection/admission.go
+        meta["finalizers"] = [*(meta.get("finalizers") or ()), GROUP_PROTECTION]
+
+
 def _status(**fields: Any) -> Callable[[Content], None]:
     def prepare(content: Content) -> None:
         content["status"] = dict(fields)
@@ -145,6 +187,7 @@ _NEW: Final[dict[Resource, Callable[[Content], None]]] = {
     kinds.POD_DISRUPTION_BUDGETS: _status(
         disruptionsAllowed=0, currentHealthy=0, desiredHealthy=0, expectedPods=0
     ),
+    kinds.POD_GROUPS: _pod_group,
     kinds.REPLICATION_CONTROLLERS: _status(replicas=0),
     kinds.REPLICA_SETS: _status(replicas=0),
     kinds.SERVICES: _status(loadBalancer={}),

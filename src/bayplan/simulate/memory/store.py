@@ -23,7 +23,6 @@ from msgspec.structs import replace
 from bayplan.api.cluster_api import Change, ClusterAPI, Event, EventSink, ObjectT, PodStatusPatch, WatchEvent
 from bayplan.api.devices import ResourceClaim
 from bayplan.api.go_values import GoValueError, parse_uint
-from bayplan.api.groups import CompositePodGroup, PodGroup
 from bayplan.api.meta import Condition, Object, ObjectMeta
 from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
@@ -54,7 +53,7 @@ DEFAULT_HISTORY: Final = 50_000
 """The minimum number of events kept for each kind: more than any caller writes before watchers run."""
 
 _COUNTS_GENERATIONS: Final = frozenset(
-    (Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet, PodGroup, CompositePodGroup)
+    (Pod, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet)
 )
 """The kinds with a generation: the API server counts the changes of their spec."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bayplan.api.releases import parse_release
-from conformance.api.cases import RELEASES, Case, body_of, comparable, headers_of, load
+from conformance.api.cases import GATES, RELEASES, Case, body_of, comparable, headers_of, load
 
 from .serving import Caller, serve
 
@@ -33,7 +33,9 @@ def answers(cases: list[Case]) -> Callable[[Caller], Awaitable[list[dict[str, An
 def answered() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for path, cases in FILES.items():
-        replies = serve(answers(cases), release=parse_release(RELEASES[path]))
+        release = parse_release(RELEASES[path])
+        release = release.with_gates(release.gates | frozenset(GATES.get(path, ())))
+        replies = serve(answers(cases), release=release)
         found.update(zip((case["id"] for case in cases), replies, strict=True))
     return found
 

@@ -428,6 +428,37 @@ _VOLUME_COLUMNS: Final = (
     "Name", "Capacity", "Access Modes", "Reclaim Policy", "Status", "Claim", "StorageClass",
     "VolumeAttributesClass", "Reason", "Age", "VolumeMode*",
 )  # fmt: skip
+
+
+def _group(content: Content, now: float) -> Row:
+    spec = content.get("spec") or {}
+    policy = "Gang" if (spec.get("schedulingPolicy") or {}).get("gang") is not None else "Basic"
+    workload = (spec.get("workloadRef") or {}).get("workloadName") or NONE
+    return [name_of(content), policy, workload, age_of(content, now)]
+
+
+def _pod_group(content: Content, now: float) -> Row:
+    # printers.go: printPodGroup
+    *row, age = _group(content, now)
+    status = "Pending"
+    conditions = {one.get("type"): one for one in (content.get("status") or {}).get("conditions") or ()}
+    if (condition := conditions.get("PodGroupInitiallyScheduled")) is not None:
+        status = "Scheduled" if condition.get("status") == "True" else "Unschedulable"
+    if (condition := conditions.get("DisruptionTarget")) is not None:
+        status = condition.get("reason", "")
+    return [*row, status, age]
+
+
+def _named(content: Content, now: float) -> Row:
+    return [name_of(content), age_of(content, now)]
+
+
+GROUP_ROWS: Final[Mapping[Resource, Rows]] = {
+    kinds.COMPOSITE_POD_GROUPS: Rows(columns("Name", "Policy", "Workload", "Age"), _group),
+    kinds.POD_GROUPS: Rows(columns("Name", "Policy", "Workload", "Status", "Age"), _pod_group),
+    kinds.WORKLOADS: Rows(columns("Name", "Age"), _named),
+}
+
 _CLAIM_COLUMNS: Final = (
     "Name", "Status", "Volume", "Capacity", "Access Modes", "StorageClass", "VolumeAttributesClass", "Age",
     "VolumeMode*",

@@ -22,6 +22,7 @@ _NAME_AND_AGE: Final = Rows(
 _ROWS: Final[Mapping[Resource, Rows]] = {
     **other_rows.ROWS,
     **pod_rows.ROWS,
+    **other_rows.GROUP_ROWS,
     **other_rows.STORAGE_ROWS,
     **pod_rows.WORKLOAD_ROWS,
 }

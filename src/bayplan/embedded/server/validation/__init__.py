@@ -14,7 +14,7 @@ from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds
 from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.statuses import FieldProblem
-from bayplan.embedded.server.validation import device_claims, device_slices
+from bayplan.embedded.server.validation import device_claims, device_slices, groups
 from bayplan.embedded.server.validation import others as rules
 from bayplan.embedded.server.validation.custom import custom_problems
 from bayplan.embedded.server.validation.pods import (
@@ -26,6 +26,7 @@ from bayplan.embedded.server.validation.pods import (
 from bayplan.embedded.server.validation.values import metadata_problems, metadata_update_problems
 
 _RULES: Final[dict[Resource, Callable[[Content], list[FieldProblem]]]] = {
+    kinds.COMPOSITE_POD_GROUPS: groups.composite_group_problems,
     kinds.CONFIG_MAPS: rules.config_map_problems,
     kinds.CRON_JOBS: rules.cron_job_problems,
     kinds.CUSTOM_RESOURCE_DEFINITIONS: rules.definition_problems,
@@ -40,6 +41,7 @@ _RULES: Final[dict[Resource, Callable[[Content], list[FieldProblem]]]] = {
     kinds.PERSISTENT_VOLUME_CLAIMS: rules.claim_problems,
     kinds.PODS: pod_problems,
     kinds.POD_DISRUPTION_BUDGETS: rules.budget_problems,
+    kinds.POD_GROUPS: groups.pod_group_problems,
     kinds.PRIORITY_CLASSES: rules.priority_class_problems,
     kinds.REPLICATION_CONTROLLERS: rules.replication_controller_problems,
     kinds.REPLICA_SETS: rules.workload_problems,
@@ -50,6 +52,7 @@ _RULES: Final[dict[Resource, Callable[[Content], list[FieldProblem]]]] = {
     kinds.SERVICES: rules.service_problems,
     kinds.STATEFUL_SETS: rules.workload_problems,
     kinds.STORAGE_CLASSES: rules.storage_class_problems,
+    kinds.WORKLOADS: groups.workload_problems,
 }
 _UPDATE_RULES: Final[dict[Resource, Callable[[Content, Content], list[FieldProblem]]]] = {
     kinds.DAEMON_SETS: rules.workload_update_problems,
@@ -60,13 +63,18 @@ _UPDATE_RULES: Final[dict[Resource, Callable[[Content, Content], list[FieldProbl
     kinds.STORAGE_CLASSES: rules.storage_class_update_problems,
 }
 _WHOLE_UPDATE_RULES: Final[dict[Resource, Callable[[Content, Content], list[FieldProblem]]]] = {
+    kinds.COMPOSITE_POD_GROUPS: groups.composite_group_problems,
+    kinds.POD_GROUPS: groups.pod_group_problems,
     kinds.RESOURCE_CLAIMS: device_claims.device_claim_update_problems,
     kinds.RESOURCE_CLAIM_TEMPLATES: device_claims.claim_template_update_problems,
     kinds.RESOURCE_SLICES: device_slices.device_slice_update_problems,
+    kinds.WORKLOADS: groups.workload_update_problems,
 }
 """Kinds for which these rules replace those for new objects in updates."""
 _STATUS_RULES: Final[dict[Resource, Callable[[Content, Content], list[FieldProblem]]]] = {
+    kinds.COMPOSITE_POD_GROUPS: groups.group_status_problems,
     kinds.DEVICE_TAINT_RULES: rules.taint_rule_status_problems,
+    kinds.POD_GROUPS: groups.group_status_problems,
     kinds.PODS: pod_claim_status_problems,
     kinds.RESOURCE_CLAIMS: device_claims.device_claim_status_problems,
 }

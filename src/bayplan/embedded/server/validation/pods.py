@@ -69,6 +69,12 @@ def pod_spec_problems(spec: Content, path: str, claims: Iterable[str] = ()) -> l
         problems += [invalid_field(at, name, why) for why in dns_subdomain_problems(name)]
     if name := spec.get("nodeName"):
         problems += [invalid_field(f"{path}.nodeName", name, why) for why in dns_subdomain_problems(name)]
+    if (group := spec.get("schedulingGroup")) is not None:
+        at, name = f"{path}.schedulingGroup.podGroupName", group.get("podGroupName")
+        if not name:
+            problems.append(invalid_field(at, name, "must specify one of: `podGroupName`"))
+        else:
+            problems += [invalid_field(at, name, why) for why in dns_subdomain_problems(name)]
     if overhead := spec.get("overhead"):
         problems += resource_problems({"limits": overhead}, f"{path}.overhead")
     return problems
