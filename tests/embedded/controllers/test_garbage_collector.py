@@ -143,7 +143,13 @@ def test_a_namespace_is_deleted_when_everything_in_it_is_gone() -> None:
         await world.run_until_idle()
         world.api.delete(NAMESPACES, "shop")
         await world.run_until_idle()
-        assert world.get(NAMESPACES, "shop")["status"]["phase"] == "Terminating"
+        status = world.get(NAMESPACES, "shop")["status"]
+        assert status["phase"] == "Terminating"
+        problems = {one["type"]: one["message"] for one in status["conditions"] if one["status"] == "True"}
+        assert problems == {
+            "NamespaceContentRemaining": "Some resources are remaining: pods. has 3 resource instances"
+        }
+        assert "NamespaceDeletionContentFailure" in {one["type"] for one in status["conditions"]}
         assert world.names(DEPLOYMENTS, "shop") == ["web"]  # it stays until the pods are gone
         with pytest.raises(StatusError, match="being terminated"):
             world.api.create(CONFIG_MAPS, {"metadata": {"name": "late"}}, "shop")

@@ -160,6 +160,16 @@ def test_a_schema_has_to_be_one(schema: Any, field: str | None) -> None:
     assert [problem.field for problem in schema_problems(schema, "s")] == ([field] if field else [])
 
 
+def test_conditions_of_others_stay() -> None:
+    mine = {"message": "updated"}
+    status = {"conditions": [mine, {"type": "Established", "status": "False"}]}
+    names = {"plural": "gangs", "kind": "Gang"}
+    definition = {"spec": {"group": "example.com", "names": names, "versions": []}, "status": status}
+    CustomResources(Catalog()).accept(definition, "now")
+    kinds = [(one.get("type"), one.get("status")) for one in definition["status"]["conditions"]]
+    assert kinds == [(None, None), ("Established", "False"), ("NamesAccepted", "True")]
+
+
 def test_versions_are_stored_as_one() -> None:
     """Whatever version an object is requested in, it is the same object."""
     catalog = Catalog()

@@ -10,13 +10,16 @@ something that was charged is deleted or has ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import ClassVar, Final
 
+from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
 from bayplan.embedded.controllers.cluster import ObjectChange, names_of
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, own_key
+from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import (
     CONFIG_MAPS,
     NAMESPACES,
@@ -33,6 +36,24 @@ from bayplan.errors import NotFoundError
 _FINALIZER: Final = "kubernetes"
 _RETRY_SECONDS: Final = 1.0
 """Seconds between reconciles of a namespace that is not empty yet: pods may take long to end."""
+
+_CONDITIONS: Final = {
+    "NamespaceDeletionDiscoveryFailure": ("ResourcesDiscovered", "All resources successfully discovered"),
+    "NamespaceDeletionGroupVersionParsingFailure": (
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    ),
+    "NamespaceDeletionContentFailure": (
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+    "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
+    "NamespaceFinalizersRemaining": (
+        "ContentHasNoFinalizers",
+        "All content-preserving finalizers finished",
+    ),
+}
+"""Reason and message where there is no problem."""
 
 _MAX_DELETED: Final = 100
 """Objects processed per call; the rest follow, so that other tasks run."""
@@ -55,33 +76,70 @@ class Namespaces(Controller):
         namespace = self.cluster.find(NAMESPACES, key)
         if namespace is None or "deletionTimestamp" not in namespace["metadata"]:
             return None
-        again = self._empty(key)
+        again, left = self._empty(key)
+        self._report(namespace, left)
         if again is not None:
             return again
+        namespace = self.cluster.find(NAMESPACES, key)
+        assert namespace is not None, "nothing else removes its finalizer"
         finalizers = [each for each in namespace["spec"].get("finalizers") or () if each != _FINALIZER]
         namespace["spec"]["finalizers"] = finalizers
         self.api.update(NAMESPACES, namespace, subresource="finalize")
         return None
 
-    def _empty(self, namespace: str) -> float | None:
-        """Deletes the remaining objects, some per call. Returns when to continue; None if nothing is left.
+    def _empty(self, namespace: str) -> tuple[float | None, list[tuple[Resource, Document]]]:
+        """Deletes the remaining objects, some per call. Returns when to continue, and what is left; None if
+        nothing is.
 
         Pods go first: what protects them (NetworkPolicies, quotas, accounts) stays as long as they run.
         """
         others = (each for each in self.api.catalog if each.namespaced and each.stored_as is None)
-        left = deleted = 0
+        left: list[tuple[Resource, Document]] = []
+        deleted = 0
         for resource in (PODS, *others):
             for document in list(self.api.documents(resource, namespace)):
                 if deleted == _MAX_DELETED:
-                    return 0.0
+                    return 0.0, left
                 if b'"deletionTimestamp"' not in document.body:
                     deleted += 1
                     with suppress(NotFoundError):  # the deletion of another took it along
                         self.api.delete(resource, *names_of(document.key))
-                left += self.api.store.find(resource, document.key) is not None
+                if (kept := self.api.store.find(resource, document.key)) is not None:
+                    left.append((resource, kept))
             if resource == PODS and left:
                 break
-        return _RETRY_SECONDS if left else None
+        return _RETRY_SECONDS if left else None, left
+
+    def _report(self, namespace: Content, left: Sequence[tuple[Resource, Document]]) -> None:
+        """Writes the conditions that say what a deletion waits for."""
+        # namespace/deletion/status_condition_utils.go: ProcessContentTotals, updateConditions
+        resources = Counter(f"{resource.plural}.{resource.group}" for resource, _ in left)
+        finalizers = Counter(
+            name for _, document in left for name in document.parse()["metadata"].get("finalizers") or ()
+        )
+        problems = {}
+        if resources:
+            counts = (f"{name} has {count} resource instances" for name, count in sorted(resources.items()))
+            text = f"Some resources are remaining: {', '.join(counts)}"
+            problems["NamespaceContentRemaining"] = ("SomeResourcesRemain", text)
+        if finalizers:
+            counts = (f"{name} in {count} resource instances" for name, count in sorted(finalizers.items()))
+            text = f"Some content in the namespace has finalizers remaining: {', '.join(counts)}"
+            problems["NamespaceFinalizersRemaining"] = ("SomeFinalizersRemain", text)
+        status = namespace.setdefault("status", {})
+        known = {one["type"]: one for one in status.get("conditions") or ()}
+        conditions = dict(known)
+        for kind, fine in _CONDITIONS.items():
+            reason, message = problems.get(kind, fine)
+            facts = {"status": str(kind in problems), "reason": reason, "message": message}
+            before = known.get(kind) or {}
+            if any(before.get(field) != text for field, text in facts.items()):
+                changed = before.get("status") != facts["status"]
+                since = self.api.now() if changed else before["lastTransitionTime"]
+                conditions[kind] = {"type": kind, "lastTransitionTime": since, **facts}
+        if conditions != known:
+            status["conditions"] = list(conditions.values())
+            self.api.update(NAMESPACES, namespace, subresource="status")
 
 
 ACCOUNT: Final = "default"

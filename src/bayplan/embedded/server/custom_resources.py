@@ -36,16 +36,16 @@ class CustomResources:
             raise statuses.invalid(CUSTOM_RESOURCE_DEFINITIONS, name, [problem])
 
     def accept(self, definition: Content, now: str) -> None:
-        """Sets NamesAccepted and Established in the status of a definition."""
+        """Sets NamesAccepted and Established in the status of a definition. Other conditions stay."""
         spec = definition["spec"]
         status = definition.setdefault("status", {})
-        known = {condition["type"]: condition for condition in status.get("conditions") or ()}
+        conditions = list(status.get("conditions") or ())
+        known = {condition.get("type") for condition in conditions}
         status["acceptedNames"] = spec["names"]
         stored = [version["name"] for version in spec["versions"] if version.get("storage")]
         status["storedVersions"] = list(dict.fromkeys([*(status.get("storedVersions") or ()), *stored]))
-        status["conditions"] = [
-            known.get(kind)
-            or {
+        status["conditions"] = conditions + [
+            {
                 "type": kind,
                 "status": "True",
                 "lastTransitionTime": now,
@@ -56,6 +56,7 @@ class CustomResources:
                 ("NamesAccepted", "NoConflicts", "no conflicts found"),
                 ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
             )
+            if kind not in known
         ]
 
     def define(self, definition: Content) -> None:

@@ -74,7 +74,7 @@ def test_both_forms_of_discovery_have_the_same_content() -> None:
         pytest.param("/api/v9", 404, id="no version of the core"),
         pytest.param("/openapi/v3/apis/apps/v1", 200, id="a schema"),
         pytest.param("/openapi/v3/apis/nothing/v1", 404, id="no schema"),
-        pytest.param("/openapi/v2", 200, id="older schemas, of which there are none"),
+        pytest.param("/openapi/v2", 200, id="schemas in the older form"),
         pytest.param("/apis/metrics.k8s.io/v1beta1", 200, id="metrics, of which there are none"),
         pytest.param("/metrics", 404, id="nothing else"),
     ],
@@ -83,12 +83,54 @@ def test_what_there_is(path: str, status: int) -> None:
     assert get(path).status == status
 
 
-def test_older_schemas_are_an_empty_document() -> None:
-    """kubectl requests them for a kind it has not found, in protobuf, and then reports it as unknown."""
-    assert get("/openapi/v2").body["swagger"] == "2.0"
+def test_older_schemas_are_an_empty_document_in_protobuf() -> None:
+    """kubectl requests them for a kind it has not found, and then reports it as unknown."""
     reply = get("/openapi/v2", "application/com.github.proto-discovery.spec.v2@v1.0+protobuf")
     assert reply.body == "\n\x032.0"
     assert reply.headers["Content-Type"] == discovery.V2_PROTOBUF
+
+
+def test_older_schemas_have_all_definitions() -> None:
+    async def scenario(call: Caller) -> tuple[Reply, Reply]:
+        schema = {
+            "type": "object",
+            "description": "a size",
+            "properties": {
+                "size": {"type": "integer", "nullable": True},
+                "more": {
+                    "type": "object",
+                    "x-kubernetes-preserve-unknown-fields": True,
+                    "properties": {"a": {}},
+                },
+                "either": {"type": "string", "default": "x", "oneOf": [{"minLength": 1}, {"maxLength": 3}]},
+            },
+        }
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        names = {"plural": "sizes", "singular": "size", "kind": "Size", "listKind": "SizeList"}
+        definition = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": "sizes.shop.example.com"},
+            "spec": {"group": "shop.example.com", "scope": "Cluster", "names": names, "versions": [version]},
+        }
+        await call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        found = await call("GET", "/openapi/v2")
+        again = await call("GET", "/openapi/v2", **{"If-None-Match": found.headers["ETag"]})
+        return found, again
+
+    found, again = serve(scenario)
+    definitions = found.body["definitions"]
+    assert references(definitions) <= definitions.keys()
+    assert definitions["io.k8s.api.core.v1.Pod"]["x-kubernetes-group-version-kind"][0]["kind"] == "Pod"
+    size = definitions["com.example.shop.v1.Size"]
+    properties = {key: size["properties"][key] for key in ("size", "more", "either")}
+    assert size["description"] == "a size"
+    assert properties == {
+        "size": {},
+        "more": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        "either": {"type": "string"},
+    }
+    assert again.status == 304
 
 
 def references(schema: Any) -> set[str]:

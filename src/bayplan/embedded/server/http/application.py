@@ -8,6 +8,7 @@ until the state it contains is on the disk.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -137,7 +138,7 @@ class Application:
             case ["queue"] if self.queue_position is not None:
                 return self._queue(request, self.queue_position)
             case []:
-                paths = ["/api", "/api/v1", "/apis", *HEALTH, "/openapi/v3", "/version"]
+                paths = ["/api", "/api/v1", "/apis", *HEALTH, "/openapi/v2", "/openapi/v3", "/version"]
                 return answer(request, {"paths": paths})
         raise no_such_path()
 
@@ -157,7 +158,8 @@ class Application:
         return web.Response(text=f"[-]storage failed: {failure}", status=500)
 
     def _describe(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
-        """OpenAPI. Version 2 is empty: clients use it only for kinds that version 3 does not have."""
+        """OpenAPI. Version 2 has definitions only, and in protobuf nothing: clients use that for kinds that
+        version 3 does not have."""
         if steps == ["v2"]:
             return self._describe_v2(request)
         if steps == ["v3"]:
@@ -171,7 +173,13 @@ class Application:
     def _describe_v2(self, request: web.BaseRequest) -> web.StreamResponse:
         if "protobuf" in request.headers.get("Accept", ""):
             return web.Response(body=discovery.EMPTY_V2_PROTOBUF, content_type=discovery.V2_PROTOBUF)
-        return answer(request, discovery.empty_v2(self._api.catalog.release))
+        body = self._openapi.find_v2()
+        etag = hashlib.sha256(body).hexdigest().upper()
+        if request.headers.get("If-None-Match", "").strip('"') == etag:
+            return web.Response(status=304)
+        response = answer(request, body)
+        response.headers["ETag"] = f'"{etag}"'
+        return response
 
     async def _discover(self, request: web.BaseRequest, steps: list[str]) -> web.StreamResponse:
         catalog = self._api.catalog

@@ -208,11 +208,11 @@ _SCALARS: Final[dict[str, dict[str, Any]]] = {
 _WRITE_PARAMETERS: Final = ("dryRun", "fieldManager", "fieldValidation", "pretty")
 _VERBS: Final = (("get", "get"), ("put", "put"), ("patch", "patch"), ("delete", "delete"))
 _REF: Final = "#/components/schemas/"
-
-
-def empty_v2(release: Release) -> dict[str, Any]:
-    """An empty document of OpenAPI v2, which is sufficient for clients that request it."""
-    return {"swagger": "2.0", "info": _info(release), "paths": {}}
+_REF_V2: Final = "#/definitions/"
+_V2: Final = "v2"
+_OF_EVERY_OBJECT: Final = ("apiVersion", "kind", "metadata")
+_NOT_IN_V2: Final = ("allOf", "anyOf", "default", "not", "nullable", "oneOf")
+"""What OpenAPI v2 does not have, or what upstream does not publish in it."""
 
 
 def _info(release: Release) -> dict[str, str]:
@@ -229,9 +229,7 @@ class OpenAPIDocuments:
 
     def find(self, root: str) -> bytes | None:
         """The document of a group and version, `api/v1`; None if nothing is served there."""
-        if self._revision != self._catalog.revision:
-            self._revision = self._catalog.revision
-            self._kept = {}
+        self._check_revision()
         made = self._kept.get(root)
         if made is None:
             content = document(self._catalog, root)
@@ -239,6 +237,19 @@ class OpenAPIDocuments:
                 return None
             made = self._kept[root] = msgspec.json.encode(content)
         return made
+
+    def find_v2(self) -> bytes:
+        """The definitions of everything in OpenAPI v2, without paths."""
+        self._check_revision()
+        made = self._kept.get(_V2)
+        if made is None:
+            made = self._kept[_V2] = msgspec.json.encode(document_v2(self._catalog))
+        return made
+
+    def _check_revision(self) -> None:
+        if self._revision != self._catalog.revision:
+            self._revision = self._catalog.revision
+            self._kept = {}
 
     def index(self) -> dict[str, Any]:
         """The path of the document of each group and version."""
@@ -368,3 +379,41 @@ def _custom_schema(resource: Resource, structs: dict[str, Type], schemas: dict[s
     properties["apiVersion"] = properties["kind"] = {"type": "string"}
     properties["metadata"] = _schema(structs["ObjectMeta"], schemas, structs)
     return {**resource.schema, "type": "object", "properties": properties}
+
+
+# OpenAPI v2
+
+
+def document_v2(catalog: Catalog) -> dict[str, Any]:
+    """All schemas in OpenAPI v2, which has less than v3."""
+    definitions: dict[str, Any] = {}
+    for root in _roots(catalog):
+        found = document(catalog, root)
+        assert found is not None, "something is served there"
+        definitions.update((name, _as_v2(one)) for name, one in found["components"]["schemas"].items())
+    return {"swagger": "2.0", "info": _info(catalog.release), "paths": {}, "definitions": definitions}
+
+
+def _as_v2(schema: dict[str, Any]) -> dict[str, Any]:
+    # apiextensions, controller/openapi/v2/conversion.go: ToStructuralOpenAPIV2
+    if schema.get("allOf") and "$ref" in schema["allOf"][0]:
+        reference = schema["allOf"][0]["$ref"].replace(_REF, _REF_V2)
+        return {"$ref": reference, **{key: schema[key] for key in ("description",) if key in schema}}
+    made = {key: value for key, value in schema.items() if key not in _NOT_IN_V2}
+    if schema.get("nullable"):
+        made.pop("type", None)
+    if schema.get("oneOf") and "type" not in made:
+        made["type"] = "string"  # quantities and ports: any of two types
+    if made.get("x-kubernetes-preserve-unknown-fields"):
+        made.pop("items", None)
+        made["properties"] = {
+            key: value for key, value in (made.get("properties") or {}).items() if key in _OF_EVERY_OBJECT
+        }
+    if "properties" in made:
+        made["properties"] = {key: _as_v2(value) for key, value in made["properties"].items()}
+        if not made["properties"]:
+            del made["properties"]
+    for key in ("items", "additionalProperties"):
+        if isinstance(made.get(key), dict):
+            made[key] = _as_v2(made[key])
+    return made
