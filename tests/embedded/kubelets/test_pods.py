@@ -10,6 +10,7 @@ from bayplan.api.meta import Content
 from bayplan.embedded import kubelets
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.kinds import CONFIG_MAPS, NODES, PODS, SECRETS, Resource
+from bayplan.embedded.server.statuses import StatusError
 from tests.embedded.controllers.world import World, in_world, template
 
 
@@ -322,3 +323,49 @@ def test_optional_configuration_is_not_waited_for() -> None:
         assert phase(world) == "Running"
 
     in_world(test)
+
+
+def _resize(world: World, name: str, cpu: str) -> Content:
+    content = world.get(PODS, name)
+    content["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    return world.api.update(PODS, content, "default", subresource="resize")
+
+
+def _has(world: World, name: str = "p") -> tuple[Any, Any, list[tuple[str, str]]]:
+    """The CPU that its container has, the one that the spec asks for, and why that is pending."""
+    found = world.get(PODS, name)
+    (container,), (status,) = found["spec"]["containers"], found["status"]["containerStatuses"]
+    pending = [
+        (one["reason"], one["message"])
+        for one in found["status"]["conditions"]
+        if one["type"] == "PodResizePending"
+    ]
+    return status["allocatedResources"]["cpu"], container["resources"]["requests"]["cpu"], pending
+
+
+def test_a_pod_is_resized_if_its_node_has_room() -> None:
+    """The only node has 8 CPUs. What does not fit now is deferred until another pod is gone."""
+
+    async def test(world: World) -> None:
+        for name in ("p", "q"):
+            pod(
+                world, name, containers=[{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]
+            )
+        await world.run_until_idle()
+        _resize(world, "p", "7")
+        await world.run_until_idle()
+        assert _has(world) == ("7", "7", [])
+        _resize(world, "p", "8")
+        await world.run_until_idle()
+        why = "Node didn't have enough resource: cpu, requested: 8000, used: 1000, capacity: 8000"
+        assert _has(world) == ("7", "8", [("Deferred", why)])
+        world.api.delete(PODS, "q", "default", DeleteOptions(grace_period_seconds=0))
+        await world.run_until_idle()
+        assert _has(world) == ("8", "8", [])
+        _resize(world, "p", "500m")
+        await world.run_until_idle()
+        assert _has(world) == ("500m", "500m", [])
+        with pytest.raises(StatusError, match="cpu, requested: 9000, allocatable: 8000"):
+            _resize(world, "p", "9")
+
+    in_world(test, nodes=1)

@@ -34,7 +34,7 @@ from bayplan.controllers.claims import all_claims_of, owner_problem, uses_claims
 from bayplan.controllers.pods import is_ready
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper
-from bayplan.embedded.kubelets import pod_status
+from bayplan.embedded.kubelets import pod_status, resizing
 from bayplan.embedded.kubelets.nodes import is_down
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Document
@@ -73,6 +73,8 @@ class PodKubelets(Controller):
         self._addresses = Addresses(cluster)
         self._held: dict[str, set[str]] = {}
         """Keys of pods by namespace that need a ConfigMap or Secret which is not there."""
+        self._deferred: dict[str, set[str]] = {}
+        """Keys of pods by node that wait for room, to be resized."""
 
     def watches(self) -> dict[Resource, KeyMapper]:
         return {
@@ -86,10 +88,15 @@ class PodKubelets(Controller):
     def _pod(self, change: ObjectChange) -> Iterable[str]:
         if change.after is None:
             assert change.before is not None
-            self._addresses.release(change.before.record(Pod))
-            return ()
+            before = change.before.record(Pod)
+            self._addresses.release(before)
+            return self._deferred.pop(before.spec.node_name, ())
         pod = change.after.record(Pod)
-        return (change.key,) if pod.spec.node_name and not self._just_runs(pod) else ()
+        keys = (change.key,) if pod.spec.node_name and not self._just_runs(pod) else ()
+        if self._deferred and (pod.is_finished or pod.status.container_statuses):
+            # It may have become smaller, or have ended.
+            return (*keys, *self._deferred.pop(pod.spec.node_name, ()))
+        return keys
 
     def _node(self, change: ObjectChange) -> Iterable[str]:
         """A node that is created or recovers has pods to start and to stop."""
@@ -126,8 +133,34 @@ class PodKubelets(Controller):
             case "Pending":
                 return self._start(document, pod, node)
             case "Running":
-                return self._run(document, pod)
+                if resizing.is_resized(pod):
+                    document = self._resize(document, pod, node)
+                return self._run(document, document.record(Pod))
         return None
+
+    def _resize(self, document: Document, pod: Pod, node: Document) -> Document:
+        """Gives the containers what the pod asks for, or says why not. Returns the pod as it is then."""
+        content = document.parse()
+        others = [
+            other
+            for each in self.cluster.pods.on_node(pod.spec.node_name)
+            if each.key != pod.key and not each.is_finished
+            if (other := self.cluster.find(PODS, each.key)) is not None
+        ]
+        why = resizing.problem(content, node.parse(), others)
+        if why:
+            self._deferred.setdefault(pod.spec.node_name, set()).add(pod.key)
+            status = resizing.deferred(content, why, self.api.now())
+        else:
+            status = resizing.granted(content)
+        if status == content["status"]:
+            return document
+        self._write(document, content, status)
+        if why:
+            self.events.warning(content, "ResizeDeferred", why)
+        written = self.api.store.find(PODS, document.key)
+        assert written is not None, "nothing deletes it meanwhile"
+        return written
 
     def _start(self, document: Document, pod: Pod, node: Document) -> float | None:
         content = document.parse()
@@ -262,7 +295,7 @@ class PodKubelets(Controller):
     def _just_runs(self, pod: Pod) -> bool:
         """Whether a pod needs no reconcile, now or later; this is the usual state."""
         is_running = pod.status.phase == "Running" and not pod.is_terminating and is_ready(pod)
-        return is_running and self._run_seconds(pod) is None
+        return is_running and self._run_seconds(pod) is None and not resizing.is_resized(pod)
 
     def _run_seconds(self, pod: Pod) -> float | None:
         """How long it runs; None for until it is deleted."""

@@ -34,6 +34,8 @@ from bayplan.api.admission import (
     set_storage_class,
 )
 from bayplan.api.meta import Content
+from bayplan.api.pod_defaults import amounts, pod_amounts
+from bayplan.api.quantity import NANO
 from bayplan.embedded.server import kinds, statuses
 from bayplan.embedded.server.documents import DocumentStore
 from bayplan.embedded.server.kinds import Resource
@@ -58,6 +60,26 @@ class Admission:
     def __init__(self, store: DocumentStore, gates: frozenset[str]) -> None:
         self._store, self._gates = store, gates
         self._services = ServiceNumbers(store)
+
+    def check_resize(self, pod: Content) -> None:
+        """Rejects more than the node of the pod has."""
+        # podresize/admission.go: validatePodResize
+        name = pod["spec"].get("nodeName")
+        node = self._store.find(kinds.NODES, name) if name else None
+        if not name:
+            return
+        if node is None:
+            raise statuses.forbidden(kinds.PODS, pod["metadata"]["name"], f'node "{name}" not found')
+        allocatable = amounts((node.parse().get("status") or {}).get("allocatable"))
+        wanted = pod_amounts(pod["spec"], "requests", with_overhead=True)
+        problems = [
+            f"{one}, requested: {wanted[one] // unit}, allocatable: {allocatable.get(one, 0) // unit}"
+            for one, unit in (("cpu", NANO // 1000), ("memory", NANO))
+            if wanted.get(one, 0) > allocatable.get(one, 0)
+        ]
+        if problems:
+            why = f"node didn't have enough allocatable resources: {'; '.join(problems)}"
+            raise statuses.forbidden(kinds.PODS, pod["metadata"]["name"], why)
 
     def admit_namespace(self, resource: Resource, name: str, namespace: str) -> None:
         """Rejects objects for namespaces that do not exist, or are being deleted."""

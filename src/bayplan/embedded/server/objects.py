@@ -358,6 +358,8 @@ class ObjectAPI:
         if stored == kinds.CUSTOM_RESOURCE_DEFINITIONS:
             self.customs.check(content)
             self.customs.accept(content, self.now())
+        if subresource == "resize":
+            self.admission.check_resize(content)
         charged = () if subresource not in ("", "resize") else self._charges(stored, content, old)
         replaced = self._put(stored, document.key, content, dry_run)
         self._write_charges(charged, dry_run)

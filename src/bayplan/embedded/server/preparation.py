@@ -97,7 +97,8 @@ def quality_of_service(spec: Content) -> str:
 def resized_pod(given: Content, old: Content) -> Content:
     """Spec and status of a pod with new requests and limits of its containers, and nothing else that is new.
 
-    The kubelet is simulated: a container that runs has its new resources at once, whatever its node has left.
+    A kubelet reports what each container has. The simulated one does so once a pod is resized, for the status
+    of every other pod would be longer for nothing: so what the containers had is noted here.
     """
     wanted = {each.get("name"): each for each in (given.get("spec") or {}).get("containers") or ()}
     containers = []
@@ -106,10 +107,14 @@ def resized_pod(given: Content, old: Content) -> Content:
         containers.append({**container, "resources": resources})
     parts: Content = {"spec": {**old["spec"], "containers": containers}, "status": old.get("status") or {}}
     if known := parts["status"].get("containerStatuses"):
-        resources_of = {container["name"]: container["resources"] for container in containers}
-        running = [{**each, "resources": resources_of.get(each["name"], {})} for each in known]
+        had = {container["name"]: container.get("resources") or {} for container in old["spec"]["containers"]}
+        running = [{**_had(had.get(each["name"], {})), **each} for each in known]
         parts["status"] = {**parts["status"], "containerStatuses": running}
     return parts
+
+
+def _had(resources: Content) -> Content:
+    return {"resources": resources, "allocatedResources": resources.get("requests") or {}}
 
 
 def restart_taint_time(content: Content, old: Content, now: str) -> None:
