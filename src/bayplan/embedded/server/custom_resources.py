@@ -10,6 +10,7 @@ from typing import Final
 
 from bayplan.api.meta import Content
 from bayplan.embedded.server import statuses
+from bayplan.embedded.server.documents import encode
 from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, SCALE, STATUS, Catalog, Resource
 
 _OPEN_SCHEMA: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -78,18 +79,22 @@ class CustomResources:
         if self.is_built_in(definition):
             return []
         spec = definition["spec"]
+        since = int(definition["metadata"].get("resourceVersion") or 0) if "metadata" in definition else 0
         versions = [version for version in spec["versions"] if version.get("served", True)]
-        stored = next((self._resource(spec, v) for v in spec["versions"] if v.get("storage")), None)
+        stored = next((self._resource(spec, v, since) for v in spec["versions"] if v.get("storage")), None)
         resources = []
         for version in versions:
-            resource = self._resource(spec, version)
+            resource = self._resource(spec, version, since)
             if stored is not None and resource != stored:
-                resource = self._resource(spec, version, stored)
+                resource = self._resource(spec, version, since, stored)
             resources.append(resource)
         return resources
 
-    def _resource(self, spec: Content, version: Content, stored: Resource | None = None) -> Resource:
+    def _resource(
+        self, spec: Content, version: Content, since: int, stored: Resource | None = None
+    ) -> Resource:
         names = spec["names"]
+        schema = (version.get("schema") or {}).get("openAPIV3Schema") or _OPEN_SCHEMA
         subresources = version.get("subresources") or {}
         return Resource(
             names["plural"],
@@ -108,7 +113,8 @@ class CustomResources:
             ),
             singular_name=names.get("singular", ""),
             list_kind_name=names.get("listKind", ""),
-            schema=(version.get("schema") or {}).get("openAPIV3Schema") or _OPEN_SCHEMA,
+            schema=schema,
+            defaults_since=since if b'"default":' in encode(schema) else 0,
             columns=tuple(version.get("additionalPrinterColumns") or ()),
             stored_as=stored,
         )

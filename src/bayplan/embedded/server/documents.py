@@ -114,10 +114,11 @@ class Document:
 
     def facts(self, resource: Resource) -> Facts:
         """Labels and selectable fields, for selectors. Computed once."""
-        if self._facts is None:
+        if self._facts is None or self._facts.names != resource.stored_fields:
+            # Versions of a custom resource may have different selectable fields.
             content = self.parse()
             labels = content["metadata"].get("labels") or {}
-            self._facts = Facts(labels, field_texts(resource, content))
+            self._facts = Facts(labels, field_texts(resource, content), resource.stored_fields)
         return self._facts
 
     def record(self, kind: type[ObjectT]) -> ObjectT:
@@ -154,6 +155,8 @@ class Document:
 class Facts(NamedTuple):
     labels: dict[str, str]
     fields: dict[str, str]
+    names: tuple[str, ...]
+    """Of the fields."""
 
 
 class Entry(NamedTuple):

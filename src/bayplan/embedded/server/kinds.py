@@ -94,6 +94,8 @@ class Resource:
     list_kind_name: str = field(default="", compare=False)
     schema: Mapping[str, Any] | None = field(default=None, compare=False)
     """A custom resource's own schema (OpenAPI v3); None for built-in kinds."""
+    defaults_since: int = field(default=0, compare=False)
+    """The version of the store since which its schema has these defaults: older objects may lack them."""
     columns: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
     """A custom resource's additionalPrinterColumns."""
     release: str = field(default="", compare=False)
@@ -139,7 +141,8 @@ class Resource:
     @property
     def stored_fields(self) -> tuple[str, ...]:
         """All fields by which objects can be selected, in their stored form."""
-        return (*self.storage.selectable, "metadata.name", "metadata.namespace")
+        own = self.selectable if self.schema is not None else self.storage.selectable
+        return (*own, "metadata.name", "metadata.namespace")
 
     def subresource(self, name: str) -> Subresource | None:
         return next((sub for sub in self.subresources if sub.name == name), None)

@@ -53,7 +53,7 @@ class Selection:
             return False
         if self.labels.is_empty and not self.fields:
             return True
-        labels, fields = document.facts(self.resource)
+        labels, fields, _ = document.facts(self.resource)
         return self.labels.matches(labels) and all(
             (fields[path] == wanted) is equal for path, wanted, equal in self.fields
         )

@@ -3,6 +3,7 @@
 Events are served by the core group, and by events.k8s.io with other names for the same fields; they are
 stored in the core form. Autoscalers are stored as version 2; version 1 has one field, for the CPU, and an
 annotation for the rest. Custom resources may have several versions, which differ in nothing but their name.
+Those that are older than the defaults of their schema get them when they are read.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import msgspec
 
 from bayplan.embedded.server.defaults import cpu_metric
 from bayplan.embedded.server.kinds import NEW_EVENTS, OLD_AUTOSCALERS, Resource
+from bayplan.embedded.server.validation.custom import fill_in
 
 _CORE_NAMES: Final = {
     "deprecatedCount": "count",
@@ -40,11 +42,19 @@ def to_storage(resource: Resource, content: dict[str, Any]) -> dict[str, Any]:
 
 def from_storage(resource: Resource, content: dict[str, Any]) -> dict[str, Any]:
     """A stored object as its resource shows it."""
+    if lacks_defaults(resource, int(content["metadata"].get("resourceVersion") or 0)):
+        assert resource.schema is not None
+        fill_in(content, resource.schema)
     if resource.stored_as is None:
         return content
     if resource == OLD_AUTOSCALERS:
         content = _old_autoscaler(content)
     return _renamed(content, _NEW_NAMES if resource == NEW_EVENTS else {}, resource)
+
+
+def lacks_defaults(resource: Resource, version: int) -> bool:
+    """Whether an object of this version may lack defaults of its schema."""
+    return version < resource.defaults_since
 
 
 def stored_field(resource: Resource, path: str) -> str:

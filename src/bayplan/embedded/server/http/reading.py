@@ -15,6 +15,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, compress
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +33,7 @@ from bayplan.embedded.server.selecting import Selection, parse_selection
 from bayplan.embedded.server.statuses import bad_request
 from bayplan.embedded.server.steps import in_steps, paced
 from bayplan.embedded.server.tables.printer import Printer
-from bayplan.embedded.server.views import from_storage
+from bayplan.embedded.server.views import from_storage, lacks_defaults
 from bayplan.errors import GoneError
 
 MAX_OPEN_LISTS: Final = 1000
@@ -191,10 +192,11 @@ async def select(api: ObjectAPI, resource: Resource, selection: Selection) -> li
 
 def body_of(resource: Resource, document: Document) -> bytes:
     """An object's JSON in the version of the requested resource."""
-    if resource.stored_as is None:
+    is_old = lacks_defaults(resource, document.version)
+    if resource.stored_as is None and not is_old:
         return document.body
-    convert: Callable[[dict[str, Any]], dict[str, Any]] = lambda content: from_storage(resource, content)  # noqa: E731
-    return document.view(resource.api_version, convert)
+    name = f"{resource.api_version} {resource.defaults_since}" if is_old else resource.api_version
+    return document.view(name, partial(from_storage, resource))
 
 
 def metadata_only(content: dict[str, Any]) -> dict[str, Any]:

@@ -7,12 +7,10 @@ requests (`fieldValidation`).
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -21,13 +19,14 @@ from aiohttp import web
 from bayplan.api.documents import parse_documents
 from bayplan.api.go_values import GoValueError, parse_int
 from bayplan.api.meta import Content
-from bayplan.api.yaml_reader import decode_json
+from bayplan.api.yaml_reader import DUPLICATE_KEY, decode_json
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.deletion import BACKGROUND, FOREGROUND, ORPHAN, DeleteOptions
+from bayplan.embedded.server.http.field_validation import repeated_fields, report
 from bayplan.embedded.server.kinds import Catalog, Resource, Subresource
 from bayplan.embedded.server.patching.patches import Patch, json_patch, merge_patch, strategic_merge_patch
 from bayplan.embedded.server.schema.protobuf import ProtobufError, decode_protobuf
-from bayplan.embedded.server.schema.types import MAX_UNKNOWN, TypeMismatchError, clean, named_type, type_of
+from bayplan.embedded.server.schema.types import TypeMismatchError, clean, named_type, type_of
 from bayplan.embedded.server.sizes import check_json, check_names
 from bayplan.embedded.server.statuses import StatusError, bad_request, too_large
 from bayplan.embedded.server.steps import MAX_BYTES, MAX_YAML_BYTES, in_thread_if, in_yaml_queue
@@ -252,6 +251,8 @@ def _decoded(body: bytes, content_type: str, what: str) -> Any:
         try:
             documents = list(parse_documents(body))
         except DecodeError as error:
+            if (twice := _REPEATED_KEY.search(str(error))) is not None:
+                raise bad_request(_KEY_SET.format(what=what, line=error.line, key=twice[1])) from error
             raise bad_request(f"{what}yaml: {error}") from error
         if len(documents) != 1:
             raise bad_request(f"{what}yaml: expected one document, got {len(documents)}")
@@ -272,6 +273,12 @@ def _excerpt(body: bytes) -> str:
     text = body[:30].decode(errors="replace")
     return text if len(body) <= 30 else f"{text} ..."
 
+
+_REPEATED_KEY: Final = re.compile(re.escape(DUPLICATE_KEY).replace(r"\{key\}", "(.*)"), re.DOTALL)
+_KEY_SET: Final = (
+    "{what}error converting YAML to JSON: yaml: unmarshal errors:\n"
+    '  line {line}: key "{key}" already set in map'
+)
 
 MAX_WARNING_CHARACTERS: Final = 4 * 1024
 """Of all warnings of a response: clients limit the size of headers."""
@@ -323,11 +330,33 @@ async def read_configuration(request: web.BaseRequest, resource: Resource, body:
     is_large = is_large_body(body, YAML)
     content = await decode_body(body, YAML, "error decoding YAML: ")
     warnings: list[str] = []
+
+    def refuse(found: list[str]) -> StatusError:
+        return bad_request(f"error strict decoding YAML: {', '.join(found)}")
+
+    def check() -> Content:
+        cleaned, unknown = clean(content, type_of(resource), lenient=resource.schema is not None)
+        if unknown:
+            raise _untyped(resource, content, unknown)
+        report(request, repeated_fields(request, body), warnings, refuse)
+        result: Content = cleaned
+        return result
+
     try:
-        check = partial(_checked, request, resource, content, "", warnings)
         return ReadObject(await in_thread_if(is_large, check), warnings, is_large)
     except TypeMismatchError as error:
         raise bad_request(f"failed to create typed patch object: {error}") from error
+
+
+def _untyped(resource: Resource, content: Content, unknown: Sequence[str]) -> StatusError:
+    """Fields that the schema does not have cannot be owned: whatever fieldValidation is, as upstream."""
+    # managedfields/internal/structuredmerge.go: Apply. It has no status, so it is sent with 500.
+    meta = content.get("metadata") or {}
+    problems = [f".{path}: field not declared in schema" for path in unknown]
+    why = problems[0] if len(problems) == 1 else "\n  ".join(["errors:", *problems])
+    where = f"{meta.get('namespace', '')}/{meta.get('name', '')}"
+    about = f"{where}; {resource.api_version}, Kind={resource.kind}"
+    return StatusError(f"failed to create typed patch object ({about}): {why}", 500)
 
 
 async def read_patch(target: Target, content_type: str, body: bytes) -> Patch:
@@ -342,19 +371,32 @@ async def read_patch(target: Target, content_type: str, body: bytes) -> Patch:
     raise StatusError("415: Unsupported Media Type", 415, reason="UnsupportedMediaType", details={})
 
 
-def checked_patch(request: web.BaseRequest, resource: Resource, change: Patch, warnings: list[str]) -> Patch:
-    """The patch, with a check that its result is an object of the kind."""
+def checked_patch(
+    request: web.BaseRequest, resource: Resource, change: Patch, warnings: list[str], body: bytes
+) -> Patch:
+    """The patch, with a check that its result is an object of the kind, and that it has no field twice."""
+
+    def refuse(found: list[str]) -> StatusError:
+        return _invalid_patch(f"strict decoding error: {', '.join(found)}")
 
     def apply(content: Content) -> Content:
         try:
-            return _checked(request, resource, change(content), "", warnings)
+            cleaned, unknown = clean(change(content), type_of(resource), lenient=resource.schema is not None)
         except TypeMismatchError as error:
-            problem = statuses.invalid_field("patch", "", str(error))
-            raise StatusError(
-                f' "" is invalid: {problem}', 422, reason="Invalid", details={"causes": [problem.cause()]}
-            ) from error
+            raise _invalid_patch(str(error)) from error
+        found = [f'unknown field "{path}"' for path in unknown]
+        report(request, [*repeated_fields(request, body), *found], warnings, refuse)
+        result: Content = cleaned
+        return result
 
     return apply
+
+
+def _invalid_patch(why: str) -> StatusError:
+    problem = statuses.invalid_field("patch", "", why)
+    return StatusError(
+        f' "" is invalid: {problem}', 422, reason="Invalid", details={"causes": [problem.cause()]}
+    )
 
 
 async def read_delete_options(request: web.BaseRequest) -> DeleteOptions:
@@ -417,53 +459,22 @@ def _checked(
     content: Any,
     kind: str,
     warnings: list[str],
-    body: bytes = b"",
+    body: bytes,
 ) -> Content:
     is_custom = resource.schema is not None and not kind
     cleaned, unknown = clean(content, type_of(resource, kind), lenient=is_custom)
-    how = request.query.get("fieldValidation", "") or "Warn"
-    if how not in ("Strict", "Warn", "Ignore"):
-        problem = statuses.unsupported("fieldValidation", how, ["", "Ignore", "Strict", "Warn"])
-        raise statuses.invalid_options("CreateOptions", [problem])
     found = [f'unknown field "{path}"' for path in unknown]
-    if how != "Ignore" and "yaml" not in _content_type(request) and body.lstrip().startswith(b"{"):
-        found += [f'duplicate field "{path}"' for path in duplicate_fields(body)]
-    if found and how == "Strict":
+
+    def refuse(found: list[str]) -> StatusError:
         name = kind or resource.kind
-        raise bad_request(
+        return bad_request(
             f'{name} in version "{resource.version}" cannot be handled as a {name}: '
             f"strict decoding error: {', '.join(found)}"
         )
-    if how == "Warn":
-        warnings += found
+
+    report(request, [*found, *repeated_fields(request, body)], warnings, refuse)
     result: Content = cleaned
     return result
-
-
-def duplicate_fields(body: bytes) -> list[str]:
-    """The paths of fields that JSON has more than once; the last one counts."""
-    repeated: dict[int, tuple[dict[str, Any], list[str]]] = {}
-
-    def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content = dict(pairs)
-        if len(content) != len(pairs):
-            names = Counter(name for name, _ in pairs)
-            repeated[id(content)] = content, [name for name, count in names.items() if count > 1]
-        return content
-
-    whole = json.loads(body, object_pairs_hook=made)
-    return list(islice(_paths(whole, "", repeated), MAX_UNKNOWN)) if repeated else []
-
-
-def _paths(content: Any, path: str, repeated: Mapping[int, tuple[Any, list[str]]]) -> Iterator[str]:
-    prefix = f"{path}." if path else ""
-    if isinstance(content, dict):
-        yield from (f"{prefix}{name}" for name in repeated.get(id(content), (None, []))[1])
-        for name, part in content.items():
-            yield from _paths(part, f"{prefix}{name}", repeated)
-    elif isinstance(content, list):
-        for i, part in enumerate(content):
-            yield from _paths(part, f"{path}[{i}]", repeated)
 
 
 def _content_type(request: web.BaseRequest) -> str:

@@ -174,7 +174,7 @@ class Writer:
             resource,
             target.name,
             target.namespace,
-            checked_patch(request, resource, change, warnings),
+            checked_patch(request, resource, change, warnings, body),
             subresource=target.subresource_name,
             dry_run=dry_run,
             manager=_manager(request),
