@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.api.releases import V1_36, V1_37, Release
 from bayplan.embedded.server.http import discovery
-from bayplan.embedded.server.kinds import Catalog
+from bayplan.embedded.server.kinds import Catalog, Resource
 
 from .serving import Caller, Reply, serve
 
@@ -131,6 +131,14 @@ def test_older_schemas_have_all_definitions() -> None:
         "either": {"type": "string"},
     }
     assert again.status == 304
+
+
+def test_an_object_with_any_fields_is_published_without_fields() -> None:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"a": {}}}
+    catalog = Catalog()
+    catalog.add(Resource("sizes", "Size", "example.com", schema=schema))
+    size = discovery.document_v2(catalog)["definitions"]["com.example.v1.Size"]
+    assert size.keys() == {"type", "x-kubernetes-group-version-kind"}
 
 
 def references(schema: Any) -> set[str]:

@@ -210,7 +210,7 @@ _VERBS: Final = (("get", "get"), ("put", "put"), ("patch", "patch"), ("delete", 
 _REF: Final = "#/components/schemas/"
 _REF_V2: Final = "#/definitions/"
 _V2: Final = "v2"
-_OF_EVERY_OBJECT: Final = ("apiVersion", "kind", "metadata")
+_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 _NOT_IN_V2: Final = ("allOf", "anyOf", "default", "not", "nullable", "oneOf")
 """What OpenAPI v2 does not have, or what upstream does not publish in it."""
 
@@ -390,8 +390,15 @@ def document_v2(catalog: Catalog) -> dict[str, Any]:
     for root in _roots(catalog):
         found = document(catalog, root)
         assert found is not None, "something is served there"
-        definitions.update((name, _as_v2(one)) for name, one in found["components"]["schemas"].items())
+        for name, schema in found["components"]["schemas"].items():
+            definitions[name] = _open(schema) if schema.get(_UNKNOWN) else _as_v2(schema)
     return {"swagger": "2.0", "info": _info(catalog.release), "paths": {}, "definitions": definitions}
+
+
+def _open(schema: dict[str, Any]) -> dict[str, Any]:
+    """An object that may have any fields. With some of them kubectl would report all others."""
+    # apiextensions, controller/openapi/builder: buildKubeNative
+    return {key: schema[key] for key in ("type", "x-kubernetes-group-version-kind")}
 
 
 def _as_v2(schema: dict[str, Any]) -> dict[str, Any]:
@@ -404,15 +411,11 @@ def _as_v2(schema: dict[str, Any]) -> dict[str, Any]:
         made.pop("type", None)
     if schema.get("oneOf") and "type" not in made:
         made["type"] = "string"  # quantities and ports: any of two types
-    if made.get("x-kubernetes-preserve-unknown-fields"):
+    if made.get(_UNKNOWN):
         made.pop("items", None)
-        made["properties"] = {
-            key: value for key, value in (made.get("properties") or {}).items() if key in _OF_EVERY_OBJECT
-        }
+        made.pop("properties", None)
     if "properties" in made:
         made["properties"] = {key: _as_v2(value) for key, value in made["properties"].items()}
-        if not made["properties"]:
-            del made["properties"]
     for key in ("items", "additionalProperties"):
         if isinstance(made.get(key), dict):
             made[key] = _as_v2(made[key])

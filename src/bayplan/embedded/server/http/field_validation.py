@@ -15,7 +15,7 @@ from bayplan.embedded.server.schema.types import MAX_UNKNOWN
 from bayplan.embedded.server.statuses import StatusError
 
 
-def asked_validation(request: web.BaseRequest) -> str:
+def validation_mode(request: web.BaseRequest) -> str:
     how = request.query.get("fieldValidation", "") or "Warn"
     if how not in ("Strict", "Warn", "Ignore"):
         problem = statuses.unsupported("fieldValidation", how, ["", "Ignore", "Strict", "Warn"])
@@ -25,7 +25,7 @@ def asked_validation(request: web.BaseRequest) -> str:
 
 def repeated_fields(request: web.BaseRequest, body: bytes) -> list[str]:
     """The fields that a body of JSON has more than once, as problems."""
-    if asked_validation(request) == "Ignore" or not body.lstrip().startswith((b"{", b"[")):
+    if validation_mode(request) == "Ignore" or not body.lstrip().startswith((b"{", b"[")):
         return []
     try:
         return [f'duplicate field "{path}"' for path in duplicate_fields(body)]
@@ -40,7 +40,7 @@ def report(
     refuse: Callable[[list[str]], StatusError],
 ) -> None:
     """Refuses unknown and repeated fields, warns of them or ignores them, as the request asks."""
-    how = asked_validation(request)
+    how = validation_mode(request)
     if found and how == "Strict":
         raise refuse(found)
     if how == "Warn":
