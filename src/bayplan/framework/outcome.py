@@ -315,6 +315,8 @@ class Diagnosis:
     rejecting_plugins: set[str] = field(default_factory=set)
     pending_plugins: set[str] = field(default_factory=set)
     extender_statuses: dict[int, Status] = field(default_factory=dict)
+    is_restricted: bool = False
+    """Whether only some of the nodes counted, as for a member of a group: `node_count` is their number."""
     _masks: list[tuple[Status, NDArray[np.bool_], int]] | None = None
 
     def status(self, row: int) -> Status:
@@ -356,7 +358,7 @@ class Diagnosis:
             self._masks = []
             if self.node_statuses is not None:
                 among = self.cluster.nodes.exists.read
-                if len(self.evaluated) != self.node_count:
+                if len(self.evaluated) != self.node_count or self.is_restricted:
                     among = np.zeros(len(among), dtype=np.bool_)
                     among[self.evaluated] = True
                 self._masks = [

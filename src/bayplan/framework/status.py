@@ -106,6 +106,11 @@ def unresolvable(*reasons: str) -> Status:
     return Status(Code.UNRESOLVABLE, reasons)
 
 
+def waits(*reasons: str) -> Status:
+    """Neither success nor a rejection yet."""
+    return Status(Code.WAIT, reasons)
+
+
 def failure(*reasons: str) -> Status:
     """An error."""
     return Status(Code.ERROR, reasons)

@@ -26,6 +26,7 @@ from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.clock import Changes
 from bayplan.state.columns import Column, IdColumn
 from bayplan.state.counts import PodCount, PodCounts
+from bayplan.state.groups import GroupStates
 from bayplan.state.nodes import CPU, MEMORY, NodeChange, NodeTable, NodeTree, zone_of
 from bayplan.state.objects import Objects, UndoLog
 from bayplan.state.pods import PodInfo, PodInfos, PodTable, same_signature, start_nanos
@@ -51,6 +52,8 @@ class Cluster:
         self.counts = PodCounts(self.nodes, self.pods, self.label_sets, self.changes)
         self.terms = CarriedTerms(self.nodes, self.changes)
         self.objects = Objects(self.changes, self.undo)
+        self.groups = GroupStates(self.objects) if "GenericWorkload" in release.gates else None
+        """The groups of pods; None without the feature gate GenericWorkload."""
         self.recounted_rows: set[int] = set()
         """Rows with a pod that `is_large`, or with saturated sums: summed again when their pods change."""
         self.row_pods: list[list[int]] = []
@@ -159,6 +162,8 @@ class Cluster:
         here.append(slot)
         uid = pod.metadata.uid
         self._slot_of[uid] = slot
+        if self.groups is not None and pod.spec.scheduling_group is not None:
+            self.groups.pod_placed(pod)
         if self.undo.active:
             self._record_ports(info, row)
             self.undo.record(lambda: self.remove_pod(uid))
@@ -190,6 +195,8 @@ class Cluster:
             positions.append(len(here))
             here.append(slot)
             self._slot_of[pod.metadata.uid] = slot
+            if self.groups is not None and pod.spec.scheduling_group is not None:
+                self.groups.pod_placed(pod)
             if info.is_large:
                 recounted.add(row)
             if info.terms.carried:
@@ -214,6 +221,8 @@ class Cluster:
         pod, info, row = pods.pod[slot], pods.info[slot], pods.row.cell[slot]
         assert pod is not None
         assert info is not None
+        if self.groups is not None and pod.spec.scheduling_group is not None:
+            self.groups.pod_removed(pod)
         here = self.row_pods[row]
         position, last = pods.position.cell[slot], here.pop()
         if self.undo.active:
@@ -275,6 +284,8 @@ class Cluster:
             self.add_pod(pod, node_name, info)
             return
         pods.pod[slot] = pod
+        if self.groups is not None and pod.spec.scheduling_group is not None:
+            self.groups.pod_placed(pod)
         if old.metadata.annotations != pod.metadata.annotations:
             # No built-in plugin reads them, but plugins may.
             self.changes.usage.record(row)
@@ -316,6 +327,10 @@ class Cluster:
     def pod_count(self) -> int:
         """The number of assigned pods."""
         return len(self._slot_of)
+
+    def slot_of(self, uid: str) -> int:
+        """The slot of an assigned pod."""
+        return self._slot_of[uid]
 
     def has_pod(self, uid: str) -> bool:
         """Whether a pod is assigned to a node."""

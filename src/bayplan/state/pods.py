@@ -79,8 +79,10 @@ def relevant_volumes(pod: Pod) -> tuple[Volume, ...]:
 def pod_signature(pod: Pod) -> bytes:
     """Equal for pods that scheduling cannot distinguish, whatever their node."""
     spec = pod.spec
-    if spec.node_name or spec.volumes:
-        spec = msgspec.structs.replace(spec, node_name="", volumes=relevant_volumes(pod))
+    if spec.node_name or spec.volumes or spec.scheduling_group is not None:
+        # The members of all groups are placed by the same rules.
+        volumes = relevant_volumes(pod)
+        spec = msgspec.structs.replace(spec, node_name="", volumes=volumes, scheduling_group=None)
     meta, status = pod.metadata, pod.status
     parts: list[Any] = [meta.namespace, meta.labels, spec]
     if meta.owner_references:
