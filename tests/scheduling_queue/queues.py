@@ -13,8 +13,9 @@ from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status
 from bayplan.plugins.priority_sort import PrioritySort
 from bayplan.runtime.profile import Profile, points_of
-from bayplan.scheduling_queue.queue import QueueSettings, SchedulingQueue
-from bayplan.scheduling_queue.queued import QueueCounts, QueuedPod
+from bayplan.scheduling_queue.queue import SchedulingQueue
+from bayplan.scheduling_queue.queued import Entity, QueueCounts, QueuedGroup, QueuedPod, members_of
+from bayplan.scheduling_queue.waiting import QueueSettings
 from bayplan.testing.builders import make_pod
 from bayplan.testing.calling import FakeHandle, make_plugin
 
@@ -162,7 +163,7 @@ class World:
 
     def pop(self) -> str | None:
         """The name of the next pod."""
-        info = self.queue.pop()
+        info = single(self.queue.pop())
         if info is None:
             return None
         self.flying[info.pod.name] = info
@@ -212,3 +213,14 @@ class World:
 def hint_of(answers: Mapping[str, bool]) -> Hint:
     """A hint with a result by the name of the waiting pod."""
     return lambda pod, old, new: answers[pod.name]
+
+
+def single(entity: Entity | None) -> QueuedPod | None:
+    """An entity that is a pod and no group."""
+    assert not isinstance(entity, QueuedGroup)
+    return entity
+
+
+def names(entities: Iterable[Entity]) -> list[str]:
+    """The names of these pods."""
+    return [member.pod.name for entity in entities for member in members_of(entity)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bayplan.scheduling_queue.queued import QueuedPod
-from bayplan.scheduling_queue.sub_queues import BackoffQueue
+from bayplan.scheduling_queue.waiting import BackoffQueue
 from bayplan.testing.builders import make_pod
+
+from .queues import names
 
 
 def failed(
@@ -115,7 +117,7 @@ def test_rejected_pods_are_ordered_by_second_and_then_by_priority() -> None:
         failed("also low", at=0.1, rejections=1, sequence=0),
     ):
         queue.push(info)
-    assert [info.pod.name for info in queue.rejected] == ["high", "also low", "low", "late"]
+    assert names(queue.rejected) == ["high", "also low", "low", "late"]
 
 
 def test_pods_after_errors_are_ordered_by_time_alone() -> None:
@@ -126,7 +128,7 @@ def test_pods_after_errors_are_ordered_by_time_alone() -> None:
         failed("third", at=1.1, errors=1, priority=99, sequence=2),
     ):
         queue.push(info)
-    assert [info.pod.name for info in queue.errored] == ["first", "second", "third"]
+    assert names(queue.errored) == ["first", "second", "third"]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def test_completed(now: float, completed: list[str]) -> None:
     queue.push(failed("b", at=1.0, rejections=3))
     queue.push(failed("a", at=0.0, rejections=1))
     queue.push(failed("x", at=0.0, errors=1))
-    assert [info.pod.name for info in queue.pop_completed(now)] == completed
+    assert names(queue.pop_completed(now)) == completed
     assert len(queue) == 3 - len(completed)
 
 

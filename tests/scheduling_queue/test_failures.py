@@ -14,7 +14,7 @@ from bayplan.scheduling_queue.object_events import (
     NODE_DELETE,
     UNSCHEDULABLE_TIMEOUT,
 )
-from bayplan.scheduling_queue.queue import QueueSettings
+from bayplan.scheduling_queue.waiting import QueueSettings
 from bayplan.testing.builders import make_pod
 
 from .queues import Gate, World, make_filter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bayplan.scheduling_queue.object_events import NODE_ADD
-from bayplan.scheduling_queue.queue import QueueSettings
+from bayplan.scheduling_queue.waiting import QueueSettings
 
 from .queues import Gate, World, make_filter
 

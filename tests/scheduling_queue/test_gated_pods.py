@@ -6,8 +6,8 @@ import pytest
 
 from bayplan.framework.events import Action, ClusterEvent, Resource, event_with_hint
 from bayplan.scheduling_queue.object_events import ASSIGNED_POD_ADD, NODE_ADD, UNSCHEDULABLE_TIMEOUT
-from bayplan.scheduling_queue.queue import QueueSettings
 from bayplan.scheduling_queue.sub_queues import PendingPods
+from bayplan.scheduling_queue.waiting import QueueSettings
 from bayplan.testing.builders import make_pod
 
 from .queues import Gate, OtherGate, World, make_filter

@@ -26,13 +26,13 @@ from bayplan.scheduling_queue.object_events import (
     UNSCHEDULABLE_TIMEOUT,
     PodEvents,
 )
-from bayplan.scheduling_queue.queue import QueueSettings
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.scheduling_queue.sub_queues import PendingPods
+from bayplan.scheduling_queue.waiting import QueueSettings
 from bayplan.testing.builders import make_pod
 from tests.effort import examples
 
-from .queues import PROFILE, Gate, OtherGate, World, make_filter
+from .queues import PROFILE, Gate, OtherGate, World, make_filter, single
 
 NAMES = "abcdefgh"
 REJECTORS = ("Fit", "Picky", "Own", "Stubborn", "Gate")
@@ -177,7 +177,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def pop(self) -> None:
         expected = self.next_in_line()
-        popped = [world.queue.pop() for world in self.worlds]
+        popped = [single(world.queue.pop()) for world in self.worlds]
         assert [info and info.pod for info in popped] == [expected and expected.pod] * 2
         if expected is None:
             return
@@ -352,7 +352,7 @@ class QueueMachine(RuleBasedStateMachine):
             world.pass_time(360)
             world.pass_time(60)
             tried = set()
-            while (info := world.queue.pop()) is not None:
+            while (info := single(world.queue.pop())) is not None:
                 tried.add(info.pod.name)
             assert tried | flown >= set(self.pods)
             assert world.queue.counts() == PendingPods(active=0, backoff=0, unschedulable=0, gated=0)

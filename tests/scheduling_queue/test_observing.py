@@ -6,7 +6,7 @@ from bayplan.scheduling_queue.object_events import NODE_ADD
 from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.scheduling_queue.sub_queues import PendingPods
 
-from .queues import PROFILE, Clock, Columns, Gate, World, make_filter, make_profile
+from .queues import PROFILE, Clock, Columns, Gate, World, make_filter, make_profile, single
 
 
 def busy_world() -> World:
@@ -68,7 +68,7 @@ def test_a_queue_without_an_observer_works_the_same() -> None:
     for pod in pods:
         queue.add(pod)
     popped = []
-    while (info := queue.pop()) is not None:
+    while (info := single(queue.pop())) is not None:
         popped.append(info.pod.name)
         queue.add_unschedulable_if_not_present(info, info.pod, ["Fit"])
     queue.move_to_active_or_backoff(NODE_ADD)

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from bayplan.scheduling_queue.object_events import NODE_ADD
-from bayplan.scheduling_queue.queue import QueueSettings
+from bayplan.scheduling_queue.waiting import QueueSettings
 from bayplan.testing.builders import make_pod
 
 from .queues import Gate, World, make_filter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.scheduling_queue.queue import Ticker
+from bayplan.scheduling_queue.waiting import Ticker
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bayplan.scheduling_queue.queued import QueuedPod
-from bayplan.scheduling_queue.unschedulable import UnschedulablePods
+from bayplan.scheduling_queue.waiting import UnschedulablePods
 from bayplan.testing.builders import make_pod
 
-from .queues import PROFILE
+from .queues import PROFILE, names
 
 
 def rejected(name: str, *plugins: str, profile: str = PROFILE, since: float = 0.0) -> QueuedPod:
@@ -41,7 +41,7 @@ def test_rejected_by(rejectors: list[tuple[str, str]], expected: set[str]) -> No
         rejected("both", "Fit", "Ports"),
         rejected("foreign", "Fit", profile="other"),
     )
-    found = [info.pod.name for info in pods.rejected_by(rejectors)]
+    found = names(pods.rejected_by(rejectors))
     assert (set(found), len(found)) == (expected, len(expected))
 
 
@@ -79,7 +79,7 @@ def test_overdue(now: float, expected: list[str]) -> None:
     flushed = rejected("flushed", "Fit", since=0.0)
     flushed.flush_timestamp = 700.0
     pods = waiting(flushed, rejected("old", "Fit", since=0.0), rejected("young", "Fit", since=100.0))
-    assert sorted(info.pod.name for info in pods.overdue(now, 300.0)) == expected
+    assert sorted(names(pods.overdue(now, 300.0))) == expected
 
 
 def test_no_pod_is_overdue_before_the_lower_bound() -> None:

@@ -15,10 +15,12 @@ from bayplan.runtime.profile import Profile
 from bayplan.scheduling_queue.hints import QueueingHints
 from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.scheduling_queue.queued import QueuedPod
-from bayplan.scheduling_queue.unschedulable import UnschedulablePods
+from bayplan.scheduling_queue.waiting import UnschedulablePods
 from bayplan.state.cluster import Cluster
 from bayplan.testing.builders import make_pod
 from bayplan.testing.calling import make_plugin
+
+from .queues import names
 
 CLAIM_ADD = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD)
 PROFILE = "default-scheduler"
@@ -55,7 +57,7 @@ def waiting(hints: QueueingHints, *names: str) -> UnschedulablePods:
 def visited(hints: QueueingHints, pods: UnschedulablePods, new: str | None) -> list[str]:
     listeners = hints.listeners(CLAIM_ADD)
     assert listeners is not None
-    return sorted(info.pod.name for info in pods.rejected_by(listeners.index_keys(None, new)))
+    return sorted(names(pods.rejected_by(listeners.index_keys(None, new))))
 
 
 def test_only_pods_with_the_key_are_visited() -> None:

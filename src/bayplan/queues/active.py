@@ -30,7 +30,7 @@ from bayplan.queues.yunikorn import pods as yunikorn
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.config import VCORE, PartitionConfig
 from bayplan.queues.yunikorn.placement import PlacementError
-from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.scheduling_queue.queued import Entity, QueuedPod
 from bayplan.scheduling_queue.sub_queues import PodHeap
 
 _ClassKey = tuple[frozenset[tuple[str, int]], str, tuple[str, ...]]
@@ -139,7 +139,8 @@ class CapacityQueues(PodHeap):
     def __len__(self) -> int:
         return self._size
 
-    def push(self, info: QueuedPod, rank: SortKey) -> None:
+    def push(self, info: Entity, rank: SortKey) -> None:
+        assert isinstance(info, QueuedPod), "there are no pod groups with capacity queues"
         self._entries += 1
         info.sub_queue = self
         info.ticket = self._entries
@@ -178,7 +179,8 @@ class CapacityQueues(PodHeap):
     def first(self) -> QueuedPod | None:
         return next(iter(self), None)
 
-    def remove(self, info: QueuedPod) -> None:
+    def remove(self, info: Entity) -> None:
+        assert isinstance(info, QueuedPod), "there are no pod groups with capacity queues"
         info.sub_queue = None
         self._size -= 1
         if self._rejected.pop(info.key, None) is None:
@@ -201,7 +203,7 @@ class CapacityQueues(PodHeap):
         yield from visit(self.partition.root)
         yield from (info for info, _ in self._rejected.values())
 
-    def _is_current(self, entry: _PodEntry) -> bool:
+    def _is_current(self, entry: tuple[SortKey, int, int, Entity]) -> bool:
         return entry[3].ticket == entry[2] and entry[3].sub_queue is self
 
     def _update_count(self) -> None:

@@ -58,6 +58,8 @@ def make_queues(settings: QueuesConfiguration, cluster: Cluster) -> CapacityQueu
     Raises:
         ConfigError: they cannot be created.
     """
+    if cluster.groups is not None:
+        raise ConfigError("capacity queues cannot be used with the feature gate GenericWorkload yet")
     try:
         partition = Partition(read_partition(settings))
     except QueueConfigError as error:

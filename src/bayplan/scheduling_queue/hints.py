@@ -35,10 +35,15 @@ from bayplan.framework.shortcuts import WaitingKeysPlugin
 from bayplan.framework.status import describe, plugin_exceptions, traceback_of, wrong_result
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.profile import Profile, points_of
-from bayplan.scheduling_queue.queued import QueuedPod, QueueObserver, Recorded
-from bayplan.scheduling_queue.unschedulable import IndexKey, Rejector
+from bayplan.scheduling_queue.queued import Entity, QueuedGroup, QueuedPod, QueueObserver, Recorded
 
 _log = logging.getLogger(__name__)
+
+Rejector = tuple[str, str]
+"""A profile and the name of one of its plugins."""
+
+IndexKey = tuple[str, ...]
+"""A rejector, or a rejector and the key of an object that its pods wait for."""
 
 EXTENDER: Final = "Extender"
 """Represents all extenders among the plugins that rejected a pod."""
@@ -193,11 +198,22 @@ class QueueingHints:
         plugins_of_all = frozenset(plugin for _, plugin in rejectors)
         return Listeners(event, event.is_wildcard, hints, rejectors, plugins_of_all, keys, self._failures)
 
-    def worth_requeuing(self, info: QueuedPod, event: ClusterEvent, old: Any, new: Any) -> Strategy:
-        """Whether and when an event requeues the pod.
+    def worth_requeuing(self, info: Entity, event: ClusterEvent, old: Any, new: Any) -> Strategy:
+        """Whether and when an event requeues the entity: for a group the best answer of its members.
 
         A wildcard event concerns all pods or, if `new` is a pod, only that one.
         """
+        if isinstance(info, QueuedGroup):
+            best = _SKIP
+            for member in info.members:
+                answer = self.worth_requeuing(member, event, old, new)
+                if answer is _IMMEDIATELY:
+                    return answer
+                if answer is _AFTER_BACKOFF:
+                    best = answer
+                    if not member.pending_plugins:
+                        break
+            return best
         rejectors = info.rejectors
         if not rejectors:
             return _AFTER_BACKOFF

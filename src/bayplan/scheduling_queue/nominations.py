@@ -34,6 +34,7 @@ from bayplan.api.meta import ObjectMeta
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Nomination
 from bayplan.scheduling_queue.queued import NominationWrite, QueuedPod
+from bayplan.state.groups import Group
 
 
 class NominatedPods(Protocol):
@@ -56,9 +57,10 @@ class Pins(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Preemption:
-    """The eviction of victims for a pod, by a plugin. `last` is the last victim, when only one is left."""
+    """The eviction of victims for a pod or a group, by a plugin. `last` is the last victim, when only one is
+    left."""
 
-    preemptor: Pod
+    preemptor: Pod | Group
     plugin: str
     last: Pod | None = None
 
@@ -83,7 +85,7 @@ class Nominations:
         """The uids of nominated pods that are being scheduled: at most one at a time."""
         self.preemptions: dict[str, Preemption] = {}
         """The preemptions in progress, by the preemptor's uid."""
-        self.last_victims: dict[str, list[Pod]] = {}
+        self.last_victims: dict[str, list[Pod | Group]] = {}
         """By the uid of a last victim: the preemptors that are pinned until it is terminating."""
 
     # Expected nodes
@@ -219,17 +221,26 @@ class Nominations:
 
     # Preemption
 
-    def preemption_started(self, preemptor: Pod, plugin: str) -> Preemption:
-        """The victims of a pod are being evicted: it stays out of the queue meanwhile."""
+    def preemption_started(self, preemptor: Pod | Group, plugin: str) -> Preemption:
+        """The victims of a pod or a group are being evicted: it stays out of the queue meanwhile."""
         preemption = self.preemptions[preemptor.uid] = Preemption(preemptor, plugin)
-        self._pins.pin(preemptor, plugin)
+        self._pin(preemptor, plugin)
         return preemption
+
+    def _pin(self, preemptor: Pod | Group, plugin: str) -> None:
+        """There are far fewer groups than pods, so that they need no pins."""
+        if isinstance(preemptor, Pod):
+            self._pins.pin(preemptor, plugin)
+
+    def _unpin(self, preemptor: Pod | Group) -> None:
+        if isinstance(preemptor, Pod):
+            self._pins.unpin(preemptor)
 
     def waits_for_victim(self, preemption: Preemption, last: Pod) -> None:
         """All other victims are evicted: the preemptor stays out until this one is seen terminating."""
         preemptor, preemption.last = preemption.preemptor, last
-        self._pins.unpin(preemptor)  # it may be terminating already
-        self._pins.pin(preemptor, preemption.plugin)
+        self._unpin(preemptor)  # it may be terminating already
+        self._pin(preemptor, preemption.plugin)
         self.last_victims.setdefault(last.uid, []).append(preemptor)
 
     def preemption_ended(self, preemption: Preemption, last: Pod) -> None:
@@ -238,14 +249,14 @@ class Nominations:
         # The response to the last eviction may arrive after the next preemption has begun.
         if self.preemptions.get(preemptor.uid) is preemption:
             del self.preemptions[preemptor.uid]
-            self._pins.unpin(preemptor)
+            self._unpin(preemptor)
         self.pod_terminating(last)
 
     def pod_terminating(self, pod: Pod) -> None:
         """A pod is being deleted. Call this before the queue handles the event: preemptors may be pinned
         until then."""
         for preemptor in self.last_victims.pop(pod.uid, ()):
-            self._pins.unpin(preemptor)
+            self._unpin(preemptor)
 
     def is_preempting(self, uid: str) -> bool:
         """Whether victims of the pod are left, other than a last one that is terminating."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from math import floor
 from typing import Any, Final
 
@@ -28,6 +27,8 @@ from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.framework.events import ClusterEvent
 from bayplan.runtime.extension_points import sort_key_of
 from bayplan.runtime.profile import Profile
+from bayplan.scheduling_queue import waiting
+from bayplan.scheduling_queue.groups import QueuedGroups
 from bayplan.scheduling_queue.hints import QueueingHints, Strategy
 from bayplan.scheduling_queue.nominations import NominatedPods, Nominations
 from bayplan.scheduling_queue.object_events import (
@@ -37,54 +38,17 @@ from bayplan.scheduling_queue.object_events import (
     UNSCHEDULABLE_TIMEOUT,
     PodEvents,
 )
-from bayplan.scheduling_queue.queued import QueuedPod, QueueObserver, Recorded
-from bayplan.scheduling_queue.sub_queues import BackoffQueue, PendingPods, PodHeap, PreEnqueue, SubQueues
-
-WINDOW: Final = 1.0
-"""Seconds between two checks for completed backoffs; ends of backoffs are rounded down to such windows."""
-
-LEFTOVER_PERIOD: Final = 30.0
-"""Seconds between two checks for pods that have been unschedulable for too long."""
-
-MAX_IN_UNSCHEDULABLE_SECONDS: Final = 300.0
-"""After this time a pod is retried even without an event that may make it schedulable."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """Durations are in seconds."""
-
-    initial_backoff: float = 1.0
-    max_backoff: float = 10.0
-    max_in_unschedulable: float = MAX_IN_UNSCHEDULABLE_SECONDS
-    pop_from_backoff: bool = True
-    """The feature SchedulerPopFromBackoffQ."""
-
-
-class Ticker:
-    """Ticks at a fixed interval."""
-
-    def __init__(self, first: float, period: float) -> None:
-        self._next = first
-        self._period = period
-
-    def latest(self, now: float) -> float | None:
-        """The latest tick up to now; None if it was returned before. Earlier missed ticks are skipped.
-
-        Callers should use the tick instead of the current time, so that results do not depend on how often
-        they check the clock.
-        """
-        if now < self._next:
-            return None
-        self._next = self.first_after(now)
-        return self._next - self._period
-
-    def first_after(self, moment: float) -> float:
-        """The first future tick after the given time."""
-        if moment < self._next:
-            return self._next
-        return self._next + self._period * (floor((moment - self._next) / self._period) + 1)
-
+from bayplan.scheduling_queue.queued import (
+    Entity,
+    QueuedGroup,
+    QueuedPod,
+    QueueObserver,
+    Recorded,
+    members_of,
+)
+from bayplan.scheduling_queue.sub_queues import PendingPods, PodHeap, PreEnqueue, SubQueues
+from bayplan.scheduling_queue.waiting import BackoffQueue, QueueSettings, Ticker, UnschedulablePods
+from bayplan.state.groups import GroupStates
 
 POD_POPPED: Final = "PodPopped"
 """The label of a pod's entry in metrics."""
@@ -169,6 +133,7 @@ class SchedulingQueue:
         release: the release of Kubernetes whose rules apply.
         active: decides which active pod is next; None: the one with the lowest sort key. Pods that back off
             are then not popped early, because they would pass it by.
+        groups: the groups of pods; None if every pod is scheduled by itself.
     """
 
     def __init__(
@@ -183,6 +148,7 @@ class SchedulingQueue:
         observer: QueueObserver | None = None,
         release: Release = DEFAULT_RELEASE,
         active: PodHeap | None = None,
+        groups: GroupStates | None = None,
     ) -> None:
         self.events = PodEvents(release)
         """The events of pods."""
@@ -196,25 +162,27 @@ class SchedulingQueue:
         """How many pods have been popped."""
         self._sub_queues = SubQueues(
             BackoffQueue(settings.initial_backoff, settings.max_backoff, windows=early),
+            UnschedulablePods(self.hints.keys_of),
             PreEnqueue(profiles, observer),
             self.nominations,
             sort_key_of(profiles[0]),
             now,
             pops_from_backoff=early,
             observer=observer,
-            keys_of=self.hints.keys_of,
             nominating=frozenset()
             if rules.nominates_gated_pods
             else frozenset({self.events.add.label, self.events.update.label}),
             active=active,
         )
+        parts = (self._sub_queues, self.hints, self.events)
+        self.groups = None if groups is None else QueuedGroups(groups, *parts)
         self._in_flight = InFlight()
         self._now = now
         self._max_stay = settings.max_in_unschedulable
         self._observer = observer
         start = now()
-        self._backoff_ticks = Ticker((floor(start) if early else start) + WINDOW, WINDOW)
-        self._leftover_ticks = Ticker(start + LEFTOVER_PERIOD, LEFTOVER_PERIOD)
+        self._backoff_ticks = Ticker((floor(start) if early else start) + waiting.WINDOW, waiting.WINDOW)
+        self._leftover_ticks = Ticker(start + waiting.LEFTOVER_PERIOD, waiting.LEFTOVER_PERIOD)
 
     # Events of pending pods
 
@@ -223,7 +191,10 @@ class SchedulingQueue:
         queues = self._sub_queues
         if self._rules.nominates_gated_pods and (self.nominations.nodes or pod.status.nominated_node_name):
             self.nominations.add(pod, None)
-        queues.to_active(queues.new(pod), self.events.add.label)
+        if self.groups is not None and pod.spec.scheduling_group is not None:
+            self.groups.add(queues.new(pod), self.events.add.label)
+        else:
+            queues.to_active(queues.new(pod), self.events.add.label)
 
     def update(self, old: Pod, new: Pod) -> None:
         """A pod has changed, whichever sub-queue it is in."""
@@ -233,7 +204,15 @@ class SchedulingQueue:
                 self._in_flight.record(event, old, new)
             return
         queues = self._sub_queues
-        info = queues.pods.get(new.key)
+        if self.groups is not None and new.spec.scheduling_group is not None:
+            member = self.groups.find(new.key, new.uid)
+            if member is None:
+                self.add(new)
+            else:
+                self.nominations.pod_updated(member, old, new)
+                self.groups.update(member, old, new)
+            return
+        info = self._single(new.key)
         if self._rules.unknown_update_adds and (info is None or info.pod.uid != new.uid):
             self.add(new)
             return
@@ -249,12 +228,22 @@ class SchedulingQueue:
             if strategy is not Strategy.SKIP and queues.requeue(info, strategy, event.label):
                 return
 
+    def _single(self, key: str) -> QueuedPod | None:
+        """The record of a pending pod that is no member of a group."""
+        info = self._sub_queues.pods.get(key)
+        return info if isinstance(info, QueuedPod) else None
+
     def delete(self, pod: Pod) -> None:
         """The pod is deleted, or has a node now. This does not end an attempt in progress."""
         if self.nominations.nodes:
             self.nominations.remove(pod.metadata.uid)
         meta = pod.metadata
-        info = self._sub_queues.pods.get(f"{meta.namespace}/{meta.name}")
+        if self.groups is not None and pod.spec.scheduling_group is not None:
+            member = self.groups.delete(pod)
+            if member is not None:
+                self._count_rejections(member, -1)
+            return
+        info = self._single(f"{meta.namespace}/{meta.name}")
         if info is None:
             return
         if info.sub_queue is self._sub_queues.unschedulable or self._rules.counts_every_deletion:
@@ -274,22 +263,33 @@ class SchedulingQueue:
         """Whether there is a pod that an event may make schedulable. Usually there is none."""
         return bool(self._sub_queues.unschedulable.pods or self._in_flight.starts)
 
-    def pop(self) -> QueuedPod | None:
-        """The next pod, which is in flight from now on; None if none is ready."""
+    def pop(self) -> Entity | None:
+        """The next pod or group, which is in flight from now on; None if none is ready."""
         if not self.has_ready:
             return None
         while (info := self._sub_queues.pop_first()) is not None:
-            info.attempts += 1
-            if not self._in_flight.begin(info.pod.metadata.uid):
-                _log.error(_IN_FLIGHT_ALREADY, info.key)
+            if isinstance(info, QueuedGroup):
+                assert self.groups is not None
+                info.attempts += 1
+                info.members = [member for member in info.members if self._begin(member)]
+                self.groups.popped(info)
+            elif not self._begin(info):
                 continue
             self.scheduling_cycle += 1
-            if info.unschedulable_plugins or info.pending_plugins:
-                self._count_rejections(info, -1)
-            if self.nominations.nodes:
-                self.nominations.pod_popped(info.pod)
             return info
         return None
+
+    def _begin(self, info: QueuedPod) -> bool:
+        """The pod is in flight from now on. False: it already was, and this record is dropped."""
+        info.attempts += 1
+        if not self._in_flight.begin(info.pod.metadata.uid):
+            _log.error(_IN_FLIGHT_ALREADY, info.key)
+            return False
+        if info.unschedulable_plugins or info.pending_plugins:
+            self._count_rejections(info, -1)
+        if self.nominations.nodes:
+            self.nominations.pod_popped(info.pod)
+        return True
 
     def done(self, uid: str) -> None:
         """The attempt has ended; events that were recorded for the pod are dropped."""
@@ -324,7 +324,7 @@ class SchedulingQueue:
         info.unschedulable_plugins = frozenset(unschedulable_plugins)
         info.pending_plugins = frozenset(pending_plugins)
         info.is_cut_off = is_cut_off
-        known = self._sub_queues.pods.get(info.key)
+        known = self.find(info.key)
         if known is None:
             self._requeue_failed(info)
         else:
@@ -342,6 +342,9 @@ class SchedulingQueue:
             info.consecutive_errors_count += 1
         self._sub_queues.restamp(info)
         self._count_rejections(info, 1)
+        if self.groups is not None and info.pod.spec.scheduling_group is not None:
+            self.groups.returned(info)
+            return
         missed = self._in_flight.since(info.pod.uid)
         if missed is None or not info.rejectors:
             strategy = Strategy.AFTER_BACKOFF
@@ -368,7 +371,7 @@ class SchedulingQueue:
         if waiting:
             wildcard = listeners.is_wildcard
             for info in list(waiting) if wildcard else waiting.rejected_by(listeners.index_keys(old, new)):
-                if precheck is not None and not precheck(info.pod):
+                if precheck is not None and not any(precheck(each.pod) for each in members_of(info)):
                     continue
                 gate = info.gating_plugin
                 if gate and not listeners.is_wildcard and gate not in listeners.plugins:
@@ -378,7 +381,7 @@ class SchedulingQueue:
                     waiting.reindex(info)
         self._in_flight.record(event, old, new)
 
-    def _move(self, info: QueuedPod, event: ClusterEvent, old: Any, new: Any) -> None:
+    def _move(self, info: Entity, event: ClusterEvent, old: Any, new: Any) -> None:
         queues = self._sub_queues
         # The hint of another pod may have activated this one meanwhile.
         if info.sub_queue is not queues.unschedulable:
@@ -392,6 +395,9 @@ class SchedulingQueue:
         """Makes these pods active without backoff. One in flight is requeued as if by an event."""
         queues = self._sub_queues
         for pod in pods:
+            if self.groups is not None and pod.spec.scheduling_group is not None:
+                self.groups.activate(pod, _ACTIVATED)
+                continue
             info = queues.pods.get(pod.key)
             if info is not None and info.sub_queue is queues.unschedulable:
                 queues.to_active(info, _ACTIVATED)
@@ -462,7 +468,8 @@ class SchedulingQueue:
 
     def find(self, key: str) -> QueuedPod | None:
         """The record of a pending pod, by namespace/name."""
-        return self._sub_queues.pods.get(key)
+        info = self._single(key)
+        return self.groups.members.get(key) if info is None and self.groups is not None else info
 
     def active_position(self, info: QueuedPod) -> tuple[int, int] | None:
         """The place of an active pod, counted from 1, and the number of active pods; None for others."""
@@ -472,20 +479,27 @@ class SchedulingQueue:
         return next((place, len(active)) for place, other in enumerate(active, 1) if other is info)
 
     def counts(self) -> PendingPods:
-        return self._sub_queues.counts()
+        counts = self._sub_queues.counts()
+        return counts if self.groups is None else self.groups.counts(counts)
 
     def in_flight_counts(self) -> dict[str, int]:
         """The number of pods in flight and of recorded events, by the labels of `inflight_events`."""
         return self._in_flight.counts()
 
     def pending_pods(self) -> list[Pod]:
-        return [info.pod for info in self._sub_queues]
+        found = [member.pod for info in self._sub_queues for member in members_of(info)]
+        return found if self.groups is None else found + self.groups.outside_entities()
 
     def dump(self) -> str:
         """The number of pods in each sub-queue, in one line for a log."""
         counts = self.counts()
         unschedulable = counts.unschedulable + counts.gated
-        return f"activeQ:{counts.active}; backoffQ:{counts.backoff}; {self._rules.dump_label}:{unschedulable}"
+        dump = f"activeQ:{counts.active}; backoffQ:{counts.backoff}; {self._rules.dump_label}:{unschedulable}"
+        if self.groups is not None:
+            dump += (
+                f"; pendingPodGroupMemberPods:{counts.pending}; incompletePodGroupPods:{counts.incomplete}"
+            )
+        return dump
 
     def _count_rejections(self, info: QueuedPod, change: int) -> None:
         if self._observer is not None:

@@ -1,12 +1,12 @@
-"""A pending pod, with the results of its earlier attempts.
+"""What the queue holds: entities, which are pods or groups, with the results of their earlier attempts.
 
-One record belongs to the pod in all sub-queues and during its attempts. Only the queue changes it, except for
-`nomination_write`.
+One record belongs to a pod in all sub-queues and during its attempts. Only the queue changes it, except for
+`nomination_write`. A group is one entity with the records of its waiting members (`groups.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final, NamedTuple, Protocol
@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from bayplan.api.pod import Pod
 from bayplan.framework.events import ClusterEvent
 from bayplan.framework.plugin_api import SortKey
+from bayplan.state.groups import Group
 
 NO_PLUGINS: Final[frozenset[str]] = frozenset()
 NEVER: Final = -inf
@@ -26,8 +27,8 @@ class SubQueue(Protocol):
     def label(self) -> str:
         """What metrics call it: active, backoff or unschedulable."""
 
-    def remove(self, info: QueuedPod) -> None:
-        """Removes a pod of this sub-queue."""
+    def remove(self, info: Any) -> None:
+        """Removes an entity of this sub-queue."""
 
 
 @dataclass(slots=True)
@@ -102,6 +103,64 @@ class QueuedPod:
         return max(self.timestamp, self.flush_timestamp)
 
 
+@dataclass(slots=True, eq=False)
+class QueuedGroup:
+    """A group with members that wait, as one entity. `key` is `podgroup/` and its namespace/name.
+
+    It has the fields of a single pod that sub-queues read. Only its members have plugins that rejected them,
+    so a group that backs off is always among those whose attempts failed with an error: no idle scheduler
+    tries it before its backoff has ended.
+    """
+
+    group: Group
+    """As its PodGroup object was last seen."""
+    key: str
+    timestamp: float
+    """That of the member that made it, or when it came back from its last attempt."""
+    sequence: int
+    members: list[QueuedPod]
+    """In the order in which they are tried: `member_order`."""
+    attempts: int = field(default=0, init=False)
+    unschedulable_count: int = field(default=0, init=False)
+    consecutive_errors_count: int = field(default=0, init=False)
+    is_cut_off: bool = field(default=False, init=False)
+    backoff_expiration: float | None = field(default=None, init=False)
+    initial_attempt_timestamp: float | None = field(default=None, init=False)
+    gating_plugin: str = field(default="", init=False)
+    """The PreEnqueue plugin that gates its last gated member, and so all of them."""
+    was_flushed: bool = field(default=False, init=False)
+    flush_timestamp: float = field(default=NEVER, init=False)
+    sort_key: SortKey = field(default=(), init=False)
+    sub_queue: SubQueue | None = field(default=None, init=False)
+    ticket: int = field(default=0, init=False)
+    index_keys: tuple[tuple[str, ...], ...] = field(default=(), init=False)
+
+    @property
+    def unschedulable_plugins(self) -> frozenset[str]:
+        return NO_PLUGINS
+
+    @property
+    def pending_plugins(self) -> frozenset[str]:
+        return NO_PLUGINS
+
+    @property
+    def waits_since(self) -> float:
+        return max(self.timestamp, self.flush_timestamp)
+
+
+Entity = QueuedPod | QueuedGroup
+
+
+def members_of(entity: Entity) -> Sequence[QueuedPod]:
+    """The members of a group, or the single pod."""
+    return entity.members if isinstance(entity, QueuedGroup) else (entity,)
+
+
+def member_order(info: QueuedPod) -> tuple[int, int, float, int, str]:
+    """Sorts the members of a group: by priority, then those that were tried more often, then by arrival."""
+    return -info.pod.priority, -info.attempts, info.timestamp, info.sequence, info.pod.metadata.name
+
+
 class QueueObserver:
     """Called on the queue's events. The methods do nothing by default; override those you need."""
 
@@ -113,6 +172,9 @@ class QueueObserver:
 
         With `as_decided`, its last attempt or a cluster event had decided on this sub-queue.
         """
+
+    def incoming_group(self, queue: str, event: str, size: int, *, as_decided: bool) -> None:
+        """A group of this size entered a sub-queue."""
 
     def unschedulable(self, plugin: str, profile: str, change: int) -> None:
         """The number of pods that count as rejected by a plugin changed by one.

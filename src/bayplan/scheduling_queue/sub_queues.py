@@ -22,8 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
-from math import floor, inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import PreEnqueuePlugin, SortKey
@@ -33,11 +34,14 @@ from bayplan.runtime.profile import PointStep, Profile
 from bayplan.scheduling_queue.hints import Strategy
 from bayplan.scheduling_queue.nominations import Nominations
 from bayplan.scheduling_queue.object_events import POP_FROM_BACKOFF
-from bayplan.scheduling_queue.queued import NEVER, QueuedPod, QueueObserver
-from bayplan.scheduling_queue.unschedulable import KeysOf, UnschedulablePods
+from bayplan.scheduling_queue.queued import NEVER, Entity, QueuedGroup, QueuedPod, QueueObserver, members_of
+from bayplan.state.groups import Group
 
-_Entry = tuple[SortKey, int, int, QueuedPod]
-"""Rank, the pod's sequence, ticket, pod."""
+if TYPE_CHECKING:
+    from bayplan.scheduling_queue.waiting import BackoffQueue, UnschedulablePods
+
+_Entry = tuple[SortKey, int, int, Entity]
+"""Rank, the entity's sequence, ticket, entity."""
 
 _MAX_OUTDATED: Final = 64
 
@@ -56,12 +60,12 @@ class PodHeap:
     def __len__(self) -> int:
         return self.count
 
-    def __iter__(self) -> Iterator[QueuedPod]:
+    def __iter__(self) -> Iterator[Entity]:
         """The pods in the order in which they would be popped."""
         entries = sorted((*self._run, *self._heap))
         return (entry[3] for entry in entries if self._is_current(entry))
 
-    def push(self, info: QueuedPod, rank: SortKey) -> None:
+    def push(self, info: Entity, rank: SortKey) -> None:
         ticket = self._last_ticket = self._last_ticket + 1
         info.sub_queue = self
         info.ticket = ticket
@@ -73,7 +77,7 @@ class PodHeap:
         else:
             heappush(self._heap, entry)
 
-    def pop(self) -> QueuedPod | None:
+    def pop(self) -> Entity | None:
         """Removes and returns the first pod."""
         run, heap = self._run, self._heap
         while run or heap:
@@ -85,7 +89,7 @@ class PodHeap:
                 return info
         return None
 
-    def first(self) -> QueuedPod | None:
+    def first(self) -> Entity | None:
         """The pod that `pop` would remove."""
         if not self.count:
             return None
@@ -101,7 +105,7 @@ class PodHeap:
                 heappop(heap)
         return None
 
-    def remove(self, info: QueuedPod) -> None:
+    def remove(self, info: Entity) -> None:
         info.sub_queue = None
         self.count -= 1
         if len(self._run) + len(self._heap) > 2 * self.count + _MAX_OUTDATED:
@@ -112,100 +116,6 @@ class PodHeap:
     def _is_current(self, entry: _Entry) -> bool:
         info = entry[3]
         return info.ticket == entry[2] and info.sub_queue is self
-
-
-NEVER_BACKS_OFF: Final = -inf
-
-CUT_OFF_FACTOR: Final = 4
-"""How much longer the backoff is after an attempt in which a plugin used up its time."""
-CUT_OFF_MAX_FACTOR: Final = 6
-"""How much longer it may become: a minute by default."""
-
-_NANO: Final = 10**9
-
-
-class BackoffQueue:
-    """Both heaps, and the backoff of a pod.
-
-    Args:
-        initial: seconds after the first failure.
-        max_seconds: where doubling stops; 0 disables the backoff.
-        windows: round times down to whole seconds. False only without the feature SchedulerPopFromBackoffQ.
-    """
-
-    def __init__(self, initial: float = 1.0, max_seconds: float = 10.0, *, windows: bool = True) -> None:
-        self.rejected = PodHeap("backoff")
-        self.errored = PodHeap("backoff")
-        self._initial = round(initial * _NANO)
-        self._max_nanos = round(max_seconds * _NANO)
-        self._windows = windows
-
-    def __len__(self) -> int:
-        return len(self.rejected) + len(self.errored)
-
-    def __iter__(self) -> Iterator[QueuedPod]:
-        yield from self.rejected
-        yield from self.errored
-
-    def duration(self, failures: int, *, is_cut_off: bool = False) -> float:
-        """The backoff after this number of failures: 1, 2, 4, 8, 10, 10 … seconds by default, and 4, 8, 16,
-        32, 60, 60 … seconds after an attempt that was cut off."""
-        if not failures or not self._max_nanos:
-            return 0.0
-        doublings, initial, limit = failures - 1, self._initial, self._max_nanos
-        if is_cut_off:
-            initial, limit = initial * CUT_OFF_FACTOR, limit * CUT_OFF_MAX_FACTOR
-        if initial > limit >> doublings:
-            return limit / _NANO
-        return (initial << doublings) / _NANO
-
-    def expiration(self, info: QueuedPod) -> float:
-        """When the pod's backoff ends: by its consecutive errors if there are any, else by all its
-        rejections."""
-        if info.backoff_expiration is None:
-            failures = info.consecutive_errors_count or info.unschedulable_count
-            if not failures or not self._max_nanos:
-                return NEVER_BACKS_OFF
-            info.backoff_expiration = self._round_down(
-                info.timestamp + self.duration(failures, is_cut_off=info.is_cut_off)
-            )
-        return info.backoff_expiration
-
-    def is_backing_off(self, info: QueuedPod, now: float) -> bool:
-        # In the window in which its backoff ends the pod still backs off.
-        return self.expiration(info) >= self._round_down(now)
-
-    def push(self, info: QueuedPod) -> None:
-        expiration = self.expiration(info)
-        if info.unschedulable_plugins or info.pending_plugins:
-            self.rejected.push(info, (expiration, info.sort_key))
-        else:
-            self.errored.push(info, expiration)
-
-    def reorder(self, info: QueuedPod) -> None:
-        """The pod's sort key has changed."""
-        if info.sub_queue is self.rejected:
-            self.rejected.remove(info)
-            self.push(info)
-
-    def pop_completed(self, now: float) -> Iterator[QueuedPod]:
-        """Removes, one by one, the pods whose backoff has ended."""
-        for heap in (self.rejected, self.errored):
-            while (first := heap.first()) is not None and not self.is_backing_off(first, now):
-                heap.remove(first)
-                yield first
-
-    def earliest_expiration(self) -> float | None:
-        """When the first backoff ends."""
-        rejected, errored = self.rejected.first(), self.errored.first()
-        if rejected is None:
-            return None if errored is None else self.expiration(errored)
-        if errored is None:
-            return self.expiration(rejected)
-        return min(self.expiration(rejected), self.expiration(errored))
-
-    def _round_down(self, moment: float) -> float:
-        return floor(moment) if self._windows else moment
 
 
 class PreEnqueue:
@@ -221,11 +131,13 @@ class PreEnqueue:
         }
         """The plugins of each profile, once with each of them first."""
 
-    def run(self, info: QueuedPod) -> bool:
+    def run(self, info: Entity) -> bool:
         """Runs the plugins, first the one that gated the pod before. True if none rejects the pod.
 
-        The plugin that does is stored in the record.
+        The plugin that does is stored in the record. A group is gated if any of its members is.
         """
+        if isinstance(info, QueuedGroup):
+            return self.run_members(info, info.members)
         pod, observer = info.pod, self._observer
         name = pod.spec.scheduler_name
         profile = self._profiles.get(name)
@@ -246,27 +158,49 @@ class PreEnqueue:
             # plugin gates the pod meanwhile, events of this one still requeue it.
             info.gating_plugin = ""
             return True
-        info.gating_plugin = plugin = gated.plugin
-        info.was_flushed = False
-        if plugin not in info.unschedulable_plugins:
-            info.unschedulable_plugins |= {plugin}
-            if observer is not None:
-                observer.unschedulable(plugin, name, 1)
+        self._gate(info, gated.plugin)
         return False
 
-    def still_rejects(self, info: QueuedPod) -> bool:
-        """Whether the plugin that gates the pod still rejects it. If not, all plugins have to be run."""
-        steps = self._with_first.get((info.profile, info.gating_plugin))
+    def run_members(self, entity: QueuedGroup, members: Sequence[QueuedPod]) -> bool:
+        """Runs the plugins for these members, the others having passed. True if none is rejected.
+
+        All of them are called, so that each member knows what it waits for; the last one decides whose events
+        free the group.
+        """
+        gated = [member for member in members if not self.run(member)]
+        entity.gating_plugin = gated[-1].gating_plugin if gated else ""
+        if gated:
+            entity.was_flushed = False
+        return not gated
+
+    def still_rejects(self, info: Entity) -> bool:
+        """Whether the plugin that gates the entity still rejects it. If not, all plugins have to be run.
+
+        Of a group only the last member is tried: if it is gated, it decides.
+        """
+        plugin = info.gating_plugin
+        tried = info.members[-1] if isinstance(info, QueuedGroup) else info
+        steps = self._with_first.get((tried.profile, plugin))
         if not steps:
             return False
         observer = self._observer
         started = 0.0 if observer is None else observer.clock()
-        if POINTS.pre_enqueue(self._profiles[info.profile], steps[:1], info.pod) is None:
+        if POINTS.pre_enqueue(self._profiles[tried.profile], steps[:1], tried.pod) is None:
             return False
+        if tried is not info:
+            self._gate(tried, plugin)
         info.was_flushed = False
         if observer is not None:
-            observer.pre_enqueue(info.profile, observer.clock() - started)
+            observer.pre_enqueue(tried.profile, observer.clock() - started)
         return True
+
+    def _gate(self, info: QueuedPod, plugin: str) -> None:
+        info.gating_plugin = plugin
+        info.was_flushed = False
+        if plugin not in info.unschedulable_plugins:
+            info.unschedulable_plugins |= {plugin}
+            if self._observer is not None:
+                self._observer.unschedulable(plugin, info.profile, 1)
 
 
 class _TimedGates(ExtensionPoints):
@@ -296,6 +230,10 @@ class PendingPods:
     backoff: int
     unschedulable: int
     gated: int
+    incomplete: int = 0
+    """Members of groups whose PodGroup object does not exist."""
+    pending: int = 0
+    """Members of the group that is being scheduled, which are tried after that attempt."""
 
 
 class SubQueues:
@@ -313,6 +251,7 @@ class SubQueues:
     def __init__(
         self,
         backoff: BackoffQueue,
+        unschedulable: UnschedulablePods,
         pre_enqueue: PreEnqueue,
         nominations: Nominations,
         sort_key: Callable[[Pod, float], SortKey],
@@ -320,19 +259,18 @@ class SubQueues:
         *,
         pops_from_backoff: bool = True,
         observer: QueueObserver | None = None,
-        keys_of: KeysOf | None = None,
         nominating: frozenset[str] = frozenset(),
         active: PodHeap | None = None,
     ) -> None:
         self._nominating = nominating
         self.active = PodHeap("active") if active is None else active
         self.backoff = backoff
-        self.unschedulable = UnschedulablePods() if keys_of is None else UnschedulablePods(keys_of)
+        self.unschedulable = unschedulable
         self.nominations = nominations
-        self.pods: dict[str, QueuedPod] = {}
+        self.pods: dict[str, Entity] = {}
         self.pinned: dict[str, str] = {}
         """By uid, for pinned pods: the PreEnqueue plugin that keeps them out until they are unpinned."""
-        self._pre_enqueue = pre_enqueue
+        self.pre_enqueue = pre_enqueue
         self._sort_key = sort_key
         self._now = now
         self.pops_from_backoff = pops_from_backoff
@@ -347,14 +285,30 @@ class SubQueues:
         info.sort_key = self._sort_key(pod, timestamp)
         return info
 
-    def restamp(self, info: QueuedPod) -> None:
-        """The pod comes back from an attempt: its timestamp and backoff start again."""
+    def new_group(self, group: Group, members: list[QueuedPod], timestamp: float) -> QueuedGroup:
+        """The entity of a group, which is in no sub-queue yet."""
+        entity = QueuedGroup(group, f"podgroup/{group.key}", timestamp, next(self._sequence), members)
+        entity.sort_key = self._group_sort_key(entity)
+        return entity
+
+    def _group_sort_key(self, entity: QueuedGroup) -> SortKey:
+        """The sort key of a group is that of a member with the priority of the group."""
+        pod, priority = entity.members[0].pod, entity.group.priority
+        if pod.priority != priority:
+            pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=priority))
+        return self._sort_key(pod, entity.timestamp)
+
+    def restamp(self, info: Entity) -> None:
+        """The entity comes back from an attempt: its timestamp and backoff start again."""
         info.timestamp = self._now()
         info.sequence = next(self._sequence)
         info.backoff_expiration = None
         info.was_flushed = False
         info.flush_timestamp = NEVER
-        info.sort_key = self._sort_key(info.pod, info.timestamp)
+        if isinstance(info, QueuedGroup):
+            info.sort_key = self._group_sort_key(info)
+        else:
+            info.sort_key = self._sort_key(info.pod, info.timestamp)
 
     def set_pod(self, info: QueuedPod, pod: Pod) -> None:
         """The object of a pending pod has changed. It stays in its sub-queue; its position may change."""
@@ -371,7 +325,7 @@ class SubQueues:
         else:
             self.backoff.reorder(info)
 
-    def pop_first(self) -> QueuedPod | None:
+    def pop_first(self) -> Entity | None:
         """Removes the next pod: the first active one, else one that backs off after a rejection."""
         info = self.active.pop()
         if info is None:
@@ -385,24 +339,24 @@ class SubQueues:
         del self.pods[info.key]
         return info
 
-    def remove(self, info: QueuedPod) -> None:
+    def remove(self, info: Entity) -> None:
         """Removes a pending pod from its sub-queue."""
         assert info.sub_queue is not None
         info.sub_queue.remove(info)
         del self.pods[info.key]
 
-    def stays_gated(self, info: QueuedPod, label: str) -> bool:
+    def stays_gated(self, info: Entity, label: str) -> bool:
         """Whether a gated pod stays gated at an event that may make it schedulable.
 
         While the victims of many preemptors are deleted, each deletion is such an event for all of them, and
         none can be scheduled yet. So its PreEnqueue plugin is called first, before the pod is moved, and that
         of a pinned pod is not called again.
         """
-        if not info.gating_plugin or not self.pops_from_backoff or not self._pre_enqueue.still_rejects(info):
+        if not info.gating_plugin or not self.pops_from_backoff or not self.pre_enqueue.still_rejects(info):
             return False
         if self._observer is not None:
-            self._observer.incoming("unschedulable", label, as_decided=False)
-        if self.pinned and self.pinned.get(info.pod.uid) == info.gating_plugin:
+            self._incoming(info, "unschedulable", label, as_decided=False)
+        if self.pinned and all(self.pinned.get(m.pod.uid) == info.gating_plugin for m in members_of(info)):
             self.unschedulable.unindex(info)
         return True
 
@@ -414,7 +368,7 @@ class SubQueues:
         if info is not None and info.sub_queue is self.unschedulable:
             self.unschedulable.put(info)
 
-    def requeue(self, info: QueuedPod, strategy: Strategy, label: str) -> bool:
+    def requeue(self, info: Entity, strategy: Strategy, label: str) -> bool:
         """Moves a pod as the strategy says, unless PreEnqueue rejects it. True: it can be popped."""
         if strategy is Strategy.SKIP:
             self._to_unschedulable(info, label, as_decided=True)
@@ -424,7 +378,7 @@ class SubQueues:
         return self.to_active(info, label, as_decided=strategy is not Strategy.AFTER_BACKOFF)
 
     def to_active(
-        self, info: QueuedPod, label: str, *, from_backoff: bool = False, as_decided: bool = False
+        self, info: Entity, label: str, *, from_backoff: bool = False, as_decided: bool = False
     ) -> bool:
         """Makes a pod active, unless PreEnqueue rejects it.
 
@@ -432,7 +386,7 @@ class SubQueues:
             as_decided: whether an event or a failed attempt decided on the active queue.
         """
         passed_before = from_backoff and self.pops_from_backoff
-        if not passed_before and not self._pre_enqueue.run(info):
+        if not passed_before and not self.pre_enqueue.run(info):
             self._to_unschedulable_unless_ready(info, label)
             return False
         if info.initial_attempt_timestamp is None:
@@ -440,37 +394,46 @@ class SubQueues:
         self._set_record(info)
         self.active.push(info, info.sort_key)
         if self._observer is not None:
-            self._observer.incoming("active", label, as_decided=as_decided)
-        if label in self._nominating and (self.nominations.nodes or info.pod.status.nominated_node_name):
-            self.nominations.add(info.pod, None)
+            self._incoming(info, "active", label, as_decided=as_decided)
+        if label in self._nominating:
+            for member in members_of(info):
+                if self.nominations.nodes or member.pod.status.nominated_node_name:
+                    self.nominations.add(member.pod, None)
         return True
 
-    def _to_backoff(self, info: QueuedPod, label: str) -> bool:
-        if self.pops_from_backoff and not self._pre_enqueue.run(info):
+    def _to_backoff(self, info: Entity, label: str) -> bool:
+        if self.pops_from_backoff and not self.pre_enqueue.run(info):
             self._to_unschedulable_unless_ready(info, label)
             return False
         self._set_record(info)
         self.backoff.push(info)
         if self._observer is not None:
-            self._observer.incoming("backoff", label, as_decided=True)
+            self._incoming(info, "backoff", label, as_decided=True)
         return True
 
-    def _to_unschedulable_unless_ready(self, info: QueuedPod, label: str) -> None:
+    def is_backing_off(self, info: Entity) -> bool:
+        return self.backoff.is_backing_off(info, self._now())
+
+    def gate(self, info: Entity, label: str) -> None:
+        """PreEnqueue has rejected an entity that is in no sub-queue."""
+        self._to_unschedulable(info, label)
+
+    def _to_unschedulable_unless_ready(self, info: Entity, label: str) -> None:
         """A record that PreEnqueue rejected does not replace one that has passed it."""
         known = self.pods.get(info.key)
         if known is None or known.sub_queue is self.unschedulable:
             self._to_unschedulable(info, label)
 
-    def _to_unschedulable(self, info: QueuedPod, label: str, *, as_decided: bool = False) -> None:
+    def _to_unschedulable(self, info: Entity, label: str, *, as_decided: bool = False) -> None:
         known = self.pods.get(info.key)
         was_unschedulable = known is not None and known.sub_queue is self.unschedulable
         if known is not info:
             self._set_record(info)
         self.unschedulable.put(info)
         if not was_unschedulable and self._observer is not None:
-            self._observer.incoming("unschedulable", label, as_decided=as_decided)
+            self._incoming(info, "unschedulable", label, as_decided=as_decided)
 
-    def _set_record(self, info: QueuedPod) -> None:
+    def _set_record(self, info: Entity) -> None:
         """Makes this the record of its pod, and removes the pod from the sub-queue it was in."""
         pods, key = self.pods, info.key
         known = pods.get(key)
@@ -478,13 +441,23 @@ class SubQueues:
             known.sub_queue.remove(known)
         pods[key] = info
         if self.nominations.nodes:
-            self.nominations.pod_requeued(info.pod)
+            for member in members_of(info):
+                self.nominations.pod_requeued(member.pod)
+
+    def _incoming(self, info: Entity, queue: str, label: str, *, as_decided: bool) -> None:
+        assert self._observer is not None
+        if isinstance(info, QueuedGroup):
+            self._observer.incoming_group(queue, label, len(info.members), as_decided=as_decided)
+        else:
+            self._observer.incoming(queue, label, as_decided=as_decided)
 
     def counts(self) -> PendingPods:
+        """The number of pods in each sub-queue."""
         gated = self.unschedulable.gated_count
-        return PendingPods(len(self.active), len(self.backoff), len(self.unschedulable) - gated, gated)
+        active, backoff, unschedulable = len(self.active), len(self.backoff), len(self.unschedulable) - gated
+        return PendingPods(active, backoff, unschedulable, gated)
 
-    def __iter__(self) -> Iterator[QueuedPod]:
+    def __iter__(self) -> Iterator[Entity]:
         """Every pending pod, in the order of the sub-queues."""
         yield from self.active
         yield from self.backoff
