@@ -87,7 +87,15 @@ def test_errors(value: str, error: str) -> None:
             "DRADeviceTaints=false",
             "DRADeviceTaintRules is enabled, but depends on features that are disabled: [DRADeviceTaints]",
         ),
-        ("GenericWorkload=true", "cannot turn on feature gate GenericWorkload: not implemented yet"),
+        (
+            "GenericWorkload=true,DRAWorkloadResourceClaims=true",
+            "cannot turn on feature gate DRAWorkloadResourceClaims: not implemented yet",
+        ),
+        (
+            "TopologyAwareWorkloadScheduling=true",
+            "TopologyAwareWorkloadScheduling is enabled, but depends on features that are disabled: "
+            "[GenericWorkload]",
+        ),
         ("CompositePodGroup=false,PodGroupPreemptionPolicy=false", ""),
     ],
 )

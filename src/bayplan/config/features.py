@@ -43,6 +43,11 @@ _EFFECTIVE: Final = frozenset(
 
 _IMPLEMENTED: Final = frozenset({"DRAFractionalCapacityRange"})
 """Gates that are off by default and can be turned on."""
+_IMPLEMENTED_FROM: Final = (
+    37,
+    frozenset({"GenericWorkload", "PodGroupPreemptionPolicy", "TopologyAwareWorkloadScheduling"}),
+)
+"""The same since this minor release, whose design of pod groups differs from the one before."""
 
 _GROUPS: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 _PREFIX: Final = "kube:"
@@ -78,7 +83,8 @@ def parse_feature_gates(values: Iterable[str], release: Release = DEFAULT_RELEAS
                     enabled[name] = settings[group]
     enabled |= {name: value for name, value in settings.items() if name not in _GROUPS}
     turned_on = {name for name, is_on in enabled.items() if is_on and not features[name].enabled}
-    _reject_unimplemented(turned_on - _IMPLEMENTED)
+    since, later = _IMPLEMENTED_FROM
+    _reject_unimplemented(turned_on - _IMPLEMENTED - (later if release.minor >= since else frozenset()))
     errors = []
     for name in sorted(enabled):
         missing = [need for need in features[name].needs if not enabled[need]]

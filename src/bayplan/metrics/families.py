@@ -257,7 +257,7 @@ INFORMER_VERSION: Final = gauge(
 QUEUED_ENTITIES: Final = gauge(
     "scheduler_queued_entities",
     ALPHA,
-    "Pending pods by queue. bayplan has no pod groups, so the type is always pod.",
+    "Pending pods and pod groups by queue.",
     ("queue", "type"),
 )
 QUEUE_INCOMING_ENTITIES: Final = counter(
@@ -305,6 +305,48 @@ CLAIM_CREATES_BY_OWNER: Final = counter(
 )
 
 RELEASE_SPECS: Final = _specs(*SCHEDULER_SPECS)
+
+# Only with the feature gate GenericWorkload: pod groups
+
+GROUP_ATTEMPTS: Final = counter(
+    "scheduler_podgroup_schedule_attempts_total",
+    ALPHA,
+    "Attempts to schedule a pod group: scheduled, unschedulable, waiting_on_preemption or error.",
+    ("result", "profile"),
+)
+GROUP_ATTEMPT_SECONDS: Final = histogram(
+    "scheduler_podgroup_scheduling_attempt_duration_seconds",
+    ALPHA,
+    "Time from the start of an attempt for a pod group to the submission of its pods.",
+    ("result", "profile"),
+    buckets=_MILLISECONDS,
+)
+GROUP_ALGORITHM_SECONDS: Final = histogram(
+    "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+    ALPHA,
+    "Time to choose nodes for the pods of a group.",
+    buckets=_MILLISECONDS,
+)
+GROUP_PREEMPTIONS: Final = counter(
+    "scheduler_workload_preemption_attempts_total",
+    ALPHA,
+    "Preemptions for pod groups, by the status of the plugin.",
+    ("result",),
+)
+GROUP_PREEMPTION_VICTIMS: Final = histogram(
+    "scheduler_workload_preemption_victims",
+    ALPHA,
+    "The number of pods evicted for one pod group.",
+    buckets=exponential(1, 2, 7),
+)
+BUDGET_VIOLATIONS: Final = counter(
+    "scheduler_preemption_pdb_violations_total",
+    ALPHA,
+    "Evictions that violated a PodDisruptionBudget, by the type of preemptor.",
+    ("preemptor",),
+)
+
+GROUP_SPECS: Final = _specs(*SCHEDULER_SPECS, *RELEASE_SPECS)
 
 # The process
 
@@ -443,4 +485,4 @@ WORKQUEUE_WORK_SECONDS: Final = histogram(
     buckets=_WORKQUEUE_SECONDS,
 )
 
-PROCESS_SPECS: Final = _specs(*SCHEDULER_SPECS, *RELEASE_SPECS)
+PROCESS_SPECS: Final = _specs(*SCHEDULER_SPECS, *RELEASE_SPECS, *GROUP_SPECS)

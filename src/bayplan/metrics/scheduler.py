@@ -94,6 +94,15 @@ class Metrics:
     def preemption(self, victims: int) -> None:
         """This many pods are preempted for one pod."""
 
+    def group_algorithm(self, seconds: float) -> None:
+        """The nodes of a group's members were chosen, or it was found that there are none."""
+
+    def group_attempt(self, result: str, profile: str, seconds: float) -> None:
+        """An attempt for a group ended: scheduled, unschedulable, waiting_on_preemption or error."""
+
+    def group_preemption(self, result: str, victims: int, violations: int) -> None:
+        """Preemption for a group ended with this status, and evicts so many pods."""
+
     def preemption_task_started(self) -> None:
         """The background task that evicts victims has started."""
 
@@ -107,6 +116,9 @@ class Metrics:
 
         With `as_decided`, an event or a failed attempt had decided on this queue.
         """
+
+    def queue_incoming_group(self, queue: str, event: str, size: int, *, as_decided: bool) -> None:
+        """A group of this size entered a queue."""
 
     def unschedulable_pods(self, plugin: str, profile: str, delta: int) -> None:
         """The number of pending pods that this plugin rejected has changed by `delta`."""
@@ -163,7 +175,8 @@ NULL_METRICS: Final = Metrics()
 
 QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
 POD: Final = "pod"
-"""The type of every entity in the queue: there are no pod groups."""
+POD_GROUP: Final = "podgroup"
+"""The types of entities in the queue."""
 EVALUATED_POINTS: Final = ("PreFilter", "Filter", "PreScore", "Score")
 """The extension points at which evaluations are counted."""
 SAMPLE_RATE: Final = 0.1
@@ -298,6 +311,19 @@ class SchedulerMetrics(Metrics):
     def preemption(self, victims: int) -> None:
         self.families[named.PREEMPTION_VICTIMS][()].observe(victims)
 
+    def group_algorithm(self, seconds: float) -> None:
+        self.families[named.GROUP_ALGORITHM_SECONDS][()].observe(seconds)
+
+    def group_attempt(self, result: str, profile: str, seconds: float) -> None:
+        self.families[named.GROUP_ATTEMPTS][result, profile].inc()
+        self.families[named.GROUP_ATTEMPT_SECONDS][result, profile].observe(seconds)
+
+    def group_preemption(self, result: str, victims: int, violations: int) -> None:
+        self.families[named.GROUP_PREEMPTIONS][(result,)].inc()
+        if victims:
+            self.families[named.GROUP_PREEMPTION_VICTIMS][()].observe(victims)
+            self.families[named.BUDGET_VIOLATIONS][(POD_GROUP,)].inc(violations)
+
     def preemption_task_started(self) -> None:
         if not self._rules.measures_preemption_tasks:
             self._preemption_task("success", 0.0)
@@ -316,6 +342,11 @@ class SchedulerMetrics(Metrics):
         self._incoming[queue, event].value += 1
         if not as_decided:
             self._incoming_entities[queue, event, POD].value += 1
+
+    def queue_incoming_group(self, queue: str, event: str, size: int, *, as_decided: bool) -> None:
+        self._incoming[queue, event].value += size
+        if not as_decided:
+            self._incoming_entities[queue, event, POD_GROUP].value += 1
 
     def unschedulable_pods(self, plugin: str, profile: str, delta: int) -> None:
         self._unschedulable[plugin, profile].value += delta
@@ -411,6 +442,8 @@ def specs_of(release: Release, *, show_hidden: bool = False) -> Iterator[Spec[An
     """The families of a release with their stability levels."""
     rules = release.metrics
     always = (*named.SCHEDULER_SPECS, *named.PROCESS_SPECS)
+    if "GenericWorkload" in release.gates:
+        always = (*always, *named.GROUP_SPECS)
     for spec in (*always, *(spec for spec in named.RELEASE_SPECS if spec.name in rules.families)):
         if spec.name in rules.hidden:
             if show_hidden:

@@ -23,6 +23,8 @@ from functools import cached_property
 from operator import attrgetter, methodcaller
 from typing import Any, ClassVar, Final, NamedTuple
 
+import numpy as np
+
 from bayplan.plugin import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -67,6 +69,7 @@ from bayplan.plugin.devices import (
     is_device_resource,
     with_devices,
 )
+from bayplan.plugin.groups import Group, NodePlacement, PlacementScorePlugin
 from bayplan.plugin.objects import (
     fit_requests,
     is_extended_resource,
@@ -110,7 +113,14 @@ Scorer = Callable[[NodeColumns, Sequence[Scored]], Any]
 
 
 class NodeResourcesFit(
-    Plugin, PreFilterPlugin, FilterPlugin, RowFilterPlugin, PreScorePlugin, ScorePlugin, RowScorePlugin
+    Plugin,
+    PreFilterPlugin,
+    FilterPlugin,
+    RowFilterPlugin,
+    PreScorePlugin,
+    ScorePlugin,
+    RowScorePlugin,
+    PlacementScorePlugin,
 ):
     """Rejects nodes without room for the pod, and scores by how much room there is."""
 
@@ -284,6 +294,31 @@ class NodeResourcesFit(
             return total // weights if weights else 0
 
         return score
+
+    def score_placements(
+        self,
+        group: Group,
+        scheduled: Sequence[Pod],
+        placements: Sequence[NodePlacement],
+        placed: Sequence[Sequence[Pod]],
+    ) -> Sequence[int]:
+        """The fuller the nodes of a placement would be, the better, whatever the strategy for single pods."""
+        cluster = self.handle.cluster
+        scores = []
+        for placement, pods in zip(placements, placed, strict=True):
+            view = NodeColumns(cluster, placement.rows)
+            requests = [scoring_requests(pod) for pod in pods]
+            total = weights = 0
+            for spec in self.args.scoring_strategy.resources:
+                amount = sum(request.get(spec.name, 0) for request in requests)
+                scored = self._scored(cluster, spec.name, amount, spec.weight)
+                allocatable = int(np.sum(scored.allocatable(view)))
+                if allocatable:
+                    used = min(int(np.sum(scored.used(view))) + amount, allocatable)
+                    total += spec.weight * (used * MAX_SCORE // allocatable)
+                    weights += spec.weight
+            scores.append(total // weights if weights else 0)
+        return scores
 
     def _scored(self, cluster: Cluster, resource: str, amount: int, weight: int) -> Scored:
         if self._scores_devices and is_device_resource(resource):

@@ -115,13 +115,14 @@ def ineligible(pod: Pod, outcome: FilterOutcome, *, any_priority: bool = False) 
         return ""
     for other in cluster.pods_on(row):
         lower = any_priority or other.priority < pod.priority
-        if other.is_terminating and lower and _preempted(other):
+        if other.is_terminating and lower and preempted(other):
             # Victims are already terminating there; evicting pods elsewhere would be unnecessary.
             return TERMINATING
     return ""
 
 
-def _preempted(pod: Pod) -> bool:
+def preempted(pod: Pod) -> bool:
+    """Whether the pod was evicted for another."""
     return any(
         condition.type == "DisruptionTarget"
         and condition.status == "True"

@@ -8,7 +8,7 @@ tie-break are one integer (`tie_rank`), so the best node is one argmax.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from functools import cached_property
 from typing import Any, Final
 
@@ -123,6 +123,65 @@ class SearchOrder:
     def place_cell(self) -> Any:
         """`place_of` for reading one position at a time."""
         return cells(self.place_of)
+
+
+class Candidates:
+    """The rows that the searches of one profile evaluate."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.rotation: tuple[int, SearchOrder] | None = None
+        """The whole node list of the last search, and the index where it began."""
+        changes = cluster.changes
+        self._rotation_freshness = changes.freshness((changes.order, changes.size))
+        self._placement: tuple[IdColumn, int, SearchOrder] | None = None
+        """The rows that the last member of a group was restricted to."""
+
+    def of(self, start: int, rows: IdColumn | None, names: Set[str] | None) -> SearchOrder:
+        """The rows to evaluate, in order.
+
+        Args:
+            start: where the last search ended; the list may have become shorter since.
+            rows: the rows that a member of a group is restricted to.
+            names: the nodes that PreFilter named.
+        """
+        if rows is None:
+            start %= self._cluster.node_count or 1
+            if names is None:
+                return self._rotated(start)
+            return self._named(self._cluster.order, start, names)
+        start %= len(rows) or 1
+        return self._among(rows, start) if names is None else self._named(rows, start, names)
+
+    def _rotated(self, start: int) -> SearchOrder:
+        """The node list from an index on; the same object while neither changes."""
+        cluster, rotation = self._cluster, self.rotation
+        if rotation is None or rotation[0] != start or not self._rotation_freshness.is_current:
+            rotation = self.rotation = (start, SearchOrder(_from(cluster.order, start), cluster.nodes.high))
+            self._rotation_freshness.mark_current()
+        return rotation[1]
+
+    def _among(self, rows: IdColumn, start: int) -> SearchOrder:
+        last = self._placement
+        if last is None or last[0] is not rows or last[1] != start:
+            last = (rows, start, SearchOrder(_from(rows, start), self._cluster.nodes.high))
+            self._placement = last
+        return last[2]
+
+    def _named(self, order: IdColumn, start: int, names: Set[str]) -> SearchOrder:
+        """Those of the rows that PreFilter named."""
+        nodes = self._cluster.nodes
+        row_of, exists = nodes.row_of, nodes.exists.cell
+        named = {row_of[name] for name in names if name in row_of}
+        wanted = np.zeros(nodes.high, dtype=np.bool_)
+        wanted[[row for row in named if exists[row]]] = True
+        order = order[wanted.take(order)]
+        return SearchOrder(_from(order, start % len(order)) if len(order) else order, nodes.high)
+
+
+def _from(rows: IdColumn, start: int) -> IdColumn:
+    """These rows, beginning with the one at this index."""
+    return np.concatenate((rows[start:], rows[:start])) if start else rows
 
 
 class Feasible:

@@ -24,7 +24,7 @@ from bayplan.framework.state import CycleState
 from bayplan.framework.status import SKIP_FOR_SIGNATURE, Code, Status
 from bayplan.runtime import calls
 from bayplan.runtime.extension_points import POINTS
-from bayplan.runtime.feasible import Feasible, Rejected, SearchOrder, pick
+from bayplan.runtime.feasible import Candidates, Feasible, Rejected, SearchOrder, pick
 from bayplan.runtime.filtering import Filtering
 from bayplan.runtime.profile import Profile, Step
 from bayplan.runtime.search import (
@@ -90,9 +90,7 @@ class Framework:
         self._uncached_scores = _uncached(profile.scores)
         self._pre_filter_names = tuple(step.name for step in profile.pre_filters)
         self._all_pre_filters = frozenset(self._pre_filter_names)
-        changes = cluster.changes
-        self._rotation: tuple[int, SearchOrder] | None = None
-        self._rotation_freshness = changes.freshness((changes.order, changes.size))
+        self._candidates = Candidates(cluster)
 
     @property
     def rows_computed(self) -> int:
@@ -129,6 +127,8 @@ class Framework:
         search.is_settled = signature.settled_results is results and signature.settled.is_current
         rejected = self.pre_filter(search)
         if rejected is not None:
+            if search.rows is not None:
+                rejected.node_count = len(search.rows)
             return NotFound(search, rejected)
         if search.is_settled:
             results.update_usage()
@@ -253,6 +253,8 @@ class Framework:
         row = self.cluster.nodes.row_of.get(name)
         if row is None or not self.cluster.nodes.exists.cell[row]:
             return None
+        if search.rows is not None and row not in search.rows:
+            return None
         try:
             fits = self._fits(search, row)
         except calls.AttemptError:
@@ -262,17 +264,29 @@ class Framework:
     def _fits(self, search: Search, row: int) -> bool:
         return self.filtering.fits_row(search, row)
 
+    def fits_on(self, pod: Pod, row: int) -> bool:
+        """Whether the pod passes PreFilter and all filters on one row, pods nominated there included."""
+        search = self.begin(pod)
+        if self.pre_filter(search) is not None:
+            return False
+        named = search.pre_filter_nodes
+        if named is not None and self.cluster.nodes.name[row] not in named:
+            return False
+        search.results.update()
+        return self._fits(search, row)
+
     def _filter(self, search: Search) -> Filtered:
         """The evaluated and the feasible nodes. Advances the start of the next search.
 
         schedule_one.go: findNodesThatPassFilters
         """
-        rotation, start = self._rotation, self._start.index
-        is_whole = search.is_settled and search.pre_filter_nodes is None
+        rotation, start = self._candidates.rotation, self._start.index
+        is_whole = search.is_settled and search.pre_filter_nodes is None and search.rows is None
         if is_whole and rotation is not None and rotation[0] == start:
-            order, absent = rotation[1], NO_STATUS
+            order = rotation[1]
         else:
-            order, absent = self._candidates(search)
+            order = self._candidates.of(start, search.rows, search.pre_filter_nodes)
+        absent = NO_STATUS if search.pre_filter_nodes is None else _not_named(search)
         rejected: Rejected = ()
         node_statuses: NodeStatuses | None = None
         if self.cluster.nominated or not search.skipped_filters >= self._uncached_filters:
@@ -289,7 +303,7 @@ class Framework:
                 evaluated = filtered.evaluated = evaluated[: failed[0]]
         if search.pod.status.nominated_node_name:
             evaluated = filtered.evaluated = self._with_nominated_node(search, filtered)
-        total = self.cluster.node_count
+        total = self.cluster.node_count if search.rows is None else len(search.rows)
         if len(evaluated) != total and not search.explained:
             self._start.index = (start + len(evaluated)) % total if total else 0
         if failed is not None:
@@ -304,37 +318,6 @@ class Framework:
         if filtered.node_statuses is None:
             filtered.node_statuses = self.filtering.node_statuses(search)
         return filtered.node_statuses
-
-    def _candidates(self, search: Search) -> tuple[SearchOrder, Status]:
-        """The rows to evaluate, in order, and the status of all others."""
-        if search.pre_filter_nodes is None:
-            return self._rotated(), NO_STATUS
-        cluster, start = self.cluster, self._first_index()
-        names = sorted(search.pre_filter_plugins)
-        absent = Status(Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(names)}]",))
-        row_of, exists = cluster.nodes.row_of, cluster.nodes.exists.cell
-        named = {row_of[name] for name in search.pre_filter_nodes if name in row_of}
-        wanted = np.zeros(cluster.nodes.high, dtype=np.bool_)
-        wanted[[row for row in named if exists[row]]] = True
-        order = cluster.order[wanted.take(cluster.order)]
-        if len(order):
-            order = np.roll(order, -(start % len(order)))
-        return SearchOrder(order, cluster.nodes.high), absent
-
-    def _first_index(self) -> int:
-        """Where in the node list this search begins; the list may have become shorter."""
-        return self._start.index % (self.cluster.node_count or 1)
-
-    def _rotated(self) -> SearchOrder:
-        """The node list from the first index on; the same object while neither changes."""
-        cluster, start = self.cluster, self._first_index()
-        rotation = self._rotation
-        if rotation is None or rotation[0] != start or not self._rotation_freshness.is_current:
-            order = cluster.order
-            order = np.concatenate((order[start:], order[:start])) if start else order
-            rotation = self._rotation = (start, SearchOrder(order, cluster.nodes.high))
-            self._rotation_freshness.mark_current()
-        return rotation[1]
 
     def _feasible(self, search: Search, order: SearchOrder, rejected: Rejected) -> Feasible:
         """The feasible rows: those of the last identical pod, brought up to date."""
@@ -373,6 +356,8 @@ class Framework:
         row = self.cluster.nodes.row_of.get(search.pod.status.nominated_node_name, -1)
         if row < 0 or not self.cluster.nodes.exists.cell[row] or row in evaluated:
             return evaluated
+        if search.rows is not None and row not in search.rows:
+            return evaluated
         status = self.node_statuses(search, filtered).status(row)
         return evaluated if status is None or not status.is_rejection else np.append(evaluated, row)
 
@@ -380,10 +365,11 @@ class Framework:
         """Why no node fits."""
         diagnosis = Diagnosis(
             cluster=self.cluster,
-            node_count=self.cluster.node_count,
+            node_count=self.cluster.node_count if search.rows is None else len(search.rows),
             evaluated=filtered.evaluated,
             node_statuses=self.node_statuses(search, filtered).detached(),
             absent_nodes_status=filtered.absent_nodes_status,
+            is_restricted=search.rows is not None,
         )
         diagnosis.rejecting_plugins.update(search.pre_filter_plugins)
         diagnosis.rejecting_plugins.update(status.plugin for status, _ in diagnosis.counts())
@@ -491,6 +477,12 @@ class Framework:
             raw = self.caller.calls.score_rows(step, state, pod, view)
             table.append((step, raw, self.caller.calls.normalized(step, state, pod, view, raw)))
         return table
+
+
+def _not_named(search: Search) -> Status:
+    """The status of nodes that PreFilter did not name."""
+    names = sorted(search.pre_filter_plugins)
+    return Status(Code.UNRESOLVABLE, (f"node(s) didn't satisfy plugin(s) [{' '.join(names)}]",))
 
 
 def _uncached(steps: tuple[Step, ...]) -> tuple[Step, ...]:

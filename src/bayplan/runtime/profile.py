@@ -20,6 +20,12 @@ from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.errors import PluginError
+from bayplan.framework.group_api import (
+    PlacementFeasiblePlugin,
+    PlacementGeneratePlugin,
+    PlacementScorePlugin,
+    PodGroupPostFilterPlugin,
+)
 from bayplan.framework.plugin_api import (
     MAX_SCORE,
     AddRemovePodPlugin,
@@ -233,6 +239,7 @@ class Profile:
         weights: Mapping[str, int],
         percentage_of_nodes_to_score: int | None = None,
         failures: FailureLog | None = None,
+        placement_weights: Mapping[str, int] | None = None,
     ) -> None:
         self.scheduler_name = scheduler_name
         self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
@@ -253,6 +260,23 @@ class Profile:
         )
         self.max_total = 1 + sum(MAX_SCORE * step.weight for step in self.scores)
         """No node's total is higher."""
+        self.pod_group_post_filters = _steps(
+            plugins.get(Point.POD_GROUP_POST_FILTER, ()),
+            Point.POD_GROUP_POST_FILTER,
+            PodGroupPostFilterPlugin,
+        )
+        self.placement_generators = _steps(
+            plugins.get(Point.PLACEMENT_GENERATE, ()), Point.PLACEMENT_GENERATE, PlacementGeneratePlugin
+        )
+        self.placement_scores = _steps(
+            plugins.get(Point.PLACEMENT_SCORE, ()), Point.PLACEMENT_SCORE, PlacementScorePlugin
+        )
+        by_name = placement_weights or {}
+        self.placement_weights = tuple(by_name.get(step.name) or 1 for step in self.placement_scores)
+        self.placement_feasible = tuple(
+            plugin for plugin in self.all_plugins() if implements(plugin, PlacementFeasiblePlugin)
+        )
+        """The plugins that decide whether enough members of a group are placed."""
         self.reserves = _steps(at[Point.RESERVE], Point.RESERVE, ReservePlugin)
         self.permits = _steps(at[Point.PERMIT], Point.PERMIT, PermitPlugin)
         self.pre_binds = _steps(at[Point.PRE_BIND], Point.PRE_BIND, PreBindPlugin)

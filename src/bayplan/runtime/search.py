@@ -129,6 +129,8 @@ class Search(msgspec.Struct):
     """Whether nothing but the pods on the nodes has changed since the last search for an identical pod."""
     skipped_filters: frozenset[str] = frozenset()
     """Uncached plugins whose Filter is skipped for this pod."""
+    rows: IdColumn | None = None
+    """The rows among which to search, for a member of a group, in the order of the node list; None: all."""
     pre_filter_nodes: frozenset[str] | None = None
     pre_filter_plugins: tuple[str, ...] = ()
     pre_filtered: frozenset[str] = frozenset()

@@ -26,10 +26,11 @@ from bayplan.framework.points import Point
 from bayplan.framework.status import Code, Status, describe
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.extension_points import POINTS, ExtensionPoints, Placement, RejectedError
+from bayplan.runtime.framework import Framework
 from bayplan.runtime.profile import PointStep
-from bayplan.runtime.search import Search
+from bayplan.runtime.search import Found, Search
 from bayplan.scheduler.context import Context
-from bayplan.scheduler.failure import Failures, patch_status
+from bayplan.scheduler.failure import Failures, patch_status, pods_of
 from bayplan.scheduler.waiting import BindingProgress, BindingStep, PreBinding, WaitingPod
 from bayplan.scheduling_queue.object_events import ASSIGNED_POD_DELETE
 from bayplan.scheduling_queue.queued import QueuedPod
@@ -71,6 +72,22 @@ class Attempt(Placement, eq=False, kw_only=True):
         return replace(self.pod, spec=replace(self.pod.spec, node_name=self.node_name))
 
 
+def make_attempt(framework: Framework, found: Found, info: QueuedPod, started: float) -> Attempt:
+    """The attempt of a pod for which a node was found."""
+    search, profile = found.search, framework.profile
+    return Attempt(
+        profile,
+        search.state,
+        search.pod,
+        found.node_name,
+        profile.covered_by_skip & (search.skipped_filters | search.results.skipped),
+        info=info,
+        search=search,
+        started=started,
+        points=framework.points,
+    )
+
+
 class Binder(Protocol):
     """Extenders that bind pods instead of the plugins."""
 
@@ -89,17 +106,24 @@ class Bindings:
 
     # The end of the scheduling cycle
 
-    def commit(self, attempt: Attempt) -> None:
-        """Assumes the pod, runs Reserve and Permit, and starts the binding."""
+    def assume(self, attempt: Attempt) -> bool:
+        """Assumes the pod. False if that failed, which is handled."""
         context, pod = self._context, attempt.pod
         try:
             context.cache.assume(pod, attempt.node_name, attempt.search.pod_info)
         except CacheError as error:
             self._report(attempt, BindingStep.FAILED, Point.RESERVE, reason=str(error))
             self._fail(attempt, Status(Code.ERROR, (str(error),)), str(error))
-            return
+            return False
         if context.queue.nominations.nodes:
             context.queue.nominations.remove(pod.metadata.uid)
+        return True
+
+    def commit(self, attempt: Attempt, *, is_assumed: bool = False) -> None:
+        """Assumes the pod unless it is assumed already, runs Reserve and Permit, and starts the binding."""
+        context = self._context
+        if not is_assumed and not self.assume(attempt):
+            return
         try:
             attempt.points.reserve(attempt)
             seconds = attempt.points.permit(attempt)
@@ -108,7 +132,7 @@ class Bindings:
             self._handle_failure(attempt, error)
             return
         if seconds:
-            attempt.waiting = WaitingPod(pod, attempt.node_name, seconds, context.loop)
+            attempt.waiting = WaitingPod(attempt.pod, attempt.node_name, seconds, context.loop)
             context.waiting.add(attempt.waiting)
             self._report(attempt, BindingStep.WAITING, Point.PERMIT, tuple(seconds))
         if PODS_TO_ACTIVATE in attempt.search.state:
@@ -317,7 +341,7 @@ class Bindings:
             )
         preemptor = context.preemptors.pop(attempt.pod.uid, None)
         if preemptor is not None:
-            context.queue.activate([preemptor])
+            context.queue.activate(pods_of(preemptor, context.cluster))
         context.wake()
 
     def _handle_failure(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:

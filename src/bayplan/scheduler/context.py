@@ -23,6 +23,7 @@ from bayplan.scheduler.waiting import BindingProgress, PreBinding, WaitingPods
 from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.state.cache import Cache
 from bayplan.state.cluster import Cluster
+from bayplan.state.groups import Group
 
 
 def wall_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
@@ -75,8 +76,8 @@ class Context:
     """Where failing plugins are reported."""
     waiting: WaitingPods = field(default_factory=WaitingPods)
     pre_binding: dict[str, PreBinding] = field(default_factory=dict)
-    preemptors: dict[str, Pod] = field(default_factory=dict)
-    """Pods to activate when the binding of a victim has been reverted, by the uid of the victim."""
+    preemptors: dict[str, Pod | Group] = field(default_factory=dict)
+    """Pods and groups to activate when the binding of a victim is reverted, by the uid of the victim."""
     on_binding: Callable[[BindingProgress], None] | None = None
     """Called when a pod waits at Permit, is bound, or is rejected after a node was found."""
 

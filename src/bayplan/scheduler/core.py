@@ -97,7 +97,7 @@ def make_profile(
         point: [made[name] for name in names if name in made] for point, names in plan.plugins.items()
     }
     percentage = plan.percentage_of_nodes_to_score
-    return Profile(plan.scheduler_name, plugins, plan.weights, percentage, failures)
+    return Profile(plan.scheduler_name, plugins, plan.weights, percentage, failures, plan.placement_weights)
 
 
 class SchedulingCore:

@@ -18,7 +18,8 @@ from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.observed import observed
-from bayplan.runtime.search import Found, NotFound, Steps
+from bayplan.runtime.search import Found, NotFound, Search, Steps
+from bayplan.state.columns import IdColumn
 
 NO_NODES: Final = "no nodes available to schedule pods"
 
@@ -42,6 +43,8 @@ class Decision(msgspec.Struct, frozen=True):
     """Of the exception that a plugin raised, if that ended the attempt."""
     is_cut_off: bool = False
     """Whether a plugin used up the time that it may search (`framework.state.mark_cut_off`)."""
+    search: Search | None = None
+    """The search that found no node."""
 
     @property
     def fits(self) -> bool:
@@ -58,8 +61,12 @@ def decide(framework: Framework, pod: Pod) -> Decision:
     raise RuntimeError(f"there are no extenders to answer {request!r}")
 
 
-def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
+def scheduling_cycle(
+    framework: Framework, pod: Pod, rows: IdColumn | None = None, *, runs_post_filter: bool = True
+) -> Steps[Decision]:
     """One attempt to schedule the pod.
+
+    A member of a group may be restricted to some rows of the node list, and has no PostFilter of its own.
 
     schedule_one.go: schedulingAlgorithm
     """
@@ -71,6 +78,7 @@ def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
         framework = observed(framework, observer)
     try:
         search = framework.begin(pod)
+        search.rows = rows
         result = yield from framework.search(search)
     except AttemptError as error:
         cut_off = search is not None and is_cut_off(search.state)
@@ -80,7 +88,7 @@ def scheduling_cycle(framework: Framework, pod: Pod) -> Steps[Decision]:
     if isinstance(result, Found):
         return Decision(pod, SUCCESS, node_name=result.node_name, found=result)
     answer = None
-    if framework.profile.post_filters:
+    if framework.profile.post_filters and runs_post_filter:
         answer = run_post_filter(framework, result)
         if framework.extenders is not None:
             answer = yield from framework.extenders.select_victims(pod, answer)
@@ -113,6 +121,7 @@ def _unschedulable(result: NotFound, answer: PostFilterResult | None) -> Decisio
         nomination=Nomination("") if answer is None else answer.nomination,
         traceback="" if answer is None else answer.traceback,
         is_cut_off=is_cut_off(result.search.state),
+        search=result.search,
     )
 
 

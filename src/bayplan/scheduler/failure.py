@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
@@ -22,7 +23,9 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.status import Status
 from bayplan.scheduler.context import Context
 from bayplan.scheduling_queue.nominations import Preemption
-from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.scheduling_queue.queued import Entity, QueuedPod
+from bayplan.state.cluster import Cluster
+from bayplan.state.groups import Group
 
 POD_SCHEDULED: Final = "PodScheduled"
 PATCH_TRIES: Final = 4
@@ -171,6 +174,24 @@ class _Result(Enum):
     """It was not bound yet, and will not be."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One preemption: for whom, by which profile, and where."""
+
+    preemption: Preemption
+    profile: str
+    node_name: str
+    nodes: dict[str, str] | None
+    """By uid: the nodes of victims, if they need not be on `node_name`."""
+
+
+def pods_of(preemptor: Pod | Group, cluster: Cluster) -> list[Pod]:
+    """The pods to activate for a preemptor: the pod itself, or the waiting members of the group."""
+    if isinstance(preemptor, Pod):
+        return [preemptor]
+    return [] if cluster.groups is None else list(cluster.groups[preemptor.key].unscheduled())
+
+
 class Evictions:
     """Evicts the victims of preemption."""
 
@@ -186,54 +207,75 @@ class Evictions:
             self._context.metrics.preemption(len(eviction.victims))
         if not victims:
             return
-        preemption = self._nominations.preemption_started(preemptor, plugin)
-        self._context.tasks.start(
-            self._run(preemption, victims, eviction.node_name), "preemption for pod", preemptor.key
-        )
+        self._start(preemptor, victims, eviction.node_name, plugin, preemptor.spec.scheduler_name)
 
-    async def _run(self, preemption: Preemption, victims: list[Pod], node_name: str) -> None:
-        context, preemptor = self._context, preemption.preemptor
+    def start_for_group(self, group: Group, profile: str, eviction: Eviction, plugin: str) -> None:
+        """Starts the eviction for a group of this profile; returns at once."""
+        victims = [victim for victim in eviction.victims if not victim.is_terminating]
+        if victims:
+            self._start(group, victims, eviction.node_name, plugin, profile)
+
+    def _start(
+        self, preemptor: Pod | Group, victims: list[Pod], node_name: str, plugin: str, profile: str
+    ) -> None:
+        preemption = self._nominations.preemption_started(preemptor, plugin)
+        cluster, what = self._context.cluster, "pod" if isinstance(preemptor, Pod) else "pod group"
+        nodes = None
+        if cluster.groups is not None:
+            # The pods of a unit are evicted wherever they run.
+            nodes = {victim.uid: cluster.node_of(victim.uid) for victim in victims}
+        task = _Task(preemption, profile, node_name, nodes)
+        self._context.tasks.start(self._run(task, victims), f"preemption for {what}", str(preemptor.key))
+
+    async def _run(self, task: _Task, victims: list[Pod]) -> None:
+        context, preemption = self._context, task.preemption
+        preemptor = preemption.preemptor
         context.metrics.preemption_task_started()
         started = context.stopwatch()
         failed, in_memory = True, False
         try:
-            cleared = await self._clear_nominations(preemptor, node_name)
+            cleared = await self._clear_nominations(preemptor, task.node_name)
             *others, last = victims
-            results = await context.tasks.together(
-                [self._evict(victim, preemption, node_name) for victim in others]
-            )
+            results = await context.tasks.together([self._evict(victim, task) for victim in others])
             if _Result.FAILED not in results:
                 self._nominations.waits_for_victim(preemption, last)
-                result = await self._evict(last, preemption, node_name)
+                result = await self._evict(last, task)
                 failed, in_memory = result is _Result.FAILED or not cleared, result is _Result.IN_MEMORY
         finally:
             self._nominations.preemption_ended(preemption, victims[-1])
             last = victims[-1]
             activates = in_memory and context.cluster.release.in_memory_preemption_activates
-            if activates and self._is_on(node_name, last):
+            if activates and self._is_there(last, task):
                 # kube-scheduler activates it now, and a quick attempt then deletes the victim after all.
                 context.preemptors[last.uid] = preemptor
-            elif failed or activates or self._missed_last_deletion(preemptor, last, node_name):
-                context.queue.activate([preemptor])
+            elif failed or activates or self._missed_last_deletion(preemptor, last, task):
+                context.queue.activate(pods_of(preemptor, context.cluster))
                 context.wake()
             context.metrics.preemption_task_ended(
                 "error" if failed else "success", context.stopwatch() - started
             )
 
-    def _missed_last_deletion(self, preemptor: Pod, last_victim: Pod, node_name: str) -> bool:
+    def _missed_last_deletion(self, preemptor: Pod | Group, last_victim: Pod, task: _Task) -> bool:
         """Whether the preemptor is still gated although its last victim is gone.
 
         The deletion of the last victim requeues it, but not if that happened before the others were evicted.
         """
-        waiting = self._context.queue.find(preemptor.key)
+        queue = self._context.queue
+        waiting: Entity | None
+        if isinstance(preemptor, Pod):
+            waiting = queue.find(preemptor.key)
+        else:
+            waiting = None if queue.groups is None else queue.groups.entities.get(preemptor.key)
         is_gated = waiting is not None and waiting.gating_plugin in self._preempting_plugins
-        return is_gated and not self._is_on(node_name, last_victim)
+        return is_gated and not self._is_there(last_victim, task)
 
-    def _is_on(self, node_name: str, victim: Pod) -> bool:
+    def _is_there(self, victim: Pod, task: _Task) -> bool:
+        """Whether the victim is still on the node where it was found."""
         assigned = self._context.cluster.assigned_pod(victim.uid)
+        node_name = task.node_name if task.nodes is None else task.nodes[victim.uid]
         return assigned is not None and assigned[1] == node_name
 
-    async def _clear_nominations(self, preemptor: Pod, node_name: str) -> bool:
+    async def _clear_nominations(self, preemptor: Pod | Group, node_name: str) -> bool:
         """Clears the nominations of lower-priority pods to this node. False if a write failed."""
         context, worked = self._context, True
         for pod in self._nominations.pods_on(node_name):
@@ -248,25 +290,26 @@ class Evictions:
                 worked = False
         return worked
 
-    async def _evict(self, victim: Pod, preemption: Preemption, node_name: str) -> _Result:
-        context, preemptor = self._context, preemption.preemptor
-        profile = preemptor.spec.scheduler_name
-        if not self._is_on(node_name, victim):
+    async def _evict(self, victim: Pod, task: _Task) -> _Result:
+        context, preemption = self._context, task.preemption
+        preemptor, profile = preemption.preemptor, task.profile
+        if not self._is_there(victim, task):
             # Its binding failed meanwhile, or another client deleted it. It may be pending again.
             return _Result.EVICTED
         result = self._stop_binding(victim, preemption.plugin)
         if result is not _Result.FAILED:
-            context.recorder.preempted(victim, preemptor, node_name, profile, in_memory=True)
+            context.recorder.preempted(victim, preemptor, task.node_name, profile, in_memory=True)
             return result
         try:
-            await self._set_disruption_target(victim, profile)
+            kind = "pod" if isinstance(preemptor, Pod) else "podgroup"
+            await self._set_disruption_target(victim, profile, kind)
             await context.api.delete_pod(victim)
         except NotFoundError:
             return _Result.EVICTED
         except APIError as error:
             _log.warning("cannot evict pod %s for %s: %s", victim.key, preemptor.key, error)
             return _Result.FAILED
-        context.recorder.preempted(victim, preemptor, node_name, profile)
+        context.recorder.preempted(victim, preemptor, task.node_name, profile)
         return _Result.EVICTED
 
     def _stop_binding(self, victim: Pod, plugin: str) -> _Result:
@@ -278,8 +321,8 @@ class Evictions:
         is_stopped = pre_binding is not None and pre_binding.cancel(f"preempted by {plugin}")
         return _Result.IN_MEMORY if is_stopped else _Result.FAILED
 
-    async def _set_disruption_target(self, victim: Pod, profile: str) -> None:
-        message = f"{profile}: preempting to accommodate a higher priority pod"
+    async def _set_disruption_target(self, victim: Pod, profile: str, preemptor: str) -> None:
+        message = f"{profile}: preempting to accommodate a higher priority {preemptor}"
         for known in victim.status.conditions:
             if known.type == "DisruptionTarget" and (known.status, known.reason, known.message) == (
                 "True",

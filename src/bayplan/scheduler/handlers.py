@@ -11,22 +11,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
-from typing import Any, Final, Generic
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from bayplan.api.devices import DeviceTaintRule, ResourceClaim, ResourceSlice
+from bayplan.api.groups import PodGroup
 from bayplan.api.kinds import KINDS, Watch
 from bayplan.api.meta import Object, version_number
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.release import device_features
 from bayplan.api.releases import Release
-from bayplan.client.informer import Handler, Informer, ObjectT, is_older_version
+from bayplan.client.informer import Handler, Informer, is_older_version
 from bayplan.dra.state import TaintRules, has_equal_taints
 from bayplan.framework.events import Action, ClusterEvent, Resource
 from bayplan.scheduler.context import Context
+from bayplan.scheduler.deferrals import Deferrals, DeferredHandler
 from bayplan.scheduling_queue.object_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -36,55 +37,7 @@ from bayplan.scheduling_queue.object_events import (
     node_update_events,
 )
 from bayplan.state.cache import CacheError
-
-
-class Deferrals:
-    """Runs changes of the columns at once or, while paused, on `resume` in the same order."""
-
-    __slots__ = ("_later", "paused")
-
-    def __init__(self) -> None:
-        self.paused = False
-        self._later: list[Callable[[], None]] = []
-
-    def run(self, change: Callable[[], None]) -> None:
-        if self.paused:
-            self._later.append(change)
-        else:
-            change()
-
-    def pause(self) -> None:
-        self.paused = True
-
-    def resume(self) -> None:
-        self.paused = False
-        later, self._later = self._later, []
-        for change in later:
-            change()
-
-
-class DeferredHandler(Generic[ObjectT]):
-    """A handler of an informer that is called when the columns may change."""
-
-    def __init__(self, handler: Handler[ObjectT], deferrals: Deferrals) -> None:
-        self._handler = handler
-        self._deferrals = deferrals
-
-    def added(self, item: ObjectT) -> None:
-        if self._deferrals.paused:
-            self._deferrals.run(partial(self._handler.added, item))
-        else:
-            self._handler.added(item)
-
-    def updated(self, old: ObjectT, new: ObjectT) -> None:
-        if self._deferrals.paused:
-            self._deferrals.run(partial(self._handler.updated, old, new))
-        else:
-            self._handler.updated(old, new)
-
-    def deleted(self, item: ObjectT) -> None:
-        self._deferrals.run(partial(self._handler.deleted, item))
-
+from bayplan.state.groups import GroupKey
 
 _ASSIGNED_ADDED: Final = ASSIGNED_POD_ADD.label
 _ASSIGNED_UPDATED: Final = ASSIGNED_POD_UPDATE.label
@@ -106,13 +59,19 @@ class PodHandler:
         self._handled = context.metrics.event_handled
         self._measures = context.metrics.enabled
         self._events = context.queue.events
+        self._groups = context.cluster.groups
 
     def added(self, pod: Pod) -> None:
         if pod.spec.node_name:
             self._assigned_added(pod)
         elif self._is_ours(pod):
             started = self._stopwatch()
-            self._context.queue.add(pod)
+            if self._groups is None:
+                self._context.queue.add(pod)
+            else:
+                self._groups.pod_pending(pod)
+                self._context.queue.add(pod)
+                self._context.queue.move_to_active_or_backoff(self._events.add, None, pod)
             if self._measures:
                 self._handled(self._events.add.label, self._stopwatch() - started)
         self._changed()
@@ -126,6 +85,8 @@ class PodHandler:
             self._assigned_added(new)
             if self._is_ours(old):
                 started = self._stopwatch()
+                if self._groups is not None:
+                    self._groups.pod_not_pending(old)
                 self._context.queue.delete(old)
                 if self._measures:
                     self._handled(self._events.delete.label, self._stopwatch() - started)
@@ -155,6 +116,8 @@ class PodHandler:
 
     def _pending_deleted(self, pod: Pod) -> None:
         context, started = self._context, self._stopwatch()
+        if self._groups is not None:
+            self._groups.pod_not_pending(pod)
         context.queue.delete(pod)
         if context.cache.is_assumed(pod.uid):
             self._assumed_deleted(pod)
@@ -219,6 +182,8 @@ class PodHandler:
 
     def _pending_updated(self, old: Pod, new: Pod) -> None:
         context, started = self._context, self._stopwatch()
+        if self._groups is not None:
+            self._groups.pod_pending(new)
         if context.cache.is_assumed(new.uid):
             if new.is_terminating and not old.is_terminating:
                 self._assumed_deleted(new)
@@ -430,6 +395,33 @@ class TaintRuleHandler(ObjectHandler):
                 self._notify_queue(Action.UPDATE, was, tainted)
 
 
+class GroupHandler(ObjectHandler):
+    """Handles events of PodGroups: the members of a new one enter the queue, those of a deleted one leave
+    it."""
+
+    def added(self, item: Object) -> None:
+        self._context.cluster.objects.put(item)
+        if self._context.queue.groups is not None:
+            self._context.queue.groups.group_added(_group_key(item))
+        self._notify_queue(Action.ADD, None, item)
+
+    def updated(self, old: Object, new: Object) -> None:
+        self._context.cluster.objects.put(new)
+        if self._context.queue.groups is not None:
+            self._context.queue.groups.group_updated(_group_key(new))
+        self._notify_queue(Action.UPDATE, old, new)
+
+    def deleted(self, item: Object) -> None:
+        self._context.cluster.objects.remove(item)
+        if self._context.queue.groups is not None:
+            self._context.queue.groups.group_deleted(_group_key(item))
+        self._notify_queue(Action.DELETE, item, None)
+
+
+def _group_key(item: Object) -> GroupKey:
+    return GroupKey(item.metadata.namespace, item.metadata.name)
+
+
 Handlers = dict[type[Object], Handler[Any]]
 
 
@@ -460,6 +452,8 @@ def make_handlers(
             made[record] = claims
         elif record is DeviceTaintRule:
             made[record] = TaintRuleHandler(context, changed)
+        elif record is PodGroup and kind is not None:
+            made[record] = GroupHandler(context, kind.event, changed)
         else:
             made[record] = ObjectHandler(context, "" if kind is None else kind.event, changed)
     made[Pod] = PodHandler(context, scheduler_names, changed)

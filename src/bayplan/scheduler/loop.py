@@ -8,7 +8,6 @@ changes are deferred.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import random
 import socket
@@ -30,22 +29,26 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import describe
 from bayplan.metrics import NULL_METRICS, Metrics
+from bayplan.metrics.scheduler import QUEUES
 from bayplan.plugins import BUILTIN_PLUGINS
-from bayplan.runtime.framework import Framework
-from bayplan.scheduler.binding import Attempt, Bindings
+from bayplan.runtime.search import ResultT, Steps, run_through
+from bayplan.scheduler.binding import Bindings, make_attempt
 from bayplan.scheduler.claim_binder import ClusterClaimBinder
 from bayplan.scheduler.context import Context, LatestPods, PodLister, SchedulerHandle, wall_clock
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision, decide, error_decision, scheduling_cycle
+from bayplan.scheduler.deferrals import Deferrals
 from bayplan.scheduler.failure import Evictions, Failures
-from bayplan.scheduler.handlers import ClaimHandler, Deferrals, make_handlers, make_informers
+from bayplan.scheduler.group_scheduling import GroupScheduling
+from bayplan.scheduler.handlers import ClaimHandler, make_handlers, make_informers
 from bayplan.scheduler.observing import ExtensionPointMetrics, QueueMetrics, Watchdog
 from bayplan.scheduler.recorder import THROUGH_CLUSTER, EventOutput, EventRecorder
 from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.scheduler.waiting import BindingProgress
-from bayplan.scheduling_queue.queue import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings, SchedulingQueue
+from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.scheduling_queue.waiting import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings
 from bayplan.state.cache import Cache
 from bayplan.state.cluster import Cluster
 
@@ -188,6 +191,8 @@ class Scheduler:
         self._failures = Failures(self.context)
         self._evictions = Evictions(self.context, self._plugins())
         self._bindings = Bindings(self.context, self._failures, self._extenders or None)
+        parts = (self._failures, self._bindings, self._evictions, self._run_group_cycle)
+        self._groups = GroupScheduling(self.context, self._frameworks, *parts, on_decision)
         self.handlers = self._connect(kinds)
         """The event handler of each watched kind."""
         self.informers: tuple[Informer[Any], ...] = ()
@@ -219,6 +224,7 @@ class Scheduler:
             observer=QueueMetrics(metrics, time.perf_counter) if metrics.enabled else None,
             release=config.release,
             active=self.queues,
+            groups=self.core.cluster.groups,
         )
 
     def _connect(self, kinds: Sequence[type[Object]]) -> dict[type[Object], Handler[Any]]:
@@ -257,9 +263,8 @@ class Scheduler:
             metrics.declare_profile(
                 name, {point: [plugin.name for plugin in plugins[point]] for point in plugins}
             )
-        # There are no built-in pod groups, so none are ever queued.
-        of_groups = dict.fromkeys(self.config.release.queue.group_queues, 0)
-        metrics.pending_pods_from(lambda: dataclasses.asdict(context.queue.counts()) | of_groups)
+        queues = (*QUEUES, *self.config.release.queue.group_queues)
+        metrics.pending_pods_from(lambda: {name: getattr(context.queue.counts(), name) for name in queues})
         metrics.inflight_events_from(context.queue.in_flight_counts)
         metrics.running_from(
             lambda: {
@@ -363,7 +368,10 @@ class Scheduler:
                 context.queue.flush()
             info = context.queue.pop()
             if info is not None:
-                await self._schedule_one(info, now)
+                if isinstance(info, QueuedPod):
+                    await self._schedule_one(info, now)
+                else:
+                    await self._groups.schedule(info, now)
                 in_a_row += 1
             elif context.tasks.deferred:
                 # A binding may fail, and its pod be ready again.
@@ -432,7 +440,7 @@ class Scheduler:
         self.watchdog.pod = pod
         try:
             if self._extenders:
-                decision = await self._decide_with_extenders(framework, pod, self._extenders)
+                decision = await self._run_cycle(scheduling_cycle(framework, pod), pod, self._extenders)
             else:
                 decision = decide(framework, pod)
         except Exception as error:
@@ -446,43 +454,36 @@ class Scheduler:
         if self._on_decision is not None:
             self._on_decision(decision)
         if decision.found is not None:
-            search = decision.found.search
-            self._bindings.commit(
-                Attempt(
-                    framework.profile,
-                    search.state,
-                    pod,
-                    decision.node_name,
-                    framework.profile.covered_by_skip & (search.skipped_filters | search.results.skipped),
-                    info=info,
-                    search=search,
-                    started=started,
-                    points=framework.points,
-                )
-            )
+            self._bindings.commit(make_attempt(framework, decision.found, info, started))
         else:
             self._failed(info, decision, started)
 
-    async def _decide_with_extenders(
-        self, framework: Framework, pod: Pod, extenders: ExtenderChain
-    ) -> Decision:
+    async def _run_cycle(self, cycle: Steps[ResultT], pod: Pod, extenders: ExtenderChain) -> ResultT:
         """Runs a scheduling cycle that awaits the responses of extenders."""
         self.context.tasks.run_deferred()
         self._deferrals.pause()
         try:
-            cycle = scheduling_cycle(framework, pod)
-            try:
-                request = next(cycle)
-                while True:
-                    self.watchdog.pod = None
-                    answer = await extenders.answer(request)
-                    self.watchdog.pod = pod
-                    request = cycle.send(answer)
-            except StopIteration as end:
-                decision: Decision = end.value
-                return decision
+            request = next(cycle)
+            while True:
+                self.watchdog.pod = None
+                answer = await extenders.answer(request)
+                self.watchdog.pod = pod
+                request = cycle.send(answer)
+        except StopIteration as end:
+            result: ResultT = end.value
+            return result
         finally:
             self._deferrals.resume()
+
+    async def _run_group_cycle(self, cycle: Steps[ResultT], pod: Pod) -> ResultT:
+        """Runs the cycle of a group; `pod` is one of its members."""
+        self.watchdog.pod = pod
+        try:
+            if self._extenders:
+                return await self._run_cycle(cycle, pod, self._extenders)
+            return run_through(cycle)
+        finally:
+            self.watchdog.pod = None
 
     def _failed(self, info: QueuedPod, decision: Decision, started: float) -> None:
         context, pod = self.context, decision.pod

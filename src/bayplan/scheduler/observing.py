@@ -41,6 +41,9 @@ class QueueMetrics(QueueObserver):
     def incoming(self, queue: str, event: str, *, as_decided: bool) -> None:
         self._metrics.queue_incoming(queue, event, as_decided=as_decided)
 
+    def incoming_group(self, queue: str, event: str, size: int, *, as_decided: bool) -> None:
+        self._metrics.queue_incoming_group(queue, event, size, as_decided=as_decided)
+
     def unschedulable(self, plugin: str, profile: str, change: int) -> None:
         self._metrics.unschedulable_pods(plugin, profile, change)
 

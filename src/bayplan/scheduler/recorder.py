@@ -42,11 +42,14 @@ import msgspec
 from msgspec.structs import replace
 
 from bayplan.api.cluster_api import Event, EventSeries, EventSink
+from bayplan.api.groups import PodGroup
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import DEFAULT_NAMESPACE, ObjectMeta, ObjectReference
 from bayplan.api.names import DNS_SUBDOMAIN_MAX
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
 from bayplan.scheduler.tasks import Rest
+from bayplan.state.groups import Group
 
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
@@ -208,16 +211,19 @@ class EventRecorder:
         self.failed_scheduling(pod, f"skip schedule deleting pod: {pod.key}", profile)
 
     def preempted(
-        self, victim: Pod, preemptor: Pod, node_name: str, profile: str, *, in_memory: bool = False
+        self, victim: Pod, preemptor: Pod | Group, node_name: str, profile: str, *, in_memory: bool = False
     ) -> None:
         """`profile` is the preemptor's; `in_memory`: the victim was not bound yet, so nothing was deleted.
 
-        The preemptor would belong in `related`, but upstream omits it for pods, and so does this.
+        A preemptor that is a pod would belong in `related`, but upstream omits it, and so does this.
         """
-        note = f"Preempted by pod {preemptor.uid} on node {node_name}"
+        related, kind = None, "pod"
+        if isinstance(preemptor, Group):
+            related, kind = reference(preemptor.source), "podgroup"
+        note = f"Preempted by {kind} {preemptor.uid} on node {node_name}"
         if in_memory:
             note += " (in kube-scheduler memory)."
-        self.record(reference(victim), NORMAL, "Preempted", "Preempting", note, profile)
+        self.record(reference(victim), NORMAL, "Preempted", "Preempting", note, profile, related)
 
     def binding_conditions_pending(self, pod: Pod, node_name: str, profile: str) -> None:
         note = f"waiting for binding conditions for device on node {node_name}"
@@ -463,11 +469,11 @@ class EventRecorder:
         task.add_done_callback(self._tasks.discard)
 
 
-def reference(pod: Pod) -> ObjectReference:
-    meta = pod.metadata
+def reference(item: Pod | PodGroup) -> ObjectReference:
+    meta, kind = item.metadata, "v1" if isinstance(item, Pod) else KINDS.of(PodGroup).api_version
     return ObjectReference(
-        kind="Pod",
-        api_version="v1",
+        kind=type(item).__name__,
+        api_version=kind,
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,

@@ -69,6 +69,12 @@ from bayplan.plugin.devices import (
     put_in_flight,
     remove_in_flight,
 )
+from bayplan.plugin.groups import (
+    GroupOutcome,
+    GroupPostFilterResult,
+    GroupSteps,
+    PodGroupPostFilterPlugin,
+)
 from bayplan.plugin.objects import Objects
 from bayplan.plugins.dynamic_resources.claims import (
     AllocatedClaim,
@@ -104,6 +110,7 @@ NOT_FOUND: Final = "not found"
 NO_CLAIMS: Final = "no new claims to deallocate"
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
 DELETED: Final = "deletion of ResourceClaim completed"
+GROUP_CLAIMS_FREED: Final = "deallocation and deletion of ResourceClaims completed"
 STILL_UNSCHEDULABLE: Final = "still not schedulable"
 CLAIM_DELETED: Final = (
     "internal error, couldn't signal allocation for claim {name}: look up assumed claim {claim}, UID={uid}: "
@@ -126,6 +133,7 @@ class DynamicResources(
     FilterPlugin,
     NodesAffectedByPodsPlugin,
     PostFilterPlugin,
+    PodGroupPostFilterPlugin,
     ScorePlugin,
     NormalizePlugin,
     UniformScorePlugin,
@@ -314,6 +322,14 @@ class DynamicResources(
         if claims is None:
             return PostFilterResult(unschedulable(*self._no_action(NO_CLAIMS)))
         return PostFilterResult(unschedulable(*self._free_claim(pod, claims, outcome)))
+
+    def pod_group_post_filter(self, outcome: GroupOutcome) -> GroupSteps[GroupPostFilterResult]:
+        yield from ()
+        if outcome.group.topology_key and "TopologyAwareWorkloadScheduling" in self.release.gates:
+            return GroupPostFilterResult(unschedulable())
+        if self.name not in outcome.pre_filtered:
+            return GroupPostFilterResult(failure(NOT_FOUND))
+        return GroupPostFilterResult(unschedulable(GROUP_CLAIMS_FREED))
 
     def _no_action(self, reason: str) -> tuple[str, ...]:
         """The reasons why no claim was freed, in releases that report them."""

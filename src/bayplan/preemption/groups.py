@@ -1,0 +1,249 @@
+"""Preemption for a whole group, and which pods are evicted together.
+
+A *unit* is what preemption evicts as a whole: one pod, or all pods of a group with disruptionMode `all`,
+wherever they run. A group searches the cluster as one: all units of lower priority are removed, the members
+are placed, and the units are added back, most important first, as long as every member still fits on the node
+it was given. The members keep their nodes meanwhile, so this is one placement and a series of checks.
+
+If the filters of all members depend on the row alone, only members on the rows of a unit are checked again,
+and units elsewhere stay without a check.
+
+podgrouppreemption.go: SelectVictimsOnDomain
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from bayplan.api.pod import Pod
+from bayplan.framework.group_api import GroupOutcome, GroupPostFilterResult, GroupSteps, Placed
+from bayplan.framework.outcome import Eviction, Nomination
+from bayplan.framework.status import Code, Status, unresolvable, unschedulable
+from bayplan.go_sort import go_sort_by
+from bayplan.preemption.evaluation import NEVER, preempted
+from bayplan.preemption.victims import violating
+from bayplan.state.cluster import Cluster
+from bayplan.state.groups import NEVER as NEVER_POLICY
+from bayplan.state.groups import Group
+from bayplan.state.hypothesis import Hypothesis
+from bayplan.state.pods import NOT_STARTED
+
+PREFIX: Final = "pod group preemption: "
+ONGOING: Final = "ongoing preemption on nominated nodes"
+NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
+FOUND: Final = "found a placement for podgroup, preempting {victims} victims"
+CLUSTER: Final = "cluster"
+"""The name of the node in events: a group preempts on many."""
+
+SINGLE_POD: Final = 1
+MEMBER: Final = 2
+
+Importance = tuple[int, int, int, int, int]
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """Pods that are evicted together."""
+
+    priority: int
+    rank: int
+    """Pods of groups are more important than single pods of the same priority."""
+    order: int
+    """In which they were met: units whose pods have not started rank in this order."""
+    slots: list[int] = field(default_factory=list)
+    start: int = NOT_STARTED
+    violations: int = 0
+
+    @property
+    def importance(self) -> Importance:
+        """The smaller, the more important."""
+        order = self.order if self.start == NOT_STARTED else 0
+        return -self.priority, -self.rank, -len(self.slots), self.start, order
+
+
+def unit_priority(cluster: Cluster, pod: Pod) -> int:
+    """The priority by which a pod is evicted: that of its group, if there is one."""
+    group = None if cluster.groups is None else cluster.groups.group_of(pod)
+    return pod.priority if group is None else group.priority
+
+
+def units_below(cluster: Cluster, priority: int, rows: Iterable[int] | None = None) -> list[Unit]:
+    """The units of lower priority with a pod on these rows (None: all), in the order of the node list."""
+    pods, groups = cluster.pods, cluster.groups
+    start, priorities = pods.start.cell, pods.priority.cell
+    found: list[Unit] = []
+    as_one: dict[str, Unit | None] = {}
+    for row in cluster.order.tolist() if rows is None else rows:
+        for slot in cluster.row_pods[row]:
+            pod = pods.pod[slot]
+            assert pod is not None
+            group = None
+            if groups is not None and pod.spec.scheduling_group is not None:
+                group = groups.group_of(pod)
+            if group is None:
+                if priorities[slot] < priority:
+                    found.append(Unit(priorities[slot], SINGLE_POD, len(found), [slot], start[slot]))
+            elif group.priority >= priority:
+                continue
+            elif not group.is_disrupted_as_one:
+                found.append(Unit(group.priority, MEMBER, len(found), [slot], start[slot]))
+            elif group.uid not in as_one:
+                as_one[group.uid] = unit = _whole(cluster, group, len(found))
+                found.append(unit)
+    return found
+
+
+def _whole(cluster: Cluster, group: Group, order: int) -> Unit:
+    """All scheduled pods of a group."""
+    assert cluster.groups is not None
+    slots = [cluster.slot_of(uid) for uid in cluster.groups[group.key].scheduled]
+    starts = cluster.pods.start.cell
+    return Unit(group.priority, MEMBER, order, slots, min(starts[slot] for slot in slots))
+
+
+def sorted_units(units: Iterable[Unit]) -> list[Unit]:
+    """Most important first, as Go sorts them."""
+    return go_sort_by(units, lambda unit: unit.importance)
+
+
+def count_violations(cluster: Cluster, units: Sequence[Unit]) -> None:
+    """How many budgets each unit would violate if all were evicted in this order."""
+    slots = np.array([slot for unit in units for slot in unit.slots], dtype=np.intp)
+    ends = np.array([0, len(slots)], dtype=np.intp)
+    signs = np.full(len(slots), -1, dtype=np.int64)
+    breaks = violating(Hypothesis(cluster, np.zeros(1, dtype=np.intp), slots, ends, signs))
+    if not breaks.any():
+        return
+    first = 0
+    for unit in units:
+        unit.violations = int(np.count_nonzero(breaks[first : first + len(unit.slots)]))
+        first += len(unit.slots)
+
+
+# The whole evaluation
+
+
+def preempt(outcome: GroupOutcome, *, has_own_policy: bool) -> GroupSteps[GroupPostFilterResult]:
+    """The victims that make room for the group, and the nodes of its members; or why there are none."""
+    cluster, group = outcome.cluster, outcome.group
+    policies = [group.preemption_policy] if has_own_policy else _policies(outcome.pods)
+    if NEVER_POLICY in policies:
+        return _answer(unschedulable(NEVER))
+    if _is_ongoing(outcome):
+        nominated = {pod.uid: Nomination(pod.status.nominated_node_name) for pod in outcome.pods}
+        return _answer(Status(Code.SUCCESS, (ONGOING,)), nominated)
+    units = units_below(cluster, group.priority)
+    if not units:
+        return _answer(unresolvable(NO_VICTIMS))
+    units = sorted_units(units)
+    count_violations(cluster, units)
+    pods = [_pods(cluster, unit) for unit in units]
+    cluster.undo.mark()
+    try:
+        for there in pods:
+            for pod, _ in there:
+                cluster.remove_pod(pod.uid)
+        found = yield from outcome.place_again()
+        if not found.status.is_success:
+            return _answer(Status(Code.UNSCHEDULABLE, found.status.reasons))
+        reprieve = _Reprieve(cluster, found.placed, is_local=outcome.is_local)
+        turns = sorted(range(len(units)), key=lambda index: not units[index].violations)
+        victims = [index for index in turns if not reprieve.fits_with(pods[index])]
+    finally:
+        cluster.undo.revert()
+    place = {id(units[index]): index for index in victims}
+    evicted = [
+        pod for unit in sorted_units(units[index] for index in victims) for pod, _ in pods[place[id(unit)]]
+    ]
+    violations = sum(units[index].violations for index in victims)
+    nominations = {placed.pod.uid: Nomination(cluster.nodes.name[placed.row]) for placed in found.placed}
+    return _answer(
+        Status(Code.SUCCESS, (FOUND.format(victims=len(evicted)),)),
+        nominations,
+        Eviction(CLUSTER, tuple(evicted), violations),
+    )
+
+
+def _answer(
+    status: Status, nominations: dict[str, Nomination] | None = None, eviction: Eviction | None = None
+) -> GroupPostFilterResult:
+    text = Status(status.code, (PREFIX + status.message,))
+    return GroupPostFilterResult(text, nominations or {}, eviction)
+
+
+def _policies(pods: Iterable[Pod]) -> list[str | None]:
+    return [pod.spec.preemption_policy for pod in pods]
+
+
+def _is_ongoing(outcome: GroupOutcome) -> bool:
+    """Whether victims are terminating on the node of any member."""
+    cluster, priority = outcome.cluster, outcome.group.priority
+    rows = {cluster.nodes.row_of.get(pod.status.nominated_node_name) for pod in outcome.pods}
+    return any(
+        other.is_terminating and preempted(other) and unit_priority(cluster, other) < priority
+        for row in rows
+        if row is not None
+        for other in cluster.pods_on(row)
+    )
+
+
+def _pods(cluster: Cluster, unit: Unit) -> list[tuple[Pod, int]]:
+    """The pods of a unit, and their rows."""
+    found = []
+    for slot in unit.slots:
+        pod = cluster.pods.pod[slot]
+        assert pod is not None
+        found.append((pod, int(cluster.pods.row.cell[slot])))
+    return found
+
+
+class _Reprieve:
+    """Adds units back to the columns, from which all of them were removed, while the members still fit."""
+
+    def __init__(self, cluster: Cluster, placed: Sequence[Placed], *, is_local: bool) -> None:
+        self._cluster = cluster
+        self._is_local = is_local
+        self._placed = placed
+        self._on_row: dict[int, list[Placed]] = {}
+        if is_local:
+            for member in placed:
+                self._on_row.setdefault(member.row, []).append(member)
+                member.put()
+
+    def fits_with(self, unit: Sequence[tuple[Pod, int]]) -> bool:
+        """Whether all members still fit with the pods of one more unit. If not, they are removed again."""
+        if self._is_local:
+            unit = [(pod, row) for pod, row in unit if row in self._on_row]
+            affected = [
+                member for row in dict.fromkeys(row for _, row in unit) for member in self._on_row[row]
+            ]
+            if not unit:
+                return True
+            for member in reversed(affected):
+                member.take()
+        else:
+            affected = list(self._placed)
+        for pod, row in unit:
+            self._cluster.add_pod(pod, self._cluster.nodes.name[row])
+        put: list[Placed] = []
+        fits = True
+        for member in affected:
+            if not member.fits():
+                fits = False
+                break
+            member.put()
+            put.append(member)
+        if not fits or not self._is_local:
+            for member in reversed(put):
+                member.take()
+        if not fits:
+            for pod, _ in reversed(unit):
+                self._cluster.remove_pod(pod.uid)
+            if self._is_local:
+                for member in affected:
+                    member.put()
+        return fits
