@@ -15,10 +15,10 @@ same pods give the same usage and the same order. `QueueCache` in `scheduler/` r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
@@ -133,6 +133,8 @@ class CapacityQueues(PodHeap):
         """By uid; computing them takes longer than everything else here."""
         self.notices: list[Notice] = []
         """Pods that have to wait, not reported yet."""
+        self.follow_file: Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None = None
+        """Applies changes of the configuration until it is cancelled, and calls its argument then."""
 
     # The interface of the heap of active pods
 
@@ -211,6 +213,11 @@ class CapacityQueues(PodHeap):
         root = self._nodes.get(self.partition.root.path)
         self.count = self._size if self.notices or (root is not None and root.is_live) else 0
 
+    def take_notices(self) -> list[tuple[QueuedPod, str]]:
+        """Pods that have to wait and were not reported yet, with the reason."""
+        notices, self.notices = self.notices, []
+        return [(notice.info, notice.message) for notice in notices]
+
     # Use
 
     def charge(self, pod: Pod, node_name: str) -> None:
@@ -229,7 +236,7 @@ class CapacityQueues(PodHeap):
             pod.metadata.uid,
             group,
             amounts,
-            created=_created(pod),
+            created=created_at(pod),
             priority=pod.priority,
             place=node_name,
             role=known.role,
@@ -318,7 +325,7 @@ class CapacityQueues(PodHeap):
         """
         name = yunikorn.application_id(pod)
         group = self._groups.get(name)
-        created = _created(pod)
+        created = created_at(pod)
         if group is None:
             app = yunikorn.submission(pod, self._namespace(pod.namespace))
             queue = self.partition.queue_for(app)
@@ -562,7 +569,7 @@ def readable(kind: str, amount: int) -> str:
     return str(amount)
 
 
-def _created(pod: Pod) -> float:
+def created_at(pod: Pod) -> float:
     """When a pod was created; one that says nothing counts as the oldest."""
     stamp = pod.metadata.creation_timestamp
     return 0.0 if stamp is None else stamp.timestamp()

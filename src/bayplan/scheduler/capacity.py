@@ -9,17 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Container
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.config import QueuesConfiguration
 from bayplan.errors import ConfigError
 from bayplan.queues.active import CapacityQueues
+from bayplan.queues.preemption import CapacityPreemption
+from bayplan.queues.tree import MAX_PRIORITY
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.checks import load
 from bayplan.queues.yunikorn.config import DEFAULT_CONFIG, PartitionConfig, QueueConfigError
+from bayplan.scheduler.core import SchedulingCore
 from bayplan.state.cache import Cache
 from bayplan.state.cluster import Cluster
 from bayplan.state.nodes import NodeChange
@@ -79,6 +85,24 @@ def make_queues(settings: QueuesConfiguration, cluster: Cluster) -> CapacityQueu
     )
 
 
+def connect_queues(
+    settings: QueuesConfiguration, core: SchedulingCore
+) -> tuple[CapacityQueues, QueueCache, FirmNominations]:
+    """The queues, shown to the plugin that takes from them; the cache that reports use; the nominations.
+
+    Raises:
+        ConfigError: they cannot be created.
+    """
+    queues = make_queues(settings, core.cluster)
+    if settings.file:
+        queues.follow_file = partial(reload_queues, queues, settings)
+    for framework in core.frameworks.values():
+        for plugin in framework.profile.all_plugins():
+            if isinstance(plugin, CapacityPreemption):
+                plugin.queues = queues
+    return queues, QueueCache(core.cluster, queues, core.frameworks), FirmNominations(core.cluster)
+
+
 async def reload_queues(
     queues: CapacityQueues, settings: QueuesConfiguration, changed: Callable[[], None]
 ) -> None:
@@ -105,6 +129,23 @@ def _content(path: Path) -> bytes | None:
         return path.read_bytes()
     except OSError:
         return None
+
+
+class FirmNominations:
+    """Nominations that count against every pod.
+
+    What was freed for a queue that is owed it must not go to a pod of another queue with a higher priority:
+    the preemption would be in vain, and would be repeated.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def nominate(self, pod: Pod, node_name: str) -> None:
+        self._cluster.nominate(replace(pod, spec=replace(pod.spec, priority=MAX_PRIORITY)), node_name)
+
+    def remove_nomination(self, uid: str) -> None:
+        self._cluster.remove_nomination(uid)
 
 
 class QueueCache(Cache):

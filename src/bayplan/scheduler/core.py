@@ -100,6 +100,16 @@ def make_profile(
     return Profile(plan.scheduler_name, plugins, plan.weights, percentage, failures, plan.placement_weights)
 
 
+def queue_plugins(config: KubeSchedulerConfiguration) -> tuple[type[Plugin], ...]:
+    """The plugin of capacity queues, if there are any."""
+    if config.bayplan.queues is None:
+        return ()
+    # Imported here: few configurations have queues, and the import delays every start.
+    from bayplan.queues.preemption import CapacityPreemption
+
+    return (CapacityPreemption,)
+
+
 class SchedulingCore:
     """Decides for pods of every profile, on one cluster.
 

@@ -86,13 +86,14 @@ class Failures:
         nominated = context.queue.nominations.node_to_write(info, pod, nomination)
         self._patch(info, pod, status_patch(pod, reason, message, nominated))
 
-    def waits_for_quota(self, info: QueuedPod, message: str) -> None:
-        """Reports that a pod waits in its capacity queue, without an attempt.
+    def wait_for_quota(self, waiting: Iterable[tuple[QueuedPod, str]]) -> None:
+        """Reports that pods wait in their capacity queues, without an attempt.
 
         The reason is not Unschedulable: more nodes would not help, so an autoscaler must not add any.
         """
-        self._context.recorder.waiting_for_quota(info.pod, message, info.profile)
-        self._patch(info, info.pod, status_patch(info.pod, SKIPPED, message, None))
+        for info, message in waiting:
+            self._context.recorder.waiting_for_quota(info.pod, message, info.profile)
+            self._patch(info, info.pod, status_patch(info.pod, SKIPPED, message, None))
 
     async def written(self, uid: str) -> None:
         """Waits for that. A pod is not bound before: the API server might bind it first, and then either

@@ -35,7 +35,7 @@ from bayplan.runtime.search import ResultT, Steps, run_through
 from bayplan.scheduler.binding import Bindings, make_attempt
 from bayplan.scheduler.claim_binder import ClusterClaimBinder
 from bayplan.scheduler.context import Context, LatestPods, PodLister, SchedulerHandle, wall_clock
-from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.core import SchedulingCore, queue_plugins
 from bayplan.scheduler.cycle import Decision, decide, error_decision, scheduling_cycle
 from bayplan.scheduler.deferrals import Deferrals
 from bayplan.scheduler.failure import Evictions, Failures
@@ -68,6 +68,7 @@ Switching between tasks costs as much as scheduling several pods, because of the
 if TYPE_CHECKING:
     from bayplan.extender.chain import ExtenderChain
     from bayplan.queues.active import CapacityQueues
+    from bayplan.scheduling_queue.nominations import NominatedPods
 
 _log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class Scheduler:
         if core is None:
             cluster = Cluster(config.release)
             handle = SchedulerHandle(api, cluster, now, seed, search_clock)
-            every = (*BUILTIN_PLUGINS, *plugins)
+            every = (*BUILTIN_PLUGINS, *queue_plugins(config), *plugins)
             core = SchedulingCore(config, cluster=cluster, cache=cache, plugins=every, handle=handle)
         self.core = core
         self._frameworks = core.frameworks
@@ -155,12 +156,11 @@ class Scheduler:
         self.queues: CapacityQueues | None = None
         """The capacity queues, if there are any."""
         pod_cache = Cache(core.cluster)
+        self._nominated: NominatedPods = core.cluster
         if config.bayplan.queues is not None:
-            # Imported here: few configurations have queues, and the import delays every start.
-            from bayplan.scheduler.capacity import QueueCache, make_queues
+            from bayplan.scheduler.capacity import connect_queues
 
-            self.queues = make_queues(config.bayplan.queues, core.cluster)
-            pod_cache = QueueCache(core.cluster, self.queues, self._frameworks)
+            self.queues, pod_cache, self._nominated = connect_queues(config.bayplan.queues, core)
         self.pods: Informer[Pod]
         """The informer of pods; not set if a lister is used."""
         latest = LatestPods()
@@ -212,7 +212,7 @@ class Scheduler:
         return SchedulingQueue(
             [framework.profile for framework in self._frameworks.values()],
             now=now,
-            columns=self.core.cluster,
+            columns=self._nominated,
             pod_lister=pods.latest,
             extenders=bool(self._extenders),
             settings=QueueSettings(
@@ -304,11 +304,8 @@ class Scheduler:
     async def watch(self) -> None:
         """Watches the cluster until it is cancelled; raises the error of an informer that fails."""
         watching = [asyncio.ensure_future(informer.run()) for informer in self.informers]
-        settings = self.config.bayplan.queues
-        if self.queues is not None and settings is not None and settings.file:
-            from bayplan.scheduler.capacity import reload_queues
-
-            watching.append(asyncio.ensure_future(reload_queues(self.queues, settings, self._work.set)))
+        if self.queues is not None and self.queues.follow_file is not None:
+            watching.append(asyncio.ensure_future(self.queues.follow_file(self._work.set)))
         try:
             await first_to_end(watching)
         finally:
@@ -383,9 +380,7 @@ class Scheduler:
         if context.tasks.deferred:
             context.tasks.run_deferred()
         if self.queues is not None and self.queues.notices:
-            notices, self.queues.notices = self.queues.notices, []
-            for notice in notices:
-                self._failures.waits_for_quota(notice.info, notice.message)
+            self._failures.wait_for_quota(self.queues.take_notices())
         if context.metrics.enabled:
             context.metrics.flush()
         return not is_empty

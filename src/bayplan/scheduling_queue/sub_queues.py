@@ -264,6 +264,8 @@ class SubQueues:
     ) -> None:
         self._nominating = nominating
         self.active = PodHeap("active") if active is None else active
+        self._is_ordered_outside = active is not None
+        """Others would take the place of a preemptor that backs off."""
         self.backoff = backoff
         self.unschedulable = unschedulable
         self.nominations = nominations
@@ -373,7 +375,8 @@ class SubQueues:
         if strategy is Strategy.SKIP:
             self._to_unschedulable(info, label, as_decided=True)
             return False
-        if strategy is Strategy.AFTER_BACKOFF and self.backoff.is_backing_off(info, self._now()):
+        backs_off = strategy is Strategy.AFTER_BACKOFF and self.backoff.is_backing_off(info, self._now())
+        if backs_off and not (self._is_ordered_outside and info.pod.uid in self.nominations.nodes):
             return self._to_backoff(info, label)
         return self.to_active(info, label, as_decided=strategy is not Strategy.AFTER_BACKOFF)
 

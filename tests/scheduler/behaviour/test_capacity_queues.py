@@ -174,3 +174,85 @@ async def test_priority_alone_does_not_evict(queues: Path) -> None:
         await world.create(pod("high", "b", 4, app="h", priority=100))
         assert world.node_of("low") == "n"
         assert world.cluster.written("delete") == []
+
+
+# Preemption
+
+
+PREEMPTION = """
+partitions:
+- name: default
+  queues:
+  - name: root
+    submitacl: "*"
+    queues:
+    - name: owed
+      resources: {guaranteed: {vcore: 3}}
+      properties: {preemption.delay: 10s}
+    - name: rich
+      resources: {guaranteed: {vcore: 1}}
+    - name: closed
+      properties: {preemption.policy: disabled}
+"""
+
+
+@pytest.fixture
+def guarantees(tmp_path: Path) -> Path:
+    path = tmp_path / "queues.yaml"
+    path.write_text(PREEMPTION)
+    return path
+
+
+@virtual
+async def test_a_queue_that_is_owed_takes_from_one_above_its_guarantee(guarantees: Path) -> None:
+    """After the delay, as many pods as it needs, and the other queue keeps its guarantee."""
+    async with running(make_node("n", cpu=4), config=config(guarantees)) as world:
+        await world.create(*(pod(f"r{i}", "rich") for i in range(4)))
+        await world.create(pod("big", "owed", 3))
+        assert len(world.names()) == 5
+        assert "may take from others 10 s after" in world.message("big")
+        await world.after(11)
+        assert world.node_of("big") == "n"
+        assert len([name for name in world.names() if name.startswith("r")]) == 1
+
+
+@virtual
+async def test_nothing_is_evicted_in_vain(guarantees: Path) -> None:
+    """What may be taken would not suffice, so nothing is taken."""
+    async with running(make_node("n", cpu=4), config=config(guarantees)) as world:
+        await world.create(pod("c", "closed", 2), pod("r0", "rich"), pod("r1", "rich"))
+        await world.create(pod("big", "owed", 3))
+        await world.after(30)
+        assert world.names() == ["big", "c", "r0", "r1"]
+
+
+@virtual
+async def test_a_victim_does_not_take_back(guarantees: Path) -> None:
+    async with running(make_node("n", cpu=4), config=config(guarantees)) as world:
+        await world.create(*(pod(f"r{i}", "rich") for i in range(4)))
+        await world.create(pod("big", "owed", 3), pod("more", "rich", priority=100))
+        await world.after(11)
+        await world.create(pod("again", "rich"))
+        await world.after(60)
+        assert world.node_of("big") == "n"
+        assert world.node_of("more") == ""
+
+
+@virtual
+async def test_a_queue_above_its_guarantee_takes_nothing(guarantees: Path) -> None:
+    async with running(make_node("n", cpu=4), config=config(guarantees)) as world:
+        await world.create(pod("mine", "owed", 3), pod("r0", "rich"))
+        await world.create(pod("next", "owed", 1, priority=100))
+        await world.after(60)
+        assert world.node_of("r0") == "n"
+        assert "is not owed" in world.message("next")
+
+
+@virtual
+async def test_preemption_policy_never_is_respected(guarantees: Path) -> None:
+    async with running(make_node("n", cpu=2), config=config(guarantees)) as world:
+        await world.create(pod("r0", "rich"), pod("r1", "rich"))
+        labels = {"queue": "root.owed", "applicationId": "o"}
+        await world.create(make_pod("never", cpu=1, labels=labels, preemption_policy="Never"))
+        await world.after(60)
+        assert world.names() == ["never", "r0", "r1"]
