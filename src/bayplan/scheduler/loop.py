@@ -143,7 +143,8 @@ class Scheduler:
         self._frameworks = core.frameworks
         self._extenders = make_extenders(config, core.cluster) if extenders is None else extenders
         self._on_attempt = on_attempt
-        self._on_decision = on_decision
+        self.on_decision = on_decision
+        """Called with every decision. It may be replaced while the scheduler runs."""
         self.metrics = metrics
         self._work = asyncio.Event()
         """Wakes the loop: a pod may be ready, or a timer may have to be set earlier."""
@@ -446,8 +447,8 @@ class Scheduler:
             context.failures.log(_log, f"pod {pod.key}: {decision.message}", decision.traceback)
         if context.metrics.enabled:
             context.metrics.algorithm(context.loop.time() - started)
-        if self._on_decision is not None:
-            self._on_decision(decision)
+        if self.on_decision is not None:
+            self.on_decision(decision)
         if decision.found is not None:
             self._bindings.commit(make_attempt(framework, decision.found, info, started))
         else:

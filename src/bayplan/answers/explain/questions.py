@@ -127,7 +127,7 @@ class PodQuestions:
         explanation = explain(framework, pod)
         warnings = (*_reported(pod, explanation), *self.warnings(pod, preempts=explanation.has_candidates))
         identical = self._identical(pod)
-        events = _events(framework, explanation)
+        events = requeue_events(framework, explanation.rejecting_plugins)
         evaluated = EvaluatedPod(pod, framework, explanation)
         return PodAnswer(pod, PodState.PENDING, "", evaluated, warnings, events, identical)
 
@@ -190,12 +190,12 @@ def _reported(pod: Pod, explanation: Explanation) -> Iterator[Warning]:
             yield Warning(text, pod.key, Reason.REPORTED_UNSCHEDULABLE)
 
 
-def _events(framework: Framework, explanation: Explanation) -> dict[str, tuple[str, ...]]:
-    """By plugin: the events after which the pod is tried again."""
+def requeue_events(framework: Framework, rejecting_plugins: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """By plugin: the events after which a pod is tried again that these plugins rejected."""
     plugins = {plugin.name: plugin for plugin in framework.profile.all_plugins()}
     rules = framework.cluster.release.queue
     found = {}
-    for name in sorted(explanation.rejecting_plugins & plugins.keys()):
+    for name in sorted(plugins.keys() & set(rejecting_plugins)):
         found[name] = _event_texts(one.event for one in registrations(plugins[name], rules))
     return found
 
