@@ -244,8 +244,18 @@ _NOT_TLS: Final = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request 
 class Listener:
     """Accepts connections for a server until it is closed. Without a TLS context they are plain HTTP."""
 
-    def __init__(self, server: BoundedServer, limits: Limits, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        server: BoundedServer,
+        limits: Limits,
+        tls: ssl.SSLContext | None,
+        *,
+        plain: BoundedServer | None = None,
+    ) -> None:
+        """`plain` gets the connections of clients that begin no TLS handshake; without it they get an error
+        response."""
         self._server = server
+        self._plain = plain
         self._limits = limits
         self._tls = tls
         self._throttled = ThrottledLog(_log)
@@ -331,17 +341,20 @@ class Listener:
 
     async def _hand_over(self, connection: socket.socket) -> None:
         """Passes it to the server, after the TLS handshake."""
-        if self._tls is not None and not _is_tls(connection):
+        server, tls = self._server, self._tls
+        if tls is not None and self._plain is not None and _begins_in_plain_text(connection):
+            server, tls = self._plain, None
+        elif tls is not None and not _is_tls(connection):
             return
         task = asyncio.current_task()
         assert task is not None
         self._arriving[connection] = task.cancel
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._server,
+                server,
                 connection,
-                ssl=self._tls,
-                ssl_handshake_timeout=None if self._tls is None else self._limits.handshake_seconds,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else self._limits.handshake_seconds,
             )
         except (OSError, TimeoutError) as error:
             # Usually an SSLError: the client does not trust our certificate.
@@ -352,6 +365,14 @@ class Listener:
             raise
         finally:
             self._arriving.pop(connection, None)
+
+
+def _begins_in_plain_text(connection: socket.socket) -> bool:
+    """Whether the first byte is that of an HTTP method."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK).isalpha()
+    except OSError:
+        return False  # the client has disconnected
 
 
 def _is_tls(connection: socket.socket) -> bool:

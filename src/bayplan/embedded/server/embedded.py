@@ -32,7 +32,7 @@ from bayplan.embedded.server.sqlite import SQLiteJournal
 from bayplan.embedded.server.tls import Certificates, certificates_in
 from bayplan.errors import ConfigError
 from bayplan.files import read_private, warn_if_exposed, write_private
-from bayplan.net.listening import Limits, Listener
+from bayplan.net.listening import BoundedServer, Limits, Listener
 from bayplan.net.ports import bind
 
 LOOPBACK: Final = "127.0.0.1"
@@ -107,10 +107,13 @@ class EmbeddedServer:
         release: Release = DEFAULT_RELEASE,
         max_bytes: int = MAX_STORE_BYTES,
         rbac: bool = False,
+        plain: Callable[[Limits], BoundedServer] | None = None,
     ) -> None:
         """`salvages`: keep the intact part of a damaged data directory, instead of raising an error.
         `release`: the release of Kubernetes whose API is served. `max_bytes`: of all objects.
-        `rbac`: roles decide what users may do; otherwise every token may do everything."""
+        `rbac`: roles decide what users may do; otherwise every token may do everything.
+        `plain`: makes the server for clients that use the port without TLS; it is not the API."""
+        self._plain = plain
         self.release = release
         self._limits = limits
         self._max_bytes = max_bytes
@@ -141,7 +144,12 @@ class EmbeddedServer:
             runner = web.ServerRunner(server, shutdown_timeout=1)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            listener = Listener(server, self._limits, self.certificates.context())
+            plain = None if self._plain is None else self._plain(self._limits)
+            if plain is not None:
+                page = web.ServerRunner(plain, shutdown_timeout=1)
+                await page.setup()
+                stack.push_async_callback(page.cleanup)
+            listener = Listener(server, self._limits, self.certificates.context(), plain=plain)
             stack.push_async_callback(listener.close)
             self.port = listener.start(await self._bound(directory / "port"))
             publish_service(self.api, self._host, self.port)
