@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
+from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.defaults import NAMESPACE_NAME_LABEL
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.node import Namespace, Node
@@ -33,7 +34,8 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.plugin_sources import named_library_plugins
 from bayplan.scheduler.recorder import DiscardedEvents, EventOutput
 from bayplan.scheduler.tasks import cancel_all
-from bayplan.simulate.memory.store import MemoryStore
+from bayplan.scheduler.waiting import BindingProgress
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.scenarios import schema
 from bayplan.simulate.scenarios.figures import Figures
 from bayplan.simulate.scenarios.reading import LoadedScenario
@@ -50,6 +52,18 @@ HISTORY: Final = 5_000
 
 Progress = Callable[[float, Figures], None]
 """Called at every sample with the virtual time."""
+
+
+class Watcher(Protocol):
+    """Sees everything that happens in a simulation."""
+
+    async def run(self, api: ClusterAPI, clock: Callable[[], float]) -> None:
+        """Reads the cluster beside the scheduler; cancelled at the end. `clock`: seconds since the epoch."""
+
+    def decided(self, decision: Decision) -> None: ...
+
+    def progressed(self, progress: BindingProgress) -> None: ...
+
 
 _NO_TIME: Final = (
     "Scheduling decisions, requests to the API server, image pulls and the start of containers take no time: "
@@ -101,6 +115,7 @@ def simulate(
     until: float | None = None,
     notes: Sequence[str] = (),
     progress: Progress | None = None,
+    watcher: Watcher | None = None,
 ) -> Finished:
     """Runs a scenario to its end. Equal arguments give equal results; `notes` are added to its own.
 
@@ -109,7 +124,7 @@ def simulate(
     config = default_config(release=release) if config is None else config
     until = loaded.duration if until is None else until
     seed = loaded.scenario.seed if seed is None else seed
-    run = _Run(loaded, config, plugins, seed, until, notes, progress)
+    run = _Run(loaded, config, plugins, seed, until, notes, progress, watcher)
     with _long_lived_objects():
         return run_virtual(run.main(), limit=2 * until + 1e6)
 
@@ -140,7 +155,9 @@ class _Run:
         until: float,
         notes: Sequence[str],
         progress: Progress | None,
+        watcher: Watcher | None,
     ) -> None:
+        self._watcher = watcher
         self._loaded = loaded
         self._seed = seed
         self._until = until
@@ -176,10 +193,13 @@ class _Run:
             plugins=self._plugins,
             seed=self._seed,
             on_decision=self._decided,
-            on_binding=world.binding_progressed,
+            on_binding=self._progressed,
             events=EventOutput(DiscardedEvents(), hostname="simulation"),
         )
         tasks = [asyncio.ensure_future(scheduler.run())]
+        if self._watcher is not None:
+            watching = self._watcher.run(MemoryCluster(store), loop.wall_time)
+            tasks.insert(0, asyncio.ensure_future(watching))
         with scheduler.core.failures.collected() as failures:
             await self._run_scenario(world, nodes, tasks)
         if failures:
@@ -238,6 +258,13 @@ class _Run:
     def _decided(self, decision: Decision) -> None:
         pod = self._world.pods.get(decision.pod.metadata.uid)
         self._figures.decided(pod, decision, self._world.loop.time())
+        if self._watcher is not None:
+            self._watcher.decided(decision)
+
+    def _progressed(self, progress: BindingProgress) -> None:
+        self._world.binding_progressed(progress)
+        if self._watcher is not None:
+            self._watcher.progressed(progress)
 
     def _add_files(self, world: World) -> None:
         objects: list[Object] = sorted(self._loaded.objects, key=_order)
