@@ -6,6 +6,7 @@ https://chromedevtools.github.io/devtools-protocol/
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import os
 import shutil
@@ -24,7 +25,7 @@ _FLAGS: Final = (
     *("--headless=new", "--disable-gpu", "--no-first-run", "--disable-extensions", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     "--disable-dev-shm-usage",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--remote-debugging-port=0",
 )  # fmt: skip
 
@@ -69,8 +70,8 @@ class Page:
         result: dict[str, Any] = reply["result"]
         return result
 
-    async def open(self, file: Path, *, width: int, height: int = 900, dark: bool = False) -> None:
-        """Opens a file at this width and waits until it is loaded."""
+    async def open(self, page: Path | str, *, width: int, height: int = 900, dark: bool = False) -> None:
+        """Opens a file or an address at this width and waits until it is loaded."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
         await self.call(
@@ -81,15 +82,38 @@ class Page:
             mobile=width < 600,
         )
         self._loaded.clear()
-        await self.call("Page.navigate", url=file.as_uri())
+        await self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         await asyncio.wait_for(self._loaded.wait(), REPLY_SECONDS)
 
     async def evaluate(self, script: str) -> Any:
-        """The value of a JavaScript expression."""
-        reply = await self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        """The value of a JavaScript expression; that of a promise is awaited."""
+        reply = await self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in reply:
             raise RuntimeError(reply["exceptionDetails"]["exception"]["description"])
         return reply["result"].get("value")
+
+    async def until(self, script: str, seconds: float = 20.0) -> Any:
+        """Waits until an expression is true, and returns its value."""
+        end = asyncio.get_running_loop().time() + seconds
+        while not (found := await self.evaluate(script)):
+            if asyncio.get_running_loop().time() > end:
+                text = await self.evaluate("document.body.innerText.slice(0, 2000)")
+                raise TimeoutError(f"never true: {script}\n{text}\n{self.console_errors}")
+            await asyncio.sleep(0.05)
+        return found
+
+    async def press(self, key: str, code: int = 0, text: str = "") -> None:
+        """Presses and releases a key."""
+        for kind in ("keyDown", "keyUp"):
+            more = {"text": text} if text and kind == "keyDown" else {}
+            await self.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **more
+            )
+
+    async def screenshot(self) -> bytes:
+        """What is visible, as PNG."""
+        reply = await self.call("Page.captureScreenshot", format="png")
+        return base64.b64decode(reply["data"])
 
     async def close(self) -> None:
         self._reading.cancel()

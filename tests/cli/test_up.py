@@ -108,6 +108,7 @@ def test_it_stays_up_for_clients_until_it_is_stopped(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("● embedded control plane on ")
         # At once, and not after it has been stopped.
+        assert process.stdout.readline().startswith("Page: http://127.0.0.1:")
         assert process.stdout.readline().startswith("Try:  kubectl --kubeconfig ")
         pasted = subprocess.run(process.stdout.readline(), shell=True, capture_output=True, text=True)
         assert (pasted.returncode, pasted.stderr) == (0, "")

@@ -66,6 +66,7 @@ COMMANDS: Final = {
     "snapshot": LazyCommand(
         "bayplan.cli.snapshot", "snapshot", "Save what scheduling reads of a cluster in a file."
     ),
+    "ui": LazyCommand("bayplan.cli.ui", "ui", "Show a cluster and its scheduler in a browser."),
     "up": LazyCommand("bayplan.cli.up", "up", "Start a cluster on this machine, with nothing installed."),
     "whatif": LazyCommand(
         "bayplan.cli.whatif", "whatif", "Show what would happen if nodes, pods or the configuration changed."

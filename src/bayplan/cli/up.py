@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import webbrowser
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -44,6 +45,7 @@ from bayplan.embedded.up.watched_files import WatchedDevices, WatchedPlugins
 from bayplan.errors import InputError
 from bayplan.scheduler.plugin_sources import plugin_file
 from bayplan.scheduler.tasks import cancel_all, first_to_end
+from bayplan.ui.serving import PageOfCluster, record
 
 KUBECONFIG: Final = "bayplan.kubeconfig"
 ALWAYS, AUTO, NEVER = "always", "auto", "never"
@@ -148,6 +150,14 @@ MAX_NODES: Final = 100_000
     help="Feature gates of the scheduler and of this API server, e.g. GenericWorkload=true for pod groups. "
     "A real API server has to have them on, too.",
 )
+@click.option("--open", "opens", is_flag=True, help="Open the page of the cluster in a browser.")
+@click.option(
+    "--record",
+    "record_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Record the cluster in this file, for bayplan ui --recording (docs/ui.md).",
+)
 @click.option("--no-scheduler", is_flag=True, help="Do not start a scheduler; run your own.")
 @click.option(
     "--exit-when-idle",
@@ -175,6 +185,8 @@ def up(
     feature_gates: tuple[str, ...],
     no_scheduler: bool,
     exit_when_idle: str,
+    opens: bool,
+    record_file: Path | None,
 ) -> None:
     """Start a cluster in this process: API server, controllers, simulated nodes and a scheduler.
 
@@ -189,7 +201,9 @@ def up(
     scheduler = replace(scheduler, release=release)
     config, plugins = scheduler.load()
     watched = _watched(scheduler) if reload else None
+    page = PageOfCluster()
     settings = LocalSettings(
+        plain=page.plain,
         nodes=(0 if snapshots else DEFAULT_NODES) if nodes is None else nodes,
         port=port,
         data_dir=data_dir,
@@ -215,7 +229,20 @@ def up(
     handler.setFormatter(SafeFormatter("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     try:
-        asyncio.run(_run(settings, manifests, access, console, log, exits=exits, shows=shows))
+        asyncio.run(
+            _run(
+                settings,
+                manifests,
+                access,
+                console,
+                log,
+                page,
+                record_file,
+                exits=exits,
+                shows=shows,
+                opens=opens,
+            )
+        )
     finally:
         for line in log.kept if log is not None else ():
             echo(line, err=True)
@@ -234,9 +261,12 @@ async def _run(
     access: KubeconfigFile,
     console: Console,
     log: LogLines | None,
+    page: PageOfCluster,
+    record_file: Path | None,
     *,
     exits: bool,
     shows: bool,
+    opens: bool,
 ) -> None:
     plain = PlainLines()
     outcomes = Outcomes(None if shows else plain.add)
@@ -246,16 +276,23 @@ async def _run(
     async with AsyncExitStack() as stack:
         cluster = await _start(stack, LocalCluster(settings, outcomes, everything), settings.port)
         shown = await stack.enter_async_context(access.of(cluster))
-        stop = _signals()
-        screen = Screen(console, cluster, outcomes, shown, log)
+        stop = stop_on_signals()
+        hub = page.attach(cluster, settings, shown.partition(" --context ")[2] or "bayplan")
+        stack.push_async_callback(hub.close)
+        screen = Screen(console, cluster, outcomes, shown, log, page=page.link)
         parts: list[Coroutine[Any, Any, object]] = [
             cluster.failure(),
             _live(cluster, manifests, exits=exits),
             stop.wait(),
             screen.run() if shows else _print(plain),
         ]
+        if record_file is not None:
+            parts.append(record(hub, record_file, release=settings.release.version, name="bayplan up"))
         if not shows:
-            echo(*heading(cluster, shown), *(() if exits else hints(cluster, shown)))
+            echo(*heading(cluster, shown), *(() if exits else hints(cluster, shown, page.link())))
+            page.access.on_login = lambda: plain.note(f"page for another browser: {page.link()}")
+        if opens:
+            webbrowser.open(page.link())
         await _first(parts)
         echo(*plain.take(), *(() if shows else ("",)), *screen.summary())
 
@@ -299,7 +336,8 @@ async def _first(parts: Sequence[Coroutine[Any, Any, object]]) -> None:
         await cancel_all(tasks)
 
 
-def _signals() -> asyncio.Event:
+def stop_on_signals() -> asyncio.Event:
+    """Set when the process is asked to end."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -15,11 +15,11 @@ import contextlib
 import logging
 import os
 import shlex
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from bayplan.api.documents import Document
 from bayplan.api.node import Node
@@ -43,9 +43,12 @@ from bayplan.embedded.up.watched_files import Loaded, WatchedDevices, WatchedPlu
 from bayplan.errors import BayplanError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import SchedulerMetrics
+from bayplan.net.listening import BoundedServer, Limits
+from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.queue_position import queue_position
 from bayplan.scheduler.tasks import cancel_all, first_to_end
+from bayplan.scheduler.waiting import BindingProgress
 
 IDLE_SECONDS: Final = 0.5
 """A cluster is idle when nothing was written for this time, and nothing is in progress."""
@@ -85,6 +88,16 @@ class LocalSettings:
     """Whether roles decide what users may do."""
     max_bytes: int = MAX_STORE_BYTES
     """Of the JSON of all objects."""
+    plain: Callable[[Limits], BoundedServer] | None = None
+    """Makes the server for clients that use the port without TLS: the page."""
+
+
+class Observer(Protocol):
+    """Sees the decisions of the scheduler."""
+
+    def decided(self, decision: Decision) -> None: ...
+
+    def progressed(self, progress: BindingProgress) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +134,9 @@ class LocalCluster:
             release=settings.release,
             max_bytes=settings.max_bytes,
             rbac=settings.rbac,
+            plain=settings.plain,
         )
+        self._observer: Observer | None = None
         self.scheduler: Scheduler | None = None
         self._drivers: DeviceDrivers | None = None
 
@@ -186,11 +201,54 @@ class LocalCluster:
             config,
             plugins=plugins,
             metrics=SchedulerMetrics(release=self._settings.release),
-            on_decision=self._outcomes.decided,
-            on_binding=self._outcomes.progressed,
+            on_decision=self._on_decision,
+            on_binding=self._on_binding,
             release=self._settings.release,
             search_clock=ElapsedTime(asyncio.get_running_loop().time),
         )
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Reports decisions to an observer, until the returned function is called.
+
+        Without one the scheduler calls nothing that is not there anyway.
+        """
+        self._observer = observer
+        self._connect()
+
+        def stop() -> None:
+            self._observer = None
+            self._connect()
+
+        return stop
+
+    def _connect(self) -> None:
+        if self.scheduler is not None:
+            self.scheduler.on_decision = self._on_decision
+            self.scheduler.context.on_binding = self._on_binding
+
+    @property
+    def _on_decision(self) -> Callable[[Decision], None]:
+        outcomes, observer = self._outcomes, self._observer
+        if observer is None:
+            return outcomes.decided
+
+        def decided(decision: Decision) -> None:
+            outcomes.decided(decision)
+            observer.decided(decision)
+
+        return decided
+
+    @property
+    def _on_binding(self) -> Callable[[BindingProgress], None]:
+        outcomes, observer = self._outcomes, self._observer
+        if observer is None:
+            return outcomes.progressed
+
+        def progressed(progress: BindingProgress) -> None:
+            outcomes.progressed(progress)
+            observer.progressed(progress)
+
+        return progressed
 
     async def _schedule(self) -> None:
         """Runs the scheduler, and then each one that replaces it. All state is in the API server."""

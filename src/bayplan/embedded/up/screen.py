@@ -17,7 +17,7 @@ import signal
 import sys
 import termios
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -56,12 +56,13 @@ def heading(cluster: LocalCluster, kubeconfig: str) -> list[str]:
     ]
 
 
-def hints(cluster: LocalCluster, kubeconfig: str) -> list[str]:
-    """Commands that work when they are pasted into a shell in this directory."""
+def hints(cluster: LocalCluster, kubeconfig: str, page: str = "") -> list[str]:
+    """Commands that work when they are pasted into a shell in this directory, and the link of the page."""
     tried = [f"kubectl --kubeconfig {kubeconfig} get pods -A -o wide"]
     if subject := _worth_explaining(cluster):
         tried.append(f"{_command()} explain {subject} --kubeconfig {kubeconfig}")
-    return [f"{'Try:' if number == 0 else '':<6}{command}" for number, command in enumerate(tried)]
+    shown = [f"{'Try:' if number == 0 else '':<6}{command}" for number, command in enumerate(tried)]
+    return [*([f"Page: {page}"] if page else []), *shown]
 
 
 def _worth_explaining(cluster: LocalCluster) -> str:
@@ -132,6 +133,10 @@ class PlainLines:
         self._printed[key] = outcome
         self._lines.append(in_a_line(outcome))
 
+    def note(self, line: str) -> None:
+        """Adds a line that is no outcome."""
+        self._lines.append(line)
+
     def take(self) -> list[str]:
         """The lines that were added since the last call."""
         taken, self._lines = self._lines, []
@@ -164,7 +169,11 @@ class Screen:
         outcomes: Outcomes,
         kubeconfig: str,
         log: LogLines | None = None,
+        *,
+        page: Callable[[], str] = str,
     ) -> None:
+        """`page` returns the link of the page; the default an empty one."""
+        self._page = page
         self._console = console
         self._cluster = cluster
         self._outcomes = outcomes
@@ -195,7 +204,7 @@ class Screen:
         """The current page, for a terminal of this size."""
         log = list(self._log.kept)[-LOG_LINES_SHOWN:]
         top = [*self._head(), Text()]
-        tried = (*hints(self._cluster, self._kubeconfig), "Ctrl-C stops the cluster.")
+        tried = (*hints(self._cluster, self._kubeconfig, self._page()), "Ctrl-C stops the cluster.")
         bottom = [
             Text(),
             *(Text(line[: width - 1], style="red") for line in log),

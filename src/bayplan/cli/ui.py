@@ -1,0 +1,138 @@
+"""`bayplan ui`: the page for a cluster, a file, a simulation or a recording."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from bayplan.answers.sources.live import list_cluster, read_kinds
+from bayplan.answers.sources.loaded import LoadedCluster
+from bayplan.answers.sources.loading import (
+    SourceOptions,
+    default_kubeconfig,
+    load_cluster,
+    load_settings,
+    with_settings,
+)
+from bayplan.cli.options import source_options
+from bayplan.cli.terminal import echo
+from bayplan.cli.up import stop_on_signals
+from bayplan.client.kubeconfig import load_access
+from bayplan.ui.serving import Address, link_of, listen, live_hub, record
+from bayplan.ui.sources import from_loaded, from_recording, from_scenario, subject_of
+
+if TYPE_CHECKING:
+    from bayplan.ui.hub import Hub
+    from bayplan.ui.questions import Subject
+
+
+@click.command("ui")
+@click.option(
+    "--scenario",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Simulate this scenario (docs/simulate.md) and show it from beginning to end.",
+)
+@click.option(
+    "--recording",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Show a recording of --record.",
+)
+@click.option(
+    "--record",
+    "record_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Record the live cluster in this file, gzipped if its name ends in .gz (docs/ui.md).",
+)
+@click.option("--address", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0: any free one.")
+@click.option(
+    "--host-name", "names", multiple=True, metavar="NAME", help="A name browsers use for the address."
+)
+@click.option("--tls-cert-file", default="", metavar="FILE", help="Certificate; needed beyond loopback.")
+@click.option("--tls-private-key-file", default="", metavar="FILE", help="Key of the certificate.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@source_options
+def ui(
+    source: SourceOptions,
+    scenario: Path | None,
+    recording: Path | None,
+    record_file: Path | None,
+    address: str,
+    port: int,
+    names: tuple[str, ...],
+    tls_cert_file: str,
+    tls_private_key_file: str,
+    opens: bool,
+) -> None:
+    """Show a cluster and its scheduler in a browser; nothing is written to the cluster.
+
+    Without options it shows the cluster of the kubeconfig, live, whichever scheduler it has. -f shows a dump
+    or a snapshot, --scenario a simulation, --recording what was recorded. It runs until Ctrl-C.
+    """
+    given = [bool(source.files or source.kubeconfig or source.context), bool(scenario), bool(recording)]
+    if sum(given) > 1:
+        raise click.UsageError("pass one of -f or --kubeconfig, --scenario and --recording")
+    at = Address(address, port, tls_cert_file, tls_private_key_file)
+    at.tls()
+    subject, hub = _subject(source, scenario, recording)
+    if record_file is not None and subject.kind != "live":
+        raise click.UsageError("--record needs a live cluster")
+    asyncio.run(_serve(subject, hub, at, names, record_file, opens=opens))
+
+
+def _subject(source: SourceOptions, scenario: Path | None, recording: Path | None) -> tuple[Subject, Hub]:
+    if scenario is None and recording is None and source.files:
+        return from_loaded(load_cluster(source), time.time)
+    settings = load_settings(source.config_file, source.plugin_specs, source.own_flags, source.release)
+    empty = with_settings(LoadedCluster("", ()), settings)
+    kinds = [kind.record for kind in read_kinds([k for plugin in settings.plugins for k in plugin.kinds])]
+    if scenario is not None:
+        return from_scenario(scenario, empty, kinds)
+    if recording is not None:
+        return from_recording(recording, empty)
+    access = load_access(
+        source.kubeconfig or default_kubeconfig(context=source.context), context=source.context
+    )
+    # Listed once to learn what this user may read; the page watches only that.
+    listing = list_cluster(access, [kind for plugin in settings.plugins for kind in plugin.kinds])
+    loaded = LoadedCluster(
+        source.context or access.server,
+        (),
+        listed=listing.listed,
+        server_version=listing.server_version,
+        release=listing.release,
+        warnings=listing.warnings,
+    )
+    subject = subject_of(with_settings(loaded, settings), "live")
+    return subject, live_hub(access, [kind for kind in kinds if kind.__name__ in listing.listed], subject)
+
+
+async def _serve(
+    subject: Subject, hub: Hub, at: Address, names: tuple[str, ...], record_file: Path | None, *, opens: bool
+) -> None:
+    async with listen(subject, hub, at, names) as page:
+        link = link_of(page, at, names)
+        echo(f"● {subject.name}: open {link}", "  The link works once. Ctrl-C ends it.")
+        page.access.on_login = lambda: echo(f"  for another browser: {link_of(page, at, names)}")
+        if opens:
+            webbrowser.open(link)
+        recording = None
+        if record_file is not None:
+            work = record(hub, record_file, release=subject.release.version, name=subject.name)
+            recording = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(stop_on_signals().wait())
+        tasks = [stopped] if recording is None else [stopped, recording]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if recording is not None and recording.done() and not recording.cancelled():
+            recording.result()

@@ -1,0 +1,200 @@
+"""Puts the page on a port: that of an embedded cluster, or one of its own.
+
+PageOfCluster   below /ui/ on the API server's port of `bayplan up`, without TLS on loopback
+listen          a port of its own, for `bayplan ui`; beyond loopback only with TLS
+record          writes a recording for as long as the process runs
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import ssl
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from bayplan.answers.sources.live import read_kinds
+from bayplan.answers.sources.loaded import Origin
+from bayplan.api.cluster_api import ClusterAPI
+from bayplan.api.meta import Object
+from bayplan.client.access import Access as ClusterAccess
+from bayplan.client.http import KubernetesCluster
+from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
+from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
+from bayplan.errors import InputError
+from bayplan.net.listening import BoundedServer, Limits, Listener
+from bayplan.net.ports import bind
+from bayplan.ui.access import POLICY, Access
+from bayplan.ui.history import History
+from bayplan.ui.hub import ClusterFeed, Hub
+from bayplan.ui.questions import Subject
+from bayplan.ui.queue import Place, places_in
+from bayplan.ui.recording import Recorder
+from bayplan.ui.server import MAX_BODY_BYTES, Page, link
+
+LOOPBACK: Final = "127.0.0.1"
+FLUSH_SECONDS: Final = 1.0
+_BEYOND: Final = (
+    "--address {address}: beyond loopback the page is served with TLS only; pass --tls-cert-file and "
+    "--tls-private-key-file"
+)
+_NOT_READY: Final = "the cluster is starting: try again"
+
+
+@asynccontextmanager
+async def _given(api: ClusterAPI) -> AsyncIterator[ClusterAPI]:
+    yield api
+
+
+@asynccontextmanager
+async def _connected(access: ClusterAccess) -> AsyncIterator[ClusterAPI]:
+    async with KubernetesCluster(access, component="ui") as cluster:
+        yield cluster
+
+
+class PageOfCluster:
+    """The page of `bayplan up`. It is made before the cluster, and gets it when it has started."""
+
+    def __init__(self) -> None:
+        self.access = Access()
+        self.page: Page | None = None
+
+    def plain(self, limits: Limits) -> BoundedServer:
+        """The server for clients without TLS (`LocalSettings.plain`)."""
+        return BoundedServer(self._handle, limits, max_body_bytes=MAX_BODY_BYTES)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        if self.page is None:
+            return web.Response(status=503, text=_NOT_READY, headers=POLICY)
+        return await self.page.handle(request)
+
+    def attach(self, cluster: LocalCluster, settings: LocalSettings, name: str) -> Hub:
+        """Shows this cluster from now on."""
+        kinds = [kind.record for kind in read_kinds([k for plugin in settings.plugins for k in plugin.kinds])]
+        history = History(time.time)
+        api = EmbeddedCluster(cluster.server.api)
+        feed = ClusterFeed(partial(_given, api), kinds, cluster.observe if settings.schedules else None)
+        hub = Hub(history, settings.release.accounting.assigned_requests, feed)
+        subject = Subject(
+            name,
+            "cluster",
+            settings.release,
+            settings.config,
+            tuple(settings.plugins),
+            Origin.LIVE,
+            frozenset(kind.__name__ for kind in kinds),
+        )
+
+        def places() -> list[Place]:
+            return [] if cluster.scheduler is None else places_in(cluster.scheduler.context)
+
+        self.access.listen(cluster.server.port)
+        self.page = Page(subject, hub, self.access, places=places if settings.schedules else None)
+        self._port = cluster.server.port
+        return hub
+
+    def link(self) -> str:
+        """What a user opens; another one after each login."""
+        return link("http", LOOPBACK, self._port, self.access.token)
+
+
+def live_hub(access: ClusterAccess, kinds: Sequence[type[Object]], subject: Subject) -> Hub:
+    """Follows the cluster of a kubeconfig, whose scheduler runs elsewhere."""
+    feed = ClusterFeed(partial(_connected, access), kinds)
+    return Hub(History(time.time), subject.release.accounting.assigned_requests, feed)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where `bayplan ui` listens."""
+
+    host: str = LOOPBACK
+    port: int = 0
+    cert_file: str = ""
+    key_file: str = ""
+
+    def tls(self) -> ssl.SSLContext | None:
+        """The TLS context; None on loopback without certificate.
+
+        Raises:
+            InputError: it is beyond loopback and there is no certificate, or it cannot be loaded.
+        """
+        if not self.cert_file or not self.key_file:
+            if not _is_loopback(self.host):
+                raise InputError(_BEYOND.format(address=self.host))
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.cert_file, self.key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(f"the certificate cannot be loaded: {error}", source=self.cert_file) from None
+        return context
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@asynccontextmanager
+async def listen(
+    subject: Subject, hub: Hub, address: Address, names: Sequence[str] = ()
+) -> AsyncIterator[Page]:
+    """Serves a page on a port of its own; yields it when it listens.
+
+    Args:
+        names: host names under which browsers may reach it, besides its address.
+    """
+    tls = address.tls()
+    access = Access(secure=tls is not None)
+    page = Page(subject, hub, access)
+    limits = Limits()
+    server = page.server(limits)
+    runner = web.ServerRunner(server, shutdown_timeout=1)
+    await runner.setup()
+    listener = Listener(server, limits, tls)
+    try:
+        port = listener.start(await bind(address.host, address.port))
+        access.listen(port, address.host, *names)
+        yield page
+    finally:
+        await listener.close()
+        await hub.close()
+        await runner.cleanup()
+
+
+def link_of(page: Page, address: Address, names: Sequence[str] = ()) -> str:
+    """What a user opens to log in."""
+    port = int(next(iter(page.access.hosts)).rpartition(":")[2])
+    scheme = "https" if address.cert_file else "http"
+    return link(scheme, next(iter(names), address.host), port, page.access.token)
+
+
+async def record(hub: Hub, path: Path, *, release: str, name: str) -> None:
+    """Writes a recording until it is cancelled, or the file is full."""
+    try:
+        recorder = Recorder(path, release=release, name=name)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None
+    try:
+        async with hub.viewing():
+            recorder.begin(hub.history)
+            hub.listeners.append(recorder.add)
+            try:
+                while not recorder.is_full:
+                    await asyncio.sleep(FLUSH_SECONDS)
+                    recorder.flush()
+            finally:
+                hub.listeners.remove(recorder.add)
+    finally:
+        recorder.close()
+    await asyncio.Event().wait()
