@@ -342,3 +342,56 @@ def _print_outage(console: Console, found: Outage, is_drain: bool) -> None:
             f"  PodDisruptionBudget {one.budget} allows {one.allowed:,} of {number(one.pods, 'eviction')}: "
             "the drain would wait"
         )
+
+
+# The estimator
+
+
+@fleet.command()
+@click.option(
+    "--context",
+    "contexts",
+    multiple=True,
+    required=True,
+    metavar="[NAME=]CONTEXT",
+    help="A member: a context of the kubeconfig. NAME is what Karmada calls it, if not like its context.",
+)
+@click.option("--kubeconfig", default="", metavar="FILE", help="The kubeconfig with the contexts.")
+@click.option("--bind-address", default="0.0.0.0", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=10352, show_default=True)
+@click.option("--tls-cert-file", default="", metavar="FILE", help="The certificate; without one, no TLS.")
+@click.option("--tls-private-key-file", default="", metavar="FILE", help="The key of the certificate.")
+@click.option("--client-ca-file", default="", metavar="FILE", help="Clients need a certificate of these CAs.")
+@click.option("--metrics-port", type=click.IntRange(1, 65535), help="Serve Prometheus metrics on this port.")
+def estimator(
+    contexts: Sequence[str],
+    kubeconfig: str,
+    bind_address: str,
+    port: int,
+    tls_cert_file: str,
+    tls_private_key_file: str,
+    client_ca_file: str,
+    metrics_port: int | None,
+) -> None:
+    """Answer Karmada's scheduler as its scheduler-estimator, with exact numbers. Runs until it is stopped."""
+    import asyncio
+    import logging
+
+    from bayplan.answers.sources.loading import default_kubeconfig
+    from bayplan.client.kubeconfig import load_access
+    from bayplan.fleet.estimator.live import LiveMember
+    from bayplan.fleet.estimator.server import ServerSettings, serve
+
+    settings = ServerSettings(
+        bind_address, port, tls_cert_file, tls_private_key_file, client_ca_file, metrics_port
+    )
+    settings.check()
+    members = []
+    for text in contexts:
+        name, sign, context = text.partition("=")
+        chosen = context if sign else name
+        access = load_access(kubeconfig or default_kubeconfig(context=chosen), context=chosen)
+        members.append(LiveMember(name, access))
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("bayplan.fleet").setLevel(logging.INFO)
+    asyncio.run(serve(members, settings))

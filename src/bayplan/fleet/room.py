@@ -192,6 +192,11 @@ def _without_ports(pod: Pod) -> Pod:
     return replace(pod, spec=replace(pod.spec, containers=containers))
 
 
+def _without_claims(pod: Pod) -> Pod:
+    plain = tuple(volume for volume in pod.spec.volumes if not pod.claim_name(volume))
+    return replace(pod, spec=replace(pod.spec, volumes=plain))
+
+
 def _without_spread(pod: Pod) -> Pod:
     soft = tuple(
         one for one in pod.spec.topology_spread_constraints if one.when_unsatisfiable != DO_NOT_SCHEDULE
@@ -204,7 +209,7 @@ _RULES: Final[Mapping[str, Callable[[Pod], Pod]]] = {
     "affinity": lambda pod: _without_affinity(pod, pod_affinity=None),
     "topology spread": _without_spread,
     "host ports": _without_ports,
-    "volumes": lambda pod: replace(pod, spec=replace(pod.spec, volumes=())),
+    "volumes": _without_claims,
     "devices": lambda pod: replace(pod, spec=replace(pod.spec, resource_claims=())),
 }
 """Rules of a pod that no estimator of Karmada knows, each with the pod without it."""
@@ -215,9 +220,7 @@ def _limiting_rules(branch: Branch, pod: Pod, count: int, reason: str, at_most: 
     if _FORBIDDEN in reason:
         return ("quota or limits of the namespace",)
     present = {name: without(pod) for name, without in _RULES.items()}
-    present = {
-        name: changed for name, changed in present.items() if changed != pod and _differs(pod, changed)
-    }
+    present = {name: changed for name, changed in present.items() if _differs(pod, changed)}
     limiting = tuple(
         name for name, changed in present.items() if branch.capacity(changed, at_most=count + 1).count > count
     )
@@ -228,6 +231,11 @@ def _limiting_rules(branch: Branch, pod: Pod, count: int, reason: str, at_most: 
         bare = without(bare)
     together = branch.capacity(bare, at_most=min(at_most, count + 1)).count > count
     return tuple(present) if together else ()
+
+
+def has_own_rules(pod: Pod) -> bool:
+    """Whether a pod has a rule that no estimator of Karmada knows."""
+    return any(_differs(pod, without(pod)) for without in _RULES.values())
 
 
 def _differs(pod: Pod, changed: Pod) -> bool:

@@ -366,6 +366,11 @@ class Cluster(ClusterView):
                 self._store.update_claim_status(replace(item, metadata=meta))
         self._state.deliver()
 
+    def sync(self, old: Object | None, new: Object | None) -> None:
+        """An object of the live cluster that this is a copy of was added, changed or deleted."""
+        self._check()
+        self._state.sync(old, new)
+
     def delete(self, item: Object | str) -> None:
         """Deletes an object, or the pod with this key; a pod is not created again."""
         self._check()

@@ -56,12 +56,17 @@ class BranchStore(MemoryStore):
         """
         if item.metadata.finalizers and isinstance(item, (Pod, Node)):
             item = cast(ObjectT, replace(item, metadata=replace(item.metadata, finalizers=())))
-        self._put(type(item), None, item)
+        self._put(type(item), self.find(type(item), item.name, item.namespace), item)
         if item.metadata.uid.startswith(self._uid_prefix):
             # It was created by another store of this kind: new objects must not get the same uid.
             self._uids = max(self._uids, int(item.metadata.uid.removeprefix(self._uid_prefix), 16))
         self._version = max(self._version, version_number(item.metadata.resource_version) or 0)
         return item
+
+    def forget(self, item: Object) -> None:
+        """The reverse of `adopt`."""
+        if self.find(type(item), item.name, item.namespace) is not None:
+            self._put(type(item), item, None)
 
     def find(self, kind: type[ObjectT], name: str, namespace: str = "") -> ObjectT | None:
         return self._table(kind).objects.get((namespace, name))
@@ -227,6 +232,15 @@ class State:
         for pod in present:
             if not pod.spec.node_name:
                 self.direct.set_nomination(pod)
+
+    def sync(self, old: Object | None, new: Object | None) -> None:
+        """An object of the cluster that this is a copy of has changed. Not within a branch."""
+        assert not self.columns.undo.active, "the change would be reverted"
+        if new is not None:
+            new = self.store.adopt(new)
+        elif old is not None:
+            self.store.forget(old)
+        self._handle(old, new)
 
     def deliver(self) -> None:
         """Passes all writes on, also those that they cause."""

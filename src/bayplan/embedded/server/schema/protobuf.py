@@ -44,8 +44,8 @@ def decode_protobuf(body: bytes) -> dict[str, Any]:
             f"provided data does not appear to be a protobuf message, expected prefix {MAGIC!r}"
         )
     try:
-        parts = dict(_fields(body[len(MAGIC) :]))
-        kind_parts = dict(_fields(_bytes(parts[1])))
+        parts = dict(read_fields(body[len(MAGIC) :]))
+        kind_parts = dict(read_fields(_bytes(parts[1])))
         api_version, kind = _text(kind_parts.get(1, b"")), _text(kind_parts.get(2, b""))
         raw = _bytes(parts.get(2, b""))
     except (KeyError, IndexError, struct.error, UnicodeDecodeError) as error:
@@ -98,7 +98,7 @@ def _message(data: bytes, of: Type) -> dict[str, Any]:
 
 
 def _read_into(content: dict[str, Any], data: bytes, layout: dict[int, Any]) -> None:
-    for number, raw in _fields(data):
+    for number, raw in read_fields(data):
         meaning = layout.get(number)
         if meaning is None:
             continue
@@ -117,7 +117,7 @@ def _read_field(content: dict[str, Any], name: str, field: Field, raw: int | byt
         return
     if of.name == "map":
         assert of.items is not None
-        entry = dict(_fields(_bytes(raw)))
+        entry = dict(read_fields(_bytes(raw)))
         content.setdefault(name, {})[_text(entry.get(1, b""))] = _value(entry.get(2, b""), of.items)
         return
     found = _value(raw, of)
@@ -142,23 +142,23 @@ def _value(raw: int | bytes, of: Type) -> Any:
         case "bytes":
             return b64encode(_bytes(raw)).decode()
         case "quantity":
-            return _text(dict(_fields(_bytes(raw))).get(1, b"0"))
+            return _text(dict(read_fields(_bytes(raw))).get(1, b"0"))
         case "int-or-string":
-            parts = dict(_fields(_bytes(raw)))
+            parts = dict(read_fields(_bytes(raw)))
             return _text(parts.get(3, b"")) if parts.get(1) else _value(parts.get(2, 0), named_type("int32"))
         case "time" | "microtime":
-            return _time(dict(_fields(_bytes(raw))), micro=of.name == "microtime")
+            return _time(dict(read_fields(_bytes(raw))), micro=of.name == "microtime")
         case "list":
             # A list in a map is a message of its own, whose first field repeats.
             assert of.items is not None
-            return [_value(part, of.items) for number, part in _fields(_bytes(raw)) if number == 1]
+            return [_value(part, of.items) for number, part in read_fields(_bytes(raw)) if number == 1]
         case "any":
-            inner = dict(_fields(_bytes(raw))).get(1, b"")
+            inner = dict(read_fields(_bytes(raw))).get(1, b"")
             return decode_json(_bytes(inner)) if inner else None
         case "schema":
             return _message(_bytes(raw), named_type(_SCHEMA, NEWEST))
         case "schema-or-array" | "schema-or-bool" | "schema-or-strings":
-            return _schema_or(of.name, list(_fields(_bytes(raw))))
+            return _schema_or(of.name, list(read_fields(_bytes(raw))))
     return _message(_bytes(raw), of)
 
 
@@ -202,7 +202,7 @@ def _number(raw: int | bytes) -> int:
     return raw
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """The field numbers of a message, and their values."""
     at, end = 0, len(data)
     while at < end:
@@ -246,13 +246,13 @@ def encode_protobuf(content: dict[str, Any]) -> bytes:
     api_version, kind = content.get("apiVersion", ""), content.get("kind", "")
     if "items" in content and kind.endswith("List"):
         of = _type_of(api_version, kind.removesuffix("List"))
-        items = (_bytes_field(2, _encoded(item, of)) for item in content["items"])
-        head = _bytes_field(1, _encoded(content.get("metadata") or {}, named_type("ListMeta", NEWEST)))
+        items = (bytes_field(2, _encoded(item, of)) for item in content["items"])
+        head = bytes_field(1, _encoded(content.get("metadata") or {}, named_type("ListMeta", NEWEST)))
         message = b"".join((head, *items))
     else:
         message = _encoded(content, _type_of(api_version, kind))
-    described = _bytes_field(1, api_version.encode()) + _bytes_field(2, kind.encode())
-    return MAGIC + _bytes_field(1, described) + _bytes_field(2, message)
+    described = bytes_field(1, api_version.encode()) + bytes_field(2, kind.encode())
+    return MAGIC + bytes_field(1, described) + bytes_field(2, message)
 
 
 def _encoded(content: dict[str, Any], of: Type) -> bytes:
@@ -264,7 +264,7 @@ def _encoded_fields(content: dict[str, Any], layout: dict[int, Any]) -> bytes:
     for number, meaning in layout.items():
         if isinstance(meaning, dict):
             if inner := _encoded_fields(content, meaning):
-                parts.append(_bytes_field(number, inner))
+                parts.append(bytes_field(number, inner))
             continue
         name, field = meaning
         part = content.get(name)
@@ -275,8 +275,8 @@ def _encoded_fields(content: dict[str, Any], layout: dict[int, Any]) -> bytes:
             parts += [_field_of(number, each, items) for each in part]
         elif field.type.name == "map":
             for key, each in part.items():
-                entry = _bytes_field(1, key.encode()) + _field_of(2, each, field.type.items)
-                parts.append(_bytes_field(number, entry))
+                entry = bytes_field(1, key.encode()) + _field_of(2, each, field.type.items)
+                parts.append(bytes_field(number, entry))
         else:
             parts.append(_field_of(number, part, field.type))
     return b"".join(parts)
@@ -286,10 +286,10 @@ def _field_of(number: int, part: Any, of: Type) -> bytes:
     """A field with its number."""
     match of.name:
         case "boolean" | "int32" | "int64":
-            return _as_varint(number << 3 | _VARINT) + _as_varint(int(part) % (1 << 64))
+            return as_varint(number << 3 | _VARINT) + as_varint(int(part) % (1 << 64))
         case "number":
-            return _as_varint(number << 3 | _FIXED64) + struct.pack("<d", part)
-    return _bytes_field(number, _encoded_value(part, of))
+            return as_varint(number << 3 | _FIXED64) + struct.pack("<d", part)
+    return bytes_field(number, _encoded_value(part, of))
 
 
 def _encoded_value(part: Any, of: Type) -> bytes:
@@ -299,10 +299,10 @@ def _encoded_value(part: Any, of: Type) -> bytes:
         case "bytes":
             return b64decode(part)
         case "quantity":
-            return _bytes_field(1, str(part).encode())
+            return bytes_field(1, str(part).encode())
         case "int-or-string":
             if isinstance(part, str):
-                return _field_of(1, 1, named_type("int32")) + _bytes_field(3, part.encode())
+                return _field_of(1, 1, named_type("int32")) + bytes_field(3, part.encode())
             return _field_of(2, part, named_type("int32"))
         case "time" | "microtime":
             moment = datetime.fromisoformat(part) - _EPOCH
@@ -312,7 +312,7 @@ def _encoded_value(part: Any, of: Type) -> bytes:
             assert of.items is not None
             return b"".join(_field_of(1, each, of.items) for each in part)
         case "any":
-            return _bytes_field(1, msgspec.json.encode(part))
+            return bytes_field(1, msgspec.json.encode(part))
         case "schema":
             return _encoded(part, named_type(_SCHEMA, NEWEST))
         case "schema-or-array" | "schema-or-bool" | "schema-or-strings":
@@ -332,11 +332,25 @@ def _encoded_schema_or(part: Any, name: str) -> bytes:
     return b"".join(_field_of(of_other, each, items) for each in part)
 
 
-def _bytes_field(number: int, data: bytes) -> bytes:
-    return _as_varint(number << 3 | _BYTES) + _as_varint(len(data)) + data
+def decode_message(name: str, data: bytes) -> dict[str, Any]:
+    """The content of a message that is part of others, such as a NodeSelector, as JSON has it.
+
+    Raises:
+        ProtobufError: it is malformed.
+    """
+    try:
+        return _message(data, named_type(name, NEWEST))
+    except (IndexError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtobufError(f"{name} cannot be read") from error
 
 
-def _as_varint(number: int) -> bytes:
+def bytes_field(number: int, data: bytes) -> bytes:
+    """A field of a message whose value is bytes, text or a message."""
+    return as_varint(number << 3 | _BYTES) + as_varint(len(data)) + data
+
+
+def as_varint(number: int) -> bytes:
+    """A number of a message."""
     found = bytearray()
     while number > 0x7F:
         found.append(number & 0x7F | 0x80)
