@@ -20,7 +20,7 @@ from bayplan.queues.tree import Blocking, Group, Queue
 from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.scheduler.capacity import make_queues
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.scheduling_queue.queued import QueuedPod, members_of
 
 MAX_NAMED: Final = 3
 """How many applications an answer names."""
@@ -152,14 +152,19 @@ class QueueQuestions:
         """All queues, parents first."""
         root = self.queues.partition.root
         counts: dict[str, int] = {}
-        for info in self.queues:
-            group = self.queues.group_if_known(info.pod)
+        for pod in self._active():
+            group = self.queues.group_if_known(pod)
             for queue in group.queue.upwards() if group is not None else ():
                 counts[queue.path] = counts.get(queue.path, 0) + 1
         return [
             QueueRow(queue, queue.path.count("."), tree.share(queue), counts.get(queue.path, 0))
             for queue in root.downwards()
         ]
+
+    def _active(self) -> Iterator[Pod]:
+        """The pending pods in order."""
+        for entity in self.queues:
+            yield from (member.pod for member in members_of(entity))
 
     def pod(self, pod: Pod) -> WaitingPod:
         """Where a pending pod stands, and what it waits for."""
@@ -171,8 +176,8 @@ class QueueQuestions:
         found = queues.blocking(pod)
         blocking = found if isinstance(found, Blocking) else None
         leaf = group.queue
-        order = [info for info in queues if queues.group_if_known(info.pod) in leaf.groups.values()]
-        position = next((place for place, info in enumerate(order, 1) if info.key == pod.key), 0)
+        order = [each for each in self._active() if queues.group_if_known(each) in leaf.groups.values()]
+        position = next((place for place, each in enumerate(order, 1) if each.key == pod.key), 0)
         return WaitingPod(
             leaf.path,
             group.name,

@@ -24,17 +24,17 @@ from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import SortKey
 from bayplan.queues import tree
-from bayplan.queues.amounts import Amounts, fits, minus, plus
+from bayplan.queues.amounts import Amounts, fits, minus, plus, total
 from bayplan.queues.tree import Blocking, Group, GroupKey, Queue, QueueKey, Task
 from bayplan.queues.yunikorn import pods as yunikorn
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.config import VCORE, PartitionConfig
 from bayplan.queues.yunikorn.placement import PlacementError
-from bayplan.scheduling_queue.queued import Entity, QueuedPod
+from bayplan.scheduling_queue.queued import Entity, QueuedGroup, QueuedPod, members_of
 from bayplan.scheduling_queue.sub_queues import PodHeap
 
 _ClassKey = tuple[frozenset[tuple[str, int]], str, tuple[str, ...]]
-_PodEntry = tuple[SortKey, int, int, QueuedPod]
+_PodEntry = tuple[SortKey, int, int, Entity]
 
 MAX_REMEMBERED: Final = 500_000
 MAX_REPORTED_AT_ONCE: Final = 100
@@ -65,7 +65,7 @@ class _Class:
     amounts: Amounts
     groups: list[tuple[GroupKey, int, PodGroupOf]] = field(default_factory=list)
     """A heap; an entry with another key than that of its group is outdated."""
-    unreported: list[QueuedPod] = field(default_factory=list)
+    unreported: list[Entity] = field(default_factory=list)
     blocking: Blocking | None = None
 
 
@@ -87,7 +87,7 @@ class _Node:
 class Notice:
     """A pod has to wait, and why."""
 
-    info: QueuedPod
+    info: Entity
     message: str
 
 
@@ -123,11 +123,13 @@ class CapacityQueues(PodHeap):
         self._groups: dict[str, PodGroupOf] = {}
         self._tasks: dict[str, Task] = {}
         """By uid: pods that have a node."""
+        self._active: dict[int, tuple[PodGroupOf, Amounts, int]] = {}
+        """By ticket: the group of an active entity, what it asks for, and its priority when it entered."""
         self._size = 0
         self._entries = 0
         self._waiters: dict[str, set[str]] = {}
         """By path: leaves that wait for a limit there."""
-        self._rejected: dict[str, tuple[QueuedPod, str]] = {}
+        self._rejected: dict[str, tuple[Entity, str]] = {}
         """By key of the pod: applications that no queue takes."""
         self._amounts: dict[str, dict[str, int]] = {}
         """By uid; computing them takes longer than everything else here."""
@@ -142,24 +144,23 @@ class CapacityQueues(PodHeap):
         return self._size
 
     def push(self, info: Entity, rank: SortKey) -> None:
-        assert isinstance(info, QueuedPod), "there are no pod groups with capacity queues"
         self._entries += 1
         info.sub_queue = self
         info.ticket = self._entries
         self._size += 1
-        pod = info.pod
         try:
-            group = self.group_of(pod)
+            group = self.group_of(members_of(info)[0].pod)
         except PlacementError as error:
             self._rejected[info.key] = (info, str(error))
             self.notices.append(Notice(info, str(error)))
             self._update_count()
             return
-        amounts = self.amounts_of(pod)
+        amounts, priority = self._asked(info)
         key = (frozenset(amounts.items()), group.user, group.user_groups)
         group.active += 1
+        self._active[info.ticket] = (group, amounts, priority)
         heappush(group.classes.setdefault(key, []), (rank, info.sequence, info.ticket, info))
-        tree.add_pending(group, amounts, pod.priority)
+        tree.add_pending(group, amounts, priority)
         node = self._node(group.queue)
         known = node.classes.get(key)
         if known is None:
@@ -171,30 +172,27 @@ class CapacityQueues(PodHeap):
         self._revive(group.queue)
         self.count = self._size
 
-    def pop(self) -> QueuedPod | None:
+    def pop(self) -> Entity | None:
         """The next pod, or None if everything that is active has to wait."""
         self.refresh()
         info = self._pop(self.partition.root)
         self._update_count()
         return info
 
-    def first(self) -> QueuedPod | None:
+    def first(self) -> Entity | None:
         return next(iter(self), None)
 
     def remove(self, info: Entity) -> None:
-        assert isinstance(info, QueuedPod), "there are no pod groups with capacity queues"
         info.sub_queue = None
         self._size -= 1
         if self._rejected.pop(info.key, None) is None:
-            group = self._groups.get(yunikorn.application_id(info.pod))
-            if group is not None:
-                self._leave(group, info.pod)
+            self._leave(info)
         self._update_count()
 
-    def __iter__(self) -> Iterator[QueuedPod]:
+    def __iter__(self) -> Iterator[Entity]:
         """The active pods in the order of the tree as it is, those that wait included."""
 
-        def visit(queue: Queue) -> Iterator[QueuedPod]:
+        def visit(queue: Queue) -> Iterator[Entity]:
             for child in tree.ordered_children(queue):
                 yield from visit(child)
             for group in tree.ordered_groups(queue):
@@ -216,7 +214,7 @@ class CapacityQueues(PodHeap):
     def take_notices(self) -> list[tuple[QueuedPod, str]]:
         """Pods that have to wait and were not reported yet, with the reason."""
         notices, self.notices = self.notices, []
-        return [(notice.info, notice.message) for notice in notices]
+        return [(member, notice.message) for notice in notices for member in members_of(notice.info)]
 
     # Use
 
@@ -346,16 +344,25 @@ class CapacityQueues(PodHeap):
             known = self._amounts[pod.metadata.uid] = yunikorn.amounts_of(self._requests(pod))
         return known
 
+    def _asked(self, info: Entity) -> tuple[Amounts, int]:
+        """What a pod, or all members of a pod group, ask for, and the highest priority."""
+        members = members_of(info)
+        if len(members) == 1:
+            return self.amounts_of(members[0].pod), members[0].pod.priority
+        amounts = total(self.amounts_of(member.pod) for member in members)
+        return amounts, max(member.pod.priority for member in members)
+
     def _forget_if_empty(self, group: PodGroupOf) -> None:
         if not group.tasks and not group.active:
             tree.remove_group(group)
             self._groups.pop(group.name, None)
             self._node(group.queue).held.pop(group.name, None)
 
-    def _leave(self, group: PodGroupOf, pod: Pod) -> None:
-        """A pod of the group is no longer active."""
+    def _leave(self, info: Entity) -> None:
+        """A pod or group is no longer active."""
+        group, amounts, priority = self._active.pop(info.ticket)
         group.active -= 1
-        tree.remove_pending(group, self.amounts_of(pod), pod.priority)
+        tree.remove_pending(group, amounts, priority)
         self._reorder_group(group)
         self._reorder_path(group.queue)
         self._forget_if_empty(group)
@@ -436,7 +443,7 @@ class CapacityQueues(PodHeap):
 
     # The next pod
 
-    def _pop(self, queue: Queue) -> QueuedPod | None:
+    def _pop(self, queue: Queue) -> Entity | None:
         node = self._nodes.get(queue.path)
         if node is None or not node.is_live:
             return None
@@ -459,7 +466,7 @@ class CapacityQueues(PodHeap):
         node.is_live = False
         return None
 
-    def _pop_from_leaf(self, node: _Node) -> QueuedPod | None:
+    def _pop_from_leaf(self, node: _Node) -> Entity | None:
         leaf = node.queue
         room = tree.room(leaf)
         best: tuple[GroupKey, _PodEntry, _ClassKey, PodGroupOf] | None = None
@@ -484,7 +491,12 @@ class CapacityQueues(PodHeap):
         self._size -= 1
         if not group.classes[key]:
             del group.classes[key]
-        self._leave(group, info.pod)
+        asked = self._active[info.ticket][1]
+        self._leave(info)
+        if isinstance(info, QueuedGroup) and self._asked(info)[0] != asked:
+            # Members have joined or left since it entered.
+            self.push(info, entry[0])
+            return self._pop_from_leaf(node)
         return info
 
     def _head(self, node: _Node, each: _Class, key: _ClassKey) -> PodGroupOf | None:

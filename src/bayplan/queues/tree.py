@@ -194,6 +194,7 @@ class Queue:
         "capacity",
         "ceiling",
         "children",
+        "fair_cache",
         "groups",
         "guaranteed",
         "is_leaf",
@@ -203,6 +204,7 @@ class Queue:
         "name",
         "parent",
         "path",
+        "path_up",
         "pending",
         "policy",
         "priorities",
@@ -241,6 +243,8 @@ class Queue:
         """Names of groups that hold something already but do not run yet; they count as running."""
         self.priorities: dict[int, int] = {}
         """How many groups of a leaf, or children of a parent, have each priority."""
+        self.path_up: tuple[Queue, ...] = (self, *(() if parent is None else parent.path_up))
+        self.fair_cache: tuple[object, object, dict[str, int]] | None = None
         if parent is not None:
             parent.children[name] = self
             _count_priority(parent, current_priority(self), 1)
@@ -248,12 +252,9 @@ class Queue:
     def __repr__(self) -> str:
         return f"Queue({self.path})"
 
-    def upwards(self) -> Iterator[Queue]:
+    def upwards(self) -> tuple[Queue, ...]:
         """The queue and its ancestors, root last."""
-        queue: Queue | None = self
-        while queue is not None:
-            yield queue
-            queue = queue.parent
+        return self.path_up
 
     def downwards(self) -> Iterator[Queue]:
         """The queue and everything below, parents first, in the order of creation."""
@@ -279,13 +280,13 @@ class Queue:
 
 def charge(queue: Queue, amounts: Amounts) -> None:
     """A task of the leaf takes its amounts. The ceilings are not checked: see `room`."""
-    for each in queue.upwards():
-        each.used = plus(each.used, amounts)
+    for each in queue.path_up:
+        _add(each.used, amounts)
 
 
 def refund(queue: Queue, amounts: Amounts) -> None:
-    for each in queue.upwards():
-        each.used = minus(each.used, amounts)
+    for each in queue.path_up:
+        _subtract(each.used, amounts)
 
 
 def mark_leaving(queue: Queue, amounts: Amounts) -> None:
@@ -301,16 +302,16 @@ def unmark_leaving(queue: Queue, amounts: Amounts) -> None:
 
 def add_pending(group: Group, amounts: Amounts, priority: int) -> None:
     """A task of the group waits."""
-    group.pending = plus(group.pending, amounts)
-    for each in group.queue.upwards():
-        each.pending = plus(each.pending, amounts)
+    _add(group.pending, amounts)
+    for each in group.queue.path_up:
+        _add(each.pending, amounts)
     _change_priority(group, priority, 1)
 
 
 def remove_pending(group: Group, amounts: Amounts, priority: int) -> None:
-    group.pending = minus(group.pending, amounts)
-    for each in group.queue.upwards():
-        each.pending = minus(each.pending, amounts)
+    _subtract(group.pending, amounts)
+    for each in group.queue.path_up:
+        _subtract(each.pending, amounts)
     _change_priority(group, priority, -1)
 
 
@@ -324,8 +325,8 @@ def remove_group(group: Group) -> None:
     queue = group.queue
     if queue.groups.pop(group.name, None) is None:
         return
-    for each in queue.upwards():
-        each.pending = minus(each.pending, group.pending)
+    for each in queue.path_up:
+        _subtract(each.pending, group.pending)
     _count_groups(queue, group.priority, -1)
 
 
@@ -349,6 +350,20 @@ def stop(group: Group) -> None:
     """The group runs no longer."""
     for queue in group.queue.upwards():
         queue.running = max(queue.running - 1, 0)
+
+
+def _add(total: dict[str, int], amounts: Amounts) -> None:
+    for kind, amount in amounts.items():
+        total[kind] = total.get(kind, 0) + amount
+
+
+def _subtract(total: dict[str, int], amounts: Amounts) -> None:
+    for kind, amount in amounts.items():
+        rest = total.get(kind, 0) - amount
+        if rest:
+            total[kind] = rest
+        else:
+            total.pop(kind, None)
 
 
 def _change_priority(group: Group, priority: int, change: int) -> None:
@@ -490,14 +505,17 @@ def current_priority(queue: Queue) -> int:
     return max(MIN_PRIORITY, min(MAX_PRIORITY, highest + policy.priority_offset))
 
 
-def fair_capacity(queue: Queue) -> dict[str, int]:
+def fair_capacity(queue: Queue) -> Amounts:
     """What a queue could use at best: the capacity of the cluster, replaced by the ceilings of its path."""
     if queue.parent is None:
-        return dict(queue.capacity)
-    result = fair_capacity(queue.parent)
-    if result and queue.ceiling:
-        result.update(queue.ceiling)
-    return result
+        return queue.capacity
+    above, ceiling = fair_capacity(queue.parent), queue.ceiling
+    if not above or not ceiling:
+        return above
+    known = queue.fair_cache
+    if known is None or known[0] is not above or known[1] is not ceiling:
+        known = queue.fair_cache = (above, ceiling, {**above, **ceiling})
+    return known[2]
 
 
 def share(queue: Queue) -> float:

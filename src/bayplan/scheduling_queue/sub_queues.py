@@ -376,9 +376,12 @@ class SubQueues:
             self._to_unschedulable(info, label, as_decided=True)
             return False
         backs_off = strategy is Strategy.AFTER_BACKOFF and self.backoff.is_backing_off(info, self._now())
-        if backs_off and not (self._is_ordered_outside and info.pod.uid in self.nominations.nodes):
+        if backs_off and not (self._is_ordered_outside and self._is_nominated(info)):
             return self._to_backoff(info, label)
         return self.to_active(info, label, as_decided=strategy is not Strategy.AFTER_BACKOFF)
+
+    def _is_nominated(self, info: Entity) -> bool:
+        return any(member.pod.uid in self.nominations.nodes for member in members_of(info))
 
     def to_active(
         self, info: Entity, label: str, *, from_backoff: bool = False, as_decided: bool = False
