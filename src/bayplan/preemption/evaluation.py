@@ -27,12 +27,15 @@ from bayplan.framework.outcome import (
 )
 from bayplan.framework.status import Code, Status, failure, unschedulable
 from bayplan.preemption.choice import Candidates, Ranking, VictimTable, pick_node
+from bayplan.preemption.groups import dry_run_units, unit_priority
 from bayplan.preemption.victims import (
+    NEVER,
     PRIORITY_OFFSET,
     FilterHypothesis,
     MayEvict,
     dry_run,
     not_helpful_status,
+    preempted,
 )
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
@@ -40,7 +43,6 @@ from bayplan.state.hypothesis import FEW_ROWS
 from bayplan.state.pods import start_nanos
 
 PREFIX: Final = "preemption: "
-NEVER: Final = "not eligible due to preemptionPolicy=Never."
 TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 NOT_HELPFUL: Final = Status(Code.UNRESOLVABLE, ("Preemption is not helpful for scheduling",))
 
@@ -114,21 +116,11 @@ def ineligible(pod: Pod, outcome: FilterOutcome, *, any_priority: bool = False) 
     if status.code is Code.UNRESOLVABLE or row is None:
         return ""
     for other in cluster.pods_on(row):
-        lower = any_priority or other.priority < pod.priority
+        lower = any_priority or unit_priority(cluster, other) < pod.priority
         if other.is_terminating and lower and preempted(other):
             # Victims are already terminating there; evicting pods elsewhere would be unnecessary.
             return TERMINATING
     return ""
-
-
-def preempted(pod: Pod) -> bool:
-    """Whether the pod was evicted for another."""
-    return any(
-        condition.type == "DisruptionTarget"
-        and condition.status == "True"
-        and condition.reason == "PreemptionByScheduler"
-        for condition in pod.status.conditions
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +266,22 @@ class CachedDryRun:
 
 
 def candidates(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
-    """What evicting would require on these rows, from a cached dry run where it is current."""
+    """What evicting would require on these rows, from a cached dry run where it is current.
+
+    Rows with pods of groups are evaluated each time: their victims may be elsewhere, too.
+    """
+    groups = outcome.cluster.groups
+    with_groups = np.zeros(0, dtype=np.intp) if groups is None else groups.rows(outcome.cluster.node_row)
+    if not len(with_groups):
+        return _candidates(pod, outcome, rows)
+    is_mixed = np.isin(rows, with_groups)
+    table = _candidates(pod, outcome, rows[~is_mixed]).table.overlay()
+    if is_mixed.any():
+        table.put(dry_run_units(outcome.cluster, pod.priority, rows[is_mixed], outcome.filter_hypothesis))
+    return Candidates(rows, table)
+
+
+def _candidates(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
     if outcome.is_local:
         cached = _updated(pod, outcome, rows, outcome.filter_hypothesis, outcome.filter_row)
         return Candidates(rows, cached.table, cached.ranking)

@@ -18,15 +18,24 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework.group_api import GroupOutcome, GroupPostFilterResult, GroupSteps, Placed
 from bayplan.framework.outcome import Eviction, Nomination
 from bayplan.framework.status import Code, Status, unresolvable, unschedulable
 from bayplan.go_sort import go_sort_by
-from bayplan.preemption.evaluation import NEVER, preempted
-from bayplan.preemption.victims import violating
+from bayplan.preemption.victims import (
+    NEVER,
+    PRIORITY_OFFSET,
+    DryRun,
+    FilterHypothesis,
+    preempted,
+    violating,
+)
+from bayplan.preemption.victims import NO_VICTIMS as NO_VICTIMS_FOR_POD
 from bayplan.state.cluster import Cluster
+from bayplan.state.columns import IdColumn
 from bayplan.state.groups import NEVER as NEVER_POLICY
 from bayplan.state.groups import Group
 from bayplan.state.hypothesis import Hypothesis
@@ -124,7 +133,86 @@ def count_violations(cluster: Cluster, units: Sequence[Unit]) -> None:
         first += len(unit.slots)
 
 
-# The whole evaluation
+# A single pod preempts
+
+
+def dry_run_units(
+    cluster: Cluster, priority: int, rows: IdColumn, filter_hypothesis: FilterHypothesis
+) -> DryRun:
+    """`victims.dry_run` for rows with pods of groups: what is evicted together is added back together.
+
+    The pods that a victim has on other nodes are victims, too; they are not removed there while the row is
+    evaluated.
+    """
+    statuses: list[Status] = []
+    found = [_victims_on(cluster, priority, row, filter_hypothesis) for row in rows.tolist()]
+    status_id = np.full(len(rows), -1, dtype=np.int64)
+    victims: list[int] = []
+    starts, violations, highest, sums, earliest = [0], [], [], [], []
+    start, priorities = cluster.pods.start.cell, cluster.pods.priority.cell
+    for index, answer in enumerate(found):
+        units = [] if isinstance(answer, Status) else answer
+        if isinstance(answer, Status):
+            status_id[index] = len(statuses)
+            statuses.append(answer)
+        slots = [slot for unit in units for slot in unit.slots]
+        first = priorities[slots[0]] if slots else 0
+        victims += slots
+        starts.append(len(victims))
+        violations.append(sum(unit.violations for unit in units))
+        highest.append(first)
+        sums.append(sum(priorities[slot] + PRIORITY_OFFSET for slot in slots))
+        earliest.append(min((start[slot] for slot in slots if priorities[slot] == first), default=0))
+    ends = np.array(starts, dtype=np.intp)
+    counts: NDArray[np.int64] = (ends[1:] - ends[:-1]).astype(np.int64)
+    return DryRun(
+        rows=rows,
+        fits=counts > 0,
+        status_id=status_id,
+        statuses=tuple(statuses),
+        victims=np.array(victims, dtype=np.intp),
+        starts=ends,
+        violations=np.array(violations, dtype=np.int64),
+        highest_priority=np.array(highest, dtype=np.int64),
+        priority_sum=np.array(sums, dtype=np.int64),
+        victim_count=counts,
+        earliest_start=np.array(earliest, dtype=np.int64),
+    )
+
+
+def _victims_on(
+    cluster: Cluster, priority: int, row: int, filter_hypothesis: FilterHypothesis
+) -> list[Unit] | Status:
+    """The units to evict for a pod of this priority to fit on one row, most important first; or why that
+    does not help."""
+    units = sorted_units(units_below(cluster, priority, [row]))
+    if not units:
+        return NO_VICTIMS_FOR_POD
+    count_violations(cluster, units)
+    here = set(cluster.row_pods[row])
+    signs = {slot: -1 for unit in units for slot in unit.slots if slot in here}
+
+    def rejection() -> Status | None:
+        hypothesis = Hypothesis.on_few_rows(cluster, [row], [list(signs.items())])
+        return filter_hypothesis(hypothesis).status(0)
+
+    rejected = rejection()
+    if rejected is not None:
+        return rejected
+    victims = []
+    for unit in sorted(units, key=lambda unit: not unit.violations):
+        slots = [slot for slot in unit.slots if slot in here]
+        signs.update(dict.fromkeys(slots, 0))
+        if rejection() is not None:
+            signs.update(dict.fromkeys(slots, -1))
+            victims.append(unit)
+    if not victims:
+        name = cluster.nodes.name[row]
+        return Status(Code.ERROR, (f'expected at least one victim pod on node "{name}"',))
+    return sorted_units(victims)
+
+
+# A group preempts
 
 
 def preempt(outcome: GroupOutcome, *, has_own_policy: bool) -> GroupSteps[GroupPostFilterResult]:

@@ -34,6 +34,7 @@ from bayplan.state.columns import IdColumn, distinct_ids
 from bayplan.state.hypothesis import FEW_ROWS, Hypothesis
 from bayplan.state.pods import NOT_STARTED
 
+NEVER: Final = "not eligible due to preemptionPolicy=Never."
 NO_VICTIMS: Final = Status(Code.UNRESOLVABLE, ("No preemption victims found for incoming pod",))
 
 PRIORITY_OFFSET: Final = 2**31
@@ -43,6 +44,16 @@ FilterHypothesis = Callable[[Hypothesis], NodeStatuses]
 
 MayEvict = Callable[[int, Sequence[Pod]], Sequence[Pod]]
 """Which of the pods of a row may be evicted. They are passed, and returned, least important first."""
+
+
+def preempted(pod: Pod) -> bool:
+    """Whether the pod was evicted for another."""
+    return any(
+        condition.type == "DisruptionTarget"
+        and condition.status == "True"
+        and condition.reason == "PreemptionByScheduler"
+        for condition in pod.status.conditions
+    )
 
 
 @dataclass(frozen=True, slots=True)

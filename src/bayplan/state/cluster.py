@@ -332,6 +332,10 @@ class Cluster:
         """The slot of an assigned pod."""
         return self._slot_of[uid]
 
+    def node_row(self, uid: str) -> int:
+        """The row of an assigned pod."""
+        return int(self.pods.row.cell[self._slot_of[uid]])
+
     def has_pod(self, uid: str) -> bool:
         """Whether a pod is assigned to a node."""
         return uid in self._slot_of

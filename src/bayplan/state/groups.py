@@ -13,9 +13,12 @@ A pod that is assumed is in both; `all` counts it once. The engine reads `Group`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bayplan.api.groups import PodGroup
 from bayplan.api.meta import Condition
@@ -148,10 +151,10 @@ class GroupStates:
         found = self._states.get(key)
         return GroupState(key) if found is None else found
 
-    @property
-    def has_scheduled(self) -> bool:
-        """Whether a member of any group is on a node."""
-        return any(state.scheduled for state in self._states.values())
+    def rows(self, row_of: Callable[[str], int]) -> NDArray[np.intp]:
+        """The rows with a member of any group; `row_of` returns that of an assigned pod, by uid."""
+        found = {row_of(uid) for state in self._states.values() for uid in state.scheduled}
+        return np.array(sorted(found), dtype=np.intp)
 
     # Events
 

@@ -30,6 +30,7 @@ from bayplan.api.pod import (
     PodAffinityTerm,
     PodResourceClaim,
     PodSchedulingGate,
+    PodSchedulingGroup,
     PodSpec,
     PodStatus,
     PreferredSchedulingTerm,
@@ -208,6 +209,7 @@ class PodSpecFields(TypedDict, total=False):
     resources: ResourceRequirements | None
     runtime_class_name: str
     scheduler_name: str
+    scheduling_group: PodSchedulingGroup | None
     termination_grace_period_seconds: int | None
 
 
