@@ -33,6 +33,8 @@ DESCHEDULE: Final = "deschedule"
 BALANCE: Final = "balance"
 MIN_NODES: Final = 2
 
+Around = Callable[[Strategy, Cycle, Callable[[Cycle], None]], None]
+
 
 @dataclass(frozen=True, slots=True)
 class BuiltProfile:
@@ -144,7 +146,8 @@ class Descheduler:
         *,
         now: float,
         usage: Usage | None = None,
-        around: Callable[[Strategy, Cycle, Callable[[Cycle], None]], None] | None = None,
+        around: Around | None = None,
+        node_fit: NodeFit | None = None,
         on_duration: Callable[[str, str, float], None] | None = None,
     ) -> CycleResult:
         """Runs all plugins on the table.
@@ -152,6 +155,7 @@ class Descheduler:
         Args:
             usage: measured usage, if the policy has a source of it.
             around: runs a plugin in another way.
+            node_fit: what estimates whether pods fit; None: upstream's rules.
             on_duration: gets strategy, profile and seconds.
         """
         result = CycleResult()
@@ -159,16 +163,24 @@ class Descheduler:
         if np.count_nonzero(rows) < MIN_NODES:
             result.skipped = True
             return result
-        node_fit = NodeFit(table)
+        node_fit = NodeFit(table) if node_fit is None else node_fit
         for point in (DESCHEDULE, BALANCE):
             for profile in self.profiles:
                 checks = profile.evictor.on(table, node_fit, now)
                 errors = []
                 for strategy, run in _plugins(profile, point):
                     cycle = Cycle(
-                        table, rows, now, node_fit, checks, evictor, profile.name, strategy.name, usage,
+                        table,
+                        rows,
+                        now,
+                        node_fit,
+                        checks,
+                        evictor,
+                        profile.name,
+                        strategy.name,
+                        usage,
                         result.classes,
-                    )  # fmt: skip
+                    )
                     started = time.perf_counter()
                     try:
                         if around is None:

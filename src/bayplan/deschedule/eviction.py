@@ -131,7 +131,7 @@ class PodEvictor:
             assert self.background is not None
             if pod.uid in self.background.requests:
                 return Result.OK
-        if (reached := self._limit(pod)) is not None:
+        if (reached := self.limit_reached(pod)) is not None:
             result, text = reached
             self._count(result, strategy, profile, pod)
             self._report_failure(pod, text)
@@ -140,10 +140,7 @@ class PodEvictor:
         answer = self.send(request)
         self.attempts.append(Attempt(request, answer))
         if not answer.code:
-            self.total += 1
-            if node:
-                self.by_node[node] += 1
-            self.by_namespace[pod.namespace] += 1
+            self.add(pod)
             self._count(Result.OK, strategy, profile, pod)
             if not self.dry_run:
                 note = f"pod eviction from {node} node by {REQUESTED_BY}"
@@ -166,7 +163,15 @@ class PodEvictor:
     def _in_background(self, pod: Pod) -> bool:
         return self.background is not None and REQUEST_EVICT_ONLY in pod.annotations
 
-    def _limit(self, pod: Pod) -> tuple[Result, str] | None:
+    def add(self, pod: Pod, count: int = 1) -> None:
+        """Counts an eviction for the limits; -1 takes one back that was not made after all."""
+        self.total += count
+        if pod.spec.node_name:
+            self.by_node[pod.spec.node_name] += count
+        self.by_namespace[pod.namespace] += count
+
+    def limit_reached(self, pod: Pod) -> tuple[Result, str] | None:
+        """The limit that forbids an eviction, with a text; None: it is allowed."""
         node, namespace = pod.spec.node_name, pod.namespace
         total = on_node = in_namespace = 0
         if self.background is not None:

@@ -58,6 +58,8 @@ class Verdict:
     why: str
     gain: float = 0.0
     """By how much the objective of a balancing strategy improves; its unit is the strategy's."""
+    is_percentage: bool = False
+    """Whether the gain is in percentage points, which have to exceed the margin."""
 
 
 class Usage(Protocol):

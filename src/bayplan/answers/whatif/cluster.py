@@ -395,6 +395,13 @@ class Cluster(ClusterView):
             self._state.deliver()
         return [self._store.get(Pod, pod.name, pod.namespace) for pod in again]
 
+    def evict(self, pod: Pod | str) -> Pod | None:
+        """Evicts a pod. Returns the pod that its controller creates again, which is pending, if it does."""
+        self._check()
+        found = self._known(pod)
+        again = self._displace(found.spec.node_name, [found])
+        return again[0] if again else None
+
     def scale(self, workload: str, replicas: int) -> list[Pod]:
         """Scales a Deployment, ReplicaSet, StatefulSet or Job (`namespace/name`). Returns new pods.
 

@@ -27,7 +27,7 @@ from bayplan.deschedule.args import (
 from bayplan.deschedule.eviction import Result
 from bayplan.deschedule.node_fit import all_tolerated
 from bayplan.deschedule.plugin import Cycle, Goal, Slots, Strategy, StrategyError, Verdict
-from bayplan.deschedule.table import Bools, Floats, Ints
+from bayplan.deschedule.table import Bools, Flag, Floats, Ints
 from bayplan.deschedule.usage import UsageError
 
 UNDER = "underutilized"
@@ -288,7 +288,7 @@ class LowNodeUtilization(_UtilizationStrategy):
         text = (
             f"{name} would be used {after.max():.0f} %, {table.nodes[own].name} is used {before.max():.0f} %"
         )
-        return Verdict(gain > 0, text, gain)
+        return Verdict(gain > 0, text, gain, is_percentage=True)
 
     @property
     def _query(self) -> str:
@@ -368,6 +368,14 @@ class HighNodeUtilization(_UtilizationStrategy):
             removable=self.removable(cycle),
             namespaces=args.evictable_namespaces,
         )
+
+    def accepts(self, cycle: Cycle, slot: int, row: int) -> Verdict:
+        """The new node must have pods already: otherwise no node is saved."""
+        table, name = cycle.table, cycle.table.nodes[row].name
+        there = table.counted & (table.row == row) & (table.flags & Flag.DAEMON == 0)
+        if not there.any():
+            return Verdict(False, f"{name} has no pods yet, so no node would be saved")
+        return Verdict(True, f"{name} has room")
 
     def removable(self, cycle: Cycle) -> Bools:
         mask = cycle.scope(None) & cycle.unfinished()

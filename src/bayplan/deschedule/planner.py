@@ -1,0 +1,467 @@
+"""`decision: scheduler`: pods move only where the scheduler really puts their replacements, if that helps.
+
+The strategies run as they do upstream (`descheduler.py`), but an eviction is a question here: on a branch of
+the cluster the pod is evicted and its replacement scheduled by the real scheduler, with all plugins and its
+profile. The move becomes part of the plan only if the replacement gets another node and the strategy accepts
+it (`Strategy.accepts`). Then the branch is kept, so later candidates see the room as used; otherwise it is
+reverted, and the strategy goes on as after a failed eviction.
+
+    strategy ─► cycle.evict ─► PodEvictor: limits ─► Planner: opt-out, memory, budget ─► branch ─► Move, Kept
+
+Upstream's own estimate of fitting (nodeFit) is not used: the scheduler knows. Candidates that found no room
+are tried again after the others, because moves make room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from bayplan.answers.whatif import Cluster
+from bayplan.answers.whatif.controllers import belongs_to_node
+from bayplan.answers.whatif.outcomes import Outcome
+from bayplan.api.meta import Object
+from bayplan.api.node import Namespace, Node
+from bayplan.api.pod import Pod
+from bayplan.api.selectors import Selector, compile_selector
+from bayplan.api.storage import PersistentVolumeClaim
+from bayplan.api.workloads import PodDisruptionBudget
+from bayplan.deschedule.descheduler import Descheduler
+from bayplan.deschedule.eviction import Answer, PodEvictor, Request, Result
+from bayplan.deschedule.memory import Memory
+from bayplan.deschedule.node_fit import NodeFit
+from bayplan.deschedule.plan import Kept, Move, Plan
+from bayplan.deschedule.plugin import Cycle, Goal, Strategy, Usage
+from bayplan.deschedule.strategies.utilization import HighNodeUtilization
+from bayplan.deschedule.table import Bools, ClusterTable, Flag, PodColumns
+from bayplan.errors import SelectorError
+
+OPT_OUT: Final = "bayplan.dev/deschedule"
+"""A label or annotation of a namespace or pod; "false": its pods are never moved."""
+REMOVAL_TAINTS: Final = frozenset(
+    {
+        "karpenter.sh/disrupted",
+        "ToBeDeletedByClusterAutoscaler",
+        "DeletionCandidateOfClusterAutoscaler",
+    }
+)
+"""Taints of nodes that an autoscaler is about to remove."""
+DEFAULT_MARGIN: Final = 5.0
+MAX_RETRIES: Final = 3
+_NOT_MOVED: Final = 1
+
+
+class _SchedulerDecides(NodeFit):
+    """In place of upstream's estimate: whether a pod fits is decided by the scheduler, later."""
+
+    def fits_any_other(self, slot: int, rows: Bools) -> bool:
+        return True
+
+    def fits_any(self, slot: int, rows: Bools) -> bool:
+        return True
+
+
+@dataclass(slots=True)
+class _Budget:
+    budget: PodDisruptionBudget
+    selector: Selector
+    left: int
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A pod that found no place, to be tried again."""
+
+    request: Request
+    strategy: Strategy
+    cycle: Cycle
+
+
+@dataclass(slots=True)
+class Planner:
+    """Makes one plan. The cluster is unchanged afterwards."""
+
+    cluster: Cluster
+    descheduler: Descheduler
+    now: float
+    memory: Memory = field(default_factory=Memory)
+    margin: float = DEFAULT_MARGIN
+    """By how many percentage points a move for balance must improve utilization."""
+    usage: Usage | None = None
+    columns: PodColumns = field(default_factory=PodColumns)
+    on_result: Callable[[Result, str, str, str, str], None] | None = None
+    _moves: list[Move] = field(default_factory=list)
+    _kept: list[Kept] = field(default_factory=list)
+    _retries: list[_Candidate] = field(default_factory=list)
+    _emptied: list[str] = field(default_factory=list)
+    _strategy: Strategy | None = None
+    _cycle: Cycle | None = None
+    _branch: Cluster | None = None
+    _budgets: list[_Budget] = field(default_factory=list)
+    _left: set[tuple[str, str]] = field(default_factory=set)
+    """Owners, and nodes that this plan moves pods of theirs away from."""
+
+    def plan(self) -> Plan:
+        """The moves that help, in order, and what stays."""
+        self.memory.set_nodes(self.cluster.nodes)
+        upstream, skipped = self._upstream()
+        table = self._table()
+        self._budgets = _budgets_of(table.budgets)
+        policy = self.descheduler.policy
+        evictor = PodEvictor(table, self._decide, policy.limits, on_result=self.on_result, now=self.now)
+        with self.cluster.branch() as branch:
+            self._branch = branch
+            pending = branch.pending
+            if pending:
+                branch.schedule()
+            result = self.descheduler.cycle(
+                table,
+                evictor,
+                now=self.now,
+                usage=self.usage,
+                around=self._around,
+                node_fit=_SchedulerDecides(table),
+            )
+            self._retry()
+        moves = tuple(replace(one, upstream=one.pod in upstream) for one in self._moves)
+        moved = {one.pod for one in moves}
+        kept = [one for one in self._kept if one.pod not in moved]
+        candidates = moved | {one.pod for one in kept}
+        kept = [replace(one, upstream=one.pod in upstream) for one in kept]
+        kept += [
+            Kept(pod, node, profile, strategy, "not a candidate after the moves of this plan")
+            for pod, (node, profile, strategy) in upstream.items()
+            if pod not in candidates
+        ]
+        return Plan(
+            moves,
+            tuple(kept),
+            len(upstream),
+            tuple(self._emptied),
+            tuple(result.errors),
+            self._warnings(skipped, len(pending)),
+        )
+
+    def _warnings(self, skipped: bool, pending: int) -> tuple[str, ...]:
+        found = list(self.descheduler.policy.warnings)
+        if skipped:
+            found.append("fewer than 2 nodes are ready and selected: nothing is descheduled")
+        if pending:
+            found.append(
+                f"{pending:,} pods are pending: they are placed first, and those that fit nowhere are not "
+                "tried again after each move"
+            )
+        return tuple(found)
+
+    def _table(self) -> ClusterTable:
+        objects = self.cluster.objects
+        self.columns.sync(one for one in objects if isinstance(one, Pod))
+
+        def of(kind: type) -> Iterable[object]:
+            return (one for one in objects if isinstance(one, kind))
+
+        return ClusterTable(
+            self.columns,
+            of(Node),  # type: ignore[arg-type]  # the kind decides
+            namespaces=of(Namespace),  # type: ignore[arg-type]  # the kind decides
+            budgets=of(PodDisruptionBudget),  # type: ignore[arg-type]  # the kind decides
+            claims=of(PersistentVolumeClaim),  # type: ignore[arg-type]  # the kind decides
+        )
+
+    def _upstream(self) -> tuple[dict[str, tuple[str, str, str]], bool]:
+        """What descheduler would evict: node, profile and strategy by pod."""
+        table = self._table()
+
+        def send(request: Request) -> Answer:
+            table.remove(request.slot)
+            return Answer()
+
+        evictor = PodEvictor(table, send, self.descheduler.policy.limits, now=self.now)
+        result = self.descheduler.cycle(table, evictor, now=self.now, usage=self.usage)
+        requests = [one.request for one in evictor.attempts]
+        return {one.pod.key: (one.node, one.profile, one.strategy) for one in requests}, result.skipped
+
+    # A strategy runs
+
+    def _around(self, strategy: Strategy, cycle: Cycle, run: Callable[[Cycle], None]) -> None:
+        self._strategy, self._cycle = strategy, cycle
+        if strategy.goal is Goal.CONSOLIDATE and isinstance(strategy, HighNodeUtilization):
+            self._consolidate(strategy, cycle)
+        else:
+            run(cycle)
+
+    def _decide(self, request: Request) -> Answer:
+        """An eviction that a strategy asks for."""
+        assert self._strategy is not None
+        assert self._cycle is not None
+        move = self._try(request, self._strategy, self._cycle)
+        if isinstance(move, Move):
+            self._accept(move, request, self._cycle.table)
+            return Answer()
+        text, is_placement = move
+        if is_placement:
+            self._retries.append(_Candidate(request, self._strategy, self._cycle))
+        self._keep(request, text)
+        return Answer(_NOT_MOVED, text)
+
+    def _keep(self, request: Request, why: str) -> None:
+        self._kept.append(Kept(request.pod.key, request.node, request.profile, request.strategy, why))
+
+    def _retry(self) -> None:
+        """Tries candidates again that found no place, as long as moves make room."""
+        for _ in range(MAX_RETRIES):
+            left, self._retries = self._retries, []
+            moved = False
+            for one in left:
+                is_balance = one.strategy.goal not in (Goal.REPAIR, Goal.RECREATE)
+                if is_balance or one.cycle.evictor.limit_reached(one.request.pod) is not None:
+                    continue
+                found = self._try(one.request, one.strategy, one.cycle)
+                if isinstance(found, Move):
+                    self._accept(found, one.request, one.cycle.table)
+                    one.cycle.evictor.add(one.request.pod)
+                    moved = True
+                else:
+                    self._retries.append(one)
+            if not moved:
+                return
+
+    # One pod
+
+    def _try(self, request: Request, strategy: Strategy, cycle: Cycle) -> Move | tuple[str, bool]:
+        """The move of a pod; or why it stays, and whether another place could change that."""
+        pod, table = request.pod, cycle.table
+        if refusal := self._refusal(pod, cycle):
+            return refusal, False
+        if table.flags[request.slot] & Flag.FINISHED:
+            return self._move(request, "", strategy, f"{strategy.reason}; only its object is left")
+        if belongs_to_node(pod):
+            if strategy.goal is not Goal.RECREATE:
+                return f"{owner_of(pod)} creates it again on the same node", False
+            why = f"{strategy.reason}; {owner_of(pod)} creates it again on {request.node}"
+            return self._move(request, request.node, strategy, why)
+        budget = self._budget_of(pod)
+        if isinstance(budget, str):
+            return budget, False
+        assert self._branch is not None
+        with self._branch.branch() as trial:
+            target = _place(trial, pod)
+            if isinstance(target, tuple):
+                return target[0], True
+            verdict = self._judge(request, target, strategy, cycle)
+            if verdict[0]:
+                trial.commit()
+        if not verdict[0]:
+            return verdict[1], True
+        if budget is not None:
+            budget.left -= 1
+        name = "" if budget is None else budget.budget.key
+        move = self._move(request, target, strategy, verdict[1])
+        return replace(move, budget=name, gain=round(verdict[2], 1))
+
+    def _refusal(self, pod: Pod, cycle: Cycle) -> str:
+        """Why a pod is never moved now, or ""."""
+        if opted_out(pod):
+            return f"{OPT_OUT} is false"
+        namespace = cycle.table.namespaces.get(pod.namespace)
+        if namespace is not None and opted_out(namespace):
+            return f"{OPT_OUT} of namespace {pod.namespace} is false"
+        if pod.is_finished:
+            return ""
+        if pod.metadata.controller() is None:
+            return "it has no controller that would create it again"
+        pause = self.memory.pause(owner_of(pod), template_of(pod), self.now)
+        if pause is not None:
+            until = datetime.fromtimestamp(pause[1], UTC).strftime("%H:%M:%S")
+            often = "once" if pause[0] == 1 else f"{pause[0]} times"
+            return f"{owner_of(pod)} came back {often}: it is left alone until {until} UTC"
+        return ""
+
+    def _judge(
+        self, request: Request, target: str, strategy: Strategy, cycle: Cycle
+    ) -> tuple[bool, str, float]:
+        pod, source = request.pod, request.node
+        owner = owner_of(pod)
+        if strategy.goal is Goal.RECREATE:
+            where = f"stays on {source}" if target == source else f"goes to {target}"
+            return True, f"{strategy.reason}; its replacement {where}", 0.0
+        if target == source:
+            return False, f"the scheduler would put it back on {source}", 0.0
+        node = cycle.table.nodes[cycle.table.row_of[target]]
+        marks = sorted(taint.key for taint in node.spec.taints if taint.key in REMOVAL_TAINTS)
+        if marks:
+            return False, f"the scheduler would put it on {target}, which is being removed ({marks[0]})", 0.0
+        if (owner, target) in self._left or self.memory.has_left(owner, template_of(pod), target):
+            return False, f"{owner} was moved away from {target} before", 0.0
+        verdict = strategy.accepts(cycle, request.slot, cycle.table.row_of[target])
+        if not verdict.solves:
+            return False, f"the scheduler would put it on {target}: {verdict.why}", 0.0
+        if verdict.is_percentage and verdict.gain < self.margin:
+            text = f"the gain of {verdict.gain:.1f} percentage points is below the margin of {self.margin:g}"
+            return False, f"{verdict.why}: {text}", 0.0
+        return True, f"{strategy.reason}; {verdict.why}", verdict.gain
+
+    def _move(self, request: Request, target: str, strategy: Strategy, why: str) -> Move:
+        freed = tuple(i for i, one in enumerate(self._moves, 1) if target and one.source == target)
+        pod = request.pod
+        return Move(
+            pod.key,
+            pod.uid,
+            request.node,
+            target,
+            request.profile,
+            request.strategy,
+            why,
+            after=freed,
+            owner=owner_of(pod),
+        )
+
+    def _accept(self, move: Move, request: Request, table: ClusterTable) -> None:
+        self._moves.append(move)
+        if not move.target:
+            table.remove(request.slot)
+        elif move.target != move.source:
+            self._left.add((move.owner, move.source))
+            table.move(request.slot, table.row_of[move.target])
+        # A pod that was moved is not a candidate of the next strategy.
+        table.mark_terminating(request.slot)
+
+    # Budgets
+
+    def _budget_of(self, pod: Pod) -> _Budget | str | None:
+        """The budget that an eviction uses up; a text if it allows none."""
+        found = [
+            one
+            for one in self._budgets
+            if one.budget.namespace == pod.namespace and one.selector.matches(pod.labels)
+        ]
+        if not found:
+            return None
+        if len(found) > 1:
+            return "several PodDisruptionBudgets select it, and the API server then rejects evictions"
+        (one,) = found
+        if one.left <= 0:
+            allowed = one.budget.status.disruptions_allowed
+            return f"PodDisruptionBudget {one.budget.key} allows {allowed} evictions now"
+        return one
+
+    # Whole nodes
+
+    def _consolidate(self, strategy: HighNodeUtilization, cycle: Cycle) -> None:
+        """Empties underutilized nodes, each only if all of its pods have a place on nodes with pods."""
+        table = cycle.table
+        use, under, _ = strategy.underutilized(cycle)
+        removable = strategy.removable(cycle)
+        order = np.flatnonzero(under)
+        order = order[np.argsort(use.used[order].sum(axis=1), kind="stable")]
+        if np.count_nonzero(under) <= strategy.args.number_of_nodes:
+            return
+        for i in order.tolist():
+            self._empty(int(use.rows[i]), strategy, cycle, removable, table)
+
+    def _empty(
+        self, row: int, strategy: HighNodeUtilization, cycle: Cycle, removable: Bools, table: ClusterTable
+    ) -> None:
+        name = table.nodes[row].name
+        if any(one.target == name for one in self._moves):
+            return  # it has just got pods
+        here = np.flatnonzero(table.counted & (table.row == row) & (table.flags & Flag.DAEMON == 0))
+        here = here[table.flags[here] & (Flag.MIRROR | Flag.STATIC) == 0]
+        if not len(here):
+            return
+        pods = [(int(slot), table.pods[slot]) for slot in here]
+        requests = [Request(slot, pod, name, cycle.profile, cycle.strategy, None) for slot, pod in pods]
+        allowed = set(cycle.allowed(here[removable[here]]).tolist())
+        fixed = [one for one in requests if one.slot not in allowed]
+        if fixed:
+            why = cycle.checks.checks(fixed[0].slot) or "it may not be evicted"
+            self._keep(fixed[0], f"{name} cannot be emptied: {why}")
+            return
+        evictor = cycle.evictor
+        before = len(self._moves)
+        left = [one.left for one in self._budgets]
+        known = set(self._left)
+        assert self._branch is not None
+        outer = self._branch
+        undo: list[tuple[int, int]] = []
+        with outer.branch() as trial:
+            self._branch = trial
+            problem = ""
+            for request in requests:
+                if (reached := evictor.limit_reached(request.pod)) is not None:
+                    problem = reached[0].value
+                    break
+                found = self._try(request, strategy, cycle)
+                if isinstance(found, tuple):
+                    problem = found[0]
+                    break
+                if found.target in self._emptied:
+                    problem = f"the scheduler would put it on {found.target}, which this plan empties"
+                    break
+                undo.append((request.slot, row))
+                self._accept(found, request, table)
+                evictor.add(request.pod)
+            if not problem:
+                trial.commit()
+        self._branch = outer
+        if not problem:
+            self._emptied.append(name)
+            return
+        for slot, was in reversed(undo):
+            table.move(slot, was)
+            table.flags[slot] &= ~Flag.TERMINATING
+            evictor.add(table.pods[slot], -1)
+        del self._moves[before:]
+        for one, count in zip(self._budgets, left, strict=True):
+            one.left = count
+        self._left = known
+        self._keep(request, f"{name} cannot be emptied: {problem}")
+
+
+def _place(trial: Cluster, pod: Pod) -> str | tuple[str]:
+    """The node that the scheduler gives the replacement of a pod, or why it has none."""
+    replacement = trial.evict(pod.key)
+    if replacement is None:
+        return ("no controller creates it again",)
+    placed = trial.schedule([replacement])
+    if placed.failures:
+        return (f"scheduling its replacement failed: {placed.failures[0]}",)
+    if placed.evicted:
+        return (f"its replacement would preempt {placed.evicted[0]}",)
+    (one, *_) = placed.pods
+    if one.outcome is not Outcome.SCHEDULED:
+        return (f"its replacement fits no node: {one.reason}",)
+    return one.node
+
+
+def opted_out(item: Object) -> bool:
+    """Whether a label or an annotation excludes a pod, or the pods of a namespace."""
+    return "false" in (item.annotations.get(OPT_OUT), item.labels.get(OPT_OUT))
+
+
+def owner_of(pod: Pod) -> str:
+    """Namespace, kind and name of the controller; pods of a Deployment keep theirs over rollouts."""
+    owner = pod.metadata.controller()
+    return pod.key if owner is None else f"{owner.kind} {pod.namespace}/{owner.name}"
+
+
+def template_of(pod: Pod) -> int:
+    """A number that changes with the pod template."""
+    spec = msgspec.structs.replace(pod.spec, node_name="", volumes=())
+    return hash(msgspec.msgpack.encode(spec))
+
+
+def _budgets_of(budgets: Iterable[PodDisruptionBudget]) -> list[_Budget]:
+    found = []
+    for one in budgets:
+        try:
+            selector = compile_selector(one.spec.selector)
+        except SelectorError:
+            continue
+        found.append(_Budget(one, selector, one.status.disruptions_allowed))
+    return found

@@ -1,0 +1,250 @@
+"""Plans: pods move only where the scheduler really puts them, and only if that helps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bayplan.api.meta import Object
+from bayplan.deschedule.memory import FIRST_PAUSE_SECONDS, Memory
+from bayplan.deschedule.planner import OPT_OUT, owner_of, template_of
+from bayplan.testing.builders import (
+    make_namespace,
+    make_node,
+    make_pdb,
+    make_pod,
+    make_spread,
+    make_toleration,
+)
+from tests.deschedule.situations import NOW, moves, plan_of, reasons, replica
+
+TAINTS: dict[str, Any] = {"RemovePodsViolatingNodeTaints": {}}
+LOW: dict[str, Any] = {
+    "LowNodeUtilization": {"thresholds": {"cpu": 30}, "targetThresholds": {"cpu": 60}},
+}
+HIGH: dict[str, Any] = {"HighNodeUtilization": {"thresholds": {"cpu": 40}}}
+AFFINITY: dict[str, Any] = {
+    "RemovePodsViolatingNodeAffinity": {
+        "nodeAffinityType": ["requiredDuringSchedulingIgnoredDuringExecution"],
+    }
+}
+SPREAD: dict[str, Any] = {"RemovePodsViolatingTopologySpreadConstraint": {}}
+
+
+def tainted(*names: str, **fields: Any) -> list[Object]:
+    return [make_node(name, taints=["maintenance=true:NoSchedule"], **fields) for name in names]
+
+
+def test_a_violated_rule_is_repaired_on_the_node_that_the_scheduler_chooses() -> None:
+    plan = plan_of([*tainted("a"), make_node("b"), replica("p", "a")], TAINTS)
+    assert moves(plan) == [("p", "a", "b")]
+    assert plan.moves[0].why == "it does not tolerate a taint of its node; tolerates all taints of b"
+
+
+def test_a_pod_that_would_come_right_back_stays() -> None:
+    """descheduler#994, #655, #626: upstream evicts it in every cycle."""
+    preferred = {"cpu": "1", "node_selector": {"disk": "ssd"}}
+    nodes = [make_node("a", cpu=4, labels={"disk": "ssd"}), make_node("b", cpu=4)]
+    pods = [replica(f"p{i}", "a", **preferred) for i in range(4)]
+    plan = plan_of([*nodes, *pods], LOW)
+    assert (moves(plan), plan.upstream_evictions) == ([], 2)
+    assert reasons(plan)["p0"] == "the scheduler would put it back on a"
+
+
+def test_room_is_used_once() -> None:
+    """descheduler#1584: a dry run lists ten pods where one fits."""
+    nodes = [*tainted("a", cpu=10), make_node("b", cpu=1)]
+    plan = plan_of([*nodes, *(replica(f"p{i}", "a", cpu="1") for i in range(10))], TAINTS)
+    assert moves(plan) == [("p0", "a", "b")]
+    assert plan.upstream_evictions == 10
+    assert reasons(plan)["p1"].startswith("its replacement fits no node: 0/2 nodes are available")
+
+
+def test_what_upstream_does_not_check_keeps_a_pod() -> None:
+    """descheduler#1279, #1050: node fit knows no host ports."""
+    objects = [
+        *tainted("a"),
+        make_node("b"),
+        replica("p", "a", host_ports=[80]),
+        replica("q", "b", "other", host_ports=[80]),
+    ]
+    plan = plan_of(objects, {**TAINTS, "DefaultEvictor": {"nodeFit": True}})
+    assert (moves(plan), plan.upstream_evictions) == ([], 1)
+    assert "didn't have free ports" in reasons(plan)["p"]
+
+
+def test_a_move_that_violates_another_constraint_is_not_made() -> None:
+    """descheduler#839, PR#1918: hostname skew that the hard zone constraint keeps."""
+    spread = [
+        make_spread("kubernetes.io/hostname", labels={"app": "web"}),
+        make_spread("topology.kubernetes.io/zone", labels={"app": "web"}),
+    ]
+
+    def node(name: str, zone: str, **fields: Any) -> Object:
+        labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone}
+        return make_node(name, labels=labels, **fields)
+
+    nodes = [node("a1", "a"), node("a2", "a", cpu=0), node("b1", "b"), node("b2", "b")]
+    pods = [
+        replica("p1", "a1", spread=spread, cpu="1"),
+        replica("p2", "a1", spread=spread, cpu="1"),
+        replica("p3", "b1", spread=spread, cpu="1"),
+        replica("p4", "b2", spread=spread, cpu="1"),
+    ]
+    plan = plan_of([*nodes, *pods], SPREAD)
+    assert moves(plan) == []
+
+
+def test_moves_come_after_the_move_that_makes_room() -> None:
+    nodes = [
+        *tainted("a"),
+        make_node("b", cpu=1, labels={"disk": "ssd"}, taints=["old=1:NoSchedule"]),
+        make_node("c", cpu=1),
+    ]
+    waits = replica(
+        "p", "a", "one", cpu="1", node_selector={"disk": "ssd"}, tolerations=[make_toleration("old", "1")]
+    )
+    blocks = replica("z", "b", "two", cpu="1")
+    plan = plan_of([*nodes, waits, blocks], TAINTS)
+    assert moves(plan) == [("z", "b", "c"), ("p", "a", "b")]
+    assert [one.after for one in plan.moves] == [(), (1,)]
+
+
+def test_pods_that_need_each_other_s_room_stay() -> None:
+    nodes = [
+        make_node("a", cpu=1, labels={"pool": "x"}, taints=["one=1:NoSchedule"]),
+        make_node("b", cpu=1, labels={"pool": "y"}, taints=["two=1:NoSchedule"]),
+    ]
+    pods = [
+        replica("p", "a", "p", cpu="1", tolerations=[make_toleration("two", "1")]),
+        replica("q", "b", "q", cpu="1", tolerations=[make_toleration("one", "1")]),
+    ]
+    plan = plan_of([*nodes, *pods], TAINTS)
+    assert (moves(plan), plan.upstream_evictions) == ([], 2)
+    assert reasons(plan)["q"].startswith("its replacement fits no node")
+
+
+@pytest.mark.parametrize(
+    ("taint", "why"),
+    [
+        ("karpenter.sh/disrupted:NoSchedule", "its replacement fits no node"),
+        (
+            "DeletionCandidateOfClusterAutoscaler=1:PreferNoSchedule",
+            "the scheduler would put it on b, which is being removed (DeletionCandidateOfClusterAutoscaler)",
+        ),
+    ],
+)
+def test_nodes_that_an_autoscaler_removes_are_not_targets(taint: str, why: str) -> None:
+    """karpenter-provider-aws#2936: descheduler fills the node that Karpenter is about to remove."""
+    plan = plan_of([*tainted("a"), make_node("b", taints=[taint]), replica("p", "a")], TAINTS)
+    assert moves(plan) == []
+    assert reasons(plan)["p"].startswith(why)
+
+
+def test_budgets_are_respected_and_named() -> None:
+    objects = [
+        *tainted("a"),
+        make_node("b"),
+        *(replica(f"p{i}", "a") for i in range(3)),
+        make_pdb("web", {"app": "web"}, allowed=1),
+    ]
+    plan = plan_of(objects, TAINTS)
+    assert moves(plan) == [("p0", "a", "b")]
+    assert plan.moves[0].budget == "default/web"
+    assert reasons(plan)["p1"] == "PodDisruptionBudget default/web allows 1 evictions now"
+
+
+def test_two_budgets_keep_a_pod() -> None:
+    budgets = [make_pdb("one", {"app": "web"}, allowed=9), make_pdb("two", {"app": "web"}, allowed=9)]
+    plan = plan_of([*tainted("a"), make_node("b"), replica("p", "a"), *budgets], TAINTS)
+    assert reasons(plan)["p"].startswith("several PodDisruptionBudgets select it")
+
+
+@pytest.mark.parametrize(
+    ("fields", "namespace", "why"),
+    [
+        ({"annotations": {OPT_OUT: "false"}}, {}, "bayplan.dev/deschedule is false"),
+        ({}, {OPT_OUT: "false"}, "bayplan.dev/deschedule of namespace default is false"),
+    ],
+)
+def test_pods_can_opt_out(fields: dict[str, Any], namespace: dict[str, str], why: str) -> None:
+    objects = [*tainted("a"), make_node("b"), replica("p", "a", **fields)]
+    plan = plan_of([*objects, make_namespace("default", labels=namespace)], TAINTS)
+    assert (moves(plan), reasons(plan)) == ([], {"p": why})
+
+
+def test_a_pod_without_controller_stays() -> None:
+    evict = {"descheduler.alpha.kubernetes.io/evict": ""}
+    plan = plan_of([*tainted("a"), make_node("b"), make_pod("p", node="a", annotations=evict)], TAINTS)
+    assert reasons(plan) == {"p": "it has no controller that would create it again"}
+
+
+def test_limits_of_the_policy_hold() -> None:
+    objects = [*tainted("a"), make_node("b"), *(replica(f"p{i}", "a", f"o{i}") for i in range(4))]
+    plan = plan_of(objects, TAINTS, maxNoOfPodsToEvictTotal=2)
+    assert len(plan.moves) == 2
+
+
+def test_balancing_needs_a_gain() -> None:
+    nodes = [make_node("a", cpu=10), make_node("b", cpu=10), make_node("c", cpu=10)]
+    pods = [replica(f"p{i}", "a", cpu="2") for i in range(4)]
+    plan = plan_of([*nodes, *pods], LOW)
+    assert [one.source for one in plan.moves] == ["a"]
+    assert plan.moves[0].gain > 5
+    assert plan.moves[0].why == "its node is overutilized; b would be used 20 %, a is used 80 %"
+
+
+def test_nodes_are_emptied_completely_or_not_at_all() -> None:
+    """Every pod of the node needs a proven place."""
+    nodes = [make_node("a", cpu=10), make_node("b", cpu=10)]
+    pods = [
+        replica("big", "b", "x", cpu="6"),
+        replica("p0", "a", "y", cpu="1", node_selector={"only": "a"}),
+        replica("p1", "a", "y", cpu="1"),
+    ]
+    nodes[0] = make_node("a", cpu=10, labels={"only": "a"})
+    plan = plan_of([*nodes, *pods], HIGH)
+    assert (moves(plan), plan.emptied) == ([], ())
+    assert reasons(plan)["p0"] == "a cannot be emptied: the scheduler would put it back on a"
+
+
+def test_recreation_needs_no_other_node() -> None:
+    plan = plan_of(
+        [make_node("a"), make_node("b", unschedulable=True), replica("p", "a")],
+        {"PodLifeTime": {"states": ["Running"]}},
+    )
+    assert moves(plan) == [("p", "a", "a")]
+    assert plan.moves[0].why == "it has lived too long; its replacement stays on a"
+
+
+def test_owners_that_came_back_are_left_alone_for_growing_pauses() -> None:
+    """descheduler#424, #626."""
+    memory, pod = Memory(), replica("p", "a")
+    objects = [*tainted("a"), make_node("b"), pod]
+    memory.set_nodes(["a", "b"])
+    first = memory.came_back(owner_of(pod), template_of(pod), NOW)
+    assert reasons(plan_of(objects, TAINTS, memory)) == {
+        "p": "ReplicaSet default/web came back once: it is left alone until 14:18:20 UTC"
+    }
+    assert first == FIRST_PAUSE_SECONDS
+    assert memory.came_back(owner_of(pod), template_of(pod), NOW) == 2 * FIRST_PAUSE_SECONDS
+    memory.set_nodes(["a", "b", "c"])
+    assert moves(plan_of(objects, TAINTS, Memory())) == [("p", "a", "b")]
+    assert not len(memory)
+
+
+def test_a_pod_does_not_return_to_a_node_that_its_owner_left() -> None:
+    memory, pod = Memory(), replica("p", "a")
+    memory.set_nodes(["a", "b"])
+    memory.moved(owner_of(pod), template_of(pod), "b")
+    plan = plan_of([*tainted("a"), make_node("b"), pod], TAINTS, memory)
+    assert reasons(plan) == {"p": "ReplicaSet default/web was moved away from b before"}
+
+
+def test_the_memory_is_bounded_and_forgets_old_templates() -> None:
+    memory = Memory(max_owners=2)
+    for owner in ("a", "b", "c"):
+        memory.moved(owner, 1, "n1")
+    assert [memory.has_left(owner, 1, "n1") for owner in ("a", "b", "c")] == [False, True, True]
+    assert not memory.has_left("b", 2, "n1")
