@@ -39,7 +39,7 @@ def descheduler(plugins: Mapping[str, Mapping[str, Any]], **settings: Any) -> De
         ],
         **settings,
     }
-    return Descheduler(parse_policy(json.dumps(text), "policy.yaml", {}.get))
+    return Descheduler(parse_policy(json.dumps(text), "policy.yaml", lambda _: None))
 
 
 def replica(name: str, node: str, owner: str = "web", **fields: Any) -> Pod:

@@ -44,7 +44,7 @@ def test_a_violated_rule_is_repaired_on_the_node_that_the_scheduler_chooses() ->
 
 def test_a_pod_that_would_come_right_back_stays() -> None:
     """descheduler#994, #655, #626: upstream evicts it in every cycle."""
-    preferred = {"cpu": "1", "node_selector": {"disk": "ssd"}}
+    preferred: dict[str, Any] = {"cpu": "1", "node_selector": {"disk": "ssd"}}
     nodes = [make_node("a", cpu=4, labels={"disk": "ssd"}), make_node("b", cpu=4)]
     pods = [replica(f"p{i}", "a", **preferred) for i in range(4)]
     plan = plan_of([*nodes, *pods], LOW)

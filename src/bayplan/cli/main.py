@@ -47,6 +47,9 @@ COMMANDS: Final = {
     "decide": LazyCommand(
         "bayplan.cli.decide", "decide", "Explain which nodes pending pods would get, and why."
     ),
+    "deschedule": LazyCommand(
+        "bayplan.cli.deschedule", "deschedule", "Move pods to where the scheduler would put them now."
+    ),
     "explain": LazyCommand(
         "bayplan.cli.explain", "explain", "Explain why a pod is pending or on its node; what a node has."
     ),

@@ -34,6 +34,8 @@ from bayplan.config.load import (
 )
 from bayplan.config.model import (
     BayplanConfiguration,
+    Decision,
+    DescheduleConfiguration,
     Extender,
     KubeSchedulerConfiguration,
     LeaderElection,
@@ -46,6 +48,8 @@ from bayplan.config.validation import apply_extenders, validate
 __all__ = [
     "LIBRARY",
     "BayplanConfiguration",
+    "Decision",
+    "DescheduleConfiguration",
     "Extender",
     "KubeSchedulerConfiguration",
     "LeaderElection",

@@ -171,6 +171,34 @@ class QueuesConfiguration(ConfigRecord, frozen=True):
     """A queues.yaml, which is read again when it changes; "" is a queue for each namespace."""
 
 
+class Decision(StrEnum):
+    """Who decides whether a pod is descheduled."""
+
+    SCHEDULER = "scheduler"
+    """The scheduler: it is moved only where the scheduler puts its replacement, and if that helps."""
+    UPSTREAM = "upstream"
+    """The rules of descheduler, which does not know where the replacement goes."""
+
+
+class DescheduleConfiguration(ConfigRecord, frozen=True):
+    """How `bayplan deschedule` decides and acts; what it does is in a DeschedulerPolicy."""
+
+    decision: Decision = Decision.SCHEDULER
+    margin: float = 5.0
+    """By how many percentage points a move must improve utilization."""
+    evictions_per_minute: int = 10
+    replacement_timeout: Duration = Duration.of(seconds=300)
+    """How long to wait until the replacement of a pod is ready."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.margin <= 100:
+            raise ValueError(f"deschedule.margin must be from 0 to 100: {self.margin}")
+        if self.evictions_per_minute < 1:
+            raise ValueError(f"deschedule.evictionsPerMinute must be positive: {self.evictions_per_minute}")
+        if self.replacement_timeout <= Duration():
+            raise ValueError(f"deschedule.replacementTimeout must be positive: {self.replacement_timeout}")
+
+
 class BayplanConfiguration(ConfigRecord, frozen=True):
     """bayplan's own settings, for all profiles (`load.py`)."""
 
@@ -180,6 +208,7 @@ class BayplanConfiguration(ConfigRecord, frozen=True):
     """A scheduling cycle that takes longer is logged, with the plugin that is running; 0: no cycle is."""
     queues: QueuesConfiguration | None = None
     """None: there are no capacity queues."""
+    deschedule: DescheduleConfiguration = DescheduleConfiguration()
 
     def __post_init__(self) -> None:
         if self.slow_cycle_threshold < Duration():

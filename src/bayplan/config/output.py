@@ -21,6 +21,7 @@ from bayplan.config.model import (
     KIND,
     BayplanConfiguration,
     ClientConnection,
+    DescheduleConfiguration,
     Extender,
     KubeSchedulerConfiguration,
     LeaderElection,
@@ -88,6 +89,11 @@ def own_wire(settings: BayplanConfiguration) -> dict[str, object] | None:
     values["slowCycleThreshold"] = str(settings.slow_cycle_threshold)
     if settings.queues is None:
         del values["queues"]
+    if settings.deschedule == DescheduleConfiguration():
+        del values["deschedule"]
+    else:
+        timeout = str(settings.deschedule.replacement_timeout)
+        values["deschedule"] = {**msgspec.to_builtins(settings.deschedule), "replacementTimeout": timeout}
     return {"apiVersion": OWN_API_VERSION, "kind": BAYPLAN_KIND} | values
 
 

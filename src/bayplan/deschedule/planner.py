@@ -110,7 +110,7 @@ class Planner:
         """The moves that help, in order, and what stays."""
         self.memory.set_nodes(self.cluster.nodes)
         upstream, skipped = self._upstream()
-        table = self._table()
+        table = self.table()
         self._budgets = _budgets_of(table.budgets)
         policy = self.descheduler.policy
         evictor = PodEvictor(table, self._decide, policy.limits, on_result=self.on_result, now=self.now)
@@ -158,7 +158,8 @@ class Planner:
             )
         return tuple(found)
 
-    def _table(self) -> ClusterTable:
+    def table(self) -> ClusterTable:
+        """The cluster as columns."""
         objects = self.cluster.objects
         self.columns.sync(one for one in objects if isinstance(one, Pod))
 
@@ -175,7 +176,7 @@ class Planner:
 
     def _upstream(self) -> tuple[dict[str, tuple[str, str, str]], bool]:
         """What descheduler would evict: node, profile and strategy by pod."""
-        table = self._table()
+        table = self.table()
 
         def send(request: Request) -> Answer:
             table.remove(request.slot)
@@ -250,9 +251,9 @@ class Planner:
             return budget, False
         assert self._branch is not None
         with self._branch.branch() as trial:
-            target = _place(trial, pod)
-            if isinstance(target, tuple):
-                return target[0], True
+            target, problem = place_replacement(trial, pod)
+            if problem:
+                return problem, True
             verdict = self._judge(request, target, strategy, cycle)
             if verdict[0]:
                 trial.commit()
@@ -423,20 +424,20 @@ class Planner:
         self._keep(request, f"{name} cannot be emptied: {problem}")
 
 
-def _place(trial: Cluster, pod: Pod) -> str | tuple[str]:
-    """The node that the scheduler gives the replacement of a pod, or why it has none."""
+def place_replacement(trial: Cluster, pod: Pod) -> tuple[str, str]:
+    """Evicts a pod on a branch: the node that the scheduler gives its replacement, or why it has none."""
     replacement = trial.evict(pod.key)
     if replacement is None:
-        return ("no controller creates it again",)
+        return "", "no controller creates it again"
     placed = trial.schedule([replacement])
     if placed.failures:
-        return (f"scheduling its replacement failed: {placed.failures[0]}",)
+        return "", f"scheduling its replacement failed: {placed.failures[0]}"
     if placed.evicted:
-        return (f"its replacement would preempt {placed.evicted[0]}",)
+        return "", f"its replacement would preempt {placed.evicted[0]}"
     (one, *_) = placed.pods
     if one.outcome is not Outcome.SCHEDULED:
-        return (f"its replacement fits no node: {one.reason}",)
-    return one.node
+        return "", f"its replacement fits no node: {one.reason}"
+    return one.node, ""
 
 
 def opted_out(item: Object) -> bool:

@@ -1,0 +1,181 @@
+"""Makes the moves of a plan, one after the other, each checked against the cluster as it is now.
+
+For each step: read the cluster → is the pod still there, is its owner ready, does the scheduler still choose
+the node of the plan? → evict, with the pod's uid as a precondition → wait for the replacement. A step that no
+longer holds is skipped with a sentence; the steps after it are checked in the same way, so a skipped step
+stops only those that need it. Nothing is written but evictions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from bayplan.answers.whatif import Cluster
+from bayplan.api.pod import Pod
+from bayplan.deschedule.eviction import Answer
+from bayplan.deschedule.memory import Memory
+from bayplan.deschedule.plan import Move
+from bayplan.deschedule.planner import owner_of, place_replacement, template_of
+
+POLL_SECONDS: Final = 1.0
+
+
+class Outcome(StrEnum):
+    """What became of a step."""
+
+    MOVED = "moved"
+    ELSEWHERE = "elsewhere"
+    """The replacement got another node than the plan's: the cluster changed."""
+    SKIPPED = "skipped"
+    BLOCKED = "blocked"
+    """The API server rejected the eviction."""
+    WAITING = "waiting"
+    """The replacement has no node yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A move and what became of it."""
+
+    move: Move
+    outcome: Outcome
+    why: str = ""
+    node: str = ""
+    """The node of the replacement."""
+
+
+class EvictionAPI(Protocol):
+    """What is asked of the API server."""
+
+    async def load(self) -> Cluster:
+        """The cluster as it is now."""
+
+    async def pods(self, namespace: str) -> Sequence[Pod]:
+        """The pods of a namespace as they are now."""
+
+    async def evict(self, pod: Pod, reason: str, grace_period_seconds: int | None) -> Answer:
+        """Evicts a pod, if it is still this one."""
+
+
+@dataclass(slots=True)
+class Executor:
+    """Makes moves at a limited rate."""
+
+    api: EvictionAPI
+    memory: Memory
+    evictions_per_minute: int = 10
+    replacement_seconds: float = 300.0
+    grace_period_seconds: int | None = None
+    now: Callable[[], float] = time.time
+    may_go_on: Callable[[], bool] = lambda: True
+    """False: stop before the next eviction (paused, or no longer the leader)."""
+    _last: float | None = None
+
+    async def run(self, moves: Sequence[Move], on_step: Callable[[Step], None] | None = None) -> list[Step]:
+        """Makes the moves in order."""
+        steps = []
+        for move in moves:
+            if not self.may_go_on():
+                break
+            step = await self._step(move)
+            steps.append(step)
+            if on_step is not None:
+                on_step(step)
+        return steps
+
+    async def _step(self, move: Move) -> Step:
+        cluster = await self.api.load()
+        pod, problem = _checked(move, cluster)
+        if pod is None:
+            return Step(move, Outcome.SKIPPED, problem)
+        if move.target and (unready := await self._until_ready(pod)):
+            return Step(move, Outcome.SKIPPED, unready)
+        await self._respect_rate()
+        known = {one.uid for one in await self.api.pods(pod.namespace)}
+        reason = f"triggered by {move.profile}/{move.strategy}: {move.why}"
+        answer = await self.api.evict(pod, reason, self.grace_period_seconds)
+        if answer.code:
+            return Step(move, Outcome.BLOCKED, answer.message)
+        if not move.target:
+            return Step(move, Outcome.MOVED)
+        node = await self._replacement(pod, known)
+        if not node:
+            return Step(move, Outcome.WAITING, f"no replacement within {self.replacement_seconds:g} s")
+        if move.target != move.source:
+            self.memory.moved(owner_of(pod), template_of(pod), move.source)
+        if node == move.target:
+            return Step(move, Outcome.MOVED, node=node)
+        pause = self.memory.came_back(owner_of(pod), template_of(pod), self.now())
+        text = f"its replacement got {node}; {owner_of(pod)} is left alone for {pause:g} s"
+        return Step(move, Outcome.ELSEWHERE, text, node)
+
+    async def _respect_rate(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._last is not None:
+            await asyncio.sleep(max(0.0, self._last + 60.0 / self.evictions_per_minute - loop.time()))
+        self._last = loop.time()
+
+    async def _until_ready(self, pod: Pod) -> str:
+        """Waits until the other pods of the owner are ready; a text if they are not in time."""
+        return await self._poll(lambda: self._unready(pod), self.replacement_seconds)
+
+    async def _unready(self, pod: Pod) -> str:
+        owner = pod.metadata.controller()
+        for one in await self.api.pods(pod.namespace):
+            controller = one.metadata.controller()
+            if one.uid == pod.uid or owner is None or controller is None or controller.uid != owner.uid:
+                continue
+            if not one.is_finished and not is_ready(one):
+                return f"{one.key} of the same owner is not ready"
+        return ""
+
+    async def _replacement(self, pod: Pod, known: set[str]) -> str:
+        """The node of the pod that the owner has created since."""
+        owner, found = pod.metadata.controller(), ""
+        end = asyncio.get_running_loop().time() + self.replacement_seconds
+        while not found and owner is not None:
+            for one in await self.api.pods(pod.namespace):
+                controller = one.metadata.controller()
+                if one.uid not in known and controller is not None and controller.uid == owner.uid:
+                    found = found or one.spec.node_name
+            if found or asyncio.get_running_loop().time() >= end:
+                break
+            await asyncio.sleep(POLL_SECONDS)
+        return found
+
+    async def _poll(self, check: Callable[[], Awaitable[str]], seconds: float) -> str:
+        end = asyncio.get_running_loop().time() + seconds
+        while (problem := await check()) and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(POLL_SECONDS)
+        return problem
+
+
+def _checked(move: Move, cluster: Cluster) -> tuple[Pod | None, str]:
+    """The pod of a move that still holds; or why it does not."""
+    pod = cluster.find_pod(move.pod)
+    if pod is None or pod.uid != move.uid:
+        return None, "the pod is gone"
+    if pod.is_terminating:
+        return None, "the pod is being deleted"
+    if pod.spec.node_name != move.source:
+        return None, f"the pod is on {pod.spec.node_name or 'no node'}, not on {move.source}"
+    if not move.target:
+        return (pod, "") if pod.is_finished else (None, "the pod has not finished")
+    if move.target == move.source:
+        return pod, ""
+    with cluster.branch() as trial:
+        node, problem = place_replacement(trial, pod)
+    if problem:
+        return None, problem
+    if node != move.target:
+        return None, f"the scheduler would now put it on {node}, not on {move.target}"
+    return pod, ""
+
+
+def is_ready(pod: Pod) -> bool:
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)

@@ -1,0 +1,193 @@
+"""Descheduling again and again: read the cluster, plan, act, wait.
+
+One cycle is `Runner.cycle`; `run` repeats it, from start to start, while this process leads. A cycle is
+skipped while the lease has the annotation of the pause switch. Memory and columns live as long as the
+process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from bayplan.answers.whatif import Cluster
+from bayplan.api.pod import Pod
+from bayplan.config import Decision, DescheduleConfiguration
+from bayplan.deschedule.descheduler import Descheduler
+from bayplan.deschedule.eviction import Answer, PodEvictor, Request
+from bayplan.deschedule.executing import EvictionAPI, Executor, Outcome, Step
+from bayplan.deschedule.memory import Memory
+from bayplan.deschedule.metrics import DescheduleMetrics
+from bayplan.deschedule.plan import Plan
+from bayplan.deschedule.planner import Planner
+from bayplan.deschedule.table import PodColumns
+from bayplan.deschedule.usage import MeasuredUsage
+from bayplan.errors import APIError
+
+PAUSE: Final = "bayplan.dev/deschedule-paused"
+"""An annotation of the lease; "true": no pod is evicted."""
+LEASE: Final = "bayplan-descheduler"
+_REAL: Final = "descheduler"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Runner:
+    """Runs a policy against a cluster."""
+
+    api: EvictionAPI
+    descheduler: Descheduler
+    settings: DescheduleConfiguration
+    dry_run: bool = False
+    is_leader: Callable[[], bool] = lambda: True
+    is_paused: Callable[[], Awaitable[bool]] | None = None
+    read_usage: Callable[[MeasuredUsage], Awaitable[None]] | None = None
+    metrics: DescheduleMetrics = field(default_factory=DescheduleMetrics)
+    on_plan: Callable[[Plan], None] | None = None
+    on_step: Callable[[Step], None] | None = None
+    now: Callable[[], float] = time.time
+    memory: Memory = field(default_factory=Memory)
+    cycles: int = 0
+    """Completed cycles."""
+    _columns: PodColumns = field(default_factory=PodColumns)
+    _usage: MeasuredUsage = field(default_factory=MeasuredUsage)
+    _warned: bool = False
+
+    async def run(self, interval_seconds: float) -> None:
+        """Runs cycles until it is cancelled; one cycle if the interval is 0."""
+        loop = asyncio.get_running_loop()
+        while True:
+            started = loop.time()
+            try:
+                await self.cycle()
+            except APIError as error:
+                _log.error("descheduling cycle failed: %s", error)
+                if not interval_seconds:
+                    raise
+            if not interval_seconds:
+                return
+            await asyncio.sleep(max(0.0, started + interval_seconds - loop.time()))
+
+    async def cycle(self) -> None:
+        """One cycle, unless it is paused."""
+        if self.is_paused is not None and await self.is_paused():
+            _log.info("descheduling is paused: the lease has the annotation %s", PAUSE)
+            self.cycles += 1
+            return
+        started = time.perf_counter()
+        cluster = await self.api.load()
+        self._warn_of_another(cluster.pods)
+        if self.read_usage is not None:
+            await self.read_usage(self._usage)
+        if self.settings.decision is Decision.UPSTREAM:
+            await self._evict_as_upstream(cluster)
+        else:
+            await self._move(cluster)
+        self.metrics.loop_took(time.perf_counter() - started)
+        self.cycles += 1
+
+    async def _move(self, cluster: Cluster) -> None:
+        planner = self.planner(cluster)
+        plan = await asyncio.to_thread(planner.plan)
+        if self.on_plan is not None:
+            self.on_plan(plan)
+        if self.dry_run:
+            return
+        executor = Executor(
+            self.api,
+            self.memory,
+            self.settings.evictions_per_minute,
+            self.settings.replacement_timeout.seconds,
+            self.descheduler.policy.grace_period_seconds,
+            self.now,
+            self.is_leader,
+        )
+
+        def stepped(step: Step) -> None:
+            move, succeeded = step.move, step.outcome in (Outcome.MOVED, Outcome.ELSEWHERE, Outcome.WAITING)
+            if step.outcome is not Outcome.SKIPPED:
+                namespace = move.pod.partition("/")[0]
+                result = "success" if succeeded else "error"
+                self.metrics.evicted(result, move.strategy, move.profile, namespace, move.source)
+            if self.on_step is not None:
+                self.on_step(step)
+
+        await executor.run(plan.moves, stepped)
+
+    def planner(self, cluster: Cluster) -> Planner:
+        return Planner(
+            cluster,
+            self.descheduler,
+            self.now(),
+            self.memory,
+            self.settings.margin,
+            self._usage,
+            self._columns,
+        )
+
+    async def _evict_as_upstream(self, cluster: Cluster) -> None:
+        """The strategies run in a thread and wait there for each answer of the API server."""
+        loop = asyncio.get_running_loop()
+        table = self.planner(cluster).table()
+        policy = self.descheduler.policy
+
+        def send(request: Request) -> Answer:
+            if self.dry_run:
+                answer = Answer()
+            elif not self.is_leader():
+                return Answer(-1, "this process is no longer the leader")
+            else:
+                evicting = self.api.evict(request.pod, request.reason, request.grace_period_seconds)
+                answer = asyncio.run_coroutine_threadsafe(evicting, loop).result()
+            if not answer.code:
+                table.remove(request.slot)
+            return answer
+
+        evictor = PodEvictor(
+            table,
+            send,
+            policy.limits,
+            policy.grace_period_seconds,
+            policy.reports_failures,
+            self.dry_run,
+            None,
+            self.now(),
+            lambda result, *labels: self.metrics.evicted(result.value, *labels),
+        )
+        result = await asyncio.to_thread(
+            self.descheduler.cycle,
+            table,
+            evictor,
+            now=self.now(),
+            usage=self._usage,
+            on_duration=self.metrics.strategy_took,
+        )
+        for text in result.errors:
+            _log.error("%s", text)
+        for attempt in evictor.attempts:
+            _log.info(
+                "evicted %s from %s (%s): %s",
+                attempt.request.pod.key,
+                attempt.request.node,
+                attempt.request.strategy,
+                attempt.answer.message or "ok",
+            )
+
+    def _warn_of_another(self, pods: Iterable[Pod]) -> None:
+        """Two deschedulers evict each other's pods: say so, once."""
+        found = next(filter(is_descheduler, pods), None)
+        if found is not None and not self._warned:
+            self._warned = True
+            _log.warning("descheduler runs in this cluster, too (%s): both evict pods", found.key)
+
+
+def is_descheduler(pod: Pod) -> bool:
+    """Whether a pod runs the real descheduler."""
+    if pod.is_finished:
+        return False
+    images = (container.image.rpartition("/")[2] for container in pod.spec.containers)
+    return any(image.startswith(f"{_REAL}:") for image in images)

@@ -1,0 +1,241 @@
+"""Moves are made as planned, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bayplan.answers.whatif import Cluster
+from bayplan.api.meta import Condition, Object
+from bayplan.api.pod import Pod
+from bayplan.config import Decision, DescheduleConfiguration
+from bayplan.deschedule.eviction import Answer
+from bayplan.deschedule.executing import Executor, Outcome
+from bayplan.deschedule.memory import Memory
+from bayplan.deschedule.metrics import DescheduleMetrics, serve
+from bayplan.deschedule.plan import Plan, read_moves
+from bayplan.deschedule.planner import Planner
+from bayplan.deschedule.running import Runner, is_descheduler
+from bayplan.errors import DecodeError
+from bayplan.simulate.virtual_time import run_virtual
+from bayplan.testing.builders import make_node, make_pod
+from tests.deschedule.situations import NOW, descheduler, moves, replica
+
+TAINTS: dict[str, Any] = {"RemovePodsViolatingNodeTaints": {}}
+READY = Condition(type="Ready", status="True")
+
+
+class SimulatedCluster:
+    """A cluster whose controllers and scheduler act at once."""
+
+    def __init__(self, objects: Sequence[Object]) -> None:
+        self.objects = list(objects)
+        self.evicted: list[str] = []
+        self.answers: dict[str, Answer] = {}
+        self.recreates = True
+
+    async def load(self) -> Cluster:
+        return Cluster.from_objects(self.objects)
+
+    async def pods(self, namespace: str) -> Sequence[Pod]:
+        return [one for one in self.objects if isinstance(one, Pod) and one.namespace == namespace]
+
+    async def evict(self, pod: Pod, reason: str, grace_period_seconds: int | None) -> Answer:
+        if pod.key in self.answers:
+            return self.answers[pod.key]
+        self.evicted.append(pod.key)
+        cluster = Cluster.from_objects(self.objects)
+        again = cluster.evict(pod.key)
+        if again is not None and self.recreates:
+            cluster.schedule([again])
+        self.objects = [
+            replace(one, status=replace(one.status, phase="Running", conditions=(READY,)))
+            if isinstance(one, Pod) and one.key == pod.key
+            else one
+            for one in cluster.objects
+            if self.recreates or one.key != pod.key or not isinstance(one, Pod)
+        ]
+        return Answer()
+
+    def plan(self, memory: Memory | None = None) -> Plan:
+        return Planner(
+            Cluster.from_objects(self.objects), descheduler(TAINTS), NOW, memory or Memory()
+        ).plan()
+
+    def nodes_of(self) -> dict[str, str]:
+        return {one.name: one.spec.node_name for one in self.objects if isinstance(one, Pod)}
+
+
+def world(*names: str) -> SimulatedCluster:
+    """Two pods on a tainted node, and more nodes."""
+    tainted = make_node("a", taints=["maintenance=true:NoSchedule"])
+    pods = [replica(f"p{i}", "a", f"o{i}", conditions=[READY]) for i in range(2)]
+    return SimulatedCluster([tainted, *(make_node(name) for name in names or ("b", "c")), *pods])
+
+
+def execute(simulated: SimulatedCluster, plan: Plan, **settings: Any) -> list[Any]:
+    settings.setdefault("evictions_per_minute", 6000)
+    memory = settings.pop("memory", Memory())
+    executor = Executor(simulated, memory, **settings)
+    return run_virtual(executor.run(plan.moves))
+
+
+def test_every_move_ends_on_the_node_of_the_plan() -> None:
+    simulated = world()
+    plan = simulated.plan()
+    steps = execute(simulated, plan)
+    assert [one.outcome for one in steps] == [Outcome.MOVED, Outcome.MOVED]
+    assert [simulated.nodes_of()[pod] for pod, _, _ in moves(plan)] == [to for _, _, to in moves(plan)]
+
+
+def test_evictions_are_limited_by_the_minute() -> None:
+    simulated = world()
+    plan = simulated.plan()
+
+    async def timed() -> float:
+        started = asyncio.get_running_loop().time()
+        await Executor(simulated, Memory(), evictions_per_minute=2).run(plan.moves)
+        return asyncio.get_running_loop().time() - started
+
+    assert run_virtual(timed()) == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        pytest.param(lambda o: [x for x in o if x.name != "p0"], "the pod is gone", id="it is gone"),
+        pytest.param(
+            lambda o: [replica("p0", "b", "o0", conditions=[READY]) if x.name == "p0" else x for x in o],
+            "the pod is on b, not on a",
+            id="it was moved by somebody else",
+        ),
+        pytest.param(
+            lambda o: [make_node(x.name, unschedulable=True) if x.name in ("b", "c") else x for x in o],
+            "its replacement fits no node",
+            id="there is no room any more",
+        ),
+        pytest.param(
+            lambda o: [*o, make_pod("x", node="b", cpu="3"), make_pod("y", node="b", cpu="500m")],
+            "the scheduler would now put it on c, not on b",
+            id="the scheduler would choose another node",
+        ),
+        pytest.param(
+            lambda o: [*o, replica("p9", "c", "o0")],
+            "default/p9 of the same owner is not ready",
+            id="its owner is not ready",
+        ),
+    ],
+)
+def test_a_move_that_no_longer_holds_is_skipped(change: Any, why: str) -> None:
+    simulated = world()
+    plan = simulated.plan()
+    simulated.objects = change(simulated.objects)
+    (first, *_) = execute(simulated, plan, replacement_seconds=2.0)
+    assert first.outcome is Outcome.SKIPPED
+    assert first.why.startswith(why)
+    assert "default/p0" not in simulated.evicted
+
+
+def test_a_rejected_eviction_is_reported() -> None:
+    simulated = world()
+    plan = simulated.plan()
+    simulated.answers["default/p0"] = Answer(429, "Cannot evict pod")
+    steps = execute(simulated, plan)
+    assert (steps[0].outcome, steps[0].why) == (Outcome.BLOCKED, "Cannot evict pod")
+    assert steps[1].why == "the scheduler would now put it on b, not on c"
+
+
+def test_a_missing_replacement_is_reported() -> None:
+    simulated = world()
+    plan = simulated.plan()
+    simulated.recreates = False
+    (first, *_) = execute(simulated, plan, replacement_seconds=3.0)
+    assert (first.outcome, first.why) == (Outcome.WAITING, "no replacement within 3 s")
+
+
+def test_a_stopped_executor_evicts_nothing() -> None:
+    simulated = world()
+    plan = simulated.plan()
+    assert execute(simulated, plan, may_go_on=lambda: False) == []
+
+
+def test_plans_survive_being_written() -> None:
+    plan = world().plan()
+    document = {"kind": "DeschedulePlan", **plan.as_json()}
+    assert tuple(read_moves(document)) == plan.moves
+    with pytest.raises(DecodeError, match="expected a document of kind DeschedulePlan"):
+        read_moves({"kind": "List"})
+    with pytest.raises(DecodeError, match="not a move"):
+        read_moves({"kind": "DeschedulePlan", "moves": [{"pod": "a"}]})
+
+
+def runner(simulated: SimulatedCluster, **fields: Any) -> Runner:
+    settings = DescheduleConfiguration(
+        evictions_per_minute=6000, decision=fields.pop("decision", "scheduler")
+    )
+    return Runner(simulated, descheduler(TAINTS), settings, now=lambda: NOW, **fields)
+
+
+def test_cycles_move_pods_until_there_is_nothing_to_do() -> None:
+    simulated = world()
+    plans: list[Plan] = []
+    cycles = runner(simulated, on_plan=plans.append)
+    asyncio.run(cycles.cycle())
+    asyncio.run(cycles.cycle())
+    assert [len(one.moves) for one in plans] == [2, 0]
+    assert b'descheduler_pods_evicted_total{namespace="default"' in cycles.metrics.exposition()
+
+
+def test_a_dry_run_evicts_nothing() -> None:
+    simulated = world()
+    asyncio.run(runner(simulated, dry_run=True).run(0))
+    assert simulated.evicted == []
+
+
+def test_a_paused_process_evicts_nothing() -> None:
+    simulated = world()
+
+    async def paused() -> bool:
+        return True
+
+    asyncio.run(runner(simulated, is_paused=paused).run(0))
+    assert simulated.evicted == []
+
+
+def test_upstream_s_decision_evicts_without_asking() -> None:
+    simulated = world()
+    asyncio.run(runner(simulated, decision=Decision.UPSTREAM).run(0))
+    assert simulated.evicted == ["default/p0", "default/p1"]
+
+
+def test_the_real_descheduler_is_recognized() -> None:
+    image = "registry.example/descheduler/descheduler:v0.36.0"
+    assert is_descheduler(make_pod(image=image))
+    assert not is_descheduler(make_pod(image="web:1"))
+
+
+def test_metrics_and_readiness_are_served() -> None:
+    async def responses() -> list[bytes]:
+        ready: list[bool] = []
+        server = await serve(DescheduleMetrics(), lambda: bool(ready), "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        found = []
+        for path in ("/readyz", "/healthz", "/metrics", "/other"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+            found.append(await reader.read())
+            writer.close()
+        server.close()
+        return found
+
+    statuses = [one.split(b"\r\n", 1)[0] for one in asyncio.run(responses())]
+    assert statuses == [
+        b"HTTP/1.1 503 Service Unavailable",
+        b"HTTP/1.1 200 OK",
+        b"HTTP/1.1 200 OK",
+        b"HTTP/1.1 404 Not Found",
+    ]
