@@ -26,6 +26,7 @@ from bayplan.framework.plugin_api import SortKey
 from bayplan.queues import tree
 from bayplan.queues.amounts import Amounts, fits, minus, plus, total
 from bayplan.queues.tree import Blocking, Group, GroupKey, Queue, QueueKey, Task
+from bayplan.queues.users import UserLimits
 from bayplan.queues.yunikorn import pods as yunikorn
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.config import VCORE, PartitionConfig
@@ -127,6 +128,8 @@ class CapacityQueues(PodHeap):
         """By ticket: the group of an active entity, what it asks for, and its priority when it entered."""
         self._size = 0
         self._entries = 0
+        self._stale: dict[str, Queue] = {}
+        """Leaves whose path has changed since the last pop."""
         self._waiters: dict[str, set[str]] = {}
         """By path: leaves that wait for a limit there."""
         self._rejected: dict[str, tuple[Entity, str]] = {}
@@ -245,7 +248,8 @@ class CapacityQueues(PodHeap):
         )
         self._tasks[task.key] = task
         tree.charge(group.queue, amounts)
-        self.partition.user_limits.charge(group, amounts)
+        if self.partition.user_limits.limits:
+            self.partition.user_limits.charge(group, amounts)
         if not known.is_placeholder:
             group.used = plus(group.used, amounts)
         if not group.tasks:
@@ -268,7 +272,8 @@ class CapacityQueues(PodHeap):
         if not task.is_placeholder:
             group.used = minus(group.used, task.amounts)
         ended = not group.tasks
-        self.partition.user_limits.refund(group, task.amounts, ended=ended)
+        if self.partition.user_limits.limits:
+            self.partition.user_limits.refund(group, task.amounts, ended=ended)
         if ended:
             tree.stop(group)
         self._wake(group.queue)
@@ -285,6 +290,8 @@ class CapacityQueues(PodHeap):
         """Brings shares up to date, as a pop would."""
         if self._is_resized:
             self._resize()
+        if self._stale:
+            self._reorder_stale()
 
     def _resize(self) -> None:
         """Takes the capacity of the cluster as the denominator of shares without a guarantee."""
@@ -304,6 +311,11 @@ class CapacityQueues(PodHeap):
         """
         Partition(config)  # raises before anything has changed
         self.partition.reload(config)
+        limits = self.partition.user_limits = UserLimits(self.partition.user_limits.limits)
+        for group in self._groups.values():
+            group.member_of = None
+        for task in self._tasks.values() if limits.limits else ():
+            limits.charge(task.group, task.amounts)
         rejected, self._rejected = self._rejected, {}
         for info, _ in rejected.values():
             self._size -= 1
@@ -392,14 +404,22 @@ class CapacityQueues(PodHeap):
             heappush(known.groups, (group.key, self._entries, group))
 
     def _reorder_path(self, leaf: Queue) -> None:
-        for queue in leaf.upwards():
-            if queue.parent is None:
-                return
-            node, key = self._node(queue), tree.queue_key(queue)
-            if node.key != key:
-                node.key = key
-                if node.is_live:
-                    self._offer(node)
+        """Something on the path of this leaf has changed; the next pop compares its queues again."""
+        self._stale[leaf.path] = leaf
+
+    def _reorder_stale(self) -> None:
+        stale, self._stale = self._stale, {}
+        seen: set[str] = set()
+        for leaf in stale.values():
+            for queue in leaf.path_up[:-1]:
+                if queue.path in seen:
+                    break
+                seen.add(queue.path)
+                node, key = self._node(queue), tree.queue_key(queue)
+                if node.key != key:
+                    node.key = key
+                    if node.is_live:
+                        self._offer(node)
 
     def _offer(self, node: _Node) -> None:
         parent = node.queue.parent

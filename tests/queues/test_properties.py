@@ -1,0 +1,236 @@
+"""What holds in every history of pods in capacity queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bayplan.api.pod import Pod
+from bayplan.queues import tree
+from bayplan.queues.active import CapacityQueues, PodGroupOf
+from bayplan.queues.amounts import Amounts, fits, plus, total
+from bayplan.queues.preemption import within_guarantees
+from bayplan.queues.tree import Group, Queue, Task
+from bayplan.queues.victims import candidates
+from bayplan.queues.yunikorn.build import Partition
+from bayplan.queues.yunikorn.checks import load
+from bayplan.scheduling_queue.queued import QueuedPod, members_of
+from bayplan.testing.builders import make_pod
+from tests.effort import examples
+
+LEAVES = ("root.p.a", "root.p.b", "root.c", "root.d")
+CAPACITY = {"cpu": 16_000, "memory": 64, "pods": 100}
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+limits = st.one_of(st.none(), st.integers(1, 6))
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> str:
+    """A valid configuration: two levels, some with limits."""
+    parent = draw(st.one_of(st.none(), st.integers(4, 8)))
+
+    def queue(name: str, depth: int, highest: int) -> str:
+        ceiling, guaranteed = draw(limits), draw(st.one_of(st.none(), st.integers(1, 2)))
+        ceiling = None if ceiling is None else min(max(ceiling, guaranteed or 1), highest)
+        parts = []
+        if guaranteed:
+            parts.append(f"guaranteed: {{vcore: {guaranteed}}}")
+        if ceiling:
+            parts.append(f"max: {{vcore: {ceiling}}}")
+        order, apps = draw(st.sampled_from(["fifo", "fair"])), draw(st.sampled_from([0, 0, 1, 2]))
+        pad = "  " * depth
+        text = f"{pad}- name: {name}\n{pad}  properties: {{application.sort.policy: {order}}}\n"
+        if apps:
+            text += f"{pad}  maxapplications: {apps}\n"
+        return text + (f"{pad}  resources: {{{', '.join(parts)}}}\n" if parts else "")
+
+    text = "partitions:\n- name: default\n  queues:\n  - name: root\n    submitacl: '*'\n    queues:\n"
+    text += "    - name: p\n" + (f"      resources: {{max: {{vcore: {parent}}}}}\n" if parent else "")
+    text += "      queues:\n" + queue("a", 3, parent or 9) + queue("b", 3, parent or 9)
+    return text + queue("c", 2, 9) + queue("d", 2, 9)
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("push"), st.sampled_from(LEAVES), st.integers(0, 3), st.integers(1, 4), st.integers(0, 2)
+        ),
+        st.tuples(st.just("pop")),
+        st.tuples(st.just("end"), st.integers(0, 50)),
+        st.tuples(st.just("remove"), st.integers(0, 50)),
+    ),
+    max_size=60,
+)
+
+
+class History:
+    """Plays actions, and knows all pods."""
+
+    def __init__(self, text: str) -> None:
+        self.queues = CapacityQueues(
+            Partition(load(text).partitions[0]),
+            lambda pod: {"cpu": int(pod.labels["cpu"]) * 1000},
+            lambda: CAPACITY,
+        )
+        self.active: list[QueuedPod] = []
+        self.running: list[Pod] = []
+        self.count = 0
+
+    def push(self, leaf: str, app: int, cpu: int, priority: int) -> None:
+        self.count += 1
+        labels = {"queue": leaf, "applicationId": f"{leaf}-{app}", "cpu": str(cpu)}
+        created = EPOCH + timedelta(seconds=self.count)
+        pod = make_pod(f"p{self.count}", labels=labels, priority=priority, created=created)
+        info = QueuedPod(pod, pod.key, float(self.count), self.count)
+        self.active.append(info)
+        self.queues.push(info, (-priority, float(self.count)))
+
+    def pop(self) -> bool:
+        expected = self.plain_next()
+        found = self.queues.pop()
+        assert (found and found.key) == (expected and expected.key)
+        if found is None:
+            return False
+        (info,) = members_of(found)
+        self.active.remove(info)
+        self.running.append(info.pod)
+        self.queues.charge(info.pod, "n")
+        return True
+
+    def end(self, which: int) -> None:
+        if self.running:
+            self.queues.refund(self.running.pop(which % len(self.running)).uid)
+
+    def remove(self, which: int) -> None:
+        if self.active:
+            self.queues.remove(self.active.pop(which % len(self.active)))
+
+    def play(self, action: Sequence[object]) -> None:
+        getattr(self, str(action[0]))(*action[1:])
+
+    def plain_next(self) -> QueuedPod | None:
+        """The next pod, found by looking at every pod in order."""
+        self.queues.refresh()
+
+        def visit(queue: Queue) -> QueuedPod | None:
+            for child in tree.ordered_children(queue):
+                found = visit(child)
+                if found is not None:
+                    return found
+            for group in tree.ordered_groups(queue):
+                if not group.tasks and not tree.may_start(queue, group.name):
+                    continue
+                own = [info for info in self.active if self.queues.group_if_known(info.pod) is group]
+                for info in sorted(own, key=lambda each: (-each.pod.priority, each.sequence)):
+                    if fits(tree.room(queue), self.queues.amounts_of(info.pod)):
+                        return info
+            return None
+
+        return visit(self.queues.partition.root)
+
+    def check(self) -> None:
+        for queue in self.queues.partition.root.downwards():
+            for kind, limit in (queue.ceiling or {}).items():
+                assert queue.used.get(kind, 0) <= limit, "a queue is above its ceiling"
+            parts: list[Amounts] = [child.used for child in queue.children.values()]
+            if queue.is_leaf:
+                parts = [task.amounts for group in queue.groups.values() for task in group.tasks.values()]
+            assert total(parts) == queue.used, "the parts are not the whole"
+            assert queue.running == sum(
+                bool(group.tasks) for leaf in queue.downwards() for group in leaf.groups.values()
+            )
+        assert len(self.queues) == len(self.active)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(trees(), actions)
+def test_histories(text: str, played: list[tuple[object, ...]]) -> None:
+    """No queue exceeds its ceiling, parts add up, and the next pod is the one that a plain search finds."""
+    history = History(text)
+    for action in played:
+        history.play(action)
+        history.check()
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(trees(), actions)
+def test_nothing_starves(text: str, played: list[tuple[object, ...]]) -> None:
+    """When everything that runs ends again and again, every pod that fits into its empty queue runs."""
+    history = History(text)
+    for action in played:
+        history.play(action)
+    for _ in range(len(history.active) + 1):
+        while history.pop():
+            pass
+        while history.running:
+            history.end(0)
+    empty = {queue.path: tree.room(queue) for queue in history.queues.partition.root.downwards()}
+    for info in history.active:
+        group = history.queues.group_if_known(info.pod)
+        assert isinstance(group, PodGroupOf)
+        assert not fits(empty[group.queue.path], history.queues.amounts_of(info.pod))
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(trees(), actions)
+def test_a_recount_finds_the_same(text: str, played: list[tuple[object, ...]]) -> None:
+    """A scheduler that starts now has the same usage and the same order."""
+    history = History(text)
+    for action in played:
+        history.play(action)
+    again = History(text)
+    for pod in history.running:
+        again.queues.charge(pod, "n")
+    for info in history.active:
+        copy = QueuedPod(info.pod, info.key, info.timestamp, info.sequence)
+        again.active.append(copy)
+        again.queues.push(copy, (-info.pod.priority, info.timestamp))
+    for queue in history.queues.partition.root.downwards():
+        other = again.queues.partition.find(queue.path)
+        assert other is not None
+        assert (queue.used, queue.pending, queue.running) == (other.used, other.pending, other.running)
+    history.queues.refresh()
+    again.queues.refresh()
+    assert [info.key for info in history.queues] == [info.key for info in again.queues]
+
+
+sizes = st.lists(st.integers(1, 4), min_size=1, max_size=8)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(0, 6), st.integers(0, 6), sizes, sizes, st.integers(1, 6))
+def test_victims_leave_every_queue_its_guarantee(
+    first: int, second: int, left: list[int], right: list[int], asked: int
+) -> None:
+    """A queue above its guarantee stays at or above it, whatever is taken."""
+    root = Queue("root", leaf=False)
+    asking = Queue("asking", root)
+    asking.guaranteed = {"vcore": 100}
+    others = []
+    for name, guaranteed, amounts in (("l", first, left), ("r", second, right)):
+        queue = Queue(name, root)
+        queue.guaranteed = {"vcore": guaranteed} if guaranteed else None
+        group = Group(name, queue)
+        tree.add_group(group)
+        for number, amount in enumerate(amounts):
+            task = Task(
+                f"{name}{number}", group, {"vcore": amount, "pods": 1}, place="n", created=float(number)
+            )
+            group.tasks[task.key] = task
+            tree.charge(queue, task.amounts)
+        others.append(queue)
+    request = {"vcore": asked, "pods": 1}
+    tasks = list(candidates(asking, request, 0).tasks)
+    chosen = within_guarantees(asking, request, tasks)
+    for queue in others:
+        lost: dict[str, int] = {}
+        for group in queue.groups.values():
+            for task in group.tasks.values():
+                if task.key in chosen:
+                    lost = plus(lost, task.amounts)
+        limit = (queue.guaranteed or {}).get("vcore", 0)
+        assert not lost or queue.used["vcore"] - lost["vcore"] >= limit
