@@ -69,6 +69,9 @@ COMMANDS: Final = {
     "snapshot": LazyCommand(
         "bayplan.cli.snapshot", "snapshot", "Save what scheduling reads of a cluster in a file."
     ),
+    "support-bundle": LazyCommand(
+        "bayplan.cli.support_bundle", "support_bundle", "Collect what a bug report needs, without secrets."
+    ),
     "ui": LazyCommand("bayplan.cli.ui", "ui", "Show a cluster and its scheduler in a browser."),
     "up": LazyCommand("bayplan.cli.up", "up", "Start a cluster on this machine, with nothing installed."),
     "whatif": LazyCommand(

@@ -21,6 +21,9 @@ from bayplan.files import create_private, write_private
 _EXISTS: Final = "the file exists; pass --overwrite to replace it"
 
 
+overwrite_option: Final = click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
+
+
 @click.command()
 @click.option(
     "--to",
@@ -30,7 +33,7 @@ _EXISTS: Final = "the file exists; pass --overwrite to replace it"
     metavar="FILE",
     help="The file to write; compressed if its name ends in .gz.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
+@overwrite_option
 @click.option(
     "--redact",
     is_flag=True,
@@ -43,21 +46,27 @@ def snapshot(source: SourceOptions, target: Path, overwrite: bool, redact: bool)
     The cluster is only read, with one list for each kind. Secrets, ConfigMaps and environment variables are
     never read or saved.
     """
-    if target.exists() and not overwrite:
-        raise InputError(_EXISTS, source=str(target))
+    check_target(target, overwrite=overwrite)
     loaded = load_cluster(source)
     objects = redacted(loaded.objects) if redact else loaded.objects
     header = header_of(loaded, __version__, redacted=redact)
-    _write(target, encode_snapshot(map(without_manifests, objects), header), overwrite=overwrite)
+    content = encode_snapshot(map(without_manifests, objects), header)
+    if target.suffix == GZIP_SUFFIX:
+        content = gzip.compress(content, 6, mtime=0)
+    write_target(target, content, overwrite=overwrite)
     for warning in loaded.warnings:
         echo(f"warning: {warning.message}", err=True)
     echo(f"{target}: {loaded.node_count:,} nodes, {loaded.pod_count:,} pods, {len(objects):,} objects in all")
 
 
-def _write(target: Path, content: bytes, *, overwrite: bool) -> None:
+def check_target(target: Path, *, overwrite: bool) -> None:
+    """Raises InputError if the file exists and may not be replaced."""
+    if target.exists() and not overwrite:
+        raise InputError(_EXISTS, source=str(target))
+
+
+def write_target(target: Path, content: bytes, *, overwrite: bool) -> None:
     """Writes the file as a whole or not at all, readable by its owner only."""
-    if target.suffix == GZIP_SUFFIX:
-        content = gzip.compress(content, 6, mtime=0)
     if overwrite:
         write_private(target, content)
         return

@@ -180,10 +180,9 @@ def queue_position(options: SourceOptions, url: str, pod: str, *, ca_file: str =
         ConfigError: the kubeconfig is invalid.
         APIError: the scheduler cannot be reached, or rejects the request.
     """
-    access = _access(options)
-    tls = replace(access.tls, ca_file=ca_file, ca_data=b"", server_name="", insecure=False)
+    access = scheduler_access(options, url, ca_file=ca_file)
     try:
-        return asyncio.run(read_position(replace(access, server=url.rstrip("/"), tls=tls), pod))
+        return asyncio.run(read_position(access, pod))
     except (NotServedError, NotFoundError) as error:
         raise APIError(_FAILED.format(url=url, why=_NO_QUEUE)) from error
     except (ForbiddenError, UnauthorizedError) as error:
@@ -191,6 +190,33 @@ def queue_position(options: SourceOptions, url: str, pod: str, *, ca_file: str =
     except APIError as error:
         hint = _TRUST if not ca_file and "certificate" in str(error).lower() else ""
         raise APIError(_FAILED.format(url=url, why=f"{error}{hint}")) from error
+
+
+def scheduler_access(options: SourceOptions, url: str, *, ca_file: str = "") -> Access:
+    """How to reach the scheduler at this URL, with the credentials of the kubeconfig.
+
+    Raises:
+        ConfigError: the kubeconfig is invalid.
+    """
+    access = _access(options)
+    tls = replace(access.tls, ca_file=ca_file, ca_data=b"", server_name="", insecure=False)
+    return replace(access, server=url.rstrip("/"), tls=tls)
+
+
+async def read_pages(access: Access, targets: Sequence[str]) -> dict[str, bytes | APIError]:
+    """The content of several pages of a scheduler, or the error of each, by path and query."""
+    connections = Connections(access)
+    found: dict[str, bytes | APIError] = {}
+    try:
+        requests = Requests(connections, component="support-bundle")
+        for target in targets:
+            try:
+                found[target] = await requests.send("GET", target)
+            except APIError as error:
+                found[target] = error
+        return found
+    finally:
+        await connections.close()
 
 
 def embedded_queue_position(options: SourceOptions, server_version: str, pod: str) -> dict[str, Any] | None:
@@ -208,13 +234,16 @@ def _access(options: SourceOptions) -> Access:
     return load_access(kubeconfig, context=options.context)
 
 
+def queue_target(pod: str) -> str:
+    """Path and query for the position of a pod."""
+    return f"/queue?pod={quote(pod, safe='/')}"
+
+
 async def read_position(access: Access, pod: str) -> dict[str, Any]:
     """One request to the scheduler."""
     connections = Connections(access)
     try:
-        body = await Requests(connections, component="explain").send(
-            "GET", f"/queue?pod={quote(pod, safe='/')}"
-        )
+        body = await Requests(connections, component="explain").send("GET", queue_target(pod))
         found: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
         return found
     except msgspec.DecodeError as error:
