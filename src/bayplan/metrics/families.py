@@ -168,6 +168,13 @@ UNREADABLE_OBJECTS: Final = gauge(
     ("kind",),
 )
 
+QUEUE_RESOURCE: Final = gauge(
+    "yunikorn_queue_resource",
+    ALPHA,
+    "Resources of a capacity queue by state: allocated, guaranteed, max, pending, preempting.",
+    ("queue", "state", "resource"),
+)
+
 # Batching: bayplan does without (signatures do the same exactly), so these stay 0.
 
 BATCH_ATTEMPTS: Final = counter(

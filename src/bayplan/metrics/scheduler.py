@@ -31,6 +31,7 @@ Observe = Callable[[float], None]
 """Records a duration."""
 
 ReadGauge = Callable[[], Mapping[str, float]]
+ReadQueues = Callable[[], Mapping[tuple[str, str, str], float]]
 """Called on scrape: the values of a gauge by label."""
 
 
@@ -60,6 +61,9 @@ class Metrics:
 
     def unreadable_objects_from(self, read: ReadGauge) -> None:
         """How many objects of the cluster cannot be read, by kind."""
+
+    def queue_resources_from(self, read: ReadQueues) -> None:
+        """The resources of capacity queues, by queue, state and resource."""
 
     def declare_informer(self, group: str, version: str, kind: str, read: Callable[[], str]) -> Observe:
         """Creates the series of an informer, whose resourceVersion `read` returns.
@@ -213,6 +217,7 @@ class SchedulerMetrics(Metrics):
         self.families: Final = Families(specs_of(release, show_hidden=show_hidden))
         """All families, including those of the process around the scheduler."""
         self._random = (random.Random() if sampler is None else sampler).random
+        self._read_queues: ReadQueues | None = None
         self._read: dict[str, tuple[Family[Gauge], ReadGauge]] = {}
         self._pending_pods: ReadGauge = dict
         self._informers: list[tuple[Gauge, Callable[[], str]]] = []
@@ -270,6 +275,9 @@ class SchedulerMetrics(Metrics):
 
     def unreadable_objects_from(self, read: ReadGauge) -> None:
         self._read_on_scrape(named.UNREADABLE_OBJECTS, read)
+
+    def queue_resources_from(self, read: ReadQueues) -> None:
+        self._read_queues = read
 
     def declare_informer(self, group: str, version: str, kind: str, read: Callable[[], str]) -> Observe:
         # As upstream, even if the real plural is different: storageclasss.
@@ -420,6 +428,12 @@ class SchedulerMetrics(Metrics):
                 gauge.set(0)
             for label, value in read().items():
                 family[(label,)].set(value)
+        if self._read_queues is not None:
+            family = self.families[named.QUEUE_RESOURCE]
+            for gauge in family.series.values():
+                gauge.set(0)
+            for labels, value in self._read_queues().items():
+                family[labels].set(value)
         self._update_entities()
         for gauge, version in self._informers:
             gauge.set(float(digits) if (digits := version()[-_VERSION_DIGITS:]).isdecimal() else 0.0)

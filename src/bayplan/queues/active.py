@@ -219,6 +219,22 @@ class CapacityQueues(PodHeap):
         notices, self.notices = self.notices, []
         return [(member, notice.message) for notice in notices for member in members_of(notice.info)]
 
+    def resources_by_state(self) -> dict[tuple[str, str, str], float]:
+        """The amounts of every queue, by queue, state (as YuniKorn calls it) and resource."""
+        found: dict[tuple[str, str, str], float] = {}
+        for queue in self.partition.root.downwards():
+            states: dict[str, Amounts | None] = {
+                "allocated": queue.used,
+                "pending": queue.pending,
+                "preempting": queue.leaving,
+                "guaranteed": queue.guaranteed,
+                "max": queue.ceiling,
+            }
+            for state, amounts in states.items():
+                for kind, amount in (amounts or {}).items():
+                    found[queue.path, state, kind] = float(amount)
+        return found
+
     # Use
 
     def charge(self, pod: Pod, node_name: str) -> None:

@@ -266,6 +266,8 @@ class Scheduler:
             )
         queues = (*QUEUES, *self.config.release.queue.group_queues)
         metrics.pending_pods_from(lambda: {name: getattr(context.queue.counts(), name) for name in queues})
+        if self.queues is not None:
+            metrics.queue_resources_from(self.queues.resources_by_state)
         metrics.inflight_events_from(context.queue.in_flight_counts)
         metrics.running_from(
             lambda: {
@@ -277,13 +279,7 @@ class Scheduler:
         metrics.unreadable_objects_from(
             lambda: {informer.kind.__name__: len(informer.unreadable) for informer in self.informers}
         )
-        metrics.cache_size_from(
-            lambda: {
-                "nodes": context.cache.node_count,
-                "pods": context.cache.pod_count,
-                "assumed_pods": context.cache.assumed_count,
-            }
-        )
+        metrics.cache_size_from(context.cache.sizes)
 
     # Running
 
@@ -305,8 +301,8 @@ class Scheduler:
     async def watch(self) -> None:
         """Watches the cluster until it is cancelled; raises the error of an informer that fails."""
         watching = [asyncio.ensure_future(informer.run()) for informer in self.informers]
-        if self.queues is not None and self.queues.follow_file is not None:
-            watching.append(asyncio.ensure_future(self.queues.follow_file(self._work.set)))
+        if self.queues is not None and (follow := self.queues.follow_file) is not None:
+            watching.append(asyncio.ensure_future(follow(self._work.set)))
         try:
             await first_to_end(watching)
         finally:

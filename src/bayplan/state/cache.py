@@ -57,6 +57,10 @@ class Cache:
         """All nodes, including those that only pods refer to."""
         return len(self.cluster.nodes.row_of)
 
+    def sizes(self) -> dict[str, float]:
+        """The gauges of `scheduler_cache_size`."""
+        return {"nodes": self.node_count, "pods": self.pod_count, "assumed_pods": self.assumed_count}
+
     def is_assumed(self, uid: str) -> bool:
         return uid in self.assumed
 

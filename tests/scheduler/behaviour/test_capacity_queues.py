@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from bayplan.api.meta import OWN_API_VERSION
 from bayplan.api.pod import Pod
+from bayplan.metrics.scheduler import SchedulerMetrics
 from bayplan.testing.builders import make_node, make_pod
 
 from .running import World, running, virtual
@@ -174,6 +176,17 @@ async def test_priority_alone_does_not_evict(queues: Path) -> None:
         await world.create(pod("high", "b", 4, app="h", priority=100))
         assert world.node_of("low") == "n"
         assert world.cluster.written("delete") == []
+
+
+@virtual
+async def test_metrics_have_the_resources_of_queues(queues: Path) -> None:
+    metrics = SchedulerMetrics(random.Random(1))
+    async with running(NODE, config=config(queues), metrics=metrics) as world:
+        await world.create(pod("one", "a", 3), pod("two", "a", 2))
+        text = metrics.exposition().decode()
+        for state, value in (("allocated", 3000), ("pending", 2000), ("max", 4000)):
+            labels = f'queue="root.a",resource="vcore",state="{state}"'
+            assert f"yunikorn_queue_resource{{{labels}}} {value}" in text
 
 
 # Preemption
