@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Eviction, Nomination
-from bayplan.framework.status import Status
+from bayplan.framework.status import Code, Status
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
 from bayplan.state.groups import Group
@@ -71,6 +71,8 @@ class GroupOutcome:
     """Places the members once more, in the columns as they are now. All is reverted afterwards."""
     is_local: bool
     """Whether the filters of every member depend on the row alone."""
+    preemption_code: Code | None = None
+    """The result of the plugin that preempts, once it was called."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,12 @@ import msgspec
 
 from bayplan.api.pod import Pod
 from bayplan.errors import BayplanError
+from bayplan.framework.group_api import (
+    GroupOutcome,
+    GroupPostFilterResult,
+    GroupSteps,
+    NodePlacement,
+)
 from bayplan.framework.outcome import FilterOutcome, Nomination, PostFilterResult
 from bayplan.framework.plugin_api import (
     BindPlugin,
@@ -32,6 +38,7 @@ from bayplan.framework.plugin_api import (
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import (
+    SUCCESS,
     Code,
     Status,
     WrongResultError,
@@ -44,6 +51,7 @@ from bayplan.framework.status import (
 )
 from bayplan.runtime.calls import PRE_FLIGHT, AttemptError, plugin_error
 from bayplan.runtime.profile import METHODS, PointStep, Profile
+from bayplan.state.groups import Group
 
 UNRESERVE: Final = "Unreserve"
 MAX_WAIT_SECONDS: Final = 15 * 60.0
@@ -229,6 +237,70 @@ class ExtensionPoints:
             reasons.extend(answer.status.reasons)
             rejected_by = rejected_by or step.name
         return PostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons), rejected_by), nomination)
+
+    def placement_feasible(self, profile: Profile, group: Group, scheduled: int, remaining: int) -> Status:
+        """Whether the members of a group that are placed so far are enough."""
+        for plugin in profile.placement_feasible:
+            try:
+                answer = plugin.placement_feasible(group, scheduled, remaining)
+            except plugin_exceptions() as error:
+                return Status(Code.ERROR, (describe(error),))
+            if answer is not None and not answer.is_success:
+                return answer
+        return SUCCESS
+
+    def generate_placements(
+        self, profile: Profile, group: Group, scheduled: Sequence[Pod]
+    ) -> Sequence[NodePlacement] | Status:
+        """The sets of nodes for a group: all nodes, if no plugin divides them; or why there are none."""
+        for step in profile.placement_generators:
+            try:
+                return step.plugin.generate_placements(group, scheduled)
+            except plugin_exceptions() as error:
+                return Status(Code.ERROR, (describe(error, step.declared),), step.name)
+        return (NodePlacement(),)
+
+    def score_placements(
+        self,
+        profile: Profile,
+        group: Group,
+        scheduled: Sequence[Pod],
+        placements: Sequence[NodePlacement],
+        placed: Sequence[Sequence[Pod]],
+    ) -> list[int]:
+        """The total of each placement. Raises AttemptError if a plugin fails."""
+        totals = [0] * len(placements)
+        for step, weight in zip(profile.placement_scores, profile.placement_weights, strict=True):
+            try:
+                scores = step.plugin.score_placements(group, scheduled, placements, placed)
+                totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
+            except plugin_exceptions() as error:
+                raise plugin_error(step, Point.PLACEMENT_SCORE, error) from error
+        return totals
+
+    def pod_group_post_filter(
+        self, profile: Profile, outcome: GroupOutcome
+    ) -> GroupSteps[GroupPostFilterResult]:
+        """Calls the PodGroupPostFilter plugins in turn until one succeeds or rules out that others help.
+
+        framework.go: RunPodGroupPostFilterPlugins
+        """
+        reasons: list[str] = []
+        for step in profile.pod_group_post_filters:
+            try:
+                answer = yield from step.plugin.pod_group_post_filter(outcome)
+            except plugin_exceptions() as error:
+                answer = GroupPostFilterResult(Status(Code.ERROR, (describe(error, step.declared),)))
+            status = answer.status.by(step.name)
+            if step.declared.preempts:
+                outcome.preemption_code = status.code
+            if status.code in (Code.SUCCESS, Code.UNRESOLVABLE):
+                return GroupPostFilterResult(status, answer.nominations, answer.eviction)
+            if status.code is not Code.UNSCHEDULABLE:
+                text = f'error in "{step.name}" PodGroupPostFilter plugins: {status.message}'
+                return GroupPostFilterResult(Status(Code.ERROR, (text,)))
+            reasons.extend(status.reasons)
+        return GroupPostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons)))
 
     def reserve(self, placed: Placement) -> None:
         """framework.go: RunReservePluginsReserve"""

@@ -32,7 +32,7 @@ from bayplan.framework.group_api import (
     Placed,
 )
 from bayplan.framework.outcome import Eviction, Nomination, fit_error
-from bayplan.framework.status import SUCCESS, Code, Status, describe, plugin_exceptions
+from bayplan.framework.status import Code, Status
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.extension_points import Placement, RejectedError
 from bayplan.runtime.framework import Framework
@@ -98,7 +98,6 @@ class GroupCycle:
         self._pods = pods
         self._pre_filtered: frozenset[str] = frozenset()
         self._is_local = True
-        self._preemption_code: Code | None = None
 
     def decide(self) -> Steps[GroupDecision]:
         run = yield from self._find()
@@ -106,45 +105,36 @@ class GroupCycle:
         decisions: list[Decision | None] = [*run.decisions, *[None] * (len(self._pods) - tried)]
         decision = GroupDecision(self._group, status, status, decisions)
         if status.code is Code.UNSCHEDULABLE and self._framework.profile.pod_group_post_filters:
-            answer = yield from self._post_filter()
-            self._add_answer(decision, answer)
+            yield from self._post_filter(decision)
         return decision
 
     # Placing members
 
     def _find(self) -> Steps[_Run]:
         """The best placement, or why there is none."""
-        profile = self._framework.profile
-        if not profile.placement_generators:
-            return self._checked((yield from self._place(NodePlacement())))
+        points, profile = self._framework.points, self._framework.profile
         scheduled = list(self._members.scheduled.values())
-        placements = profile.placement_generators[0].plugin.generate_placements(self._group, scheduled)
+        placements = points.generate_placements(profile, self._group, scheduled)
         if isinstance(placements, Status):
             return _Run(placements)
         runs: list[_Run] = []
         for placement in placements:
             run = yield from self._place(placement)
-            if run.status.code is Code.ERROR:
-                return run
+            if run.status.code is Code.ERROR or not profile.placement_generators:
+                return self._checked(run)
             runs.append(run)
         fitting = [index for index, run in enumerate(runs) if run.status.is_success]
         if not fitting:
             return _none_fits(runs)
-        best = self._best(scheduled, [placements[i] for i in fitting], [runs[i] for i in fitting])
-        return self._checked(best)
-
-    def _best(
-        self, scheduled: Sequence[Pod], placements: Sequence[NodePlacement], runs: Sequence[_Run]
-    ) -> _Run:
-        """The placement with the highest score, the first of equals."""
-        if len(runs) == 1:
-            return runs[0]
-        profile, placed = self._framework.profile, [[each.pod for each in run.placed] for run in runs]
-        totals = [0] * len(runs)
-        for step, weight in zip(profile.placement_scores, profile.placement_weights, strict=True):
-            scores = step.plugin.score_placements(self._group, scheduled, placements, placed)
-            totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
-        return runs[totals.index(max(totals))]
+        best = fitting[0]
+        if len(fitting) > 1:
+            sets, placed = (
+                [placements[i] for i in fitting],
+                [[d.pod for d in runs[i].placed] for i in fitting],
+            )
+            totals = points.score_placements(profile, self._group, scheduled, sets, placed)
+            best = fitting[totals.index(max(totals))]
+        return self._checked(runs[best])
 
     def _checked(self, run: _Run) -> _Run:
         """A group is scheduled only if a member was placed now; those of earlier attempts do not count."""
@@ -206,15 +196,8 @@ class GroupCycle:
             self._is_local = self._is_local and not self._framework.filtering.uncached_steps(search)
 
     def _feasible(self, scheduled: int, remaining: int) -> Status:
-        """Whether the members placed so far are enough."""
-        for plugin in self._framework.profile.placement_feasible:
-            try:
-                answer = plugin.placement_feasible(self._group, scheduled, remaining)
-            except plugin_exceptions() as error:
-                return Status(Code.ERROR, (describe(error),))
-            if answer is not None and not answer.is_success:
-                return answer
-        return SUCCESS
+        points, profile = self._framework.points, self._framework.profile
+        return points.placement_feasible(profile, self._group, scheduled, remaining)
 
     def _assume(self, decision: Decision, found: Found, reserved: list[Placement]) -> Decision:
         """Counts the member on its node and reserves what it needs."""
@@ -239,8 +222,7 @@ class GroupCycle:
 
     # PodGroupPostFilter
 
-    def _post_filter(self) -> Steps[GroupPostFilterResult]:
-        """framework.go: RunPodGroupPostFilterPlugins"""
+    def _post_filter(self, decision: GroupDecision) -> Steps[None]:
         outcome = GroupOutcome(
             cluster=self._cluster,
             group=self._group,
@@ -249,25 +231,13 @@ class GroupCycle:
             place_again=self._place_again,
             is_local=self._is_local,
         )
-        reasons: list[str] = []
-        for step in self._framework.profile.pod_group_post_filters:
-            try:
-                answer = yield from step.plugin.pod_group_post_filter(outcome)
-            except plugin_exceptions() as error:
-                answer = GroupPostFilterResult(Status(Code.ERROR, (describe(error, step.declared),)))
-            status = answer.status.by(step.name)
-            if step.declared.preempts:
-                self._preemption_code = status.code
-            if status.code in (Code.SUCCESS, Code.UNRESOLVABLE):
-                return GroupPostFilterResult(status, answer.nominations, answer.eviction)
-            if status.code is not Code.UNSCHEDULABLE:
-                text = f'error in "{step.name}" PodGroupPostFilter plugins: {status.message}'
-                return GroupPostFilterResult(Status(Code.ERROR, (text,)))
-            reasons.extend(status.reasons)
-        return GroupPostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons)))
+        points, profile = self._framework.points, self._framework.profile
+        answer = yield from points.pod_group_post_filter(profile, outcome)
+        decision.preemption_code = outcome.preemption_code
+        self._add_answer(decision, answer)
 
     def _add_answer(self, decision: GroupDecision, answer: GroupPostFilterResult) -> None:
-        status, decision.preemption_code = answer.status, self._preemption_code
+        status = answer.status
         if status.code is Code.ERROR:
             decision.final = status
             return

@@ -248,7 +248,7 @@ async def test_a_single_pod_evicts_a_group_as_a_whole() -> None:
 
 
 @virtual
-async def test_a_group_that_may_not_preempt_says_so() -> None:
+async def test_the_message_of_a_group_that_may_not_preempt() -> None:
     async with grouped(*nodes(1), make_pod("low", cpu="2", node="n0")) as world:
         never = members(1, cpu="2", priority=9, preemption_policy="Never")
         await world.create(make_group(min_count=1, priority=9), *never)
