@@ -14,6 +14,8 @@ from bayplan.api.groups import CompositePodGroup, PodGroup
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.releases import RELEASES
+from bayplan.api.volcano import PodGroup as VolcanoPodGroup
+from bayplan.api.workloads import PriorityClass
 
 _DEVICES: Final = "resource.k8s.io"
 
@@ -69,8 +71,22 @@ def group_permissions() -> frozenset[Permission]:
     return (
         watching_permissions(PodGroup)
         | watching_permissions(CompositePodGroup)
-        | {Permission("scheduling.k8s.io", "podgroups/status", "patch")}
+        | _written("scheduling.k8s.io")
     )
+
+
+def volcano_permissions() -> frozenset[Permission]:
+    """For groups of Volcano."""
+    return (
+        watching_permissions(VolcanoPodGroup)
+        | watching_permissions(PriorityClass)
+        | _written("scheduling.volcano.sh")
+    )
+
+
+def _written(group: str) -> frozenset[Permission]:
+    """A group is read before its status is replaced."""
+    return frozenset((Permission(group, "podgroups", "get"), Permission(group, "podgroups/status", "update")))
 
 
 def watching_permissions(kind: type[Object]) -> frozenset[Permission]:

@@ -40,6 +40,7 @@ from bayplan.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from bayplan.api.volcano import PodGroup as VolcanoPodGroup
 from bayplan.api.workloads import (
     DaemonSet,
     Deployment,
@@ -275,6 +276,9 @@ KINDS: Final = KindTable(
         Kind(
             CoschedulingPodGroup, "podgroups", "scheduling.x-k8s.io", "v1alpha1", custom=True,
             event="scheduling.x-k8s.io/PodGroup",
+        ),
+        Kind(
+            VolcanoPodGroup, "podgroups", "scheduling.volcano.sh", "v1beta1", custom=True, in_files=False,
         ),
         Kind(
             ElasticQuota, "elasticquotas", "scheduling.x-k8s.io", "v1alpha1", custom=True,

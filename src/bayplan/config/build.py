@@ -23,7 +23,14 @@ from typing import Final
 import msgspec
 
 from bayplan.config.catalog import PluginCatalog, default_catalog
-from bayplan.config.model import ALL, KubeSchedulerConfiguration, PluginRef, Plugins, Profile
+from bayplan.config.model import (
+    ALL,
+    BayplanConfiguration,
+    KubeSchedulerConfiguration,
+    PluginRef,
+    Plugins,
+    Profile,
+)
 from bayplan.config.validation import apply_extenders, validate
 from bayplan.errors import ConfigError
 from bayplan.framework.args import Gates, PluginArgs, aggregate, quoted
@@ -110,6 +117,7 @@ def _add_once(name: str, names: list[str], point: Point) -> None:
 
 
 _PREFIX: Final = "initializing profiles: "
+_GROUPS: Final = "GenericWorkload"
 
 
 def _without_default_preemption(profile: Profile) -> Profile:
@@ -154,6 +162,8 @@ def build_profiles(
     """
     catalog = default_catalog(config.release) if catalog is None else catalog
     validate(config)
+    if config.bayplan.pod_groups != BayplanConfiguration().pod_groups and _GROUPS not in config.gates:
+        raise ConfigError(f"podGroups of the BayplanConfiguration needs the feature gate {_GROUPS}")
     config = apply_extenders(config)
     plans: list[ProfilePlan] = []
     for profile in config.profiles:

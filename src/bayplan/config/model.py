@@ -199,6 +199,14 @@ class DescheduleConfiguration(ConfigRecord, frozen=True):
             raise ValueError(f"deschedule.replacementTimeout must be positive: {self.replacement_timeout}")
 
 
+class PodGroupDialect(StrEnum):
+    """Whose PodGroups are read as pod groups."""
+
+    KUBERNETES = "kubernetes"
+    COSCHEDULING = "coscheduling"
+    VOLCANO = "volcano"
+
+
 class BayplanConfiguration(ConfigRecord, frozen=True):
     """bayplan's own settings, for all profiles (`load.py`)."""
 
@@ -209,6 +217,8 @@ class BayplanConfiguration(ConfigRecord, frozen=True):
     queues: QueuesConfiguration | None = None
     """None: there are no capacity queues."""
     deschedule: DescheduleConfiguration = DescheduleConfiguration()
+    pod_groups: tuple[PodGroupDialect, ...] = (PodGroupDialect.KUBERNETES,)
+    """Whose pod groups are scheduled, with the feature gate GenericWorkload."""
 
     def __post_init__(self) -> None:
         if self.slow_cycle_threshold < Duration():

@@ -94,6 +94,8 @@ def own_wire(settings: BayplanConfiguration) -> dict[str, object] | None:
     else:
         timeout = str(settings.deschedule.replacement_timeout)
         values["deschedule"] = {**msgspec.to_builtins(settings.deschedule), "replacementTimeout": timeout}
+    if settings.pod_groups == BayplanConfiguration().pod_groups:
+        del values["podGroups"]
     return {"apiVersion": OWN_API_VERSION, "kind": BAYPLAN_KIND} | values
 
 

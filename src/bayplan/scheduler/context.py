@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.pod import Pod
@@ -24,6 +24,9 @@ from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.state.cache import Cache
 from bayplan.state.cluster import Cluster
 from bayplan.state.groups import Group
+
+if TYPE_CHECKING:
+    from bayplan.scheduler.group_dialects import ForeignGroups
 
 
 def wall_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
@@ -78,6 +81,8 @@ class Context:
     pre_binding: dict[str, PreBinding] = field(default_factory=dict)
     preemptors: dict[str, Pod | Group] = field(default_factory=dict)
     """Pods and groups to activate when the binding of a victim is reverted, by the uid of the victim."""
+    dialects: list[ForeignGroups] = field(default_factory=list)
+    """Pod groups of other schedulers."""
     on_binding: Callable[[BindingProgress], None] | None = None
     """Called when a pod waits at Permit, is bound, or is rejected after a node was found."""
 

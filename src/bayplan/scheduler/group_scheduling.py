@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from bayplan.api.groups import PodGroup
-from bayplan.api.meta import Condition
+from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
 from bayplan.framework.outcome import Nomination
@@ -30,6 +30,7 @@ from bayplan.scheduler.context import Context
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.failure import PATCH_TRIES, PATCH_WAIT_FACTOR, PATCH_WAIT_SECONDS, Evictions, Failures
 from bayplan.scheduler.group_cycle import UNSCHEDULABLE, GroupCycle, GroupDecision, invalid
+from bayplan.scheduler.group_dialects import Dialect
 from bayplan.scheduling_queue.queued import QueuedGroup, QueuedPod
 from bayplan.state.groups import INITIALLY_SCHEDULED, Group, GroupKey, GroupStates
 
@@ -307,17 +308,32 @@ class GroupConditions:
     async def _write_one(self, group: Group, condition: Condition) -> None:
         """Writes a condition, with retries where they can help."""
         context, wait = self._context, PATCH_WAIT_SECONDS
+        dialect = next((one.dialect for one in context.dialects if group.key in one), None)
+        kind: type[Object] = PodGroup if dialect is None else dialect.record
         for tries_left in range(PATCH_TRIES - 1, -1, -1):
             try:
-                current = await context.api.get(PodGroup, group.key.name, group.key.namespace)
+                current = await context.api.get(kind, group.key.name, group.key.namespace)
                 if current.metadata.uid == group.uid:
-                    await context.api.update_status(with_condition(current, condition, context.now()))
+                    changed = self._changed(current, group, condition, dialect)
+                    if changed is not None:
+                        await context.api.update_status(changed)
                 return
             except (ConflictError, ServerError):
                 if not tries_left:
                     raise
             await asyncio.sleep(wait * (1 + 0.1 * context.rng.random()))
             wait *= PATCH_WAIT_FACTOR
+
+    def _changed(
+        self, current: Object, group: Group, condition: Condition, dialect: Dialect | None
+    ) -> Object | None:
+        context = self._context
+        if isinstance(current, PodGroup):
+            return with_condition(current, condition, context.now())
+        states = context.cluster.groups
+        assert states is not None
+        assert dialect is not None
+        return dialect.written(current, condition, states[group.key], context.now())
 
 
 def with_condition(item: PodGroup, condition: Condition, now: float) -> PodGroup:

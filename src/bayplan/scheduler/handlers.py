@@ -10,7 +10,7 @@ eventhandlers.go: addAllEventHandlers
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -24,10 +24,12 @@ from bayplan.api.pod import Pod
 from bayplan.api.release import device_features
 from bayplan.api.releases import Release
 from bayplan.client.informer import Handler, Informer, is_older_version
+from bayplan.config.model import PodGroupDialect
 from bayplan.dra.state import TaintRules, has_equal_taints
 from bayplan.framework.events import Action, ClusterEvent, Resource
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.deferrals import Deferrals, DeferredHandler
+from bayplan.scheduler.group_dialects import DIALECTS, Dialect, ForeignGroups, Members
 from bayplan.scheduling_queue.object_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -433,6 +435,7 @@ def make_handlers(
     claims: ClaimHandler,
     deferrals: Deferrals | None,
     changed: Callable[[], None],
+    dialects: Sequence[PodGroupDialect] = (PodGroupDialect.KUBERNETES,),
 ) -> Handlers:
     """A handler for each watched kind, pods last.
 
@@ -440,6 +443,7 @@ def make_handlers(
         kinds: further kinds, besides those of the release.
         deferrals: defers changes while a cycle waits for an extender; None without extenders.
         changed: called after each change of the queue.
+        dialects: whose pod groups are read, with the feature gate of pod groups.
     """
     made: Handlers = {Node: NodeHandler(context, changed)}
     gates = ("", *release.gates)
@@ -457,9 +461,34 @@ def make_handlers(
         else:
             made[record] = ObjectHandler(context, "" if kind is None else kind.event, changed)
     made[Pod] = PodHandler(context, scheduler_names, changed)
+    foreign = [DIALECTS[dialect] for dialect in dialects if dialect in DIALECTS]
+    if foreign and context.cluster.groups is not None:
+        _add_dialects(made, context, foreign, changed, reads_own=PodGroupDialect.KUBERNETES in dialects)
     if deferrals is None:
         return made
     return {record: DeferredHandler(handler, deferrals) for record, handler in made.items()}
+
+
+def _add_dialects(
+    made: Handlers,
+    context: Context,
+    dialects: Sequence[Dialect],
+    changed: Callable[[], None],
+    *,
+    reads_own: bool,
+) -> None:
+    """Handlers of the groups of other schedulers; pods come after them."""
+    pods = made.pop(Pod)
+    if not reads_own:
+        del made[PodGroup]
+    of_groups = GroupHandler(context, KINDS.of(PodGroup).event, changed)
+    for dialect in dialects:
+        for record in dialect.more:
+            made.setdefault(record, ObjectHandler(context, "", changed))
+        groups = ForeignGroups(dialect, of_groups, context)
+        made[dialect.record] = groups
+        context.dialects.append(groups)
+    made[Pod] = Members(pods, context.dialects)
 
 
 def make_informers(context: Context, handlers: Handlers) -> dict[type[Object], Informer[Any]]:

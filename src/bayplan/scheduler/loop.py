@@ -39,6 +39,7 @@ from bayplan.scheduler.core import SchedulingCore, queue_plugins
 from bayplan.scheduler.cycle import Decision, decide, error_decision, scheduling_cycle
 from bayplan.scheduler.deferrals import Deferrals
 from bayplan.scheduler.failure import Evictions, Failures
+from bayplan.scheduler.group_dialects import MemberLister
 from bayplan.scheduler.group_scheduling import GroupScheduling
 from bayplan.scheduler.handlers import ClaimHandler, make_handlers, make_informers
 from bayplan.scheduler.observing import ExtensionPointMetrics, QueueMetrics, Watchdog
@@ -202,6 +203,8 @@ class Scheduler:
             self.informers = tuple(informers.values())
             lister = self.pods = informers[Pod]
         latest.lister = lister
+        if self.context.dialects:
+            latest.lister = MemberLister(lister, [groups.dialect for groups in self.context.dialects])
         self._declare_metrics()
 
     # Set-up
@@ -249,6 +252,7 @@ class Scheduler:
             claims,
             self._deferrals if self._extenders else None,
             self._queue_changed,
+            self.config.bayplan.pod_groups,
         )
 
     def _plugins(self) -> Iterator[Plugin]:

@@ -1,0 +1,344 @@
+"""Pod groups of other schedulers, read as groups of this one: those of Coscheduling and of Volcano.
+
+A dialect says which group a pod names and what its PodGroup object asks for. Both are translated where the
+informers deliver them: a member gets `spec.schedulingGroup`, the group becomes a PodGroup of Kubernetes. So
+queue, cycle and preemption know one kind of group, and a group of any dialect is scheduled all or nothing in
+one cycle.
+
+    informer ── pod ──────► Members ── pod with schedulingGroup ──► PodHandler
+    informer ── PodGroup ─► ForeignGroups ── PodGroup ───────────► GroupHandler
+                                 ▲ priority, tasks: from the members
+
+A group without a priority of its own has that of its members, which must agree. What is written back is the
+dialect's: Volcano's users look at phase and conditions of the PodGroup. Coscheduling's scheduler never wrote
+its PodGroups (the controller of scheduler-plugins does), and neither is it done here.
+
+docs/group-dialects.md is for those who come from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from msgspec.structs import replace
+
+from bayplan.api import volcano
+from bayplan.api.groups import (
+    DisruptionMode,
+    GangSchedulingPolicy,
+    Mode,
+    PodGroup,
+    PodGroupSchedulingPolicy,
+    PodGroupSpec,
+    PodGroupStatus,
+)
+from bayplan.api.meta import Condition, Object, ObjectMeta
+from bayplan.api.pod import Pod, PodSchedulingGroup
+from bayplan.api.workloads import POD_GROUP_LABEL, PriorityClass
+from bayplan.api.workloads import PodGroup as CoschedulingPodGroup
+from bayplan.client.informer import Handler
+from bayplan.config.model import PodGroupDialect
+from bayplan.errors import APIError, ConflictError, NotFoundError
+from bayplan.scheduler.context import Context, PodLister
+from bayplan.state.groups import INITIALLY_SCHEDULED, GroupKey, GroupState
+from bayplan.state.objects import Objects
+
+_log = logging.getLogger(__name__)
+
+PENDING, INQUEUE, RUNNING, UNKNOWN = "Pending", "Inqueue", "Running", "Unknown"
+"""Phases of Volcano's groups."""
+NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
+READY_REASON: Final = "tasks in gang are ready to be scheduled"
+
+
+class Dialect(Protocol):
+    """One kind of foreign group."""
+
+    record: type[Object]
+    more: tuple[type[Object], ...]
+    """Other kinds that it reads."""
+
+    def group_name(self, pod: Pod) -> str:
+        """The group that the pod names; empty if it names none."""
+
+    def spec(self, item: Any, members: Collection[Pod], objects: Objects) -> PodGroupSpec:
+        """What the group asks for."""
+
+    def is_scheduled(self, item: Any) -> bool:
+        """Whether the object says that the group has been scheduled."""
+
+    def written(self, item: Any, condition: Condition, state: GroupState, now: float) -> Object | None:
+        """The object after an attempt with this condition; None if the dialect's scheduler writes nothing."""
+
+    def seen(self, item: Any) -> Object | None:
+        """The object after the scheduler has seen it first; None if nothing is written."""
+
+
+def _gang(min_count: int, priority: int) -> PodGroupSpec:
+    return PodGroupSpec(
+        scheduling_policy=PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=max(1, min_count))),
+        disruption_mode=DisruptionMode(single=Mode()),
+        priority=priority,
+    )
+
+
+def _priority_of(members: Iterable[Pod]) -> int:
+    return max((pod.priority for pod in members), default=0)
+
+
+class Coscheduling:
+    """scheduling.x-k8s.io: a label names the group, minMember is the minimum."""
+
+    record: type[Object] = CoschedulingPodGroup
+    more: tuple[type[Object], ...] = ()
+
+    def group_name(self, pod: Pod) -> str:
+        return pod.metadata.labels.get(POD_GROUP_LABEL, "")
+
+    def spec(self, item: CoschedulingPodGroup, members: Collection[Pod], objects: Objects) -> PodGroupSpec:
+        return _gang(item.spec.min_member, _priority_of(members))
+
+    def is_scheduled(self, item: CoschedulingPodGroup) -> bool:
+        return False
+
+    def written(
+        self, item: CoschedulingPodGroup, condition: Condition, state: GroupState, now: float
+    ) -> Object | None:
+        return None
+
+    def seen(self, item: CoschedulingPodGroup) -> Object | None:
+        return None
+
+
+class Volcano:
+    """scheduling.volcano.sh: an annotation names the group. It may have minima for its tasks, too."""
+
+    record: type[Object] = volcano.PodGroup
+    more: tuple[type[Object], ...] = (PriorityClass,)
+
+    def group_name(self, pod: Pod) -> str:
+        return pod.metadata.annotations.get(volcano.GROUP_ANNOTATION, "")
+
+    def spec(self, item: volcano.PodGroup, members: Collection[Pod], objects: Objects) -> PodGroupSpec:
+        spec = item.spec
+        known = objects.of(PriorityClass).get(spec.priority_class_name) if spec.priority_class_name else None
+        priority = _priority_of(members) if known is None else known.value
+        return _gang(self._min_count(spec, members), priority)
+
+    def _min_count(self, spec: volcano.PodGroupSpec, members: Collection[Pod]) -> int:
+        """So many that every task has its minimum, whichever members are left out."""
+        if not spec.min_task_member:
+            return spec.min_member
+        tasks = Counter(pod.metadata.annotations.get(volcano.TASK_ANNOTATION, "") for pod in members)
+        # At most (pods of the task - minimum) members are left out, so they cannot all be of this task.
+        needed = (len(members) - tasks[task] + least for task, least in spec.min_task_member.items())
+        return max(spec.min_member, *needed)
+
+    def is_scheduled(self, item: volcano.PodGroup) -> bool:
+        return item.status.phase == RUNNING
+
+    def seen(self, item: volcano.PodGroup) -> Object | None:
+        """Controllers of Volcano create the pods of a job once its group is Inqueue."""
+        if item.status.phase not in ("", PENDING):
+            return None
+        return replace(item, status=replace(item.status, phase=INQUEUE))
+
+    def written(
+        self, item: volcano.PodGroup, condition: Condition, state: GroupState, now: float
+    ) -> Object | None:
+        # gang.go: OnSessionClose; session.go: getPodGroupPhase
+        is_ready = condition.status == "True"
+        phase = RUNNING if is_ready else UNKNOWN if state.scheduled_count else INQUEUE
+        made = volcano.PodGroupCondition(
+            type="Scheduled" if is_ready else "Unschedulable",
+            status="True",
+            transition_id=str(uuid.uuid5(uuid.NAMESPACE_OID, f"{item.uid}{condition.message}")),
+            last_transition_time=datetime.fromtimestamp(int(now), UTC),
+            reason=READY_REASON if is_ready else NOT_ENOUGH_RESOURCES,
+            message="" if is_ready else _unschedulable(item, state, condition.message),
+        )
+        others = tuple(one for one in item.status.conditions if one.type != made.type)
+        return replace(item, status=replace(item.status, phase=phase, conditions=(*others, made)))
+
+
+def _unschedulable(item: volcano.PodGroup, state: GroupState, why: str) -> str:
+    """Volcano's message, with the reason of the attempt."""
+    # job_info.go: FitError
+    running = sum(pod.status.phase == "Running" for pod in state.scheduled.values())
+    waiting = state.all_count - state.scheduled_count
+    counts = {
+        "Pending": waiting,
+        "Bound": state.scheduled_count - running,
+        "Running": running,
+        "minAvailable": item.spec.min_member,
+    }
+    histogram = ", ".join(sorted(f"{count} {name}" for name, count in counts.items() if count))
+    missing = item.spec.min_member - state.scheduled_count
+    return (
+        f"{missing}/{state.all_count} tasks in gang unschedulable: pod group is not ready, {histogram}; "
+        f"Pending: {waiting} Unschedulable. Origin reason is: {why}"
+    )
+
+
+DIALECTS: Final[dict[PodGroupDialect, Dialect]] = {
+    PodGroupDialect.COSCHEDULING: Coscheduling(),
+    PodGroupDialect.VOLCANO: Volcano(),
+}
+
+
+class ForeignGroups:
+    """The groups of one dialect: an informer's handler of its objects.
+
+    The translated object follows its members: it is passed on again whenever they change what it asks for.
+    """
+
+    def __init__(self, dialect: Dialect, handler: Handler[Any], context: Context) -> None:
+        self.dialect = dialect
+        self._handler = handler
+        self._context = context
+        self._objects = context.cluster.objects
+        self._items: dict[GroupKey, Object] = {}
+        self._shown: dict[GroupKey, PodGroup] = {}
+        self._members: dict[GroupKey, dict[str, Pod]] = {}
+
+    def __contains__(self, key: GroupKey) -> bool:
+        return key in self._items
+
+    def added(self, item: Object) -> None:
+        key = GroupKey(item.namespace, item.name)
+        self._items[key] = item
+        shown = self._shown[key] = self._translated(key)
+        self._handler.added(shown)
+        if (seen := self.dialect.seen(item)) is not None:
+            self._context.tasks.start(self._write(seen), "status of pod group", str(key))
+
+    async def _write(self, item: Object) -> None:
+        """Writes a status. A conflict means that somebody else did, or that the group is being changed."""
+        try:
+            await self._context.api.update_status(item)
+        except (ConflictError, NotFoundError):
+            pass
+        except APIError as error:
+            _log.warning("cannot write the status of pod group %s: %s", item.key, error)
+
+    def updated(self, old: Object, new: Object) -> None:
+        key = GroupKey(new.namespace, new.name)
+        self._items[key] = new
+        self._refresh(key)
+
+    def deleted(self, item: Object) -> None:
+        key = GroupKey(item.namespace, item.name)
+        del self._items[key]
+        self._handler.deleted(self._shown.pop(key))
+
+    def member_changed(self, key: GroupKey, pod: Pod) -> None:
+        self._members.setdefault(key, {})[pod.uid] = pod
+        self._refresh(key)
+
+    def member_gone(self, key: GroupKey, pod: Pod) -> None:
+        members = self._members.get(key)
+        if members is not None and members.pop(pod.uid, None) is not None:
+            if not members:
+                del self._members[key]
+            self._refresh(key)
+
+    def _refresh(self, key: GroupKey) -> None:
+        if key in self._items:
+            before, after = self._shown[key], self._translated(key)
+            if after != before:
+                self._shown[key] = after
+                self._handler.updated(before, after)
+
+    def _translated(self, key: GroupKey) -> PodGroup:
+        item, dialect = self._items[key], self.dialect
+        meta = item.metadata
+        members = self._members.get(key, {}).values()
+        conditions: tuple[Condition, ...] = ()
+        if dialect.is_scheduled(item):
+            conditions = (Condition(type=INITIALLY_SCHEDULED, status="True", reason="Scheduled"),)
+        return PodGroup(
+            metadata=ObjectMeta(
+                name=meta.name,
+                namespace=meta.namespace,
+                uid=meta.uid,
+                generation=meta.generation,
+                creation_timestamp=meta.creation_timestamp,
+                deletion_timestamp=meta.deletion_timestamp,
+            ),
+            spec=dialect.spec(item, members, self._objects),
+            status=PodGroupStatus(conditions=conditions),
+        )
+
+
+class Members:
+    """An informer's handler of pods that names the groups of dialects in `spec.schedulingGroup`."""
+
+    def __init__(self, handler: Handler[Pod], dialects: Sequence[ForeignGroups]) -> None:
+        self._handler = handler
+        self._dialects = dialects
+
+    def added(self, pod: Pod) -> None:
+        pod, groups = self._read(pod)
+        if groups is not None:
+            groups.member_changed(_key(pod), pod)
+        self._handler.added(pod)
+
+    def updated(self, old: Pod, new: Pod) -> None:
+        before, _ = self._read(old)
+        after, is_in = self._read(new)
+        if before.spec.scheduling_group != after.spec.scheduling_group:
+            # A pod with another label is another member: Kubernetes never changes the group of a pod.
+            self.deleted(old)
+            self.added(new)
+            return
+        if is_in is not None:
+            is_in.member_changed(_key(after), after)
+        self._handler.updated(before, after)
+
+    def deleted(self, pod: Pod) -> None:
+        pod, groups = self._read(pod)
+        self._handler.deleted(pod)
+        if groups is not None:
+            groups.member_gone(_key(pod), pod)
+
+    def _read(self, pod: Pod) -> tuple[Pod, ForeignGroups | None]:
+        for groups in self._dialects:
+            if pod.spec.scheduling_group is None and (name := groups.dialect.group_name(pod)):
+                return with_group(pod, name), groups
+        return pod, None
+
+
+def with_group(pod: Pod, name: str) -> Pod:
+    group = PodSchedulingGroup(pod_group_name=name)
+    return replace(pod, spec=replace(pod.spec, scheduling_group=group))
+
+
+def _key(pod: Pod) -> GroupKey:
+    group = pod.spec.scheduling_group
+    assert group is not None, "its group was read from its labels or annotations"
+    return GroupKey(pod.namespace, group.pod_group_name or "")
+
+
+class MemberLister:
+    """Pods as the informer has them, with the groups of dialects."""
+
+    def __init__(self, pods: PodLister, dialects: Sequence[Dialect]) -> None:
+        self._pods, self._dialects = pods, dialects
+
+    def get(self, name: str, namespace: str = "") -> Pod | None:
+        pod = self._pods.get(name, namespace)
+        return None if pod is None else self._read(pod)
+
+    def with_label(self, namespace: str, key: str, value: str) -> Collection[Pod]:
+        return [self._read(pod) for pod in self._pods.with_label(namespace, key, value)]
+
+    def _read(self, pod: Pod) -> Pod:
+        for dialect in self._dialects:
+            if pod.spec.scheduling_group is None and (name := dialect.group_name(pod)):
+                return with_group(pod, name)
+        return pod

@@ -1,0 +1,226 @@
+"""Groups of Coscheduling and Volcano are scheduled like pod groups of Kubernetes: all or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bayplan.api import volcano
+from bayplan.api.groups import GangSchedulingPolicy, PodGroup, PodGroupSchedulingPolicy, PodGroupSpec
+from bayplan.api.meta import ObjectMeta
+from bayplan.api.pod import Pod, PodSchedulingGroup
+from bayplan.api.releases import V1_37
+from bayplan.api.workloads import POD_GROUP_LABEL, PriorityClass
+from bayplan.api.workloads import PodGroup as CoschedulingPodGroup
+from bayplan.api.workloads import PodGroupSpec as CoschedulingSpec
+from bayplan.config import KubeSchedulerConfiguration, parse_config
+from bayplan.config.build import build_profiles
+from bayplan.errors import ConfigError, DecodeError
+from bayplan.testing.builders import make_node, make_pod
+
+from .running import World, running, virtual
+
+RELEASE = V1_37.with_gates(V1_37.gates | {"GenericWorkload"})
+META = ObjectMeta(name="g", namespace="default")
+
+
+def config(*dialects: str) -> KubeSchedulerConfiguration:
+    text = f"apiVersion: bayplan/v1\nkind: BayplanConfiguration\npodGroups: [{', '.join(dialects)}]\n"
+    return parse_config(text, release=RELEASE)
+
+
+def labelled(name: str, **fields: Any) -> Pod:
+    return make_pod(name, labels={POD_GROUP_LABEL: "g"}, **fields)
+
+
+def annotated(name: str, task: str = "", **fields: Any) -> Pod:
+    pod = make_pod(name, **fields)
+    annotations = {volcano.GROUP_ANNOTATION: "g", **({volcano.TASK_ANNOTATION: task} if task else {})}
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+
+
+def coscheduling(min_member: int) -> CoschedulingPodGroup:
+    return CoschedulingPodGroup(metadata=META, spec=CoschedulingSpec(min_member=min_member))
+
+
+def volcano_group(min_member: int, **spec: Any) -> volcano.PodGroup:
+    return volcano.PodGroup(metadata=META, spec=volcano.PodGroupSpec(min_member=min_member, **spec))
+
+
+def bound(world: World) -> set[str]:
+    return {pod.name for pod in world.store.list(Pod) if pod.spec.node_name}
+
+
+def stored(world: World) -> volcano.PodGroup:
+    return world.store.get(volcano.PodGroup, "g", "default")
+
+
+@virtual
+async def test_a_group_of_coscheduling_waits_for_its_members() -> None:
+    async with running(config=config("coscheduling")) as world:
+        await world.create(make_node("n", cpu=4), coscheduling(3), labelled("a", cpu=1), labelled("b", cpu=1))
+        assert bound(world) == set()
+        await world.create(labelled("c", cpu=1))
+        assert bound(world) == {"a", "b", "c"}
+
+
+@virtual
+async def test_a_group_of_coscheduling_that_does_not_fit_takes_no_room() -> None:
+    """Nothing is held at Permit: the room stays free for others."""
+    async with running(config=config("coscheduling")) as world:
+        await world.create(make_node("n", cpu=4), coscheduling(3))
+        await world.create(*(labelled(name, cpu=2) for name in "abc"))
+        assert bound(world) == set()
+        reason = "pod group is unschedulable, minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"
+        assert world.message("a").startswith(reason)
+        await world.create(make_pod("single", cpu=4))
+        assert bound(world) == {"single"}
+        assert world.store.get(CoschedulingPodGroup, "g", "default").metadata.resource_version == "2"
+
+
+@virtual
+async def test_members_may_come_before_their_group() -> None:
+    async with running(config=config("coscheduling")) as world:
+        await world.create(make_node("n", cpu=4), labelled("a", cpu=1), labelled("b", cpu=1))
+        assert bound(world) == set()
+        await world.create(coscheduling(2))
+        assert bound(world) == {"a", "b"}
+
+
+@virtual
+async def test_the_priority_of_a_group_is_that_of_its_members() -> None:
+    async with running(config=config("coscheduling")) as world:
+        await world.create(make_node("n", cpu=2), make_pod("low", cpu=2, priority=1))
+        await world.create(
+            coscheduling(2), labelled("a", cpu=1, priority=5), labelled("b", cpu=1, priority=5)
+        )
+        await world.after(5)
+        assert bound(world) == {"a", "b"}
+        assert world.names() == ["a", "b"]
+
+
+@virtual
+async def test_a_member_that_failed_is_tried_again_with_its_group() -> None:
+    """It is read again from the informer, which knows its label only."""
+    async with running(config=config("coscheduling")) as world:
+        await world.create(make_node("n", cpu=1), coscheduling(2), labelled("a", cpu=1), labelled("b", cpu=1))
+        assert bound(world) == set()
+        await world.create(make_node("m", cpu=1))
+        await world.after(5)
+        assert bound(world) == {"a", "b"}
+
+
+@virtual
+async def test_a_pod_that_is_labelled_later_joins_the_group() -> None:
+    async with running(config=config("coscheduling")) as world:
+        await world.create(coscheduling(2), labelled("a", cpu=1), make_pod("b", cpu=1))
+        label = {POD_GROUP_LABEL: "g"}
+        await world.update("b", lambda pod: replace(pod, metadata=replace(pod.metadata, labels=label)))
+        await world.create(make_node("n", cpu=4))
+        await world.after(30)
+        assert bound(world) == {"a", "b"}
+
+
+@virtual
+async def test_a_deleted_group_no_longer_schedules_its_members() -> None:
+    async with running(config=config("coscheduling")) as world:
+        await world.create(coscheduling(2), labelled("a", cpu=1), labelled("b", cpu=1))
+        world.store.delete(CoschedulingPodGroup, "g", "default")
+        await world.create(make_node("n", cpu=4))
+        await world.after(30)
+        assert bound(world) == set()
+        await world.delete("a")
+        await world.create(coscheduling(1))
+        await world.after(5)
+        assert bound(world) == {"b"}
+
+
+@virtual
+async def test_phases_and_conditions_of_volcano() -> None:
+    async with running(config=config("volcano")) as world:
+        await world.create(make_node("n", cpu=3), volcano_group(2))
+        assert stored(world).status.phase == "Inqueue"
+        await world.create(annotated("a", cpu=2), annotated("b", cpu=2))
+        status = stored(world).status
+        (condition,) = status.conditions
+        assert (status.phase, condition.type, condition.reason) == (
+            "Inqueue",
+            "Unschedulable",
+            "NotEnoughResources",
+        )
+        assert condition.message == (
+            "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable; Pending: 2 "
+            "Unschedulable. Origin reason is: minCount (2) cannot be satisfied: 1 scheduled, 0 remaining, "
+            "pod group preemption: No preemption victims found for incoming preemptor"
+        )
+        await world.create(make_node("m", cpu=3))
+        await world.after(5)
+        status = stored(world).status
+        assert (bound(world), status.phase) == ({"a", "b"}, "Running")
+        assert {one.type: one.reason for one in status.conditions} == {
+            "Unschedulable": "NotEnoughResources",
+            "Scheduled": "tasks in gang are ready to be scheduled",
+        }
+
+
+@virtual
+async def test_a_volcano_group_has_the_priority_of_its_class() -> None:
+    async with running(config=config("volcano")) as world:
+        high = PriorityClass(metadata=ObjectMeta(name="high"), value=9)
+        await world.create(high, make_node("n", cpu=2), make_pod("low", cpu=2, priority=1))
+        await world.create(volcano_group(1, priority_class_name="high"), annotated("a", cpu=1, priority=9))
+        await world.after(5)
+        assert bound(world) == {"a"}
+
+
+@virtual
+async def test_every_task_of_a_volcano_group_gets_its_minimum() -> None:
+    """Two workers would reach minMember, but without the master they are not bound."""
+    async with running(config=config("volcano")) as world:
+        group = volcano_group(2, min_task_member={"master": 1, "worker": 1})
+        await world.create(make_node("n", cpu=2), group)
+        await world.create(*(annotated(name, "worker", cpu=1) for name in ("w1", "w2")))
+        assert bound(world) == set()
+        await world.create(annotated("m", "master", cpu=1))
+        assert bound(world) == set()
+        await world.create(make_node("m", cpu=1))
+        await world.after(5)
+        assert bound(world) == {"w1", "w2", "m"}
+
+
+@virtual
+async def test_dialects_side_by_side() -> None:
+    async with running(config=config("kubernetes", "coscheduling", "volcano")) as world:
+        policy = PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=1))
+        own = PodGroup(
+            metadata=ObjectMeta(name="own", namespace="default"), spec=PodGroupSpec(scheduling_policy=policy)
+        )
+        member = make_pod("k")
+        named = PodSchedulingGroup(pod_group_name="own")
+        member = replace(member, spec=replace(member.spec, scheduling_group=named))
+        other = volcano_group(1)
+        other = replace(other, metadata=replace(other.metadata, name="v"))
+        pod = annotated("v")
+        pod = replace(pod, metadata=replace(pod.metadata, annotations={volcano.GROUP_ANNOTATION: "v"}))
+        await world.create(make_node("n"), own, coscheduling(1), other, member, labelled("c"), pod)
+        assert bound(world) == {"k", "c", "v"}
+
+
+@virtual
+async def test_without_the_dialect_the_label_means_nothing() -> None:
+    async with running(config=config("kubernetes")) as world:
+        await world.create(make_node("n"), coscheduling(3), labelled("a"))
+        assert bound(world) == {"a"}
+
+
+def test_dialects_need_the_gate() -> None:
+    text = "apiVersion: bayplan/v1\nkind: BayplanConfiguration\npodGroups: [volcano]\n"
+    with pytest.raises(ConfigError, match=r"podGroups .* needs the feature gate GenericWorkload"):
+        build_profiles(parse_config(text))
+
+
+def test_an_unknown_dialect_is_an_error() -> None:
+    with pytest.raises(DecodeError, match="podGroups"):
+        config("slurm")
