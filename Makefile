@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 COMPILE = $(VENV)/tools/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-strip-extras --no-header --no-annotate $(UPGRADE)
 
-.PHONY: run test test-long test-all test-browser check bench faults fuzz soak conformance e2e race steady differential changelog release install lock audit clean
+.PHONY: run test test-long test-all test-browser check bench faults fuzz soak conformance e2e race steady differential changelog release man sbom install lock audit clean
 
 SEEDS ?= 1000
 SCENARIOS ?= 20
@@ -96,8 +96,21 @@ changelog: $(STAMP)
 	@$(BIN)/towncrier build --draft --version next
 
 # Builds wheel and sdist into dist/ and tries both in fresh virtual environments. CONTRIBUTING.md has the steps around it.
+# BASE_URL is the address under which the files will be published, for the krew manifest.
 release: $(STAMP)
-	$(BIN)/python tools/release.py
+	BASE_URL="$(BASE_URL)" $(BIN)/python tools/release.py
+
+# The manual page of all commands.
+man: $(STAMP)
+	@mkdir -p dist
+	@PYTHONPATH=. $(BIN)/python tools/man.py dist/bayplan.1
+	@echo "man ./dist/bayplan.1 shows it"
+
+# What the image contains as CycloneDX, and its licences; from the pins and the installed packages, without network.
+sbom: $(STAMP)
+	@mkdir -p dist
+	@PYTHONPATH=. $(BIN)/python tools/sbom.py > dist/bayplan.cdx.json
+	@PYTHONPATH=. $(BIN)/python tools/sbom.py --licences | tee dist/bayplan.licences.txt
 
 install: $(RUNS)
 
