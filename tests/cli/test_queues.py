@@ -86,3 +86,11 @@ def test_explain_names_the_limit() -> None:
 
 def test_explain_a_pod_that_has_room() -> None:
     assert explained("tune-2")["blockedBy"] is None
+
+
+def test_whatif_with_another_file() -> None:
+    """Pods that run already count, and those without room are named with the limit."""
+    result = bayplan("whatif", "-o", "json", *CLUSTER, "--queues", "examples/queues/more.yaml")
+    pods = {each["pod"]: each for each in json.loads(result.stdout)["pods"]}
+    assert pods["default/tune-1"]["outcome"] == "Scheduled"
+    assert pods["default/plot-1"]["reason"].endswith("vcore 8 used, 2 asked, 8 max")

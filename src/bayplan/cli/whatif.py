@@ -127,6 +127,10 @@ class Changes:
         self.warnings += settings.warnings
         return f"schedule with {value}"
 
+    def queues(self, value: str) -> str:
+        self._cluster.use_queues(value)
+        return f"use the capacity queues of {value}"
+
 
 def name_and_number(value: str) -> tuple[str, int | None]:
     """NAME[=NUMBER]: a name may contain =, too."""
@@ -195,6 +199,13 @@ _WHAT: Final = {
     multiple=True,
     metavar="FILE",
     help="Schedule with this configuration instead of that of --config.",
+)
+@click.option(
+    "--queues",
+    "queues",
+    multiple=True,
+    metavar="FILE",
+    help="Use the capacity queues of this queues.yaml instead of those of the configuration.",
 )
 @click.option(
     "--ignore-pending",

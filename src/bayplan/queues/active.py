@@ -586,6 +586,13 @@ class CapacityQueues(PodHeap):
         self._forget_if_empty(group)
         return found
 
+    def reason(self, pod: Pod, info: Entity | None) -> str:
+        """Why an active pod waits now, as a sentence; "" if it has room, or is not active."""
+        if info is None or info.sub_queue is not self:
+            return ""
+        found = self.blocking(pod)
+        return sentence(found) if isinstance(found, Blocking) else found or ""
+
     def _report(self, each: _Class, blocking: Blocking) -> None:
         each.blocking = blocking
         waiting, each.unreported = each.unreported, each.unreported[MAX_REPORTED_AT_ONCE:]

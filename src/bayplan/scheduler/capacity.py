@@ -100,6 +100,9 @@ def connect_queues(
         for plugin in framework.profile.all_plugins():
             if isinstance(plugin, CapacityPreemption):
                 plugin.queues = queues
+    for pod, node_name in core.cluster.assigned_pods():
+        if pod.spec.scheduler_name in core.frameworks:
+            queues.charge(pod, node_name)
     return queues, QueueCache(core.cluster, queues, core.frameworks), FirmNominations(core.cluster)
 
 

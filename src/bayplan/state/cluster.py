@@ -340,6 +340,13 @@ class Cluster:
         """Whether a pod is assigned to a node."""
         return uid in self._slot_of
 
+    def assigned_pods(self) -> Iterator[tuple[Pod, str]]:
+        """All assigned pods, each with its node's name."""
+        for uid in self._slot_of:
+            found = self.assigned_pod(uid)
+            assert found is not None
+            yield found
+
     def assigned_pod(self, uid: str) -> tuple[Pod, str] | None:
         """An assigned pod, and its node's name."""
         slot = self._slot_of.get(uid)

@@ -46,7 +46,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.storage import StorageClass
 from bayplan.api.workloads import PodDisruptionBudget, PriorityClass, ReplicaSet
-from bayplan.config import KubeSchedulerConfiguration, default_config
+from bayplan.config import KubeSchedulerConfiguration, QueuesConfiguration, default_config
 from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.garbage import no_garbage_collection
@@ -425,6 +425,12 @@ class Cluster(ClusterView):
         else:
             self.apply(known_manifest(self._store, namespace, name), replicas=replicas)
         return [pod for pod in self.pending if pod.uid not in known]
+
+    def use_queues(self, file: str) -> None:
+        """Schedules with the capacity queues of this queues.yaml from now on."""
+        profiles = self._scheduling.profiles
+        settings = replace(profiles.config.bayplan, queues=QueuesConfiguration(file=file))
+        self.use_config(replace(profiles.config, bayplan=settings), profiles.given_plugins)
 
     def use_config(self, config: KubeSchedulerConfiguration, plugins: Sequence[type[Plugin]] = ()) -> None:
         """Schedules with another configuration from now on. The release stays."""

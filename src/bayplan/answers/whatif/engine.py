@@ -41,7 +41,7 @@ from bayplan.plugins.default_binder import DefaultBinder
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.profile import PointStep, Profile
 from bayplan.scheduler.context import SchedulerHandle
-from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.core import SchedulingCore, queue_plugins
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.recorder import EventOutput
@@ -95,7 +95,8 @@ class Profiles:
     ) -> None:
         self._extenders = extender_warnings(config)
         self.config = replace(config, extenders=())
-        self._plugins = tuple(dict.fromkeys((*BUILTIN_PLUGINS, *plugins)))
+        self.given_plugins = tuple(plugins)
+        self._plugins = tuple(dict.fromkeys((*BUILTIN_PLUGINS, *queue_plugins(config), *plugins)))
         self._columns, self._api, self._now = columns, api, now
         self.warnings: list[Warning] = []
         self.failures = FailureLog()
@@ -405,6 +406,9 @@ class Run:
             outcome = Outcome.UNSCHEDULABLE if progress.step is BindingStep.REJECTED else Outcome.FAILED
             names = ", ".join(progress.plugins)
             return Placement(key, outcome, reason=f"{progress.point} {names}: {progress.reason}".strip())
+        quota = "" if scheduler.queues is None else scheduler.queues.reason(pod, queued)
+        if quota:
+            return Placement(key, Outcome.GATED, reason=quota)
         decision = self._decisions.get(key)
         if decision is None:
             return Placement(key, Outcome.FAILED, reason=_NOT_TRIED)

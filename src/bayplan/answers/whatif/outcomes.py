@@ -28,7 +28,7 @@ class Outcome(StrEnum):
     WAITING = "Waiting"
     """A node was found, but a Permit plugin did not allow the binding; it holds no node afterwards."""
     GATED = "Gated"
-    """It does not enter the queue: a scheduling gate, or a PreEnqueue plugin."""
+    """It is not tried: a scheduling gate, a PreEnqueue plugin, or no room in its capacity queue."""
     FAILED = "Failed"
     """A plugin failed, or could not evaluate the pod."""
     SKIPPED = "Skipped"
