@@ -48,7 +48,7 @@ from bayplan.fleet.printing import (
     share_rows,
     steps,
 )
-from bayplan.fleet.room import room_for_pod
+from bayplan.fleet.room import AT_MOST, room_for_pod
 
 _NO_WORKLOAD: Final = "{file}: there is no pod and no workload in it that can be placed"
 
@@ -82,7 +82,9 @@ _FRESH: Final = click.option(
 @_FRESH
 @fleet_options
 @output_option
-def place(fleet: Fleet, manifests: Sequence[str], fresh: bool, at_most: int, output: str) -> ExitStatus:
+def place(
+    fleet: Fleet, manifests: Sequence[str], fresh: bool, at_most: int | None, output: str
+) -> ExitStatus:
     """Show where workloads fit, and how their replicas are divided.
 
     Exit status 1 if something does not fit, 3 if a cluster could not be read.
@@ -104,7 +106,9 @@ def place(fleet: Fleet, manifests: Sequence[str], fresh: bool, at_most: int, out
 @_FRESH
 @fleet_options
 @output_option
-def explain(fleet: Fleet, manifests: Sequence[str], fresh: bool, at_most: int, output: str) -> ExitStatus:
+def explain(
+    fleet: Fleet, manifests: Sequence[str], fresh: bool, at_most: int | None, output: str
+) -> ExitStatus:
     """Explain the placement of workloads: filters, scores, room and weights of every cluster."""
     placed, left_out = _placed(fleet, manifests, fresh, at_most)
     if output != TABLE:
@@ -129,7 +133,7 @@ def explain(fleet: Fleet, manifests: Sequence[str], fresh: bool, at_most: int, o
 
 
 def _placed(
-    fleet: Fleet, files: Sequence[str], fresh: bool, at_most: int
+    fleet: Fleet, files: Sequence[str], fresh: bool, at_most: int | None
 ) -> tuple[list[PlacedWorkload], list[LeftOut]]:
     placer = Placer(fleet.members, fleet.policies, fleet.default, at_most, fresh, fleet.plane)
     found: list[PlacedWorkload] = []
@@ -211,7 +215,7 @@ def _print_left_out(console: Console, left_out: Sequence[LeftOut]) -> None:
 @click.option("--for", "wanted", type=click.IntRange(min=0), metavar="N", help="Whether N copies fit.")
 @fleet_options
 @output_option
-def capacity(fleet: Fleet, pod: str, wanted: int | None, at_most: int, output: str) -> ExitStatus:
+def capacity(fleet: Fleet, pod: str, wanted: int | None, at_most: int | None, output: str) -> ExitStatus:
     """Count how many more copies of a pod fit into each cluster, besides everything that is there.
 
     FILE is a manifest with one pod or workload. Exit status 1 if fewer fit than --for asks for.
@@ -220,7 +224,7 @@ def capacity(fleet: Fleet, pod: str, wanted: int | None, at_most: int, output: s
     if len(workloads) != 1:
         raise InputError("it must have exactly one pod or workload", source=pod)
     workload: Manifest = workloads[0]
-    limit = max(at_most, wanted or 0)
+    limit = max(at_most or AT_MOST, wanted or 0)
     rooms = {
         member.name: room_for_pod(member, model(member.cluster, workload), limit) for member in fleet.members
     }
@@ -262,7 +266,7 @@ def capacity(fleet: Fleet, pod: str, wanted: int | None, at_most: int, output: s
 @click.argument("name", metavar="CLUSTER")
 @fleet_options
 @output_option
-def drain(fleet: Fleet, name: str, at_most: int, output: str) -> ExitStatus:
+def drain(fleet: Fleet, name: str, at_most: int | None, output: str) -> ExitStatus:
     """Show where the workloads of a cluster would go if it was drained, and which budgets block that.
 
     Exit status 1 if replicas would stay pending, or a PodDisruptionBudget does not allow the evictions.
@@ -274,15 +278,15 @@ def drain(fleet: Fleet, name: str, at_most: int, output: str) -> ExitStatus:
 @click.argument("name", metavar="CLUSTER")
 @fleet_options
 @output_option
-def lose(fleet: Fleet, name: str, at_most: int, output: str) -> ExitStatus:
+def lose(fleet: Fleet, name: str, at_most: int | None, output: str) -> ExitStatus:
     """Show where the workloads of a cluster would go if it was lost, and what would stay pending."""
     return _leave(fleet, name, at_most, output, is_drain=False)
 
 
-def _leave(fleet: Fleet, name: str, at_most: int, output: str, *, is_drain: bool) -> ExitStatus:
+def _leave(fleet: Fleet, name: str, at_most: int | None, output: str, *, is_drain: bool) -> ExitStatus:
     leaving = fleet.named(name)
     with branches(fleet.members):
-        found = leave(fleet.members, leaving, fleet.policies, is_drain=is_drain, at_most=at_most)
+        found = leave(fleet.members, leaving, fleet.policies, is_drain=is_drain, at_most=at_most or AT_MOST)
     if output != TABLE:
         content = {
             "members": members_json(fleet.members, fleet.missing),

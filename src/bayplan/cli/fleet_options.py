@@ -21,7 +21,6 @@ from bayplan.fleet.karmada.kinds import Cluster as KarmadaCluster
 from bayplan.fleet.karmada.kinds import Placement, PropagationPolicy, ReplicaScheduling, decode_karmada
 from bayplan.fleet.karmada.templates import placement_problems
 from bayplan.fleet.members import Member, MemberSource, Unreachable, load_members
-from bayplan.fleet.room import AT_MOST
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -116,9 +115,8 @@ _OPTIONS: Final = (
     click.option(
         "--at-most",
         type=click.IntRange(min=1),
-        default=AT_MOST,
-        show_default=True,
-        help="Where to stop counting what fits into a cluster; never below the replicas of a workload.",
+        help="Where to stop counting what fits into a cluster. [default: twice the replicas of a workload, "
+        "at least 100; 500 without replicas]",
     ),
     click.option("-q", "--quiet", is_flag=True, help="Do not print which clusters have been read."),
 )

@@ -20,6 +20,7 @@ from bayplan.answers.sources.loading import SourceOptions, load_cluster_async
 from bayplan.answers.sources.warnings import Warning
 from bayplan.answers.whatif.cluster import Cluster
 from bayplan.api.node import Node
+from bayplan.api.pod import Pod
 from bayplan.api.selectors import ZONE
 from bayplan.errors import APIError
 from bayplan.fleet.karmada.kinds import Cluster as KarmadaCluster
@@ -104,7 +105,7 @@ class Member:
             ),
             status=ClusterStatus(
                 api_enablements=known.status.api_enablements,
-                resource_summary=resource_summary(nodes, self.cluster.pods, models),
+                resource_summary=resource_summary(nodes, self.cluster.objects_of(Pod), models),
             ),
         )
 

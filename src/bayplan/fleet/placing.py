@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -37,7 +38,10 @@ from bayplan.fleet.karmada.kinds import Cluster as KarmadaCluster
 from bayplan.fleet.karmada.schedule import Result, schedule
 from bayplan.fleet.karmada.templates import binding_spec, claiming_policy, with_placement_defaults
 from bayplan.fleet.members import Member
-from bayplan.fleet.room import AT_MOST, Exact, Room, create_namespace, pods_there, room_for
+from bayplan.fleet.room import Exact, Room, create_namespace, pods_there, room_for
+
+MIN_COUNTED: Final = 100
+"""Copies to count in a member at least: weights are in proportion to what fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,8 @@ class Placer:
     policies: Sequence[PropagationPolicy] = ()
     default: Placement = field(default_factory=Placement)
     """For workloads that no policy claims."""
-    at_most: int = AT_MOST
+    at_most: int | None = None
+    """Where to stop counting; None: twice the replicas, and at least MIN_COUNTED."""
     fresh: bool = False
     """Whether replicas that are there may move."""
     plane: ControlPlane = field(default_factory=ControlPlane)
@@ -162,7 +167,7 @@ class Placer:
         """Divides a workload, and schedules its pods in the members."""
         placement = self.placement_for(workload)
         wanted = stated_replicas(workload) if replicas is None else replicas
-        at_most = max(self.at_most, wanted)
+        at_most = max(wanted, max(2 * wanted, MIN_COUNTED) if self.at_most is None else self.at_most)
         rooms: dict[str, Room] = {}
         refused: dict[str, str] = {}
         for member in self.members:

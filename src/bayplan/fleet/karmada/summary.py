@@ -8,6 +8,7 @@ does not know the pod: affinity, spreading, host ports, volumes, devices and pri
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -76,76 +77,87 @@ def resource_summary(
                 formats.setdefault(name, quantity)
     allocated: dict[str, int] = {}
     allocating: dict[str, int] = {}
-    running: list[Pod] = []
+    by_node: dict[str, dict[str, int]] = {}
     for pod in pods:
         if not pod.spec.node_name:
-            _add_pod(allocating, pod.spec)
+            _add_pod((allocating,), pod.spec)
         elif pod.status.phase not in _FINISHED:
-            _add_pod(allocated, pod.spec)
-            running.append(pod)
+            _add_pod((allocated, by_node.setdefault(pod.spec.node_name, {})), pod.spec)
     return ResourceSummary(
         allocatable={name: quantity_text_like(allocatable[name], text) for name, text in formats.items()},
         allocated=request_texts(allocated),
         allocating=request_texts(allocating),
-        allocatable_modelings=_modelings(nodes, running, models),
+        allocatable_modelings=_modelings(nodes, by_node, models),
     )
 
 
-def _add_pod(total: dict[str, int], spec: PodSpec) -> None:
+_ONE_POD: Final = {PODS: 1}
+
+
+def _add_pod(totals: Sequence[dict[str, int]], spec: PodSpec) -> None:
     for container in spec.containers:
-        _add(total, container.resources.requests)
+        _add(totals, requested_amounts(container.resources.requests))
     for container in spec.init_containers:
         # The maximum is that of the running total, not of the pod, as in Karmada.
         for name, amount in requested_amounts(container.resources.requests).items():
-            total[name] = max(total.get(name, 0), amount)
-    _add(total, spec.overhead)
-    total[PODS] = total.get(PODS, 0) + 1
+            for total in totals:
+                total[name] = max(total.get(name, 0), amount)
+    if spec.overhead:
+        _add(totals, requested_amounts(spec.overhead))
+    _add(totals, _ONE_POD)
 
 
-def _add(total: dict[str, int], resources: Mapping[str, Quantity]) -> None:
-    for name, amount in requested_amounts(resources).items():
-        total[name] = total.get(name, 0) + amount
+def _add(totals: Sequence[dict[str, int]], amounts: Mapping[str, int]) -> None:
+    for total in totals:
+        for name, amount in amounts.items():
+            total[name] = total.get(name, 0) + amount
 
 
 def _modelings(
-    nodes: Sequence[Node], pods: Iterable[Pod], models: Sequence[ResourceModel]
+    nodes: Sequence[Node], used: Mapping[str, Mapping[str, int]], models: Sequence[ResourceModel]
 ) -> tuple[AllocatableModeling, ...]:
     """How many nodes have room for each grade."""
     if not models:
         return ()
-    used: dict[str, dict[str, int]] = {}
-    for pod in pods:
-        _add_pod(used.setdefault(pod.spec.node_name, {}), pod.spec)
     ordered = sorted(models, key=lambda model: model.grade)
-    counts = {model.grade: 0 for model in ordered}
+    bounds = _lower_bounds(ordered)
+    counts = [0] * len(ordered)
     for node in nodes:
-        free = {name: resource_amount(name, quantity) for name, quantity in node.status.allocatable.items()}
+        free: Mapping[str, int] = _amounts(tuple(node.status.allocatable.items()))
         taken = used.get(node.name)
         if taken is not None:
             if free.get(PODS, 0) <= taken[PODS]:
                 # Karmada stops here, so the nodes behind a full one are not counted.
                 break
             free = {name: amount - taken.get(name, 0) for name, amount in free.items()}
-        grade = _grade(free, ordered)
-        if grade is not None:
-            counts[grade] += 1
-    return tuple(AllocatableModeling(grade=grade, count=count) for grade, count in counts.items())
+        reached = _reached(free, bounds)
+        if reached >= 0:
+            counts[reached] += 1
+    return tuple(
+        AllocatableModeling(grade=model.grade, count=count)
+        for model, count in zip(ordered, counts, strict=True)
+    )
 
 
-def _grade(free: Mapping[str, int], models: Sequence[ResourceModel]) -> int | None:
-    """The largest grade that the free resources reach in every resource of the models."""
-    names = dict.fromkeys(one.name for model in models for one in model.ranges)
-    lowest: int | None = None
-    for name in names:
-        reached = None
-        for place, model in enumerate(models):
-            least = next((one.min for one in model.ranges if one.name == name), None)
-            if least is not None and resource_amount(name, least) <= free.get(name, 0):
-                reached = place
-        if reached is None:
-            return None
-        lowest = reached if lowest is None else min(lowest, reached)
-    return None if lowest is None else models[lowest].grade
+def _lower_bounds(models: Sequence[ResourceModel]) -> dict[str, list[tuple[int, int]]]:
+    """By resource: the lower bounds of the models that name it, and their positions, the last model first."""
+    bounds: dict[str, list[tuple[int, int]]] = {}
+    for place in range(len(models) - 1, -1, -1):
+        for one in {one.name: one for one in reversed(models[place].ranges)}.values():
+            bounds.setdefault(one.name, []).append((resource_amount(one.name, one.min), place))
+    return bounds
+
+
+def _reached(free: Mapping[str, int], bounds: Mapping[str, list[tuple[int, int]]]) -> int:
+    """The position of the last model that the free resources reach in every resource; -1 if there is none."""
+    lowest = -1
+    for name, several in bounds.items():
+        amount = free.get(name, 0)
+        reached = next((place for least, place in several if least <= amount), -1)
+        if reached < 0:
+            return -1
+        lowest = reached if lowest < 0 else min(lowest, reached)
+    return lowest
 
 
 # The accurate estimator
@@ -234,11 +246,18 @@ def _free(columns: Cluster, name: str) -> Ints:
     return found
 
 
-def requested_amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
-    """Requests in the units that scheduling counts in, each rounded; names that it does not count are
-    left out."""
+def requested_amounts(resources: Mapping[str, Quantity]) -> Mapping[str, int]:
+    """Requests in the units that scheduling counts in, each rounded, without names that it does not count."""
+    return _requested_amounts(tuple(resources.items()))
+
+
+@lru_cache(maxsize=4096)
+def _requested_amounts(resources: tuple[tuple[str, Quantity], ...]) -> Mapping[str, int]:
     return {
-        name: resource_amount(name, quantity)
-        for name, quantity in resources.items()
-        if is_tracked_resource(name)
+        name: resource_amount(name, quantity) for name, quantity in resources if is_tracked_resource(name)
     }
+
+
+@lru_cache(maxsize=4096)
+def _amounts(resources: tuple[tuple[str, Quantity], ...]) -> Mapping[str, int]:
+    return {name: resource_amount(name, quantity) for name, quantity in resources}

@@ -173,7 +173,7 @@ def _requests(spec: PodSpec) -> dict[str, Quantity]:
     return request_texts(total)
 
 
-def _needs(container: Container) -> dict[str, int]:
+def _needs(container: Container) -> Mapping[str, int]:
     return requested_amounts({**container.resources.limits, **container.resources.requests})
 
 
