@@ -117,3 +117,48 @@ def test_a_plan_without_moves_is_applied_at_once(tmp_path: Path) -> None:
     path.write_text(json.dumps({"kind": "DeschedulePlan", "moves": []}))
     ended = bayplan("deschedule", "apply", str(path))
     assert (ended.status, ended.stdout) == (0, "the plan has no moves\n")
+
+
+STRATEGY = """
+from bayplan.deschedule.plugin import Cycle, Goal, Strategy
+from bayplan.plugin import PluginArgs
+
+
+class ImageArgs(PluginArgs, frozen=True):
+    image: str = ""
+
+
+class RemoveImage(Strategy):
+    name = "RemoveImage"
+    args_type = ImageArgs
+    goal = Goal.RECREATE
+    reason = "its image was withdrawn"
+
+    def deschedule(self, cycle: Cycle) -> None:
+        pods = cycle.table.columns.spec_pods
+        chosen = [pod.spec.containers[0].image == self.args.image for pod in pods]
+        for slot in cycle.evictable(cycle.scope(None) & [chosen[spec] for spec in cycle.table.spec]):
+            cycle.evict(slot)
+"""
+
+
+def own_policy(**args: str) -> str:
+    profile = {
+        "name": "p",
+        "pluginConfig": [{"name": "RemoveImage", "args": args}],
+        "plugins": {"deschedule": {"enabled": ["RemoveImage"]}},
+    }
+    return json.dumps({"apiVersion": "descheduler/v1alpha2", "profiles": [profile]})
+
+
+def test_users_can_write_strategies(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(STRATEGY)
+    (tmp_path / "policy.json").write_text(own_policy(image="batch:1"))
+    command = ("deschedule", "plan", "-f", CLUSTER, "--policy", "policy.json", "-o", "json")
+    ended = bayplan(*command, "--strategy", "own.py:RemoveImage", directory=tmp_path)
+    assert [one["pod"] for one in json.loads(ended.stdout)["moves"]] == ["shop/batch-1", "shop/batch-2"]
+    (tmp_path / "policy.json").write_text(own_policy(picture="batch:1"))
+    ended = bayplan(*command, "--strategy", "own.py:RemoveImage", directory=tmp_path)
+    assert 'strict decoding error: unknown field "picture"' in ended.stderr
+    ended = bayplan(*command, "--strategy", "own.py:ImageArgs", directory=tmp_path)
+    assert "own.py:ImageArgs is not a subclass of Strategy" in ended.stderr

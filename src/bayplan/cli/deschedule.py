@@ -33,18 +33,21 @@ from bayplan.client.kubeconfig import load_access
 from bayplan.client.leader_election import ElectionSettings
 from bayplan.config import Decision, DescheduleConfiguration
 from bayplan.config.load import read_config_text
-from bayplan.deschedule.descheduler import Descheduler
+from bayplan.deschedule.descheduler import Descheduler, args_types
 from bayplan.deschedule.eviction import Answer, PodEvictor, Request
 from bayplan.deschedule.executing import Executor, Outcome, Step
 from bayplan.deschedule.live import LiveCluster
 from bayplan.deschedule.memory import Memory
 from bayplan.deschedule.plan import KIND, Kept, Move, Plan, read_moves
 from bayplan.deschedule.planner import Planner
+from bayplan.deschedule.plugin import Strategy
 from bayplan.deschedule.policy import load_policy
 from bayplan.deschedule.process import RunOptions, run_descheduler
 from bayplan.deschedule.running import LEASE
+from bayplan.deschedule.strategies import STRATEGIES
 from bayplan.errors import ConfigError, InputError
 from bayplan.framework.args import Duration
+from bayplan.scheduler.plugin_sources import load_class
 
 MAX_KEPT: Final = 20
 
@@ -59,6 +62,14 @@ decision_option = click.option(
     type=click.Choice([one.value for one in Decision]),
     help="Who decides: the scheduler (a pod is moved only where its replacement goes and if that helps), or "
     "upstream's rules.  [default: deschedule.decision of the BayplanConfiguration, else scheduler]",
+)
+strategy_option = click.option(
+    "--strategy",
+    "strategies",
+    multiple=True,
+    metavar="SOURCE:CLASS",
+    help="A strategy of your own, module:Class or path/to/file.py:Class, that the policy names. Can be "
+    "repeated.",
 )
 rate_option = click.option(
     "--evictions-per-minute",
@@ -91,10 +102,13 @@ def deschedule() -> None:
 
 @deschedule.command()
 @policy_option
+@strategy_option
 @decision_option
 @output_option
 @source_options
-def plan(policy: str, source: SourceOptions, decision: str | None, output: str) -> int:
+def plan(
+    policy: str, source: SourceOptions, strategies: tuple[str, ...], decision: str | None, output: str
+) -> int:
     """Show which pods would be moved, where, and why; and what descheduler would evict.
 
     Nothing is written. Exit status: 0 nothing would be moved, 1 pods would be moved, 2 invalid input, 3 a
@@ -102,7 +116,7 @@ def plan(policy: str, source: SourceOptions, decision: str | None, output: str) 
     """
     loaded = load_cluster(source)
     settings = _settings(loaded, decision)
-    made = make_plan(loaded, policy, settings)
+    made = make_plan(loaded, read_descheduler(loaded, policy, strategies), settings)
     content = {"name": loaded.name, "policy": policy, "decision": settings.decision.value}
     if output != TABLE:
         print_document(KIND, {**content, **made.as_json()}, output)
@@ -148,6 +162,7 @@ def apply(plan_file: str, source: SourceOptions, yes: bool, rate: int | None) ->
 
 @deschedule.command()
 @policy_option
+@strategy_option
 @decision_option
 @rate_option
 @click.option(
@@ -175,6 +190,7 @@ def apply(plan_file: str, source: SourceOptions, yes: bool, rate: int | None) ->
 def run(
     policy: str,
     source: SourceOptions,
+    strategies: tuple[str, ...],
     decision: str | None,
     rate: int | None,
     interval: Duration,
@@ -198,7 +214,7 @@ def run(
     settings = _settings(loaded, decision)
     if rate is not None:
         settings = replace(settings, evictions_per_minute=rate)
-    descheduler = read_descheduler(loaded, policy)
+    descheduler = read_descheduler(loaded, policy, strategies)
     kubeconfig = source.kubeconfig or default_kubeconfig(context=source.context)
     options = RunOptions(
         load_access(kubeconfig, context=source.context),
@@ -263,29 +279,36 @@ def _settings(loaded: LoadedCluster, decision: str | None) -> DescheduleConfigur
     return found if decision is None else replace(found, decision=Decision(decision))
 
 
-def read_descheduler(loaded: LoadedCluster, path: str) -> Descheduler:
-    """The policy of a file, with the priority classes of the cluster.
+def read_descheduler(loaded: LoadedCluster, path: str, specs: Sequence[str] = ()) -> Descheduler:
+    """The policy of a file, with the priority classes of the cluster and strategies of the user.
 
     Raises:
         DecodeError: the policy is not valid.
         ConfigError: a plugin cannot be built.
     """
     classes = {one.name: one.value for one in loaded.objects if isinstance(one, PriorityClass)}
-    policy = load_policy(path, classes.get)
+    strategies = {**STRATEGIES, **{one.name: one for one in map(_load_strategy, specs)}}
+    policy = load_policy(path, classes.get, args_types(strategies))
     try:
-        return Descheduler(policy)
+        return Descheduler(policy, strategies)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
+def _load_strategy(spec: str) -> type[Strategy]:
+    found = load_class(spec)
+    if not isinstance(found, type) or not issubclass(found, Strategy):
+        raise ConfigError(f"{spec} is not a subclass of Strategy")
+    return found
+
+
 def make_plan(
     loaded: LoadedCluster,
-    path: str,
+    descheduler: Descheduler,
     settings: DescheduleConfiguration,
     now: Callable[[], float] = time.time,
 ) -> Plan:
     """The plan of a cluster."""
-    descheduler = read_descheduler(loaded, path)
     cluster = Cluster.from_loaded(loaded)
     if settings.decision is Decision.SCHEDULER:
         return Planner(cluster, descheduler, now(), margin=settings.margin).plan()

@@ -43,6 +43,8 @@ _SOURCE: Final = "kubernetes.io/config.source"
 
 NOT_REQUESTED: Final = -(2**62)
 """Stands for a resource that a pod does not request, in comparisons with what is free."""
+MIN_VALUES: Final = 10_000
+"""So many distinct label sets, owners, states and specs are kept at least."""
 _FIRST_RESOURCES: Final = (CPU, MEMORY, PODS)
 
 
@@ -127,6 +129,9 @@ class PodColumns:
 
     def sync(self, pods: Iterable[Pod]) -> None:
         """Brings the columns up to date with these pods, which are all of the cluster."""
+        used = (len(self.labels), len(self.owners), len(self.states), len(self.specs))
+        if max(used) > self._max_values():
+            self.__init__()  # type: ignore[misc]  # values that no pod has any more are forgotten
         slots, known = self._slots, self.pods
         changed: list[tuple[int, Pod]] = []
         added: list[tuple[str, str]] = []
@@ -155,6 +160,9 @@ class PodColumns:
             self._order.sort()
         if changed:
             self._write(changed)
+
+    def _max_values(self) -> int:
+        return 4 * len(self._slots) + MIN_VALUES
 
     def _write(self, changed: list[tuple[int, Pod]]) -> None:
         size = len(self.pods)

@@ -71,6 +71,15 @@ def load_plugin(spec: str, *, fresh: bool = False) -> type[Plugin]:
     if spec in LIBRARY:
         found_in_library: type[Plugin] = LIBRARY[spec].load()
         return found_in_library
+    return _checked(spec, load_class(spec, fresh=fresh))
+
+
+def load_class(spec: str, *, fresh: bool = False) -> object:
+    """What `module:Class` or `path.py:Class` names; `fresh` reads a file again.
+
+    Raises:
+        InputError: there is no such file, module or class, or it cannot be imported.
+    """
     source, colon, name = spec.rpartition(":")
     if not (source and colon and name):
         raise _problem(spec, "should be module:Class, path.py:Class or the name of a library plugin")
@@ -78,7 +87,7 @@ def load_plugin(spec: str, *, fresh: bool = False) -> type[Plugin]:
     found = getattr(module, name, None)
     if found is None:
         raise _problem(spec, f"{source} has no class {name}{_others(module)}")
-    return _checked(spec, found)
+    return found
 
 
 def installed_plugins() -> dict[str, type[Plugin]]:
