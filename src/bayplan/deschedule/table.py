@@ -434,7 +434,7 @@ class ClusterTable:
         if not self.alive[slot]:
             return
         row = int(self.row[slot])
-        if self.counted[slot] if row >= 0 else False:
+        if row >= 0 and not self.flags[slot] & Flag.FINISHED:
             self.used[row] -= self.requests_of(slot)
         self.alive[slot] = False
         self.changed_rows.append(row)
