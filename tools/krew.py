@@ -82,7 +82,7 @@ def manifest(content: bytes, base_url: str = NOT_PUBLISHED) -> dict[str, Any]:
 def write(directory: Path, base_url: str = NOT_PUBLISHED) -> list[Path]:
     """Writes both files, and returns their paths."""
     content = archive()
-    paths = [directory / archive_name(), directory / "bayplan.krew.yaml"]
+    paths = [directory / archive_name(), directory / "krew.yaml"]
     paths[0].write_bytes(content)
     paths[1].write_text(yaml.safe_dump(manifest(content, base_url), sort_keys=False), encoding="utf-8")
     return paths

@@ -138,6 +138,6 @@ def test_the_krew_script_runs_the_same_version(tool: str, arguments: str | None,
 def test_a_release_has_all_of_them(tmp_path: Path) -> None:
     written = release._write_companions(tmp_path)
     assert [path.name for path in written] == [
-        "bayplan.1", "bayplan.cdx.json", "bayplan.licences.txt", krew.archive_name(), "bayplan.krew.yaml",
+        "bayplan.1", "bayplan.cdx.json", "bayplan.licences.txt", krew.archive_name(), "krew.yaml",
     ]  # fmt: skip
     assert all(path.stat().st_size for path in written)
