@@ -134,7 +134,7 @@ class CapacityQueues(PodHeap):
         """By path: leaves that wait for a limit there."""
         self._rejected: dict[str, tuple[Entity, str]] = {}
         """By key of the pod: applications that no queue takes."""
-        self._amounts: dict[str, dict[str, int]] = {}
+        self._amounts: dict[str, tuple[Pod, dict[str, int]]] = {}
         """By uid; computing them takes longer than everything else here."""
         self.notices: list[Notice] = []
         """Pods that have to wait, not reported yet."""
@@ -238,11 +238,13 @@ class CapacityQueues(PodHeap):
     # Use
 
     def charge(self, pod: Pod, node_name: str) -> None:
-        """A pod has a node, assumed or confirmed. A pod that is charged already only changes its place."""
+        """A pod has a node, assumed or confirmed; or one that is charged already has changed."""
         task = self._tasks.get(pod.metadata.uid)
         if task is not None:
             task.place = node_name
-            return
+            if task.amounts == self.amounts_of(pod):
+                return
+            self.refund(task.key)
         try:
             group = self.group_of(pod)
         except PlacementError:
@@ -279,6 +281,7 @@ class CapacityQueues(PodHeap):
         task = self._tasks.pop(uid, None)
         if task is None:
             return
+        self._amounts.pop(uid, None)
         group = task.group
         assert isinstance(group, PodGroupOf)
         del group.tasks[uid]
@@ -366,11 +369,11 @@ class CapacityQueues(PodHeap):
 
     def amounts_of(self, pod: Pod) -> dict[str, int]:
         known = self._amounts.get(pod.metadata.uid)
-        if known is None:
+        if known is None or known[0] is not pod:
             if len(self._amounts) >= MAX_REMEMBERED:
                 self._amounts.clear()
-            known = self._amounts[pod.metadata.uid] = yunikorn.amounts_of(self._requests(pod))
-        return known
+            known = self._amounts[pod.metadata.uid] = (pod, yunikorn.amounts_of(self._requests(pod)))
+        return known[1]
 
     def _asked(self, info: Entity) -> tuple[Amounts, int]:
         """What a pod, or all members of a pod group, ask for, and the highest priority."""

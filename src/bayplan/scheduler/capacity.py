@@ -174,6 +174,11 @@ class QueueCache(Cache):
         if pod.spec.scheduler_name in self._profiles:
             self._queues.charge(pod, pod.spec.node_name)
 
+    def update(self, pod: Pod) -> None:
+        super().update(pod)
+        if pod.spec.scheduler_name in self._profiles:
+            self._queues.charge(pod, pod.spec.node_name)
+
     def remove(self, pod: Pod) -> None:
         super().remove(pod)
         self._queues.refund(pod.uid)
