@@ -23,7 +23,7 @@ CONFIG = replace(default_config(), bayplan=BayplanConfiguration(queues=SETTINGS)
     "seeds",
     [
         pytest.param(range(100, 104), id="some seeds"),
-        pytest.param(range(104, 144), marks=LONG_RUN, id="more seeds"),
+        pytest.param(range(104, 160), marks=LONG_RUN, id="more seeds"),
     ],
 )
 def test_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bayplan.api.pod import Pod
-from bayplan.framework.outcome import FilterOutcome, PostFilterResult
+from bayplan.framework.outcome import FilterOutcome, Nomination, PostFilterResult
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import unschedulable
 from bayplan.preemption.plugin import PreemptionPlugin
@@ -50,9 +50,11 @@ class CapacityPreemption(PreemptionPlugin):
         remaining = created_at(pod) + delay - self.handle.now()
         if remaining > 0:
             self.handle.call_later(remaining, lambda: self.handle.activate([pod]))
-            return PostFilterResult(unschedulable(TOO_EARLY.format(queue=leaf.path, seconds=delay)))
+            return PostFilterResult(
+                unschedulable(TOO_EARLY.format(queue=leaf.path, seconds=delay)), Nomination("")
+            )
         if not victims.is_owed(self._candidates(pod, leaf), queues.amounts_of(pod)):
-            return PostFilterResult(unschedulable(NOT_OWED.format(queue=leaf.path)))
+            return PostFilterResult(unschedulable(NOT_OWED.format(queue=leaf.path)), Nomination(""))
         return super().post_filter(state, pod, outcome)
 
     def _candidates(self, pod: Pod, leaf: Queue) -> victims.Candidates:
