@@ -46,7 +46,7 @@ test-all:
 	  fi; \
 	done
 
-# The HTML report in a real Chromium; skipped with a message where there is none.
+# The page and the HTML report in a real Chromium; skipped with a message where there is none.
 test-browser: $(STAMP)
 	BAYPLAN_BROWSER=1 $(BIN)/python -m pytest -rs tests/browser
 

@@ -46,6 +46,9 @@ class Page:
         self._loaded = asyncio.Event()
         self._reading = asyncio.ensure_future(self._read())
         self.requests: list[str] = []
+        self.trace: list[dict[str, Any]] = []
+        """The events of `traced`."""
+        self._traced = asyncio.Event()
         self.console_errors: list[str] = []
         """Console messages, log entries and uncaught exceptions."""
 
@@ -110,6 +113,16 @@ class Page:
                 "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **more
             )
 
+    async def traced(self, script: str) -> list[dict[str, Any]]:
+        """Runs a script, and returns what the browser did meanwhile, as trace events."""
+        self.trace.clear()
+        self._traced.clear()
+        await self.call("Tracing.start", categories="toplevel,devtools.timeline", transferMode="ReportEvents")
+        await self.evaluate(script)
+        await self.call("Tracing.end")
+        await asyncio.wait_for(self._traced.wait(), REPLY_SECONDS)
+        return self.trace
+
     async def screenshot(self) -> bytes:
         """What is visible, as PNG."""
         reply = await self.call("Page.captureScreenshot", format="png")
@@ -131,6 +144,10 @@ class Page:
         match method:
             case "Page.loadEventFired":
                 self._loaded.set()
+            case "Tracing.dataCollected":
+                self.trace += params["value"]
+            case "Tracing.tracingComplete":
+                self._traced.set()
             case "Network.requestWillBeSent":
                 self.requests.append(params["request"]["url"])
             case "Runtime.consoleAPICalled":

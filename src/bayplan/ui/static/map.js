@@ -24,10 +24,16 @@ function pixel(variable) {
   }
   return found;
 }
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => resolved.clear());
+/** @type {Map<string, string>} */
+const texts = new Map();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { resolved.clear(); texts.clear(); });
 
-/** @param {string} variable */
-const css = variable => getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
+/** The value of a variable. It is computed once: asking in every frame would cost more than painting. @param {string} variable */
+function css(variable) {
+  let found = texts.get(variable);
+  if (found === undefined) texts.set(variable, found = getComputedStyle(document.documentElement).getPropertyValue(variable).trim());
+  return found;
+}
 
 export class NodeMap {
   constructor() {
@@ -41,6 +47,7 @@ export class NodeMap {
     /** @type {{name: string, top: number, rows: number[]}[]} */ this.layout = [];
     this.columns = 1;
     this.frame = 0;
+    /** @type {ImageData | null} */ this.image = null;
     this.box.addEventListener("scroll", () => this.paintSoon(), { passive: true });
     this.canvas.addEventListener("mousemove", (/** @type {MouseEvent} */ event) => this.hover(event));
     this.canvas.addEventListener("mouseleave", () => { this.tip.hidden = true; });
@@ -129,15 +136,16 @@ export class NodeMap {
     const context = this.canvas.getContext("2d"), ratio = devicePixelRatio || 1;
     const { width, height } = this.canvas;
     const scroll = this.box.scrollTop, pitch = this.size + this.gap;
-    const image = context.createImageData(width, height), pixels = new Uint32Array(image.data.buffer);
+    if (this.image?.width !== width || this.image?.height !== height) this.image = context.createImageData(width, height);
+    const image = this.image, pixels = new Uint32Array(image.data.buffer);
     pixels.fill(pixel("--bg"));
     const side = Math.max(1, Math.round(this.size * ratio));
-    /** @type {[number, number, string, string][]} */ const texts = [];
+    /** @type {[number, number, string, string][]} */ const titles = [];
     /** @type {[number, number, boolean][]} */ const boxes = [];
     for (const group of this.layout) {
       const y0 = group.top + HEAD - scroll, lines = Math.ceil(group.rows.length / this.columns);
       if (y0 + lines * pitch < 0 || group.top - scroll > height / ratio) continue;
-      texts.push([group.top - scroll + 14, 0, group.name, counted(group.rows.length, "node")]);
+      titles.push([group.top - scroll + 14, 0, group.name, counted(group.rows.length, "node")]);
       const first = Math.max(0, Math.floor(-y0 / pitch)), last = Math.min(lines, Math.ceil((height / ratio - y0) / pitch));
       for (let line = first; line < last; line++) {
         const top = Math.round((y0 + line * pitch) * ratio);
@@ -156,7 +164,7 @@ export class NodeMap {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.font = "12px system-ui, sans-serif";
     context.fillStyle = css("--dim");
-    for (const [y, x, name, count] of texts) {
+    for (const [y, x, name, count] of titles) {
       context.textAlign = "left";
       context.fillText(name, x, y);
       context.textAlign = "right";

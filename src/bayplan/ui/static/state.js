@@ -51,7 +51,7 @@ export function route() {
  * @param {string} view @param {string} [id] @param {Record<string, string | number | null | undefined>} [params]
  */
 export function href(view, id = "", params = {}) {
-  const all = { at: route().at, ...params };
+  /** @type {Record<string, string | number | null | undefined>} */ const all = { at: route().at, ...params };
   const given = Object.entries(all).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const query = new URLSearchParams(given.map(([key, value]) => [key, String(value)])).toString();
   const path = [view, ...(id ? id.split("/") : [])].map(encodeURIComponent).join("/");

@@ -7,7 +7,7 @@ import { apply, change, load, listen, route, state } from "./state.js";
 
 const SPEEDS = [1, 10, 60, 600];
 
-export const line = { /** @type {any} */ data: null, playing: false, speed: 60 };
+export const line = { data: /** @type {any} */ (null), playing: false, speed: 60 };
 
 /** Moves to a state. @param {Record<string, string | number>} to */
 async function go(to) {
