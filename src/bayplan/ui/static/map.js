@@ -136,8 +136,10 @@ export class NodeMap {
     const context = this.canvas.getContext("2d"), ratio = devicePixelRatio || 1;
     const { width, height } = this.canvas;
     const scroll = this.box.scrollTop, pitch = this.size + this.gap;
-    if (this.image?.width !== width || this.image?.height !== height) this.image = context.createImageData(width, height);
-    const image = this.image, pixels = new Uint32Array(image.data.buffer);
+    /** @type {ImageData} */
+    const image = this.image && this.image.width === width && this.image.height === height ? this.image : context.createImageData(width, height);
+    this.image = image;
+    const pixels = new Uint32Array(image.data.buffer);
     pixels.fill(pixel("--bg"));
     const side = Math.max(1, Math.round(this.size * ratio));
     /** @type {[number, number, string, string][]} */ const titles = [];
