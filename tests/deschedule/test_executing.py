@@ -13,7 +13,7 @@ from bayplan.answers.whatif import Cluster
 from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod
 from bayplan.config import Decision, DescheduleConfiguration
-from bayplan.deschedule.eviction import Answer
+from bayplan.deschedule.eviction import Answer, EvictionEvent
 from bayplan.deschedule.executing import Executor, Outcome
 from bayplan.deschedule.memory import Memory
 from bayplan.deschedule.metrics import DescheduleMetrics, serve
@@ -188,6 +188,18 @@ def test_cycles_move_pods_until_there_is_nothing_to_do() -> None:
     asyncio.run(cycles.cycle())
     assert [len(one.moves) for one in plans] == [2, 0]
     assert b'descheduler_pods_evicted_total{namespace="default"' in cycles.metrics.exposition()
+
+
+def test_evictions_are_reported_as_events() -> None:
+    simulated = world()
+    written: list[str] = []
+
+    async def write(event: EvictionEvent, now: float) -> None:
+        written.append(f"{event.type} {event.reason} {event.pod.name}: {event.note}")
+
+    asyncio.run(runner(simulated, write_event=write).cycle())
+    note = "pod eviction from a node by sigs.k8s.io/descheduler"
+    assert written == [f"Normal RemovePodsViolatingNodeTaints {name}: {note}" for name in ("p0", "p1")]
 
 
 def test_a_dry_run_evicts_nothing() -> None:

@@ -45,6 +45,7 @@ from bayplan.deschedule.policy import load_policy
 from bayplan.deschedule.process import RunOptions, run_descheduler
 from bayplan.deschedule.running import LEASE
 from bayplan.deschedule.strategies import STRATEGIES
+from bayplan.deschedule.usage import MeasuredUsage
 from bayplan.errors import ConfigError, InputError
 from bayplan.framework.args import Duration
 from bayplan.scheduler.plugin_sources import load_class
@@ -116,7 +117,9 @@ def plan(
     """
     loaded = load_cluster(source)
     settings = _settings(loaded, decision)
-    made = make_plan(loaded, read_descheduler(loaded, policy, strategies), settings)
+    descheduler = read_descheduler(loaded, policy, strategies)
+    usage = MeasuredUsage() if source.files else asyncio.run(_read_usage(source, descheduler))
+    made = make_plan(loaded, descheduler, settings, usage)
     content = {"name": loaded.name, "policy": policy, "decision": settings.decision.value}
     if output != TABLE:
         print_document(KIND, {**content, **made.as_json()}, output)
@@ -302,20 +305,33 @@ def _load_strategy(spec: str) -> type[Strategy]:
     return found
 
 
+async def _read_usage(source: SourceOptions, descheduler: Descheduler) -> MeasuredUsage:
+    """One measurement of the live cluster, if the policy has a source of measurements."""
+    usage = MeasuredUsage()
+    kubeconfig = source.kubeconfig or default_kubeconfig(context=source.context)
+    live = LiveCluster(load_access(kubeconfig, context=source.context), lambda: load_cluster(source))
+    try:
+        await live.read_usage(usage, descheduler.policy)
+    finally:
+        await live.close()
+    return usage
+
+
 def make_plan(
     loaded: LoadedCluster,
     descheduler: Descheduler,
     settings: DescheduleConfiguration,
+    usage: MeasuredUsage,
     now: Callable[[], float] = time.time,
 ) -> Plan:
     """The plan of a cluster."""
     cluster = Cluster.from_loaded(loaded)
     if settings.decision is Decision.SCHEDULER:
-        return Planner(cluster, descheduler, now(), margin=settings.margin).plan()
-    return upstream_plan(cluster, descheduler, now())
+        return Planner(cluster, descheduler, now(), margin=settings.margin, usage=usage).plan()
+    return upstream_plan(cluster, descheduler, now(), usage)
 
 
-def upstream_plan(cluster: Cluster, descheduler: Descheduler, now: float) -> Plan:
+def upstream_plan(cluster: Cluster, descheduler: Descheduler, now: float, usage: MeasuredUsage) -> Plan:
     """What descheduler would evict. It does not know where the replacements go."""
     planner = Planner(cluster, descheduler, now)
     table = planner.table()
@@ -326,7 +342,7 @@ def upstream_plan(cluster: Cluster, descheduler: Descheduler, now: float) -> Pla
 
     policy = descheduler.policy
     evictor = PodEvictor(table, send, policy.limits, policy.grace_period_seconds, now=now)
-    result = descheduler.cycle(table, evictor, now=now)
+    result = descheduler.cycle(table, evictor, now=now, usage=usage)
     moves = tuple(
         Move(one.pod.key, one.pod.uid, one.node, "", one.profile, one.strategy, "evicted by upstream's rules")
         for one in (attempt.request for attempt in evictor.attempts)

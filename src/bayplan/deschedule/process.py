@@ -59,7 +59,8 @@ async def run_descheduler(
         settings,
         options.dry_run,
         is_paused=lambda: live.is_paused(*options.lease, PAUSE),
-        read_usage=live.read_usage if descheduler.policy.uses_kubernetes_metrics else None,
+        read_usage=live.read_usage,
+        write_event=live.write_event,
         on_plan=on_plan,
         on_step=on_step,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,12 +18,13 @@ from bayplan.answers.whatif import Cluster
 from bayplan.api.pod import Pod
 from bayplan.config import Decision, DescheduleConfiguration
 from bayplan.deschedule.descheduler import Descheduler
-from bayplan.deschedule.eviction import Answer, PodEvictor, Request
+from bayplan.deschedule.eviction import FAILED, REQUESTED_BY, Answer, EvictionEvent, PodEvictor, Request
 from bayplan.deschedule.executing import EvictionAPI, Executor, Outcome, Step
 from bayplan.deschedule.memory import Memory
 from bayplan.deschedule.metrics import DescheduleMetrics
 from bayplan.deschedule.plan import Plan
 from bayplan.deschedule.planner import Planner
+from bayplan.deschedule.policy import Policy
 from bayplan.deschedule.table import PodColumns
 from bayplan.deschedule.usage import MeasuredUsage
 from bayplan.errors import APIError
@@ -45,7 +46,8 @@ class Runner:
     dry_run: bool = False
     is_leader: Callable[[], bool] = lambda: True
     is_paused: Callable[[], Awaitable[bool]] | None = None
-    read_usage: Callable[[MeasuredUsage], Awaitable[None]] | None = None
+    read_usage: Callable[[MeasuredUsage, Policy], Awaitable[None]] | None = None
+    write_event: Callable[[EvictionEvent, float], Awaitable[None]] | None = None
     metrics: DescheduleMetrics = field(default_factory=DescheduleMetrics)
     on_plan: Callable[[Plan], None] | None = None
     on_step: Callable[[Step], None] | None = None
@@ -82,7 +84,7 @@ class Runner:
         cluster = await self.api.load()
         self._warn_of_another(cluster.pods)
         if self.read_usage is not None:
-            await self.read_usage(self._usage)
+            await self.read_usage(self._usage, self.descheduler.policy)
         if self.settings.decision is Decision.UPSTREAM:
             await self._evict_as_upstream(cluster)
         else:
@@ -116,7 +118,25 @@ class Runner:
             if self.on_step is not None:
                 self.on_step(step)
 
-        await executor.run(plan.moves, stepped)
+        pods = {pod.key: pod for pod in cluster.pods}
+        steps = await executor.run(plan.moves, stepped)
+        await self._report([one for step in steps for one in self._events_of(step, pods)])
+
+    def _events_of(self, step: Step, pods: dict[str, Pod]) -> Iterator[EvictionEvent]:
+        """The events that upstream writes about an eviction."""
+        pod, move = pods.get(step.move.pod), step.move
+        if pod is None or step.outcome is Outcome.SKIPPED:
+            return
+        note = f"pod eviction from {move.source} node by {REQUESTED_BY}"
+        if step.outcome is not Outcome.BLOCKED:
+            yield EvictionEvent(pod, "Normal", move.strategy, note)
+        elif self.descheduler.policy.reports_failures:
+            yield EvictionEvent(pod, "Warning", FAILED, f"{note} failed: {step.why}")
+
+    async def _report(self, events: Iterable[EvictionEvent]) -> None:
+        if self.write_event is not None and not self.dry_run:
+            for event in events:
+                await self.write_event(event, self.now())
 
     def planner(self, cluster: Cluster) -> Planner:
         return Planner(
@@ -166,6 +186,7 @@ class Runner:
             usage=self._usage,
             on_duration=self.metrics.strategy_took,
         )
+        await self._report(evictor.events)
         for text in result.errors:
             _log.error("%s", text)
         for attempt in evictor.attempts:
