@@ -38,6 +38,7 @@ _POLICY: Final = "admission policies are stored and not evaluated"
 LEFT_OUT: Final = {
     r"AdmissionWebhook": _WEBHOOK,
     r"CustomResourceConversionWebhook": _WEBHOOK,
+    r"CustomResourceFieldSelectors": _WEBHOOK,
     r"Aggregator Should be able to support the 1\.17 Sample API Server": "starts an API server in a pod",
     r"AdmissionPolicy .*(should mutate a|should validate against|should allow expressions)": _POLICY,
     r"should serve a basic image on each replica": _CONTAINER,

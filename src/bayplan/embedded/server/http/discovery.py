@@ -376,8 +376,10 @@ def _schema(of: Type, schemas: dict[str, Any], structs: dict[str, Type]) -> dict
 def _custom_schema(resource: Resource, structs: dict[str, Type], schemas: dict[str, Any]) -> dict[str, Any]:
     assert resource.schema is not None
     properties = dict(resource.schema.get("properties") or {})
-    properties["apiVersion"] = properties["kind"] = {"type": "string"}
-    properties["metadata"] = _schema(structs["ObjectMeta"], schemas, structs)
+    for name in ("apiVersion", "kind"):
+        properties[name] = {"type": "string", "description": description("", name)}
+    meta = _schema(structs["ObjectMeta"], schemas, structs)
+    properties["metadata"] = {**meta, "description": description("", "metadata")}
     return {**resource.schema, "type": "object", "properties": properties}
 
 
