@@ -294,6 +294,12 @@ NEEDS_RESTARTS = Container(
             id="a nominated pod that makes no difference",
         ),
         pytest.param(
+            make_pod(requests={"example.com/gpu": 1}),
+            [node("a"), make_pod("n1", cpu="3", nominated_node="a", priority=9)],
+            {"NodeResourcesFit": "no example.com/gpu on this node"},
+            id="a nominated pod that makes no difference to what the plugin counts",
+        ),
+        pytest.param(
             make_pod(cpu="2"),
             [node("a"), make_pod("old", cpu="3", node="a", deleted=datetime.now(UTC), priority=9)],
             {"NodeResourcesFit": "lacks 1 cpu (3 will be free when terminating pod default/old ends)"},

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -441,19 +442,26 @@ def _subject(framework: Framework, pod: Pod, rejection: Rejection, nodes: Sequen
 
 
 def _with_nominated(framework: Framework, pod: Pod, rejection: Rejection, describe: Describe) -> Detail:
-    """The details of nodes whose status counts nominated pods: each node with its own."""
+    """The details of nodes whose status counts nominated pods: each node with its own.
+
+    They are named if the node would fit without them, or if the details would be others.
+    """
     texts: list[str] = []
     remedies: list[Remedy] = []
     several = len(rejection.nodes) > 1
-    for node, nominated in list(zip(rejection.nodes, rejection.nominated, strict=True))[:MAX_NAMED]:
+    nodes = zip(rejection.nodes, rejection.nominated, rejection.fits_without_nominated, strict=True)
+    for node, nominated, fits_without in islice(nodes, MAX_NAMED):
         subject = _subject(framework, pod, rejection, (node,))
         with subject.counting_nominated(nominated):
             found = describe(subject)
+        remedies += found.remedies
+        if not fits_without and found.text == describe(subject).text:
+            texts.append(f"{node} {found.text}" if several else found.text)
+            continue
         noun = "pod" if len(nominated) == 1 else "pods"
         counting = f"counting {noun} nominated to {node}: {named(nominated)}"
         where = f"{node} " if several and found.text else ""
         texts.append(f"{where}{found.text}, {counting}" if found.text else counting)
-        remedies += found.remedies
     left = len(rejection.nodes) - MAX_NAMED
     more = f" and {left:,} more nodes" if left > 0 else ""
     return Detail("; ".join(texts) + more, tuple(remedies))
