@@ -6,7 +6,7 @@ token may do everything; with `bayplan up --authorization-mode RBAC` Roles, Clus
 decide.
 
 Aggregated ClusterRoles are evaluated as the union of the roles that they select; their own `rules` stay as
-they are written. Whether the author of a role or binding has its permissions is not checked (escalation).
+they are written. `escalation.py` checks that the author of a role or binding has its permissions.
 
 https://kubernetes.io/docs/reference/access-authn-authz/rbac/
 """
@@ -163,19 +163,20 @@ class RBAC:
     def allows(self, user: User, action: Action) -> bool:
         if MASTERS in user.groups:
             return True
-        return any(_covers(rule, action) for rule in self.rules(user, action.namespace))
+        return any(covers(rule, action) for rule in self.rules(user, action.namespace))
 
     def rules(self, user: User, namespace: str = "") -> Iterator[Content]:
         """The rules that apply to a user in a namespace, or in the whole cluster."""
         for binding in self._api.list(CLUSTER_ROLE_BINDINGS):
             if _has_subject(binding, user, ""):
-                yield from self._rules_of(binding["roleRef"], "")
+                yield from self.rules_of(binding["roleRef"], "")
         if namespace:
             for binding in self._api.list(ROLE_BINDINGS, namespace):
                 if _has_subject(binding, user, namespace):
-                    yield from self._rules_of(binding["roleRef"], namespace)
+                    yield from self.rules_of(binding["roleRef"], namespace)
 
-    def _rules_of(self, reference: Content, namespace: str) -> Iterator[Content]:
+    def rules_of(self, reference: Content, namespace: str) -> Iterator[Content]:
+        """The rules of the role that a binding refers to."""
         is_cluster_role = reference.get("kind") == CLUSTER_ROLES.kind
         resource = CLUSTER_ROLES if is_cluster_role else ROLES
         document = self._api.store.find(resource, resource.key(reference.get("name", ""), namespace))
@@ -230,7 +231,8 @@ def _has_subject(binding: Content, user: User, namespace: str) -> bool:
     return False
 
 
-def _covers(rule: Content, action: Action) -> bool:
+def covers(rule: Content, action: Action) -> bool:
+    """Whether a rule allows an action."""
     # rbac.go: RuleAllows
     if not _has(rule.get("verbs"), action.verb):
         return False

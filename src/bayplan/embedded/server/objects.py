@@ -88,6 +88,8 @@ class ObjectAPI:
         self._random = random.Random(seed)
         self.root_ca = ""
         """The CA certificate for clients of this server, in PEM; empty if it is not served."""
+        self.guard: Callable[[Resource, Content, Content | None], None] | None = None
+        """Refuses what the user of a request may not write, before and after: roles and bindings."""
         self.computed: dict[Resource, Callable[[Document], Document]] = {}
         """Resources with fields that are computed when an object is read (heartbeats)."""
 
@@ -164,6 +166,8 @@ class ObjectAPI:
         if resource.namespaced:
             self.admission.admit_namespace(resource, meta["name"], meta["namespace"])
         self.admission.allocate(stored, content)
+        if self.guard is not None:
+            self.guard(stored, content, None)
         charged = self._charges(stored, content)
         key = stored.key(meta["name"], meta.get("namespace", ""))
         if self.store.find(stored, key) is not None:
@@ -358,6 +362,8 @@ class ObjectAPI:
         if stored == kinds.CUSTOM_RESOURCE_DEFINITIONS:
             self.customs.check(content)
             self.customs.accept(content, self.now())
+        if self.guard is not None:
+            self.guard(stored, content, old)
         if subresource == "resize":
             self.admission.check_resize(content)
         charged = () if subresource not in ("", "resize") else self._charges(stored, content, old)

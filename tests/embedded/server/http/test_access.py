@@ -152,3 +152,75 @@ def test_a_role_that_has_no_effect_is_a_warning(rbac: bool) -> None:
         return str(reply.headers.get("Warning", ""))
 
     assert ("every user may do everything" in serve(scenario, rbac=rbac)) is not rbac
+
+
+GROUP = "rbac.authorization.k8s.io"
+MANAGES = (rule("create update patch", "roles rolebindings", GROUP), rule("get list", "pods"))
+
+
+@pytest.mark.parametrize(
+    ("more", "path", "content", "missing"),
+    [
+        pytest.param((), ROLES, role("r", rule("get", "pods")), "", id="what they have"),
+        pytest.param(
+            (),
+            ROLES,
+            role("r", rule("get delete watch", "pods")),
+            '{APIGroups:[""], Resources:["pods"], Verbs:["delete" "watch"]}',
+            id="more verbs",
+        ),
+        pytest.param(
+            (), ROLES, role("r", rule("get", "pods", "", "p")), "", id="less than what they have: a name"
+        ),
+        pytest.param(
+            (),
+            ROLES,
+            role("r", rule("*", "*", "*")),
+            '{APIGroups:["*"], Resources:["*"], Verbs:["*"]}',
+            id="everything",
+        ),
+        pytest.param(
+            (rule("escalate", "roles", GROUP),), ROLES, role("r", rule("*", "*", "*")), "", id="may escalate"
+        ),
+        pytest.param(
+            (),
+            BINDINGS,
+            binding("b", "secrets"),
+            '{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}',
+            id="a role with more",
+        ),
+        pytest.param(
+            (rule("bind", "roles", GROUP, "secrets"),), BINDINGS, binding("b", "secrets"), "", id="may bind"
+        ),
+        pytest.param((), BINDINGS, binding("b", "manages"), "", id="their own role"),
+    ],
+)
+def test_nobody_grants_what_they_do_not_have(
+    more: tuple[dict[str, Any], ...], path: str, content: dict[str, Any], missing: str
+) -> None:
+    async def scenario(call: Caller) -> Reply:
+        await call("POST", ROLES, role("secrets", rule("get", "secrets")))
+        await call("POST", ROLES, role("manages", *MANAGES, *more))
+        await call("POST", BINDINGS, binding("anna", "manages"))
+        return await call("POST", path, content, **ANNA)
+
+    reply = serve(scenario, rbac=True)
+    assert reply.status == (403 if missing else 201), reply.body
+    if missing:
+        assert reply.message.endswith(
+            'user "anna" (groups=["system:authenticated"]) is attempting to grant RBAC permissions not '
+            f"currently held:\n{missing}"
+        )
+
+
+def test_patches_of_roles_are_checked_only_if_they_grant_something() -> None:
+    async def scenario(call: Caller) -> list[int]:
+        await call("POST", ROLES, role("secrets", rule("get", "secrets")))
+        await call("POST", ROLES, role("manages", *MANAGES))
+        await call("POST", BINDINGS, binding("anna", "manages"))
+        headers = {"Content-Type": "application/merge-patch+json", **ANNA}
+        labels = await call("PATCH", f"{ROLES}/secrets", {"metadata": {"labels": {"a": "b"}}}, **headers)
+        rules = await call("PATCH", f"{ROLES}/secrets", role("secrets", rule("*", "secrets")), **headers)
+        return [labels.status, rules.status]
+
+    assert serve(scenario, rbac=True) == [200, 403]

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from bayplan.api.meta import Content
 from bayplan.embedded.server.access import MASTERS, RBAC, Action, Tokens, User, impersonated
+from bayplan.embedded.server.escalation import CURRENT_USER, Escalation
 from bayplan.embedded.server.http import discovery
 from bayplan.embedded.server.http.answers import answer, answer_as, error_response
 from bayplan.embedded.server.http.reading import Reader, Watcher
@@ -70,6 +71,7 @@ class Application:
         self._rbac = RBAC(api) if rbac else None
         if self._rbac is not None:
             self._rbac.create_defaults()
+            api.guard = Escalation(self._rbac).check
         self._printer = Printer(api.time)
         self._reader = Reader(api, self._printer)
         self._watcher = watcher or Watcher(api, self._printer)
@@ -87,6 +89,7 @@ class Application:
         try:
             if request.path not in _OPEN_TO_ALL:
                 request[_USER] = self._authenticate(request)
+                CURRENT_USER.set(request[_USER])
             response = await self._route(request)
             if not response.prepared and request.path not in _OPEN_TO_ALL:
                 await self._api.store.durable()
