@@ -53,7 +53,7 @@ def test_pods_have_numbers_names_and_labels_of_their_own() -> None:
         fields = ("replicas", "readyReplicas", "availableReplicas", "currentReplicas", "updatedReplicas")
         assert [found[field] for field in fields] == [2] * 5
         assert found["currentRevision"] == found["updateRevision"]
-        assert found["currentRevision"] == f"web-{labels['controller-revision-hash']}"
+        assert found["currentRevision"] == labels["controller-revision-hash"]
 
     in_world(test)
 

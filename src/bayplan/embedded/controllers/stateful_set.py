@@ -23,7 +23,7 @@ from bayplan.controllers.workloads import (
 )
 from bayplan.embedded.controllers.cluster import Cluster
 from bayplan.embedded.controllers.controller import counts, write_status
-from bayplan.embedded.controllers.pod_owner import PodOwner, Revisions, hash_in, pods_per_call, template_in
+from bayplan.embedded.controllers.pod_owner import PodOwner, Revisions, pods_per_call, template_in
 from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from bayplan.embedded.server.statuses import StatusError
 
@@ -62,7 +62,7 @@ class StatefulSets(PodOwner):
         """Does what may be done now, some per call. Returns the seconds until the next step may be due."""
         spec = plan.content["spec"]
         left = pods_per_call(spec["template"])
-        for step in stateful_steps(spec, self._pods(plan), hash_in(plan.update), self.api.time()):
+        for step in stateful_steps(spec, self._pods(plan), name_in(plan.update), self.api.time()):
             if step.wait is not None:
                 return step.wait
             if not left:
@@ -88,7 +88,7 @@ class StatefulSets(PodOwner):
         name, namespace = content["metadata"]["name"], content["metadata"]["namespace"]
         # Below the partition a new pod has the old revision, as long as there is one.
         revision = plan.current if ordinal < stateful_partition(content["spec"]) else plan.update
-        pod = stateful_pod(content, template_in(revision), hash_in(revision), ordinal)
+        pod = stateful_pod(content, template_in(revision), name_in(revision), ordinal)
         pod_name = pod["metadata"]["name"]
         try:
             for claim in stateful_claims(content, ordinal):
@@ -116,27 +116,32 @@ class StatefulSets(PodOwner):
     def _write_status(self, plan: _Plan) -> None:
         content = plan.content
         now, min_ready = self.api.time(), content["spec"].get("minReadySeconds", 0)
-        current, update = hash_in(plan.current), hash_in(plan.update)
+        current, update = name_in(plan.current), name_in(plan.update)
         everyone = list(self._pods(plan).values())
         alive = [pod for pod in everyone if not pod.is_terminating]
-        hashes = [pod.labels.get(REVISION_HASH) for pod in alive]
+        revisions = [pod.labels.get(REVISION_HASH, "") for pod in alive]
         ready = sum(is_ready(pod) for pod in everyone)
         replicas = content["spec"]["replicas"]
-        current_name = plan.current["metadata"]["name"]
-        if current != update and hashes == [update] * replicas and ready == len(everyone) == replicas:
-            current, current_name = update, plan.update["metadata"]["name"]
+        if current != update and revisions == [update] * replicas and ready == len(everyone) == replicas:
+            current = update
         status = {
             "replicas": len(everyone),
             "availableReplicas": sum(available_in(pod, min_ready, now) == 0 for pod in alive),
             **counts(
                 readyReplicas=ready,
-                currentReplicas=hashes.count(current),
-                updatedReplicas=hashes.count(update),
+                currentReplicas=revisions.count(current),
+                updatedReplicas=revisions.count(update),
             ),
-            "currentRevision": current_name,
-            "updateRevision": plan.update["metadata"]["name"],
+            "currentRevision": current,
+            "updateRevision": update,
             "observedGeneration": content["metadata"]["generation"],
             "collisionCount": 0,
         }
         write_status(self.api, STATEFUL_SETS, content, status)
-        self._revisions.forget_old(content, {current, update, *(digest or "" for digest in hashes)})
+        self._revisions.forget_old(content, {one.rpartition("-")[2] for one in (current, update, *revisions)})
+
+
+def name_in(revision: Content) -> str:
+    """The name of a revision: the label of its pods, where those of a DaemonSet have only the hash."""
+    name: str = revision["metadata"]["name"]
+    return name

@@ -252,6 +252,8 @@ def test_the_token_is_required(authorization: str, path: str, status: int) -> No
 
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
+JSON = "application/json"
+GANGS = "/apis/example.com/v1/namespaces/default/gangs"
 
 
 def test_protobuf_is_answered_where_nothing_else_is_accepted() -> None:
@@ -272,6 +274,35 @@ def test_protobuf_is_answered_where_nothing_else_is_accepted() -> None:
     definition, namespace = serve(scenario)
     assert definition["status"]["acceptedNames"]["kind"] == "Gang"
     assert namespace["metadata"]["name"] == "default"
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "expected"),
+    [
+        pytest.param(
+            "/api/v1/namespaces/default", f"{PROTOBUF},application/json", PROTOBUF, id="protobuf first"
+        ),
+        pytest.param(
+            "/api/v1/namespaces/default", f"{PROTOBUF};q=1, */*", PROTOBUF, id="anything else after it"
+        ),
+        pytest.param("/api/v1/namespaces/default", f"application/json,{PROTOBUF}", JSON, id="JSON first"),
+        pytest.param("/api/v1/namespaces", f"{PROTOBUF},application/json", PROTOBUF, id="a small list"),
+        pytest.param(CONFIG_MAPS, f"{PROTOBUF},application/json", JSON, id="a large list"),
+        pytest.param(GANGS, f"{PROTOBUF},application/json", JSON, id="a custom resource"),
+        pytest.param(f"{PODS}?watch=true", f"{PROTOBUF},application/json", JSON, id="a watch"),
+    ],
+)
+def test_the_first_format_is_answered(path: str, accept: str, expected: str) -> None:
+    async def scenario(call: Caller) -> str:
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        await call("POST", definitions, DEFINITION, PROTOBUF)
+        await call("POST", CONFIG_MAPS, {"metadata": {"name": "large"}, "data": {"a": "x" * 70_000}})
+        headers = {"Authorization": f"Bearer {call.server.token}", "Accept": accept}
+        async with call.session.get(call.server.url + path, headers=headers) as response:
+            assert response.status == 200
+            return str(response.content_type)
+
+    assert serve(scenario) == expected
 
 
 @pytest.mark.parametrize("path", [f"{PODS}?watch=true", "/apis/apps"])

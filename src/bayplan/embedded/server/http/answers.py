@@ -41,6 +41,10 @@ def answer(
     return web.Response(body=body, status=status, content_type=JSON, headers=headers)
 
 
+_MAX_PROTOBUF_LIST: Final = 64 * 1024
+"""Bytes of JSON of a list that is encoded in protobuf where the client accepts both."""
+
+
 async def answer_as(
     request: web.BaseRequest,
     form: Form,
@@ -49,10 +53,12 @@ async def answer_as(
     *,
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
-    """An answer in JSON, or in YAML where the client wants that."""
+    """An answer in JSON, or in YAML or protobuf where the client prefers that."""
     body = content if isinstance(content, bytes) else _encode(content)
     if form.protobuf:
-        return await _protobuf_answer(lambda: _decode(body), len(body), status, headers)
+        encoded = await _protobuf_answer(form, lambda: _decode(body), len(body), status, headers)
+        if encoded is not None:
+            return encoded
     if not form.yaml:
         return answer(request, body, status, headers=headers)
     text = await in_thread_if(len(body) > MAX_YAML_BYTES, lambda: _yaml(msgspec.json.decode(body)))
@@ -70,8 +76,11 @@ async def answer_list(
 ) -> web.StreamResponse:
     """An answer with a list whose entries are JSON. `durable` waits until all of it would survive a crash."""
     size = sum(map(len, bodies))
-    if form.protobuf:
-        return await _protobuf_answer(lambda: {**head, field: list(map(_decode, bodies))}, size)
+    if form.protobuf and not (form.or_json and size > _MAX_PROTOBUF_LIST):
+        # Lists of JSON are put together; in protobuf every object has to be encoded.
+        encoded = await _protobuf_answer(form, lambda: {**head, field: list(map(_decode, bodies))}, size)
+        if encoded is not None:
+            return encoded
     if form.yaml:
         is_slow = size > MAX_YAML_BYTES
         text = await in_thread_if(is_slow, lambda: _yaml({**head, field: list(map(_decode, bodies))}))
@@ -90,11 +99,18 @@ async def answer_list(
 
 
 async def _protobuf_answer(
-    content: Callable[[], Any], size: int, status: int = 200, headers: Mapping[str, str] | None = None
-) -> web.Response:
+    form: Form,
+    content: Callable[[], Any],
+    size: int,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+) -> web.Response | None:
+    """The answer; None if the kind is known as JSON only, and JSON is accepted, too."""
     try:
         body = await in_thread_if(size > MAX_YAML_BYTES, lambda: encode_protobuf(content()))
     except ProtobufError as error:
+        if form.or_json:
+            return None
         raise not_acceptable() from error
     return web.Response(body=body, status=status, content_type=PROTOBUF, headers=headers)
 

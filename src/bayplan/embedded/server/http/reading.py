@@ -244,7 +244,7 @@ class Watcher:
         self._patience_seconds = stall_seconds
 
     async def watch(self, request: web.BaseRequest, target: Target, form: Form) -> web.StreamResponse:
-        if form.protobuf:
+        if form.protobuf and not form.or_json:
             raise not_acceptable()
         resource = target.resource
         selection = selection_of(request, target)

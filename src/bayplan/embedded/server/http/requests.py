@@ -102,26 +102,32 @@ class Form(NamedTuple):
     """Table, PartialObjectMetadata(List) or APIGroupDiscoveryList; empty for the object itself."""
     yaml: bool = False
     protobuf: bool = False
+    or_json: bool = False
+    """Protobuf is preferred, and JSON accepted."""
 
 
 def wanted_form(accept: str) -> Form:
-    """The first format in an Accept header that this server supports; protobuf if nothing else is accepted.
+    """The first format in an Accept header that this server supports.
 
     Raises:
         StatusError: there is none; 406.
     """
     if not accept:
         return Form()
+    is_protobuf = False
     for part in accept.split(","):
         media, *parameters = (word.strip() for word in part.split(";"))
         options = dict(word.partition("=")[::2] for word in parameters)
         kind = options.get("as", "")
+        is_protobuf = is_protobuf or (media == PROTOBUF and not kind)
         if media not in (JSON, YAML, "*/*", "application/*"):
             continue
         if kind and options.get("v") not in ("v1", "v2"):
             continue
+        if is_protobuf and not kind and media != YAML:
+            return Form(protobuf=True, or_json=True)
         return Form(kind, media == YAML)
-    if PROTOBUF in (part.strip() for part in accept.split(",")):
+    if is_protobuf:
         return Form(protobuf=True)
     raise not_acceptable()
 
