@@ -8,22 +8,24 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from bayplan.api.meta import Object
 from bayplan.api.storage import PersistentVolume, PersistentVolumeClaim
 from bayplan.plugin import Cluster, NodeColumns
+from bayplan.scheduler.core import SchedulingCore
+from bayplan.state import volume_matching
 from bayplan.state.derived import derived
 from bayplan.state.objects import Objects
 from bayplan.state.volume_binding import (
     AssumedVolume,
     OutOfSyncError,
-    VolumeMatches,
     VolumeOffers,
     assume_object,
     expected_claim,
     expected_volume,
-    match_volumes,
     restore_object,
 )
-from bayplan.testing.builders import make_node, make_pv, make_pvc
+from bayplan.state.volume_matching import VolumeMatches, match_volumes
+from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 
 
 def at(version: str, item: Any, **annotations: str) -> Any:
@@ -204,3 +206,27 @@ def test_offers_follow_what_changes() -> None:
     cluster.objects.remove(make_pv("w"))
     cluster.objects.remove(make_pv("v"))
     assert offered(cluster) == ([], 0)
+
+
+def test_each_volume_is_looked_at_once_for_equal_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod with a hundred claims must not compare each of them with every volume."""
+    looked_at = 0
+    is_suitable = volume_matching._Suitability.__call__
+
+    def counting(self: Any, offer: Any) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return is_suitable(self, offer)
+
+    monkeypatch.setattr(volume_matching._Suitability, "__call__", counting)
+    core = SchedulingCore()
+    objects: list[Object] = [
+        make_node("a"),
+        make_storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+    ]
+    objects += [make_pv(f"v{i}", storage_class="local", capacity=f"{i + 1}Mi") for i in range(100)]
+    objects += [make_pvc(f"c{i}", storage_class="local", storage=f"{i % 3 + 1}Mi") for i in range(98)]
+    core.load(objects)
+    decision = core.decide(make_pod(claims=[f"c{i}" for i in range(98)]))
+    assert decision.node_name == "a"
+    assert looked_at <= 3 * 100

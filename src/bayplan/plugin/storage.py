@@ -36,13 +36,13 @@ from bayplan.state.volume_binding import OutOfSyncError as OutOfSyncError
 from bayplan.state.volume_binding import StorageRoom as StorageRoom
 from bayplan.state.volume_binding import VolumeOffers as VolumeOffers
 from bayplan.state.volume_binding import assume_object as assume_object
-from bayplan.state.volume_binding import claims_by_size as claims_by_size
 from bayplan.state.volume_binding import expected_claim as expected_claim
 from bayplan.state.volume_binding import expected_volume as expected_volume
-from bayplan.state.volume_binding import match_volumes as match_volumes
 from bayplan.state.volume_binding import restore_object as restore_object
 from bayplan.state.volume_binding import rows_reached as rows_reached
 from bayplan.state.volume_binding import volume_limit as volume_limit
+from bayplan.state.volume_matching import claims_by_size as claims_by_size
+from bayplan.state.volume_matching import match_volumes as match_volumes
 from bayplan.state.volumes import NO_LIMIT as NO_LIMIT
 from bayplan.state.volumes import CSINodes as CSINodes
 from bayplan.state.volumes import InlineVolume as InlineVolume

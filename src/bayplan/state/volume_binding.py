@@ -1,8 +1,8 @@
-"""Volumes for unbound claims: which are free, which go to which claim on which node, and what is decided.
+"""Volumes for unbound claims: which are free, and what is decided.
 
 Of thousands of volumes few are free or reserved for a given claim: `VolumeOffers` finds those by class and by
-claim. `StorageRoom` has the capacities that drivers report for new volumes, by class. `match_volumes` matches
-free volumes with a pod's claims, on every node at once.
+claim. `StorageRoom` has the capacities that drivers report for new volumes, by class. `volume_matching.py`
+matches free volumes with a pod's claims, on every node at once.
 
 When a pod gets a node, its volumes there are decided too, but writing that to the API server takes a while.
 Until then the next pod must not get the same volume: so the decision is an overlay over the object
@@ -14,9 +14,9 @@ decision is made or reverted. Volumes that pods already use are in `volumes.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -24,11 +24,11 @@ import numpy as np
 from bayplan.api.meta import NodeSelector, Object
 from bayplan.api.node_selectors import CompiledTerm, compile_terms
 from bayplan.api.quantity import parse_quantity, value
-from bayplan.api.selectors import EVERYTHING, NOTHING, Operator, Selector, compile_selector
+from bayplan.api.selectors import NOTHING, Operator, Selector, compile_selector
 from bayplan.api.storage import STORAGE, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim
 from bayplan.errors import BayplanError, SelectorError
 from bayplan.state.cluster import Cluster
-from bayplan.state.columns import IdColumn, Interner
+from bayplan.state.columns import Interner
 from bayplan.state.derived import Groups, ObjectReader
 from bayplan.state.node_matching import rows_matching_selector, rows_matching_terms
 from bayplan.state.objects import Objects
@@ -285,191 +285,3 @@ def _room(capacity: CSIStorageCapacity) -> Room | None:
     except SelectorError:
         return None
     return None if nodes is NOTHING else Room(limit, nodes, value(capacity.capacity))
-
-
-AVAILABLE: Final = "Available"
-FILESYSTEM: Final = "Filesystem"
-
-
-def claims_by_size(claims: Iterable[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
-    """The claims in the order in which they are processed, the smallest first."""
-    return sorted(claims, key=_size)
-
-
-@dataclass(frozen=True, slots=True)
-class VolumeMatches:
-    """The volume of each claim on each row."""
-
-    group_of: IdColumn
-    """For each row its group."""
-    chosen: list[tuple[PersistentVolume | None, ...]]
-    """For each group the volume of each claim, or None."""
-
-    def missing(self, claim: int) -> BoolColumn:
-        """Rows without a volume for the claim at this index."""
-        table = np.array([volumes[claim] is None for volumes in self.chosen], dtype=np.bool_)
-        return table.take(self.group_of)
-
-    def at(self, position: int) -> tuple[PersistentVolume | None, ...]:
-        """The volume of each claim on one row."""
-        return self.chosen[int(self.group_of[position])]
-
-
-def match_volumes(
-    claims: Sequence[PersistentVolumeClaim], offers: VolumeOffers, nodes: NodeColumns
-) -> VolumeMatches:
-    """Matches the claims, in the given order, on every row: each gets the smallest suitable volume that
-    reaches the node.
-
-    Nodes that no volume distinguishes get the same volumes. So the rows are grouped by the node affinity of
-    the volumes, and the claims are processed once for each group: for volumes of three zones that is three
-    times, for local disks once for each node that has a free one.
-
-    Raises:
-        SelectorError: a claim's selector is malformed; its `object_key` is the claim's.
-    """
-    candidates = [_Candidates(claim, offers) for claim in claims]
-    reaches = {reach: offers.reaches.values[reach] for of_claim in candidates for reach in of_claim.reaches}
-    group_of, reached_by = _group_rows(nodes, reaches)
-    return VolumeMatches(group_of, [_choose(candidates, reaching) for reaching in reached_by])
-
-
-class _Candidates:
-    """The volumes that could serve one claim, in order of preference."""
-
-    __slots__ = ("_free", "_reserved")
-
-    def __init__(self, claim: PersistentVolumeClaim, offers: VolumeOffers) -> None:
-        is_suitable, selector = _Suitability(claim), _selector(claim)
-        modes = set(claim.spec.access_modes)
-        self._reserved = [
-            offer
-            for offer in sorted(offers.reserved_for(claim.namespace, claim.name), key=_preference)
-            if offer.volume.is_for(claim)
-            and offer.volume.class_name == claim.class_name
-            and is_suitable(offer)
-        ]
-        free = [
-            offer
-            for offer in offers.free(claim.class_name)
-            if is_suitable(offer)
-            and offer.volume.status.phase == AVAILABLE
-            and selector.matches(offer.volume.labels)
-            and modes.issubset(offer.volume.spec.access_modes)
-        ]
-        free.sort(key=_preference)
-        self._free: dict[int, list[tuple[int, PersistentVolume]]] = {}
-        for rank, offer in enumerate(free):
-            self._free.setdefault(offer.reach, []).append((rank, offer.volume))
-
-    @property
-    def reaches(self) -> set[int]:
-        """The node affinity of their volumes."""
-        return {offer.reach for offer in self._reserved}.union(self._free) - {EVERYWHERE}
-
-    def best(self, reaching: frozenset[int], taken: Container[str]) -> PersistentVolume | None:
-        """The volume to use where volumes of these reaches are available; `taken` has names of volumes."""
-        for offer in self._reserved:
-            if offer.volume.name not in taken:
-                # If a volume is reserved for the claim, no other is used.
-                return offer.volume if offer.reach in reaching or offer.reach == EVERYWHERE else None
-        best: tuple[int, PersistentVolume] | None = None
-        for reach in (EVERYWHERE, *reaching):
-            for rank, volume in self._free.get(reach, ()):
-                if volume.name not in taken:
-                    if best is None or rank < best[0]:
-                        best = (rank, volume)
-                    break
-        return None if best is None else best[1]
-
-
-class _Suitability:
-    """Whether a volume satisfies a claim, wherever it is."""
-
-    __slots__ = ("_attributes_class", "_mode", "_size")
-
-    def __init__(self, claim: PersistentVolumeClaim) -> None:
-        self._size = _size(claim)
-        self._mode = claim.spec.volume_mode or FILESYSTEM
-        self._attributes_class = claim.spec.volume_attributes_class_name or ""
-
-    def __call__(self, offer: Offer) -> bool:
-        volume = offer.volume
-        return (
-            offer.capacity >= self._size
-            and (volume.spec.volume_mode or FILESYSTEM) == self._mode
-            and (volume.spec.volume_attributes_class_name or "") == self._attributes_class
-            and volume.metadata.deletion_timestamp is None
-        )
-
-
-def _size(claim: PersistentVolumeClaim) -> int:
-    return parse_quantity(claim.spec.resources.requests.get(STORAGE))
-
-
-def _preference(offer: Offer) -> tuple[int, str]:
-    """The smallest first. Equals are ordered by name, so that the result does not depend on the order of
-    arrival."""
-    return offer.capacity, offer.volume.name
-
-
-def _selector(claim: PersistentVolumeClaim) -> Selector:
-    if claim.spec.selector is None:
-        return EVERYTHING
-    try:
-        return compile_selector(claim.spec.selector)
-    except SelectorError as error:
-        raise error.at(object_key=claim.key) from error.__cause__
-
-
-def _choose(
-    candidates: Iterable[_Candidates], reaching: frozenset[int]
-) -> tuple[PersistentVolume | None, ...]:
-    chosen: list[PersistentVolume | None] = []
-    taken: set[str] = set()
-    for of_claim in candidates:
-        volume = of_claim.best(reaching, taken)
-        chosen.append(volume)
-        if volume is not None:
-            taken.add(volume.name)
-    return tuple(chosen)
-
-
-def _group_rows(nodes: NodeColumns, reaches: dict[int, Reach]) -> tuple[IdColumn, list[frozenset[int]]]:
-    """Groups the rows by the volumes that reach them: each row's group, and each group's reaches."""
-    group_of: IdColumn = np.zeros(len(nodes), dtype=np.intp)
-    reached_by: list[frozenset[int]] = [frozenset()]
-
-    def refine(answers: IntColumn, meaning: Sequence[Iterable[int]]) -> None:
-        nonlocal group_of, reached_by
-        distinct, found = np.unique(group_of * len(meaning) + answers, return_inverse=True)
-        pairs = [divmod(pair, len(meaning)) for pair in distinct.tolist()]
-        group_of = found.astype(np.intp).reshape(-1)
-        reached_by = [reached_by[old].union(meaning[answer]) for old, answer in pairs]
-
-    by_label: dict[str, dict[str, list[int]]] = {}
-    for number, alternatives in reaches.items():
-        label = _only_label(alternatives)
-        if label is None:
-            refine(rows_matching_terms(nodes, alternatives).astype(np.int64), ((), (number,)))
-            continue
-        for label_value in alternatives[0].expressions[0].values:
-            by_label.setdefault(label, {}).setdefault(label_value, []).append(number)
-    for label, by_value in by_label.items():
-        # The usual case, a zone or a host: one lookup per distinct value of the label serves all volumes.
-        meaning: dict[tuple[int, ...], int] = {(): 0}
-        answer = {value: meaning.setdefault(tuple(n), len(meaning)) for value, n in by_value.items()}
-        refine(nodes.label(label).map(partial(_answer, answer)), list(meaning))
-    return group_of, reached_by
-
-
-def _answer(answers: dict[str, int], value: str) -> int:
-    return answers.get(value, 0)
-
-
-def _only_label(alternatives: Reach) -> str | None:
-    """The label, if the only requirement is that it has one of some values."""
-    if len(alternatives) != 1 or alternatives[0].error is not None or len(alternatives[0].expressions) != 1:
-        return None
-    requirement = alternatives[0].expressions[0]
-    return requirement.key if requirement.operator is Operator.IN else None

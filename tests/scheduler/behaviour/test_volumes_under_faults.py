@@ -23,7 +23,12 @@ from bayplan.api.storage import (
     PersistentVolumeClaim,
 )
 from bayplan.errors import ConflictError, ServerError, UnknownOutcomeError
-from bayplan.state.volume_binding import AssumedClaim, AssumedVolume, expected_claim, expected_volume
+from bayplan.state.volume_binding import (
+    AssumedClaim,
+    AssumedVolume,
+    expected_claim,
+    expected_volume,
+)
 from bayplan.testing.builders import make_node, make_pod, make_pv, make_pvc, make_storage_class
 
 from .running import Cluster, World, running, virtual

@@ -53,14 +53,16 @@ from bayplan.state.derived import derived
 from bayplan.state.disks import disks_clash, disks_of
 from bayplan.state.view import NodeColumns
 from bayplan.state.volume_binding import (
-    AVAILABLE,
-    FILESYSTEM,
     VolumeOffers,
-    claims_by_size,
     expected_volume,
-    match_volumes,
     reach,
     volume_limit,
+)
+from bayplan.state.volume_matching import (
+    AVAILABLE,
+    FILESYSTEM,
+    claims_by_size,
+    match_volumes,
 )
 from bayplan.state.volumes import CSINodes, VolumeUses
 

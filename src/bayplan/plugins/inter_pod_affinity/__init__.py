@@ -209,9 +209,10 @@ class InterPodAffinity(
     def _lacks_affinity_now(filter_state: FilterState, nodes: NodeColumns) -> BoolColumn:
         """`_lacks_affinity` without a hypothesis."""
         lacks_affinity: BoolColumn | None = None
+        runs_anywhere = filter_state.runs_anywhere  # a sum over all terms
         for counts in filter_state.affinity:
             sums = counts.sums.sums
-            far = np.zeros(len(sums), dtype=np.bool_) if filter_state.runs_anywhere else sums <= 0
+            far = np.zeros(len(sums), dtype=np.bool_) if runs_anywhere else sums <= 0
             far[-1] = True
             here = nodes.by_domain(counts.topology_key, far)
             lacks_affinity = here if lacks_affinity is None else lacks_affinity | here
