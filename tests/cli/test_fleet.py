@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from bayplan.cli.errors import ExitStatus
+from bayplan.fleet.estimator.live import LiveMember
+from bayplan.fleet.estimator.server import ServerSettings
 from tests.commands import Ended, bayplan
 from tests.fleet.fleets import anti_affinity, deployment, spread, write, write_nodes
 
@@ -204,3 +206,29 @@ def test_a_daemon_set_is_not_divided(tmp_path: Path, clusters: list[str]) -> Non
     ended = bayplan("fleet", "place", "--add", write(tmp_path, "agent.yaml", agent), *clusters)
     assert ended.status == ExitStatus.NOT_JUDGED
     assert "not judged: DaemonSet shop/agent: it has one pod on each node of every cluster" in ended.stdout
+
+
+def test_the_estimator_is_started_with_its_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1"}}],
+                "users": [{"name": "me", "user": {}}],
+                "contexts": [{"name": "admin@a", "context": {"cluster": "a", "user": "me"}}],
+            }
+        )
+    )
+    started: list[tuple[list[str], int]] = []
+
+    async def serve(members: list[LiveMember], settings: ServerSettings) -> None:
+        started.append(([one.name for one in members], settings.port))
+
+    monkeypatch.setattr("bayplan.fleet.estimator.server.serve", serve)
+    options = ["--kubeconfig", str(kubeconfig), "--context", "a=admin@a", "--port", "0"]
+    assert bayplan("fleet", "estimator", *options).status == ExitStatus.OK
+    assert started == [(["a"], 0)]
+    ended = bayplan("fleet", "estimator", *options, "--client-ca-file", "ca.crt")
+    assert (ended.status, "--client-ca-file needs" in ended.stderr) == (ExitStatus.FAILED, True)

@@ -36,10 +36,19 @@ from bayplan.fleet.karmada.kinds import (
 )
 from bayplan.fleet.karmada.kinds import Cluster as KarmadaCluster
 from bayplan.fleet.karmada.schedule import Result, schedule
-from bayplan.fleet.karmada.templates import binding_spec, claiming_policy, with_placement_defaults
+from bayplan.fleet.karmada.templates import (
+    binding_spec,
+    claiming_policy,
+    replicas_of,
+    with_placement_defaults,
+)
 from bayplan.fleet.members import Member
 from bayplan.fleet.room import Exact, Room, create_namespace, pods_there, room_for
 
+_NOT_DIVIDED: Final = {
+    "DaemonSet": "it has one pod on each node of every cluster",
+    "ReplicationController": "Karmada does not know its replicas",
+}
 MIN_COUNTED: Final = 100
 """Copies to count in a member at least: weights are in proportion to what fits."""
 
@@ -118,10 +127,10 @@ def split(manifests: Manifests) -> tuple[list[Manifest], Manifests]:
 
 
 def not_placeable(workloads: Sequence[Manifest]) -> Iterator[LeftOut]:
-    """Workloads that are not divided: a DaemonSet has a pod on every node of every member."""
+    """Workloads that are not divided."""
     for one in workloads:
-        if one.kind == "DaemonSet":
-            yield LeftOut(one.kind, one.key, "it has one pod on each node of every cluster")
+        if one.kind in _NOT_DIVIDED:
+            yield LeftOut(one.kind, one.key, _NOT_DIVIDED[one.kind])
 
 
 @contextmanager
@@ -166,7 +175,7 @@ class Placer:
     def place(self, workload: Manifest, others: Manifests, replicas: int | None = None) -> PlacedWorkload:
         """Divides a workload, and schedules its pods in the members."""
         placement = self.placement_for(workload)
-        wanted = stated_replicas(workload) if replicas is None else replicas
+        wanted = replicas_of(workload.content) if replicas is None else replicas
         at_most = max(wanted, max(2 * wanted, MIN_COUNTED) if self.at_most is None else self.at_most)
         rooms: dict[str, Room] = {}
         refused: dict[str, str] = {}
@@ -253,15 +262,6 @@ def model(cluster: Cluster, workload: Manifest) -> Pod:
     with cluster.branch() as branch:
         create_namespace(branch, workload.namespace)
         return models_of(branch, Manifests("", (workload,)))[0]
-
-
-def stated_replicas(workload: Manifest) -> int:
-    """The replicas of a manifest, with the default of one."""
-    spec = workload.content.get("spec") or {}
-    if workload.kind == "Job":
-        parallelism = int(spec.get("parallelism", 1))
-        return min(parallelism, int(spec.get("completions") or parallelism))
-    return int(spec.get("replicas", 1)) if workload.kind != "Pod" else 1
 
 
 def described(cluster: KarmadaCluster, spec: BindingSpec) -> KarmadaCluster:
