@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from bayplan.api.pod import Pod
 from bayplan.queues import tree
-from bayplan.queues.active import CapacityQueues, PodGroupOf
+from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts, fits, plus, total
 from bayplan.queues.preemption import within_guarantees
 from bayplan.queues.tree import Group, Queue, Task
+from bayplan.queues.usage import PodGroupOf
 from bayplan.queues.victims import candidates
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.checks import load

@@ -14,8 +14,8 @@ from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api.pod import Pod
 from bayplan.config import QueuesConfiguration
 from bayplan.queues import tree, victims
-from bayplan.queues.active import CapacityQueues, readable, sentence
-from bayplan.queues.amounts import Amounts
+from bayplan.queues.active import CapacityQueues
+from bayplan.queues.amounts import Amounts, readable
 from bayplan.queues.tree import Blocking, Group, Queue
 from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.scheduler.capacity import make_queues
@@ -92,7 +92,7 @@ class WaitingPod:
         who = f"user {self.user}" + (f" of {', '.join(self.user_groups)}" if self.user_groups else "")
         yield f"queue {self.queue}, application {self.application}, counts for {who}"
         if self.blocking is not None:
-            yield sentence(self.blocking)
+            yield self.blocking.sentence()
         yield f"position {self.position} of {self.length} in its queue"
         yield from (f"before it: {each}" for each in self.before)
         yield from (f"uses what it waits for: {each}" for each in self.must_end)

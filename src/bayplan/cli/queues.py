@@ -18,8 +18,7 @@ from bayplan.config import QueuesConfiguration
 from bayplan.errors import InputError
 from bayplan.garbage import no_garbage_collection
 from bayplan.printable import printable
-from bayplan.queues.active import readable
-from bayplan.queues.amounts import Amounts
+from bayplan.queues.amounts import Amounts, readable
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.checks import load
 from bayplan.queues.yunikorn.config import QueueConfigError

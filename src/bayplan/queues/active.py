@@ -9,8 +9,7 @@ Pods of a leaf that ask for the same amounts for the same owner form a *class*: 
 the room, or none. So a pop looks at queues and classes, never at all pods. A leaf in which no class fits is
 set aside until something on its path is freed (`_waiters`), without attempts, events or backoff of its pods.
 
-Usage comes from the pods that have a node, assumed ones included (`charge`, `refund`): after a restart the
-same pods give the same usage and the same order. `QueueCache` in `scheduler/` reports them.
+What pods use, and to which group they belong, is in `usage.py`; `QueueCache` in `scheduler/` reports them.
 """
 
 from __future__ import annotations
@@ -18,45 +17,24 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import SortKey
 from bayplan.queues import tree
-from bayplan.queues.amounts import Amounts, fits, minus, plus, total
-from bayplan.queues.tree import Blocking, Group, GroupKey, Queue, QueueKey, Task
+from bayplan.queues.amounts import Amounts, fits, total
+from bayplan.queues.tree import Blocking, GroupKey, Queue, QueueKey
+from bayplan.queues.usage import ClassKey, PodEntry, PodGroupOf, QueueUsage, Requests
 from bayplan.queues.users import UserLimits
-from bayplan.queues.yunikorn import pods as yunikorn
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.config import VCORE, PartitionConfig
 from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.scheduling_queue.queued import Entity, QueuedGroup, QueuedPod, members_of
 from bayplan.scheduling_queue.sub_queues import PodHeap
 
-_ClassKey = tuple[frozenset[tuple[str, int]], str, tuple[str, ...]]
-_PodEntry = tuple[SortKey, int, int, Entity]
-
-MAX_REMEMBERED: Final = 500_000
 MAX_REPORTED_AT_ONCE: Final = 100
 """How many pods are told in one pop that they wait; the others follow with the next one."""
-
-
-class PodGroupOf(Group):
-    """A group with its active pods."""
-
-    __slots__ = ("active", "classes", "is_held", "key")
-
-    def __init__(
-        self, name: str, queue: Queue, user: str, user_groups: tuple[str, ...], created: float
-    ) -> None:
-        super().__init__(name, queue, user=user, user_groups=user_groups, created=created)
-        self.classes: dict[_ClassKey, list[_PodEntry]] = {}
-        self.active = 0
-        """The number of its active pods."""
-        self.key: GroupKey = ()
-        self.is_held = False
-        """Waits because of a limit on the number of groups."""
 
 
 @dataclass(slots=True)
@@ -80,7 +58,7 @@ class _Node:
     key: QueueKey | None = None
     children: list[tuple[QueueKey, int, Queue]] = field(default_factory=list)
     """A heap; an entry with another key than that of its queue is outdated."""
-    classes: dict[_ClassKey, _Class] = field(default_factory=dict)
+    classes: dict[ClassKey, _Class] = field(default_factory=dict)
     held: dict[str, PodGroupOf] = field(default_factory=dict)
 
 
@@ -92,12 +70,7 @@ class Notice:
     message: str
 
 
-class Requests(Protocol):
-    def __call__(self, pod: Pod) -> Mapping[str, int]:
-        """What a pod requests, by resource: cpu in millis."""
-
-
-class CapacityQueues(PodHeap):
+class CapacityQueues(QueueUsage, PodHeap):
     """Active pods in capacity queues.
 
     Args:
@@ -114,16 +87,11 @@ class CapacityQueues(PodHeap):
         capacity: Callable[[], Mapping[str, int]],
         namespace: Callable[[str], Namespace | None] = lambda name: None,
     ) -> None:
-        super().__init__("active")
-        self.partition = partition
-        self._requests = requests
+        PodHeap.__init__(self, "active")
+        QueueUsage.__init__(self, partition, requests, namespace)
         self._capacity = capacity
-        self._namespace = namespace
         self._is_resized = True
         self._nodes: dict[str, _Node] = {}
-        self._groups: dict[str, PodGroupOf] = {}
-        self._tasks: dict[str, Task] = {}
-        """By uid: pods that have a node."""
         self._active: dict[int, tuple[PodGroupOf, Amounts, int]] = {}
         """By ticket: the group of an active entity, what it asks for, and its priority when it entered."""
         self._size = 0
@@ -134,8 +102,6 @@ class CapacityQueues(PodHeap):
         """By path: leaves that wait for a limit there."""
         self._rejected: dict[str, tuple[Entity, str]] = {}
         """By key of the pod: applications that no queue takes."""
-        self._amounts: dict[str, tuple[Pod, dict[str, int]]] = {}
-        """By uid; computing them takes longer than everything else here."""
         self.notices: list[Notice] = []
         """Pods that have to wait, not reported yet."""
         self.follow_file: Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None = None
@@ -237,69 +203,16 @@ class CapacityQueues(PodHeap):
 
     # Use
 
-    def charge(self, pod: Pod, node_name: str) -> None:
-        """A pod has a node, assumed or confirmed; or one that is charged already has changed."""
-        task = self._tasks.get(pod.metadata.uid)
-        if task is not None:
-            task.place = node_name
-            if task.amounts == self.amounts_of(pod):
-                return
-            self.refund(task.key)
-        try:
-            group = self.group_of(pod)
-        except PlacementError:
-            return
-        known = yunikorn.facts(pod)
-        amounts = self.amounts_of(pod)
-        task = Task(
-            pod.metadata.uid,
-            group,
-            amounts,
-            created=created_at(pod),
-            priority=pod.priority,
-            place=node_name,
-            role=known.role,
-            required_place=known.required_node,
-            is_placeholder=known.is_placeholder,
-            may_preempt=known.may_preempt,
-            opted_out=known.opted_out,
-        )
-        self._tasks[task.key] = task
-        tree.charge(group.queue, amounts)
-        if self.partition.user_limits.limits:
-            self.partition.user_limits.charge(group, amounts)
-        if not known.is_placeholder:
-            group.used = plus(group.used, amounts)
-        if not group.tasks:
-            tree.start(group)
-        group.tasks[task.key] = task
+    def _use_changed(self, group: PodGroupOf) -> None:
         self._reorder_group(group)
         self._reorder_path(group.queue)
 
-    def refund(self, uid: str) -> None:
-        """A pod has lost its node: it ended, or its binding failed."""
-        task = self._tasks.pop(uid, None)
-        if task is None:
-            return
-        self._amounts.pop(uid, None)
-        group = task.group
-        assert isinstance(group, PodGroupOf)
-        del group.tasks[uid]
-        tree.refund(group.queue, task.amounts)
-        if task.leaving:
-            tree.unmark_leaving(group.queue, task.amounts)
-        if not task.is_placeholder:
-            group.used = minus(group.used, task.amounts)
-        ended = not group.tasks
-        if self.partition.user_limits.limits:
-            self.partition.user_limits.refund(group, task.amounts, ended=ended)
-        if ended:
-            tree.stop(group)
+    def _freed(self, group: PodGroupOf) -> None:
         self._wake(group.queue)
-        self._reorder_group(group)
-        self._reorder_path(group.queue)
-        self._forget_if_empty(group)
         self._update_count()
+
+    def _group_ended(self, group: PodGroupOf) -> None:
+        self._node(group.queue).held.pop(group.name, None)
 
     def capacity_changed(self) -> None:
         """Nodes came, left or changed their size."""
@@ -346,35 +259,6 @@ class CapacityQueues(PodHeap):
 
     # Groups
 
-    def group_of(self, pod: Pod) -> PodGroupOf:
-        """The group of a pod, created with the first one.
-
-        Raises:
-            PlacementError: no queue takes its application.
-        """
-        name = yunikorn.application_id(pod)
-        group = self._groups.get(name)
-        created = created_at(pod)
-        if group is None:
-            app = yunikorn.submission(pod, self._namespace(pod.namespace))
-            queue = self.partition.queue_for(app)
-            group = self._groups[name] = PodGroupOf(name, queue, app.user, app.groups, created)
-            tree.add_group(group)
-        elif created < group.created:
-            group.created = created
-        return group
-
-    def group_if_known(self, pod: Pod) -> PodGroupOf | None:
-        return self._groups.get(yunikorn.application_id(pod))
-
-    def amounts_of(self, pod: Pod) -> dict[str, int]:
-        known = self._amounts.get(pod.metadata.uid)
-        if known is None or known[0] is not pod:
-            if len(self._amounts) >= MAX_REMEMBERED:
-                self._amounts.clear()
-            known = self._amounts[pod.metadata.uid] = (pod, yunikorn.amounts_of(self._requests(pod)))
-        return known[1]
-
     def _asked(self, info: Entity) -> tuple[Amounts, int]:
         """What a pod, or all members of a pod group, ask for, and the highest priority."""
         members = members_of(info)
@@ -382,12 +266,6 @@ class CapacityQueues(PodHeap):
             return self.amounts_of(members[0].pod), members[0].pod.priority
         amounts = total(self.amounts_of(member.pod) for member in members)
         return amounts, max(member.pod.priority for member in members)
-
-    def _forget_if_empty(self, group: PodGroupOf) -> None:
-        if not group.tasks and not group.active:
-            tree.remove_group(group)
-            self._groups.pop(group.name, None)
-            self._node(group.queue).held.pop(group.name, None)
 
     def _leave(self, info: Entity) -> None:
         """A pod or group is no longer active."""
@@ -416,7 +294,7 @@ class CapacityQueues(PodHeap):
             self._enter(group, each)
         return True
 
-    def _enter(self, group: PodGroupOf, key: _ClassKey) -> None:
+    def _enter(self, group: PodGroupOf, key: ClassKey) -> None:
         self._entries += 1
         known = self._node(group.queue).classes.get(key)
         if known is not None:
@@ -508,7 +386,7 @@ class CapacityQueues(PodHeap):
     def _pop_from_leaf(self, node: _Node) -> Entity | None:
         leaf = node.queue
         room = tree.room(leaf)
-        best: tuple[GroupKey, _PodEntry, _ClassKey, PodGroupOf] | None = None
+        best: tuple[GroupKey, PodEntry, ClassKey, PodGroupOf] | None = None
         for key, each in list(node.classes.items()):
             group = self._head(node, each, key)
             if group is None:
@@ -538,7 +416,7 @@ class CapacityQueues(PodHeap):
             return self._pop_from_leaf(node)
         return info
 
-    def _head(self, node: _Node, each: _Class, key: _ClassKey) -> PodGroupOf | None:
+    def _head(self, node: _Node, each: _Class, key: ClassKey) -> PodGroupOf | None:
         """The first group with a pod of this class that may run; removes outdated entries."""
         groups = each.groups
         while groups:
@@ -594,40 +472,11 @@ class CapacityQueues(PodHeap):
         if info is None or info.sub_queue is not self:
             return ""
         found = self.blocking(pod)
-        return sentence(found) if isinstance(found, Blocking) else found or ""
+        return found.sentence() if isinstance(found, Blocking) else found or ""
 
     def _report(self, each: _Class, blocking: Blocking) -> None:
         each.blocking = blocking
         waiting, each.unreported = each.unreported, each.unreported[MAX_REPORTED_AT_ONCE:]
         for info in waiting[:MAX_REPORTED_AT_ONCE]:
             if info.sub_queue is self:
-                self.notices.append(Notice(info, sentence(blocking)))
-
-
-def sentence(blocking: Blocking) -> str:
-    """Which limit a pod waits for, in numbers."""
-    whose = f"queue {blocking.queue}"
-    if blocking.user:
-        whose = f"user {blocking.user} in {whose}"
-    elif blocking.user_group:
-        whose = f"group {blocking.user_group} in {whose}"
-    kind = blocking.kind
-    used, asked, limit = (readable(kind, each) for each in (blocking.used, blocking.asked, blocking.limit))
-    return f"waiting for quota of {whose}: {kind} {used} used, {asked} asked, {limit} max"
-
-
-def readable(kind: str, amount: int) -> str:
-    """An amount in the units of queues.yaml."""
-    if kind == VCORE:
-        return f"{amount // 1000}" if amount % 1000 == 0 else f"{amount}m"
-    if kind in ("memory", "ephemeral-storage") or kind.startswith("hugepages-"):
-        for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
-            if amount and amount % 1024**power == 0:
-                return f"{amount // 1024**power}{unit}"
-    return str(amount)
-
-
-def created_at(pod: Pod) -> float:
-    """When a pod was created; one that says nothing counts as the oldest."""
-    stamp = pod.metadata.creation_timestamp
-    return 0.0 if stamp is None else stamp.timestamp()
+                self.notices.append(Notice(info, blocking.sentence()))

@@ -137,3 +137,14 @@ def is_zero(amounts: Amounts | None) -> bool:
 
 def share_a_type(left: Amounts, right: Amounts) -> bool:
     return not left.keys().isdisjoint(right)
+
+
+def readable(kind: str, amount: int) -> str:
+    """An amount in the units of queues.yaml."""
+    if kind == "vcore":
+        return f"{amount // 1000}" if amount % 1000 == 0 else f"{amount}m"
+    if kind in ("memory", "ephemeral-storage") or kind.startswith("hugepages-"):
+        for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
+            if amount and amount % 1024**power == 0:
+                return f"{amount // 1024**power}{unit}"
+    return str(amount)

@@ -22,9 +22,10 @@ from bayplan.framework.status import unschedulable
 from bayplan.preemption.plugin import PreemptionPlugin
 from bayplan.preemption.victims import MayEvict
 from bayplan.queues import victims
-from bayplan.queues.active import CapacityQueues, created_at
+from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts
 from bayplan.queues.tree import Queue, Task
+from bayplan.queues.usage import created_at
 from bayplan.queues.yunikorn.pods import facts
 
 NOT_OWED: Final = "preemption: queue {queue} is not owed what the pod asks for"

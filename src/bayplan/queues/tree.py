@@ -14,265 +14,28 @@ to root. Every answer is a function of the tree:
     blocking(queue, …)     the ceiling that keeps a request out, with used, asked and max
 
 Ties are broken by time of creation and then by name, so the same objects give the same order after a
-restart. What a dialect adds (how the tree is configured, when a group counts as running) is in its folder.
+restart. The classes are in `model.py`. What a dialect adds (how the tree is configured, when a group counts
+as running) is in its folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import Enum
-from typing import Final
-
 from bayplan.queues.amounts import Amounts, is_positive, left_over, lowest, minus, plus
-
-MIN_PRIORITY: Final = -(1 << 31)
-"""The priority of a queue or group without pending tasks."""
-MAX_PRIORITY: Final = (1 << 31) - 1
-
-DEFAULT_PREEMPTION_DELAY: Final = 30.0
-DEFAULT_BACKOFF_DELAY: Final = 30.0
+from bayplan.queues.model import DEFAULT_BACKOFF_DELAY as DEFAULT_BACKOFF_DELAY
+from bayplan.queues.model import DEFAULT_PREEMPTION_DELAY as DEFAULT_PREEMPTION_DELAY
+from bayplan.queues.model import MAX_PRIORITY as MAX_PRIORITY
+from bayplan.queues.model import MIN_PRIORITY as MIN_PRIORITY
+from bayplan.queues.model import Blocking as Blocking
+from bayplan.queues.model import Group as Group
+from bayplan.queues.model import Order as Order
+from bayplan.queues.model import Policy as Policy
+from bayplan.queues.model import Preemption as Preemption
+from bayplan.queues.model import Queue as Queue
+from bayplan.queues.model import State as State
+from bayplan.queues.model import Task as Task
 
 QueueKey = tuple[float, float, float, str]
 GroupKey = tuple[object, ...]
-
-
-class Order(Enum):
-    """How the groups of a leaf are compared. Children of a parent are always compared by share."""
-
-    FIFO = "fifo"
-    FAIR = "fair"
-
-
-class Preemption(Enum):
-    """Whether tasks of a queue may be victims, and where the search for victims ends."""
-
-    DEFAULT = "default"
-    FENCE = "fence"
-    DISABLED = "disabled"
-
-
-class State(Enum):
-    ACTIVE = "Active"
-    DRAINING = "Draining"
-    STOPPED = "Stopped"
-
-
-@dataclass(slots=True)
-class Policy:
-    """What is configured for a queue beside its amounts. Durations are in seconds."""
-
-    order: Order = Order.FIFO
-    by_priority: bool = True
-    """Whether priority is compared before shares or times, or after them."""
-    priority_offset: int = 0
-    priority_fence: bool = False
-    """The offset is the priority of everything below, instead of being added to it."""
-    preemption: Preemption = Preemption.DEFAULT
-    preemption_delay: float = DEFAULT_PREEMPTION_DELAY
-    quota_delay: float = 0.0
-    """Time after which a lowered ceiling is enforced; 0 is never."""
-    backoff_after: int = 0
-    """The number of unschedulable tasks after which a group is skipped for a while; 0 is never."""
-    backoff_delay: float = DEFAULT_BACKOFF_DELAY
-
-
-class Task:
-    """One pod of a group."""
-
-    __slots__ = (
-        "amounts",
-        "created",
-        "group",
-        "is_originator",
-        "is_placeholder",
-        "key",
-        "leaving",
-        "may_preempt",
-        "opted_out",
-        "place",
-        "priority",
-        "released",
-        "required_place",
-        "role",
-    )
-
-    def __init__(
-        self,
-        key: str,
-        group: Group,
-        amounts: Amounts,
-        *,
-        created: float = 0.0,
-        priority: int = 0,
-        place: str = "",
-        role: str = "",
-        required_place: str = "",
-        is_placeholder: bool = False,
-        is_originator: bool = False,
-        may_preempt: bool = True,
-        opted_out: bool = False,
-    ) -> None:
-        self.key = key
-        self.group = group
-        self.amounts = amounts
-        self.created = created
-        self.priority = priority
-        self.place = place
-        """Where it runs, as a name that means nothing here; empty while it is pending."""
-        self.role = role
-        self.required_place = required_place
-        self.is_placeholder = is_placeholder
-        self.is_originator = is_originator
-        self.may_preempt = may_preempt
-        self.opted_out = opted_out
-        """Prefers not to be a victim."""
-        self.leaving = False
-        """Is a victim, and not gone yet."""
-        self.released = False
-        """Is about to be replaced or removed for another reason, so it cannot be a victim."""
-
-
-class Group:
-    """Tasks that belong together, in one leaf."""
-
-    __slots__ = (
-        "created",
-        "member_of",
-        "name",
-        "pending",
-        "priorities",
-        "queue",
-        "tasks",
-        "used",
-        "user",
-        "user_groups",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        queue: Queue,
-        *,
-        user: str = "",
-        user_groups: tuple[str, ...] = (),
-        created: float = 0.0,
-    ) -> None:
-        self.name = name
-        self.queue = queue
-        self.user = user
-        self.user_groups = user_groups
-        self.member_of: str | None = None
-        """The user group that its use counts for; None before it is known, "" for none."""
-        self.created = created
-        self.used: dict[str, int] = {}
-        """What its tasks use, without placeholders."""
-        self.pending: dict[str, int] = {}
-        self.priorities: dict[int, int] = {}
-        """The number of pending tasks by priority."""
-        self.tasks: dict[str, Task] = {}
-        """Tasks that have a place, by key."""
-
-    @property
-    def priority(self) -> int:
-        """The highest priority of its pending tasks."""
-        return max(self.priorities, default=MIN_PRIORITY)
-
-
-class Queue:
-    """A node of the tree.
-
-    Attributes:
-        ceiling: is never exceeded; None is no limit, an absent type is unlimited.
-        guaranteed: protected from others, and entitles to take from others; an absent type is not part of it.
-        reserved: kept free for it even if unused.
-        weight: for entitlements that are computed.
-        capacity: of the root: what the cluster has. The denominator of shares where nothing else is.
-    """
-
-    __slots__ = (
-        "capacity",
-        "ceiling",
-        "children",
-        "fair_cache",
-        "groups",
-        "guaranteed",
-        "is_leaf",
-        "is_managed",
-        "leaving",
-        "max_groups",
-        "name",
-        "parent",
-        "path",
-        "path_up",
-        "pending",
-        "policy",
-        "priorities",
-        "reserved",
-        "running",
-        "starting",
-        "state",
-        "used",
-        "weight",
-    )
-
-    def __init__(self, name: str, parent: Queue | None = None, *, leaf: bool = True) -> None:
-        self.name = name
-        self.parent = parent
-        self.path: str = name if parent is None else f"{parent.path}.{name}"
-        self.is_leaf = leaf
-        self.is_managed = True
-        """Configured, and not created for a group."""
-        self.children: dict[str, Queue] = {}
-        self.groups: dict[str, Group] = {}
-        self.guaranteed: Amounts | None = None
-        self.ceiling: Amounts | None = None
-        self.reserved: Amounts = {}
-        self.capacity: Amounts = {}
-        self.weight = 1.0
-        self.max_groups = 0
-        """How many groups may run at a time; 0 is no limit."""
-        self.policy = Policy()
-        self.state = State.ACTIVE
-        self.used: dict[str, int] = {}
-        self.pending: dict[str, int] = {}
-        self.leaving: dict[str, int] = {}
-        self.running = 0
-        """How many groups run."""
-        self.starting: set[str] = set()
-        """Names of groups that hold something already but do not run yet; they count as running."""
-        self.priorities: dict[int, int] = {}
-        """How many groups of a leaf, or children of a parent, have each priority."""
-        self.path_up: tuple[Queue, ...] = (self, *(() if parent is None else parent.path_up))
-        self.fair_cache: tuple[object, object, dict[str, int]] | None = None
-        if parent is not None:
-            parent.children[name] = self
-            _count_priority(parent, current_priority(self), 1)
-
-    def __repr__(self) -> str:
-        return f"Queue({self.path})"
-
-    def upwards(self) -> tuple[Queue, ...]:
-        """The queue and its ancestors, root last."""
-        return self.path_up
-
-    def downwards(self) -> Iterator[Queue]:
-        """The queue and everything below, parents first, in the order of creation."""
-        yield self
-        for child in self.children.values():
-            yield from child.downwards()
-
-    def find(self, path: str) -> Queue | None:
-        """A queue by its path from this one, which has to be the root."""
-        names = path.lower().split(".")
-        if names[0] != self.name:
-            return None
-        queue: Queue | None = self
-        for name in names[1:]:
-            if queue is None:
-                break
-            queue = queue.children.get(name)
-        return queue
 
 
 # Changes: each updates one path.
@@ -432,22 +195,6 @@ def room(queue: Queue) -> dict[str, int] | None:
         if each.ceiling is not None:
             result = lowest(left_over(each.ceiling, each.used), result)
     return result
-
-
-@dataclass(frozen=True, slots=True)
-class Blocking:
-    """The limit that keeps a request out."""
-
-    queue: str
-    """The path of the queue whose limit it is."""
-    kind: str
-    """The type of resource."""
-    used: int
-    asked: int
-    limit: int
-    user: str = ""
-    """Whose limit it is, if it is that of a user."""
-    user_group: str = ""
 
 
 def blocking(queue: Queue, asked: Amounts) -> Blocking | None:
