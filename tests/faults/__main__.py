@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from tests.faults.faulty_cluster import Fault
 from tests.faults.life import Report, play
@@ -31,16 +32,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds to play")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--groups", action="store_true", help="lives with pod groups of Kubernetes")
     parser.add_argument("--late", action="store_true", help="name seeds with pods that were found late, too")
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        return _play_one(options.seed, options.trace)
+        return _play_one(options.seed, options.trace, options.groups)
     seeds = range(options.first, options.first + options.seeds)
-    return _play_many(seeds, options.processes, options.late)
+    return _play_many(seeds, options.processes, options.late, options.groups)
 
 
-def _play_one(seed: int, trace: bool) -> int:
-    report = play(seed)
+def _play_one(seed: int, trace: bool, with_groups: bool) -> int:
+    report = play(seed, with_groups=with_groups)
     if trace:
         print("\n".join(report.trace))
     for late in report.late:
@@ -49,12 +51,12 @@ def _play_one(seed: int, trace: bool) -> int:
     return bool(report.problems)
 
 
-def _play_many(seeds: range, processes: int, tell_late: bool) -> int:
+def _play_many(seeds: range, processes: int, tell_late: bool, with_groups: bool) -> int:
     started, failed = time.monotonic(), 0
     totals: Counter[str] = Counter()
     faults: Counter[Fault] = Counter()
     with ProcessPoolExecutor(processes) as pool:
-        for report in pool.map(_without_trace, seeds, chunksize=10):
+        for report in pool.map(partial(_without_trace, with_groups=with_groups), seeds, chunksize=10):
             totals.update(crashes=report.crashes, bindings=report.bindings, decisions=report.decisions)
             totals["late"] += bool(report.late)
             if report.late and tell_late:
@@ -73,8 +75,8 @@ def _play_many(seeds: range, processes: int, tell_late: bool) -> int:
     return bool(failed)
 
 
-def _without_trace(seed: int) -> Report:
-    report = play(seed)
+def _without_trace(seed: int, with_groups: bool) -> Report:
+    report = play(seed, with_groups=with_groups)
     report.trace = []
     return report
 

@@ -150,6 +150,8 @@ def forgotten(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
     """A pending pod fits on no node, and could not preempt."""
     core = fresh_core(scheduler, store)
     for pod in store.list(Pod):
+        if pod.spec.scheduling_group is not None and scheduler.context.cluster.groups is not None:
+            continue  # `groups.py` checks the group as a whole
         if not can_be_tried(scheduler, pod) or missing_of_group(store, pod) > 0:
             continue
         decision = core.decide(pod)
@@ -187,12 +189,15 @@ def incomplete_groups(scheduler: Scheduler, store: MemoryStore) -> Iterator[Over
 def stale_nominations(scheduler: Scheduler, store: MemoryStore) -> Iterator[Oversight]:
     """Nominations exist only for pods that wait for victims on their node.
 
-    A pod that may not preempt, or is gated, keeps its nomination: upstream's rule.
+    A pod that may not preempt, or is gated, keeps its nomination, and so does a member of a group that fits
+    nowhere: upstream's rules.
     """
     nodes, queue = {node.name for node in store.list(Node)}, scheduler.context.queue
     for pod in queue.pending_pods():
         node_name, info = queue.nominations.node_of(pod.uid), queue.find(pod.key)
         is_kept_out = info is None or bool(info.gating_plugin)
+        if pod.spec.scheduling_group is not None and scheduler.context.cluster.groups is not None:
+            continue
         if not node_name or is_kept_out or pod.spec.preemption_policy == "Never":
             continue
         leaving = [

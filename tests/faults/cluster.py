@@ -155,6 +155,8 @@ class WatchedCluster(MemoryCluster):
         self._ledger = ledger
         self._trace = trace
         self._bound: set[str] = set()
+        self.on_bind: Callable[[Pod], None] | None = None
+        """Called before a living scheduler binds a pod."""
 
     async def list(self, kind: type[ObjectT]) -> tuple[Sequence[ObjectT], str]:
         items, version = await super().list(kind)
@@ -175,6 +177,8 @@ class WatchedCluster(MemoryCluster):
             return
         if pod.uid in self._bound and any(other.uid == pod.uid for other in self.store.list(Pod)):
             self._ledger.problems.append(f"pod {pod.key} is bound, and was to be bound to {node_name} again")
+        if self.on_bind is not None:
+            self.on_bind(pod)
         await super().bind(pod, node_name, annotations)
         self._bound.add(pod.uid)
         self._trace(f"pod {pod.name} is bound to {node_name}")

@@ -12,10 +12,12 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
@@ -27,11 +29,15 @@ from tests.faults.checks import Oversight, misplaced, oversights, untidiness
 from tests.faults.cluster import SPOILED, LastingClient, Ledger, WatchedCluster
 from tests.faults.devices import DeviceWorld, claim_problems, has_devices
 from tests.faults.faulty_cluster import Fault, FaultyCluster
+from tests.faults.groups import RELEASE, BoundGangs, GroupWorld, waiting_groups
 from tests.faults.plugins import Hazard, InjectedError, SlowExtender, requeue_on_any_event
 from tests.faults.workload import World
 
 QUIET_SECONDS: Final = 170.0
 """After this time everything is quiescent: no backoff, permit, pause or grace period is longer."""
+
+PERMIT_SECONDS: Final = 300.0
+"""But for members of a gang at Permit: so long they wait for one that failed between cycle and Permit."""
 
 PAUSE_SECONDS: Final = 60.0
 """Unless groups compete, which never become quiescent. But after this time again each has been tried, and a
@@ -73,8 +79,8 @@ class Report:
     decisions: int = 0
 
 
-def play(seed: int) -> Report:
-    """Runs one seed."""
+def play(seed: int, *, with_groups: bool = False) -> Report:
+    """Runs one seed; with pod groups of Kubernetes it is another life."""
     report = Report(seed)
     logged_errors = _LoggedErrors(report)
     logger = logging.getLogger("bayplan")
@@ -84,7 +90,8 @@ def play(seed: int) -> Report:
     logger.setLevel(logging.ERROR)
     try:
         run_virtual(
-            _Run(report).main(), limit=2 * (MAX_SECONDS + QUIET_SECONDS + PAUSE_SECONDS + FLUSH_SECONDS)
+            _Run(report, with_groups).main(),
+            limit=2 * (MAX_SECONDS + QUIET_SECONDS + PERMIT_SECONDS + PAUSE_SECONDS + FLUSH_SECONDS),
         )
     except VirtualTimeError as error:
         report.problems.append(f"it never ends: {error}")
@@ -113,8 +120,9 @@ class _LoggedErrors(logging.Handler):
 class _Run:
     """One seed in progress."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, with_groups: bool) -> None:
         self._report = report
+        self._with_groups = with_groups
         self._rng = random.Random(report.seed)
 
     async def main(self) -> None:
@@ -129,10 +137,13 @@ class _Run:
         self._ledger = Ledger(self._store)
         self._rates = self._draw_rates()
         self._delay = rng.choice((0.02, 0.1, 1.0, 5.0))
-        self._hazard = type("Hazard", (Hazard,), {"rate": rng.choice((0.0, 0.02, 0.1))})
+        self._hazard_rate = rng.choice((0.0, 0.02, 0.1))
+        self._hazard = type("Hazard", (Hazard,), {"rate": self._hazard_rate})
         self._extender_rate = rng.choice((None, None, None, 0.0, 0.1))
         self._with_hints = rng.random() < 0.5
-        world = World(self._store, random.Random(rng.getrandbits(32)), self._trace)
+        make_world = GroupWorld if self._with_groups else World
+        world = make_world(self._store, random.Random(rng.getrandbits(32)), self._trace)
+        self._gangs = BoundGangs(self._store)
         self._spoiled = world.spoiled
         world.begin()
         controller = self._add_devices(world)
@@ -153,13 +164,14 @@ class _Run:
         await asyncio.sleep(SETTLING_SECONDS)
         world.clear_orphans()
         self._hurry()
-        await asyncio.sleep(QUIET_SECONDS)
+        await asyncio.sleep(QUIET_SECONDS + (PERMIT_SECONDS if self._with_groups else 0))
         await self._stop(controller)
         await loop.quiescent()
         self._report.problems.extend(self._ledger.problems)
         self._report.problems.extend(claim_problems(self._store, self._ledger.ours))
         if self._running.done():
             self._report.problems.append("the scheduler has ended")
+        self._report.problems.extend(self._gangs.problems)
         self._report.problems.extend(untidiness(self._scheduler, self._store))
         await self._check_for_missed_pods()
         self._report.bindings = self._ledger.bindings.total()
@@ -184,12 +196,13 @@ class _Run:
         """The cluster changes, and some time passes; often none."""
         world.act()
         self._ledger.check()
+        self._gangs.observe()
         await asyncio.sleep(self._rng.expovariate(1 / pace) if self._rng.random() < 0.7 else 0)
 
     async def _check_for_missed_pods(self) -> None:
         """Pods that could run but do not: for a while, until they are found late, or forever."""
         report = self._report
-        waiting = {oversight.subject for oversight in oversights(self._scheduler, self._store)}
+        waiting = {oversight.subject for oversight in self._oversights()}
         if not waiting:
             return
         for oversight in await self._oversights_after(PAUSE_SECONDS, waiting):
@@ -202,8 +215,13 @@ class _Run:
     async def _oversights_after(self, seconds: float, known: Collection[str]) -> list[Oversight]:
         await asyncio.sleep(seconds)
         await self._loop.quiescent()
-        found = oversights(self._scheduler, self._store)
+        found = self._oversights()
         return [oversight for oversight in found if oversight.subject in known]
+
+    def _oversights(self) -> Iterator[Oversight]:
+        yield from oversights(self._scheduler, self._store)
+        if self._with_groups:
+            yield from waiting_groups(self._scheduler, self._store)
 
     def _draw_rates(self) -> dict[Fault, float]:
         """No faults, a few, all of them, or a slow API server."""
@@ -235,7 +253,8 @@ class _Run:
             self._extender = SlowExtender(random.Random(rng.getrandbits(32)), self._extender_rate)
         self._scheduler = Scheduler(
             client,
-            plugins=[self._hazard, Coscheduling],
+            plugins=[self._hazard] if self._with_groups else [self._hazard, Coscheduling],
+            release=RELEASE if self._with_groups else DEFAULT_RELEASE,
             seed=seed,
             eager=eager,
             cache=cache,
@@ -243,6 +262,9 @@ class _Run:
             events=EventOutput(hostname="here"),
             extenders=self._extender,
         )
+        if not self._rates and not self._hazard_rate and self._extender is None:
+            # Otherwise members fail after their cycle, and those that do not are bound all the same.
+            self._watched.on_bind = partial(self._gangs.bound, self._scheduler)
         if not self._with_hints:
             requeue_on_any_event(self._scheduler)
         self._running = asyncio.ensure_future(self._scheduler.run())
