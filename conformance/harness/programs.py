@@ -2,8 +2,8 @@
 
     ${XDG_CACHE_HOME:-~/.cache}/bayplan/conformance/
         bin/            kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and e2e.test of the
-                        version that go.mod pins, the etcd of etcd/go.mod, the helm of helm/go.mod, and
-                        oracle, which is ours
+                        version that go.mod pins, the etcd of etcd/go.mod, the helm of helm/go.mod, the
+                        descheduler of descheduler/go.mod, and oracle, which is ours
         bin/v1.37.1/    the same without e2e.test, of the version that v1.37/go.mod pins
         etcd/           Debian's etcd-server, unpacked, where there is no etcd on the PATH
 
@@ -146,6 +146,21 @@ def obtain_helm() -> Path:
     with _only_one_builds(cache / "helm-lock"):
         _build(Module(HERE / "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}), cache / "bin")
     return cache / "bin" / "helm"
+
+
+def obtain_descheduler() -> Path:
+    """The real descheduler, built where it is not there yet.
+
+    Raises:
+        MissingError: there is no Go.
+        subprocess.CalledProcessError: Go could not build it; its output has the reason.
+    """
+    cache = cache_directory()
+    cache.mkdir(parents=True, exist_ok=True)
+    with _only_one_builds(cache / "descheduler-lock"):
+        package = "sigs.k8s.io/descheduler/cmd/descheduler"
+        _build(Module(HERE / "descheduler", {"descheduler": package}), cache / "bin")
+    return cache / "bin" / "descheduler"
 
 
 def module_directory(release: str) -> Path:
