@@ -10,8 +10,11 @@ from bayplan.api.meta import Object
 from bayplan.deschedule.memory import FIRST_PAUSE_SECONDS, Memory
 from bayplan.deschedule.planner import OPT_OUT, owner_of, template_of
 from bayplan.testing.builders import (
+    make_expression,
     make_namespace,
     make_node,
+    make_node_affinity,
+    make_node_term,
     make_pdb,
     make_pod,
     make_spread,
@@ -248,3 +251,57 @@ def test_the_memory_is_bounded_and_forgets_old_templates() -> None:
         memory.moved(owner, 1, "n1")
     assert [memory.has_left(owner, 1, "n1") for owner in ("a", "b", "c")] == [False, True, True]
     assert not memory.has_left("b", 2, "n1")
+
+
+def test_spreading_moves_a_pod_to_a_smaller_domain() -> None:
+    def node(name: str, zone: str) -> Object:
+        return make_node(name, labels={"kubernetes.io/hostname": name, "zone": zone})
+
+    spread = [make_spread("zone", {"app": "web"})]
+    pods = [replica(f"p{i}", "a", spread=spread, cpu="1") for i in range(3)]
+    plan = plan_of([node("a", "x"), node("b", "y"), *pods], SPREAD)
+    assert [(one.source, one.target, one.gain) for one in plan.moves] == [("a", "b", 2.0)]
+    assert plan.moves[0].why.endswith("the skew of its constraints decreases on b")
+
+
+def test_preferences_need_a_node_that_meets_them_better() -> None:
+    preferred = make_node_affinity(preferred=[(10, make_node_term(make_expression("disk", "In", "ssd")))])
+    nodes = [make_node("a"), make_node("b", labels={"disk": "ssd"})]
+    affinity: dict[str, Any] = {
+        "RemovePodsViolatingNodeAffinity": {
+            "nodeAffinityType": ["preferredDuringSchedulingIgnoredDuringExecution"]
+        }
+    }
+    plan = plan_of([*nodes, replica("p", "a", affinity=preferred)], affinity)
+    assert moves(plan) == [("p", "a", "b")]
+    assert plan.moves[0].gain == 10.0
+
+
+def test_required_affinity_that_labels_no_longer_meet_is_repaired() -> None:
+    required = make_node_affinity(make_node_term(make_expression("disk", "In", "ssd")))
+    nodes = [make_node("a"), make_node("b", labels={"disk": "ssd"})]
+    plan = plan_of([*nodes, replica("p", "a", affinity=required)], AFFINITY)
+    assert plan.moves[0].why.endswith("b meets its required node affinity")
+
+
+def test_an_underutilized_node_is_emptied_if_the_scheduler_packs() -> None:
+    """With a cordoned source the replacement cannot come back, so the whole node is emptied."""
+    nodes = [make_node("a", cpu=10, unschedulable=True), make_node("b", cpu=10)]
+    pods = [replica("big", "b", "x", cpu="6"), replica("p0", "a", "y", cpu="1"), replica("p1", "a", "z")]
+    plan = plan_of([*nodes, *pods], HIGH)
+    assert (moves(plan), plan.emptied) == ([("p0", "a", "b"), ("p1", "a", "b")], ("a",))
+
+
+def test_a_node_with_a_pod_that_may_not_be_evicted_is_not_emptied() -> None:
+    nodes = [make_node("a", cpu=10, unschedulable=True), make_node("b", cpu=10)]
+    pods = [replica("big", "b", "x", cpu="6"), replica("p0", "a", "y"), make_pod("bare", node="a")]
+    plan = plan_of([*nodes, *pods], HIGH)
+    assert reasons(plan)["bare"] == "a cannot be emptied: pod does not have any ownerRefs"
+
+
+def test_a_finished_pod_is_removed_without_replacement() -> None:
+    disabled = {"podProtections": {"defaultDisabled": ["FailedBarePods"]}}
+    failed = make_pod("p", node="a", phase="Failed")
+    policy: dict[str, Any] = {"DefaultEvictor": disabled, "RemoveFailedPods": {"minPodLifetimeSeconds": 0}}
+    plan = plan_of([make_node("a"), make_node("b"), failed], policy)
+    assert moves(plan) == [("p", "a", "")]

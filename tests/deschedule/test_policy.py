@@ -1,0 +1,115 @@
+"""Policies are read as descheduler reads them, with its errors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bayplan.deschedule.policy import parse_policy
+from bayplan.errors import DecodeError
+
+PREFIX = """failed decoding descheduler's policy config "p.yaml": """
+
+
+def policy(name: str, args: Any, **settings: Any) -> str:
+    profile = {"name": "p", "pluginConfig": [{"name": name, "args": args}]}
+    return json.dumps({"apiVersion": "descheduler/v1alpha2", "profiles": [profile], **settings})
+
+
+def error_of(text: str) -> str:
+    with pytest.raises(DecodeError) as raised:
+        parse_policy(text, "p.yaml", {"high": 1000, "huge": 2_000_000_001}.get)
+    return raised.value.problem
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "error"),
+    [
+        ("PodLifeTime", "text", "couldn't get version/kind; json parse error: json: cannot unmarshal string"),
+        ("DefaultEvictor", {"minPodAge": "1 hour"}, 'time: unknown unit " hour" in duration "1 hour"'),
+        ("DefaultEvictor", {"minPodAge": "5"}, 'time: missing unit in duration "5"'),
+        ("DefaultEvictor", {"minPodAge": "soon"}, 'time: invalid duration "soon"'),
+        (
+            "DefaultEvictor",
+            {"podProtections": {"x": 1}},
+            'strict decoding error: unknown field "podProtections.x"',
+        ),
+        (
+            "LowNodeUtilization",
+            {"thresholds": []},
+            "json: cannot unmarshal array into Go struct field LowNodeUtilizationArgs.thresholds of type "
+            "map[string]api.Percentage",
+        ),
+        (
+            "LowNodeUtilization",
+            {"thresholds": {"cpu": "x"}},
+            "json: cannot unmarshal string into Go struct field LowNodeUtilizationArgs.thresholds of type "
+            "api.Percentage",
+        ),
+        (
+            "RemoveDuplicates",
+            {"namespaces": "x"},
+            "json: cannot unmarshal string into Go struct field RemoveDuplicatesArgs.namespaces of type "
+            "api.Namespaces",
+        ),
+    ],
+)
+def test_arguments_are_decoded_strictly(name: str, args: Any, error: str) -> None:
+    assert error_of(policy(name, args)).startswith(PREFIX + error[:40])
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        ({"priorityThreshold": {"name": "high", "value": 1}}, "priority threshold misconfigured"),
+        ({"noEvictionPolicy": "Never"}, 'noEvictionPolicy accepts only ["Preferred" "Mandatory"] values'),
+        (
+            {"evictDaemonSetPods": True, "podProtections": {"extraEnabled": ["PodsWithPVC"]}},
+            "cannot use Deprecated fields",
+        ),
+        ({"podProtections": {"defaultDisabled": ["X"]}}, "invalid pod protection policy in DefaultDisabled"),
+        ({"priorityThreshold": {"name": "huge"}}, "priority threshold can't be greater than 2000000000"),
+    ],
+)
+def test_the_evictor_s_arguments_are_checked(args: Any, error: str) -> None:
+    assert error in error_of(policy("DefaultEvictor", args))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"metricsProviders": [{"source": "Prometheus", "prometheus": {}}]}, "prometheus URL is required"),
+        (
+            {"metricsProviders": [{"source": "Prometheus", "prometheus": {"url": ":x"}}]},
+            'error parsing prometheus URL: parse ":x": missing protocol scheme',
+        ),
+    ],
+)
+def test_providers_of_metrics_are_checked(settings: Any, error: str) -> None:
+    assert error in error_of(policy("RemoveDuplicates", {}, **settings))
+
+
+@pytest.mark.parametrize("text", ["5", "- a", "{", "a: [", "'x'"])
+def test_what_is_no_policy_is_an_error(text: str) -> None:
+    assert error_of(text).startswith(PREFIX)
+
+
+def test_an_unknown_plugin_is_an_error() -> None:
+    assert error_of(policy("Nope", {})) == "in profile p: plugin Nope in pluginConfig not registered"
+
+
+def test_a_policy_without_version_is_empty_and_says_so() -> None:
+    found = parse_policy("profiles: [{name: p}]", "p.yaml", lambda _: None)
+    assert found.profiles == ()
+    assert "descheduler ignores all of it" in found.warnings[0]
+    assert parse_policy("", "p.yaml", lambda _: None).warnings == ()
+
+
+def test_the_priority_of_a_class_is_the_threshold() -> None:
+    args = {"priorityThreshold": {"name": "high"}, "minPodAge": "1h"}
+    found = parse_policy(policy("DefaultEvictor", args), "p.yaml", {"high": 1000}.get)
+    wire = found.to_wire()["profiles"][0]["pluginConfig"][0]["args"]
+    assert wire["priorityThreshold"] == {"value": 1000, "name": ""}
+    assert wire["minPodAge"] == "1h0m0s"
