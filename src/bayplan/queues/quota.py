@@ -87,9 +87,3 @@ def _ordered(leaf: Queue, amounts: Amounts, tasks: Iterable[Task]) -> list[Task]
         return (-(task_score(task) + matching), task.priority, -(task.created // _HOUR), shares, task.key)
 
     return sorted(tasks, key=key)
-
-
-def victims_above_ceiling(queue: Queue) -> list[Task]:
-    """All tasks that go because a queue uses more than its ceiling."""
-    amounts = excess(queue)
-    return [task for leaf, part in distribute(queue, amounts) for task in quota_victims(leaf, part)]

@@ -14,7 +14,7 @@ leaf falls below its guarantee.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -31,7 +31,6 @@ from bayplan.queues.amounts import (
     plus,
     share_a_type,
     shortfall,
-    total,
 )
 from bayplan.queues.tree import Preemption, Queue, Task, max_of_path
 
@@ -378,16 +377,3 @@ def required_place_victims(
 
 def _at_least(amounts: Amounts, asked: Amounts) -> bool:
     return all(amounts.get(kind, 0) >= amount for kind, amount in asked.items())
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Victims that make room for a request: all of them, or none."""
-
-    place: str
-    victims: tuple[Task, ...]
-    freed: Amounts = field(default_factory=dict)
-
-
-def plan_of(place: str, victims: Sequence[Task]) -> Plan:
-    return Plan(place, tuple(victims), total(task.amounts for task in victims))

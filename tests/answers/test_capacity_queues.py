@@ -1,0 +1,112 @@
+"""What is said about a pod in a capacity queue."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from bayplan.answers.capacity_queues import QueueQuestions
+from bayplan.answers.sources.loaded import LoadedCluster
+from bayplan.api.pod import Pod
+from bayplan.config import QueuesConfiguration
+from bayplan.testing.builders import make_node, make_pod
+
+QUEUES = """
+partitions:
+- name: default
+  queues:
+  - name: root
+    submitacl: "*"
+    queues:
+    - name: a
+      resources: {guaranteed: {vcore: 2}, max: {vcore: 4}}
+    - name: b
+      resources: {guaranteed: {vcore: 1}}
+    - name: c
+      maxapplications: 1
+      properties: {application.sort.policy: fair}
+"""
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def pod(number: int, queue: str, app: str, cpu: int = 1, *, node: str = "", priority: int = 0) -> Pod:
+    labels = {"queue": f"root.{queue}", "applicationId": app}
+    created = EPOCH + timedelta(seconds=number)
+    return make_pod(f"p{number}", cpu=cpu, labels=labels, node=node, priority=priority, created=created)
+
+
+RUNNING = (
+    pod(1, "a", "big", 3, node="n"),
+    pod(2, "b", "other", 3, node="n"),
+    pod(3, "c", "only", node="n"),
+)
+
+
+@pytest.mark.parametrize(
+    ("pods", "text"),
+    [
+        pytest.param(
+            [pod(4, "a", "new", 2)],
+            [
+                "default/p4 waits for quota",
+                "  queue root.a, application new, counts for user nobody",
+                "  waiting for quota of queue root.a: vcore 3 used, 2 asked, 4 max",
+                "  position 1 of 1 in its queue",
+                "  uses what it waits for: application big in root.a, vcore 3",
+                "  preemption would not help: queue root.a: vcore 3 used, 2 asked, 2 guaranteed",
+                "Without the limits of queues:",
+            ],
+            id="above the maximum",
+        ),
+        pytest.param(
+            [pod(4, "c", "second")],
+            [
+                "default/p4 waits for quota",
+                "  queue root.c, application second, counts for user nobody",
+                "  waiting for quota of queue root.c: applications 1 used, 1 asked, 1 max",
+                "  position 1 of 1 in its queue",
+                "  preemption would not help: queue root.c has no guarantee",
+                "Without the limits of queues:",
+            ],
+            id="too many applications",
+        ),
+        pytest.param(
+            [pod(4, "a", "new"), pod(5, "a", "urgent", priority=9), pod(6, "b", "other")],
+            [
+                "default/p4 has room in its capacity queue",
+                "  queue root.a, application new, counts for user nobody",
+                "  position 2 of 2 in its queue",
+                "  before it: application urgent, priority 9 (this one has 0)",
+                "  preemption would not help: queue root.a: vcore 3 used, 1 asked, 2 guaranteed",
+                "With room in its queue:",
+            ],
+            id="behind a higher priority",
+        ),
+        pytest.param(
+            [pod(4, "none", "lost")],
+            [
+                "default/p4 has no capacity queue: failed to place application lost: "
+                "application rejected: no placement rule matched",
+                "Without the limits of queues:",
+            ],
+            id="no queue takes it",
+        ),
+    ],
+)
+def test_a_pod(tmp_path: Path, pods: list[Pod], text: list[str]) -> None:
+    path = tmp_path / "queues.yaml"
+    path.write_text(QUEUES)
+    loaded = LoadedCluster("test", (make_node("n", cpu=16), *RUNNING, *pods))
+    questions = QueueQuestions(loaded, QueuesConfiguration(file=str(path)))
+    assert list(questions.pod(pods[0]).text(pods[0].key)) == text
+
+
+def test_a_pod_whose_queue_is_owed(tmp_path: Path) -> None:
+    path = tmp_path / "queues.yaml"
+    path.write_text(QUEUES)
+    asking = pod(4, "a", "new")
+    loaded = LoadedCluster("test", (make_node("n", cpu=4), RUNNING[1], asking))
+    answer = QueueQuestions(loaded, QueuesConfiguration(file=str(path))).pod(asking)
+    assert answer.preemption == "its queue is owed this: it may take from root.b after 30 s"

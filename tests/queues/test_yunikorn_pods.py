@@ -1,0 +1,80 @@
+"""Labels and annotations that YuniKorn's shim reads."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bayplan.api.meta import ObjectMeta, OwnerReference
+from bayplan.api.node import Namespace
+from bayplan.queues.yunikorn.pods import application_id, facts, queue_name, submission, user_of
+from bayplan.testing.builders import make_pod
+
+DOMAIN = "yunikorn.apache.org/"
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "name"),
+    [
+        pytest.param({f"{DOMAIN}app-id": "a", "applicationId": "b"}, {}, "a", id="its own label first"),
+        pytest.param({"applicationId": "b"}, {f"{DOMAIN}app-id": "c"}, "c", id="then the annotation"),
+        pytest.param({"applicationId": "b", "spark-app-selector": "s"}, {}, "b", id="then the old label"),
+        pytest.param({"spark-app-selector": "s"}, {}, "s", id="then that of Spark"),
+        pytest.param({}, {}, "yunikorn-default-autogen", id="else one for the namespace"),
+        pytest.param({"applicationId": "x-uniqueautogen"}, {}, "x-u1", id="one for each pod"),
+    ],
+)
+def test_application(labels: dict[str, str], annotations: dict[str, str], name: str) -> None:
+    assert application_id(make_pod(labels=labels, annotations=annotations, uid="u1")) == name
+
+
+def test_queue() -> None:
+    assert queue_name(make_pod(labels={"queue": "q"}, annotations={f"{DOMAIN}queue": "a"})) == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "user"),
+    [
+        ('{"user": "ann", "groups": ["dev", "ops"]}', ("ann", ("dev", "ops"))),
+        ('{"user": ""}', ("nobody", ())),
+        ("not JSON", ("nobody", ())),
+        ("[]", ("nobody", ())),
+    ],
+)
+def test_user(text: str, user: tuple[str, tuple[str, ...]]) -> None:
+    assert user_of(make_pod(annotations={f"{DOMAIN}user.info": text})) == user
+
+
+def test_the_quota_of_a_namespace() -> None:
+    annotations = {
+        f"{DOMAIN}namespace.quota": '{"cpu": "2", "memory": "1Gi"}',
+        f"{DOMAIN}namespace.guaranteed": "nonsense",
+        f"{DOMAIN}namespace.maxApps": "3",
+        f"{DOMAIN}parentqueue": "root.teams",
+    }
+    app = submission(
+        make_pod(node="n"), Namespace(metadata=ObjectMeta(name="default", annotations=annotations))
+    )
+    assert json.loads(app.tag("namespace.resourcequota")) == {
+        "resources": {"vcore": {"value": 2000}, "memory": {"value": 1 << 30}}
+    }
+    assert (app.tag("namespace.resourceguaranteed"), app.tag("namespace.resourcemaxapps")) == ("", "3")
+    assert (app.tag("namespace.parentqueue"), app.is_forced) == ("root.teams", True)
+
+
+def test_facts() -> None:
+    owner = OwnerReference(kind="DaemonSet", name="d", controller=True)
+    annotations = {
+        "internal.yunikorn.apache.org/placeholder": "true",
+        f"{DOMAIN}allow-preemption": "false",
+        f"{DOMAIN}task-group-name": "workers",
+    }
+    found = facts(make_pod(owner=owner, annotations=annotations, preemption_policy="Never"))
+    assert (found.role, found.is_placeholder, found.opted_out, found.may_preempt) == (
+        "workers",
+        True,
+        True,
+        False,
+    )
+    assert found.required_node == ""
