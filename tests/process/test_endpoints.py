@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -13,8 +14,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bayplan.errors import ConfigError
+from bayplan.answers.sources.live import queue_target, read_pages
+from bayplan.cli.support_bundle import PAGES
+from bayplan.client.access import Access
+from bayplan.errors import APIError, ConfigError
 from bayplan.metrics import families
+from bayplan.net.tls import TLSSettings
 from bayplan.process.command_line import parse
 from bayplan.process.endpoints import without
 from bayplan.process.serving.settings import NamedCertificate, authorization_settings, serving_settings
@@ -102,6 +107,21 @@ def test_everything_is_there(tmp_path: Path) -> None:
     config = json.loads(answers["/configz"][1])["componentconfig"]
     assert config["leaderElection"]["resourceName"] == "mine"
     assert "leader-elect-resource-name=mine" in answers["/flagz"][1]
+
+
+def test_a_support_bundle_reads_its_pages(tmp_path: Path) -> None:
+    async def act(get: Get, run: Run, store: MemoryStore) -> dict[str, bytes | APIError]:
+        await until(lambda: "p" in bound(store), run)
+        line = await run.wait_for_log("Serving securely on 127.0.0.1:")
+        port = re.findall(r"127\.0\.0\.1:(\d+)", line)[0]
+        access = Access(f"https://127.0.0.1:{port}", tls=TLSSettings(insecure=True))
+        return await read_pages(access, [*PAGES, queue_target("default/p")])
+
+    pages = with_scheduler(tmp_path, act, "--leader-elect=false", OPEN)
+    content = {target: page for target, page in pages.items() if isinstance(page, bytes)}
+    assert set(content) == set(pages)
+    assert b"scheduler_schedule_attempts_total" in content["/metrics"]
+    assert json.loads(content["/queue?pod=default/p"])["state"] == "Absent"
 
 
 def test_the_position_of_a_pod_in_the_queue(tmp_path: Path) -> None:

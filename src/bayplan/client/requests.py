@@ -134,6 +134,7 @@ class Requests:
             A process that was paused still assumes that it leads, but its clock shows that its lease may have
             expired: it then starts no write, and one in progress gets a conflict (409) after the new
             leader's.
+        accept: the media types of responses.
     """
 
     def __init__(
@@ -145,13 +146,14 @@ class Requests:
         seconds: float = REQUEST_SECONDS,
         response_delay: float = 0.0,
         may_write: Callable[[], bool] | None = None,
+        accept: str = JSON,
     ) -> None:
         self.connections = connections
         self.seconds = seconds
         self._short = connections.short(response_delay)
         self._permit = None if may_write is None else _check_permission(may_write)
         self._bucket = bucket
-        self._own_headers = (("Accept", JSON), ("User-Agent", user_agent(component)))
+        self._own_headers = (("Accept", accept), ("User-Agent", user_agent(component)))
         self._identity: Headers | None = None
         self._headers = Headers()
 

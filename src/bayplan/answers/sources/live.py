@@ -208,7 +208,7 @@ async def read_pages(access: Access, targets: Sequence[str]) -> dict[str, bytes 
     connections = Connections(access)
     found: dict[str, bytes | APIError] = {}
     try:
-        requests = Requests(connections, component="support-bundle")
+        requests = Requests(connections, component="support-bundle", accept="*/*")
         for target in targets:
             try:
                 found[target] = await requests.send("GET", target)
