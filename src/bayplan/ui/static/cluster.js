@@ -104,7 +104,7 @@ function card(cluster, row, resource, by) {
     onclick: () => change({ node: name, pod: null }),
   }, h("span", { class: "head" }, h("b", {}, name), h("span", { class: "dim" }, percent(used / have))), bay,
   h("span", { class: "foot" }, h("span", {}, by.kinds ? by.kinds[by.kind?.(row) ?? 0] : `${amount(cluster.resources[resource], used)} of ${amount(cluster.resources[resource], have)} ${resourceName(cluster.resources[resource])}`),
-    h("span", {}, flags.length ? flags.map(flag => /** @type {any} */ (flag)[1]).join(", ") : counted(pods.length, "pod"))));
+    h("span", { class: flags.some(flag => /** @type {any} */ (flag)[0] === "bad") ? "alert" : undefined }, flags.length ? flags.map(flag => /** @type {any} */ (flag)[1]).join(", ") : counted(pods.length, "pod"))));
 }
 
 /** @param {HTMLElement} main */
