@@ -100,7 +100,7 @@ def test_an_unknown_plugin_is_an_error() -> None:
     assert error_of(policy("Nope", {})) == "in profile p: plugin Nope in pluginConfig not registered"
 
 
-def test_a_policy_without_version_is_empty_and_says_so() -> None:
+def test_a_policy_without_version_is_empty_with_a_warning() -> None:
     found = parse_policy("profiles: [{name: p}]", "p.yaml", lambda _: None)
     assert found.profiles == ()
     assert "descheduler ignores all of it" in found.warnings[0]
