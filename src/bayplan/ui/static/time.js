@@ -11,8 +11,9 @@ export const line = { data: /** @type {any} */ (null), playing: false, speed: 60
 
 /** Moves to a state. @param {Record<string, string | number>} to */
 async function go(to) {
-  const from = route().at ?? state.lastSeq;
+  const from = route().at ?? state.lastSeq, before = location.hash;
   const batch = await get("changes", { from, ...to });
+  if (location.hash !== before) return batch; // the user has gone elsewhere meanwhile
   if (batch.layout || from !== state.cluster?.seq) {
     change({ at: batch.seq }, true);
     await load();
