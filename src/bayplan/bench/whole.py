@@ -12,7 +12,7 @@ import cProfile
 import gc
 import pstats
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TextIO
 
 from bayplan.api.node import Namespace, Node
@@ -30,7 +30,7 @@ from bayplan.bench.runner import (
     percentile,
 )
 from bayplan.bench.workload import ClaimController, Workload
-from bayplan.config import KubeSchedulerConfiguration
+from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import SchedulerMetrics
 from bayplan.plugins.library.coscheduling import Coscheduling
@@ -43,6 +43,9 @@ CREATED_AT_ONCE: Final = 1000
 
 TURNS_BETWEEN_POLLS: Final = 20
 """Turns of the loop without a decision after which only a timer, such as a backoff, can be the reason."""
+
+MAX_FAILURES: Final = 2
+"""Attempts after which a group that does not fit counts as unschedulable."""
 
 POLL_SECONDS: Final = 0.002
 """Interval between checks whether it is done while the scheduler waits for a timer."""
@@ -72,6 +75,9 @@ class _Run:
         config: KubeSchedulerConfiguration | None,
         plugins: Sequence[type[Plugin]],
     ) -> None:
+        if workload.groups is not None:
+            release = release.with_gates(release.gates | workload.groups.gates)
+            config = default_config(release=release) if config is None else config
         self._release = release
         self._config = config
         self._plugins = (*((Coscheduling,) if workload.group_size else ()), *plugins)
@@ -110,7 +116,8 @@ class _Run:
         self._running = running = asyncio.ensure_future(scheduler.run())
         try:
             await self._schedule(
-                list(as_delivered(workload.make_init_pods(sizes.init_pods), Pod)), "placing the first pods"
+                self._grouped("i", as_delivered(workload.make_init_pods(sizes.init_pods), Pod)),
+                "placing the first pods",
             )
             first = self._bound()
             if first < sizes.init_pods:
@@ -123,7 +130,7 @@ class _Run:
 
     async def _measure(self, profile: TextIO | None) -> Measurement:
         workload, sizes = self._workload, self._sizes
-        pods = list(as_delivered(workload.make_pods(sizes.pods), Pod))
+        pods = self._grouped("m", as_delivered(workload.make_pods(sizes.pods), Pod))
         rows_before, standing = self._scheduler.core.rows_computed, len(self._store.list(Pod))
         self._decided.clear()
         # As the process does after syncing (`process/process.py`).
@@ -163,6 +170,13 @@ class _Run:
             unscheduled=len(left) - bound,
             evicted=evicted,
         )
+
+    def _grouped(self, role: str, pods: Iterable[Pod]) -> list[Pod]:
+        """These pods, after their groups have been created."""
+        found, groups = list(pods), self._workload.groups
+        for group in () if groups is None else groups.make(role, found):
+            self._store.create(group)
+        return found
 
     def _cpu_ns(self) -> int:
         """The CPU time of this process, without what others would do in a cluster."""
@@ -217,6 +231,11 @@ class _Run:
         if context.cache.assumed_count or len(context.tasks) or queue.has_ready or queue.in_flight_counts():
             return False
         counts = queue.counts()
-        if counts.active + counts.backoff:
+        given_up = 0
+        if queue.groups is not None:
+            # A group that does not fit is tried again and again: nothing else ends its backoff.
+            entities = queue.groups.entities.values()
+            given_up = sum(len(each.members) for each in entities if each.unschedulable_count > MAX_FAILURES)
+        if counts.active + counts.backoff > given_up:
             return False
         return self._scheduler.pods.is_up_to(self._store.last_version(Pod))

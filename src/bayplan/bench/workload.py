@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from bayplan.api import groups
 from bayplan.api.devices import (
     EXACT_COUNT,
     POD_CLAIM_NAME_ANNOTATION,
@@ -36,7 +37,7 @@ from bayplan.api.devices import (
 )
 from bayplan.api.meta import ObjectMeta, OwnerReference
 from bayplan.api.node import Namespace, Node
-from bayplan.api.pod import Pod, PodResourceClaimStatus
+from bayplan.api.pod import Pod, PodResourceClaimStatus, PodSchedulingGroup
 from bayplan.api.workloads import POD_GROUP_LABEL, PodGroup, PodGroupSpec
 from bayplan.bench.templates import HOSTNAME, NODE, ZONE
 from bayplan.errors import NotFoundError
@@ -167,6 +168,57 @@ class PodSet:
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """PodGroups of Kubernetes: consecutive pods of a role are the members of one."""
+
+    size: int
+    """The number of members of each group."""
+    is_gang: bool = True
+    topology_key: str = ""
+    init_size: int = 0
+    """The size of the gangs of initial pods, which are evicted together; 0: these are single pods."""
+
+    @property
+    def gates(self) -> frozenset[str]:
+        """The feature gates that they need."""
+        topology = {"TopologyAwareWorkloadScheduling"} if self.topology_key else set()
+        return frozenset({"GenericWorkload"} | topology)
+
+    def make(self, role: str, pods: Sequence[Pod]) -> Iterator[groups.PodGroup]:
+        """Yields the groups of these pods."""
+        size = self.init_size if role == "i" else self.size
+        for number, first in enumerate(pods[::size] if size else ()):
+            members = min(size, len(pods) - number * size)
+            gang = groups.GangSchedulingPolicy(members) if self.is_gang or role == "i" else None
+            basic = groups.BasicSchedulingPolicy() if gang is None else None
+            key = groups.TopologyConstraint(self.topology_key)
+            meta = _meta(_pod_group(role, number), "h" if role == "i" else "g", number, {})
+            yield groups.PodGroup(
+                metadata=replace(meta, namespace=first.namespace),
+                spec=groups.PodGroupSpec(
+                    scheduling_policy=groups.PodGroupSchedulingPolicy(basic, gang),
+                    scheduling_constraints=groups.SchedulingConstraints((key,)) if key.key else None,
+                    disruption_mode=groups.DisruptionMode(all=groups.Mode()) if role == "i" else None,
+                    priority=first.priority,
+                ),
+            )
+
+    def grouped(self, role: str, pods: Iterator[Pod]) -> Iterator[Pod]:
+        """These pods, as members of the groups."""
+        size = self.init_size if role == "i" else self.size
+        for number, pod in enumerate(pods):
+            if size:
+                named = PodSchedulingGroup(pod_group_name=_pod_group(role, number // size))
+                yield replace(pod, spec=replace(pod.spec, scheduling_group=named))
+            else:
+                yield pod
+
+
+def _pod_group(role: str, number: int) -> str:
+    return f"podgroup-{role}-{number:04d}"
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One benchmark: its objects, and its default sizes."""
 
@@ -187,11 +239,13 @@ class Workload:
     """Measured pods are created in gangs of this size; 0: no gangs."""
     devices: DeviceSetup | None = None
     """The devices of the nodes, and how the pods request them."""
+    groups: Groups | None = None
+    """The PodGroups of the pods; None: these are single pods."""
 
     @property
     def needs_scheduler(self) -> bool:
         """Whether deciding alone is not enough: pods wait for each other, or claims are written."""
-        return bool(self.group_size) or self.devices is not None
+        return bool(self.group_size) or self.devices is not None or self.groups is not None
 
     def make_nodes(self, count: int) -> Iterator[Node]:
         """Yields nodes, each with its own host name, as a kubelet would register them."""
@@ -215,7 +269,8 @@ class Workload:
         first = 0
         for index, pods in enumerate(self.init):
             share = count * (index + 1) // len(self.init) - first
-            yield from self._claiming("i", pods.make("i", share, first))
+            made = self._claiming("i", pods.make("i", share, first))
+            yield from made if self.groups is None else self.groups.grouped("i", made)
             first += share
 
     def make_groups(self, count: int) -> Iterator[PodGroup]:
@@ -248,6 +303,8 @@ class Workload:
     def make_pods(self, count: int) -> Iterator[Pod]:
         """Yields `count` measured pods in order of arrival, with the background pods between them."""
         arrivals = self._grouped(self._claiming("m", self.measured.make("m", count)))
+        if self.groups is not None:
+            arrivals = self.groups.grouped("m", arrivals)
         if self.background is None:
             yield from arrivals
             return

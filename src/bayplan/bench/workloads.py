@@ -9,13 +9,14 @@ allocated. `MixedShapes` and `Gangs` are ours (`make_shapes`). `runner.py` measu
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from typing import Final
 
 from bayplan.api.pod import Pod
 from bayplan.bench import templates
 from bayplan.bench.runner import UnknownWorkloadError
 from bayplan.bench.templates import make_shapes
-from bayplan.bench.workload import Claims, DeviceSetup, PodSet, Workload
+from bayplan.bench.workload import Claims, DeviceSetup, Groups, PodSet, Workload
 
 NODES: Final = 5000
 DEVICE_NODES: Final = 500
@@ -99,6 +100,40 @@ def _claiming(
         init=(PodSet(templates, ("init",)),),
         measured=PodSet(templates, ("test",)),
         devices=devices,
+    )
+
+
+IN_ZONE: Final = Groups(4, topology_key=templates.ZONE)
+
+
+def _in_groups(name: str, summary: str, groups: Groups) -> Workload:
+    """Plain pods in groups, on nodes of fifty zones if these matter."""
+    return Workload(
+        name=name,
+        summary=summary,
+        nodes=NODES,
+        init_pods=0,
+        pods=3000,
+        init=(_all_in(templates.DEFAULT_POD, "namespace-1"),),
+        measured=_all_in(templates.DEFAULT_POD, "namespace-2"),
+        zones=tuple(f"zone-{number}" for number in range(50)) if groups.topology_key else (),
+        groups=groups,
+    )
+
+
+def _gang_preemption(name: str, summary: str, init_pods: int, cpu: str, groups: Groups) -> Workload:
+    """A gang that needs a node for each pod, while pods of lower priority fill all nodes."""
+    low = templates.make_template(cpu=cpu, memory="1Mi", grace_period_seconds=0)
+    high = templates.make_template("pod-high-priority-", cpu="4", memory="1Mi", priority=10)
+    return Workload(
+        name=name,
+        summary=summary,
+        nodes=100,
+        init_pods=init_pods,
+        pods=100,
+        init=(_all_in(low, "namespace-1"),),
+        measured=_all_in(high, "namespace-2"),
+        groups=groups,
     )
 
 
@@ -258,6 +293,31 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
         init=(_all_in(templates.DEFAULT_POD, "namespace-1"),),
         measured=_all_in(templates.DEFAULT_POD, "namespace-2"),
         group_size=50,
+    ),
+    _in_groups(
+        "BasicScheduling", "groups of three pods that need not run together", Groups(3, is_gang=False)
+    ),
+    _in_groups("GangScheduling", "gangs of three pods", Groups(3)),
+    _in_groups("GangScheduling_1000Pods", "three gangs of a thousand pods", Groups(1000)),
+    _in_groups(
+        "TopologyAwareScheduling",
+        "gangs of four pods, each in one of fifty zones",
+        Groups(4, topology_key=templates.ZONE),
+    ),
+    _in_groups(
+        "TopologyAwareScheduling_1000Pods",
+        "three gangs of a thousand pods, each in one of fifty zones",
+        replace(IN_ZONE, size=1000),
+    ),
+    _gang_preemption(
+        "GangPreemptionBasic", "a gang of a hundred pods that evicts a thousand", 1000, "400m", Groups(100)
+    ),
+    _gang_preemption(
+        "GangPreemptionPodGroups",
+        "a gang of a hundred pods that evicts five such gangs",
+        500,
+        "800m",
+        Groups(100, init_size=100),
     ),
     _claiming(
         "SchedulingWithResourceClaimTemplate",

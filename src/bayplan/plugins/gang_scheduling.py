@@ -106,9 +106,8 @@ class GangScheduling(
         if members.scheduled_count < group.min_count:
             self.handle.activate(list(members.unscheduled()))
             return Wait(MAX_WAIT_SECONDS, NOT_SCHEDULED)
-        for uid in members.scheduled:
-            waiting = self.handle.waiting_pod(uid)
-            if waiting is not None:
+        for waiting in list(self.handle.waiting_pods()):
+            if waiting.pod.uid in members.scheduled:
                 waiting.allow(self.name)
         return None
 

@@ -9,11 +9,11 @@ https://kubernetes.io/docs/concepts/workloads/workload-api/topology-aware-schedu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from bayplan.plugin import Plugin, Pod, Status, failure, unschedulable
+from bayplan.plugin import Handle, Plugin, Pod, Status, failure, unschedulable
 from bayplan.plugin.groups import Group, NodePlacement, PlacementGeneratePlugin
 
 NO_PLACEMENT: Final = "no feasible placements found"
@@ -23,25 +23,42 @@ NO_DOMAIN: Final = "cannot determine domain for already scheduled pods: "
 class TopologyPlacementGenerator(Plugin, PlacementGeneratePlugin):
     """Divides the nodes by the label that the group names."""
 
+    def __init__(self, args: Any, handle: Handle) -> None:
+        super().__init__(args, handle)
+        self._domains: dict[str, dict[str, NodePlacement]] = {}
+        """By label and value: the nodes that have it."""
+        changes = handle.cluster.changes
+        self._freshness = changes.freshness((changes.topology, changes.order, changes.size))
+
     def generate_placements(self, group: Group, scheduled: Sequence[Pod]) -> Sequence[NodePlacement] | Status:
-        key, cluster = group.topology_key, self.handle.cluster
+        key = group.topology_key
         if not key:
             return (NodePlacement(),)
-        wanted: str | None = None
+        domains = self._placements(key)
         if scheduled:
-            found = self._domain_of(scheduled, key)
-            if isinstance(found, Status):
-                return found
-            wanted = found
-        rows: dict[str, list[int]] = {}
-        for row in cluster.order.tolist():
-            node = cluster.nodes.node[row]
-            value = None if node is None else node.labels.get(key)
-            if value is not None and (wanted is None or value == wanted):
-                rows.setdefault(value, []).append(row)
-        if not rows:
-            return unschedulable(NO_PLACEMENT)
-        return [NodePlacement(name, np.array(here, dtype=np.intp)) for name, here in rows.items()]
+            wanted = self._domain_of(scheduled, key)
+            if isinstance(wanted, Status):
+                return wanted
+            domains = {wanted: domains[wanted]} if wanted in domains else {}
+        return tuple(domains.values()) or unschedulable(NO_PLACEMENT)
+
+    def _placements(self, key: str) -> dict[str, NodePlacement]:
+        """The nodes by the value of a label, in the order of the node list."""
+        if not self._freshness.is_current:
+            self._domains = {}
+            self._freshness.mark_current()
+        found = self._domains.get(key)
+        if found is None:
+            cluster, rows = self.handle.cluster, dict[str, list[int]]()
+            for row in cluster.order.tolist():
+                node = cluster.nodes.node[row]
+                value = None if node is None else node.labels.get(key)
+                if value is not None:
+                    rows.setdefault(value, []).append(row)
+            found = self._domains[key] = {
+                value: NodePlacement(value, np.array(here, dtype=np.intp)) for value, here in rows.items()
+            }
+        return found
 
     def _domain_of(self, scheduled: Sequence[Pod], key: str) -> str | Status:
         """The domain of the members that run already."""

@@ -104,18 +104,22 @@ NOT_LISTED: Final = -1
 Rejected = tuple[RowMask, ...]
 
 
+MAX_PLACEMENTS: Final = 1000
+"""How many sets of rows are remembered."""
+
+
 class SearchOrder:
     """The rows that searches evaluate, in order."""
 
     def __init__(self, rows: IdColumn, size: int) -> None:
         self.rows = rows
         self.row_cell = cells(rows)
-        self._size = size
+        self.size = size
 
     @cached_property
     def place_of(self) -> IdColumn:
         """For each row of the table its position in this list."""
-        places = np.full(self._size, NOT_LISTED, dtype=np.intp)
+        places = np.full(self.size, NOT_LISTED, dtype=np.intp)
         places[self.rows] = np.arange(len(self.rows))
         return places
 
@@ -134,8 +138,8 @@ class Candidates:
         """The whole node list of the last search, and the index where it began."""
         changes = cluster.changes
         self._rotation_freshness = changes.freshness((changes.order, changes.size))
-        self._placement: tuple[IdColumn, int, SearchOrder] | None = None
-        """The rows that the last member of a group was restricted to."""
+        self._placements: dict[int, tuple[IdColumn, int, SearchOrder]] = {}
+        """By the id of the array: the rows that members of groups were restricted to."""
 
     def of(self, start: int, rows: IdColumn | None, names: Set[str] | None) -> SearchOrder:
         """The rows to evaluate, in order.
@@ -162,10 +166,12 @@ class Candidates:
         return rotation[1]
 
     def _among(self, rows: IdColumn, start: int) -> SearchOrder:
-        last = self._placement
-        if last is None or last[0] is not rows or last[1] != start:
+        last = self._placements.get(id(rows))
+        if last is None or last[1] != start or last[2].size != self._cluster.nodes.high:
+            if len(self._placements) >= MAX_PLACEMENTS:
+                self._placements.clear()
             last = (rows, start, SearchOrder(_from(rows, start), self._cluster.nodes.high))
-            self._placement = last
+            self._placements[id(rows)] = last
         return last[2]
 
     def _named(self, order: IdColumn, start: int, names: Set[str]) -> SearchOrder:

@@ -377,7 +377,8 @@ class SchedulingQueue:
                 if gate and not listeners.is_wildcard and gate not in listeners.plugins:
                     continue
                 self._move(info, event, old, new)
-                if listeners.keys and info.sub_queue is waiting:
+                # What the members of a group wait for does not change with its objects.
+                if listeners.keys and info.sub_queue is waiting and isinstance(info, QueuedPod):
                     waiting.reindex(info)
         self._in_flight.record(event, old, new)
 
