@@ -369,3 +369,15 @@ def test_a_pod_is_resized_if_its_node_has_room() -> None:
             _resize(world, "p", "9")
 
     in_world(test, nodes=1)
+
+
+def test_a_pod_whose_host_port_is_taken_is_rejected() -> None:
+    async def test(world: World) -> None:
+        port = {"containerPort": 80, "hostPort": 8080}
+        for name in ("p", "q"):
+            pod(world, name, nodeName="n01", containers=[{"name": "c", "image": "i", "ports": [port]}])
+            await world.run_until_idle()
+        assert (phase(world, "p"), phase(world, "q")) == ("Running", "Failed")
+        assert world.get(PODS, "q")["status"]["reason"] == "NodePorts"
+
+    in_world(test)

@@ -8,7 +8,7 @@ import pytest
 
 from bayplan.embedded.server.documents import MAX_HISTORY_BYTES, MAX_OBJECT_BYTES
 from bayplan.embedded.server.embedded import open_api
-from bayplan.embedded.server.http.requests import MAX_WARNING_CHARACTERS, warning_headers
+from bayplan.embedded.server.http.field_validation import MAX_WARNING_CHARACTERS, warning_headers
 from bayplan.embedded.server.kinds import CONFIG_MAPS, PODS, REPLICATION_CONTROLLERS, SECRETS, Resource
 from bayplan.embedded.server.statuses import MAX_PROBLEMS, StatusError
 

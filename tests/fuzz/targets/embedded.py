@@ -36,10 +36,11 @@ UPSTREAM_500: Final = (
     "target.name: Required value",
     "resourceVersion should not be set on objects to be created",
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+    "failed to create typed patch object (",
 )
 """What kube-apiserver and the embedded server answer with 500 and without a reason though the request is at
-fault: each is recorded from the real server in conformance/api/cases.json. A failure of the server has the
-reason InternalError."""
+fault: each but the last, which is from its source, is recorded from the real server in
+conformance/api/cases.json. A failure of the server has the reason InternalError."""
 WITNESS: Final = "witness"
 CREATED: Final = 6
 """Sound objects that are created first, for the others to act on."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
@@ -186,7 +186,7 @@ class Revisions:
 
     def current(self, workload: Content) -> Content:
         """The revision of the template as it is now: an old one that is the newest again, or a new one."""
-        data = {"spec": {"template": {**workload["spec"]["template"], "$patch": "replace"}}}
+        data = _sorted({"spec": {"template": {**workload["spec"]["template"], "$patch": "replace"}}})
         known = self.of(workload)
         newest = known[-1]["revision"] if known else 0
         for each in reversed(known):
@@ -224,6 +224,13 @@ class Revisions:
                 self._api.delete(
                     CONTROLLER_REVISIONS, each["metadata"]["name"], each["metadata"]["namespace"]
                 )
+
+
+def _sorted(content: Any) -> Any:
+    """With keys in Go's order: clients compare the data of a revision byte by byte (daemon.Match)."""
+    if isinstance(content, dict):
+        return {key: _sorted(content[key]) for key in sorted(content)}
+    return [_sorted(part) for part in content] if isinstance(content, list) else content
 
 
 def hash_in(revision: Content) -> str:

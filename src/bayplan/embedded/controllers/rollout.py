@@ -25,7 +25,8 @@ REVISION: Final = "deployment.kubernetes.io/revision"
 REVISION_HISTORY: Final = "deployment.kubernetes.io/revision-history"
 DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
 MAX_REPLICAS: Final = "deployment.kubernetes.io/max-replicas"
-_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_MAX_INT64: Final = 2**63 - 1
+_NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
 
 def split(deployment: Content, sets: list[Content]) -> tuple[Content | None, list[Content]]:
@@ -63,7 +64,8 @@ def max_replicas_of(replica_set: Content) -> int:
 def _number_in(content: Content, annotation: str) -> int:
     """The number in an annotation; 0 for anything else that somebody wrote there, as in Kubernetes."""
     text = annotations_of(content).get(annotation, "")
-    return int(text) if _NUMBER.fullmatch(text) else 0
+    number = int(text) if _NUMBER.fullmatch(text) else 0
+    return number if number < _MAX_INT64 else 0
 
 
 def note_sizes(replica_set: Content, wanted: Bounds) -> bool:

@@ -19,7 +19,6 @@ period is killed. The preStop hook `sleep` takes its time; other hooks take none
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -29,12 +28,13 @@ from typing import ClassVar, Final, NamedTuple
 from bayplan.api.devices import ResourceClaim
 from bayplan.api.go_values import seconds_or_1970
 from bayplan.api.meta import Content
-from bayplan.api.pod import Pod
+from bayplan.api.pod import Pod, conflicts, host_ports
 from bayplan.controllers.claims import all_claims_of, owner_problem, uses_claims
 from bayplan.controllers.pods import is_ready
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper
 from bayplan.embedded.kubelets import pod_status, resizing
+from bayplan.embedded.kubelets.addresses import Addresses
 from bayplan.embedded.kubelets.nodes import is_down
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Document
@@ -48,6 +48,9 @@ _PAUSE: Final = re.compile(r"(.*/)?pause([:@].*)?")
 DEFAULT_STOP_SECONDS: Final = 1.0
 DEFAULT_JOB_RUN_SECONDS: Final = 5.0
 
+_NO_PORTS: Final = (
+    "Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
+)
 _TERMINATED: Final = 143
 _KILLED: Final = 137
 _PREPARE_AGAIN_SECONDS: Final = 60.0
@@ -164,6 +167,16 @@ class PodKubelets(Controller):
 
     def _start(self, document: Document, pod: Pod, node: Document) -> float | None:
         content = document.parse()
+        if self._lacks_ports(pod):
+            # kubelet/lifecycle/predicate.go: a scheduler would not have chosen the node.
+            status = {
+                "phase": "Failed",
+                "reason": "NodePorts",
+                "message": _NO_PORTS,
+                "startTime": self.api.now(),
+            }
+            self._write(document, content, {**(content.get("status") or {}), **status})
+            return None
         if uses_claims(pod) and (problem := self._claim_problem(pod)):
             message = f"Failed to prepare dynamic resources: prepare dynamic resources: {problem}"
             self.events.warning(content, "FailedPrepareDynamicResources", message)
@@ -177,6 +190,15 @@ class PodKubelets(Controller):
         for problem in _problems(pod):
             self.events.warning(content, "InvalidAnnotation", problem)
         return self._run_seconds(pod)
+
+    def _lacks_ports(self, pod: Pod) -> bool:
+        """Whether another pod of the node has one of its host ports."""
+        wanted = host_ports(pod)
+        if not wanted:
+            return False
+        others = self.cluster.pods.on_node(pod.spec.node_name)
+        running = [other for other in others if other.uid != pod.uid and other.status.phase == "Running"]
+        return conflicts(wanted, {port for other in running for port in host_ports(other)})
 
     def _missing_configuration(self, content: Content) -> Reference | None:
         namespace = content["metadata"]["namespace"]
@@ -402,85 +424,3 @@ def _backoff(restarts: int) -> float:
 
 def _seconds(text: str | None, default: float) -> float:
     return default if text is None else seconds_or_1970(text)
-
-
-_FIRST: Final = 2
-"""The first addresses are those of the network itself and of the node."""
-
-
-class _Network:
-    """The addresses of one node by pod, and the last one that was assigned."""
-
-    def __init__(self, cidr: str, host_ip: str) -> None:
-        network = ipaddress.ip_network(cidr, strict=False)
-        self.host_ip = host_ip
-        self.first = network.network_address
-        self.size = max(min(network.num_addresses, 1 << 16) - 1, _FIRST + 1)
-        self.last = _FIRST - 1
-        self.taken: dict[int, str] = {}
-        self.offsets: dict[str, int] = {}
-
-    def give(self, uid: str) -> str:
-        offset = self.offsets.get(uid)
-        if offset is None:
-            offset = self._next()
-            self.take(offset, uid)
-        return str(self.first + offset)
-
-    def _next(self) -> int:
-        candidate = self.last
-        for _ in range(self.size):
-            candidate = candidate + 1 if candidate + 1 < self.size else _FIRST
-            if candidate not in self.taken:
-                return candidate
-        return _FIRST  # more pods than addresses: there is no traffic, so two may share one
-
-    def take(self, offset: int, uid: str) -> None:
-        self.last = offset
-        self.taken[offset] = uid
-        self.offsets[uid] = offset
-
-    def release(self, uid: str) -> None:
-        offset = self.offsets.pop(uid, None)
-        if offset is not None and self.taken.get(offset) == uid:
-            del self.taken[offset]
-
-
-class Addresses:
-    """Assigns and releases addresses of pods."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._networks: dict[str, _Network] = {}
-
-    def give(self, pod: Pod, node: Document) -> tuple[str, str]:
-        """The addresses of the node and of a pod on it."""
-        name = pod.spec.node_name
-        network = self._networks.get(name)
-        if network is None:
-            network = self._networks[name] = self._network(node)
-        return network.host_ip, network.host_ip if pod.spec.host_network else network.give(pod.uid)
-
-    def release(self, pod: Pod) -> None:
-        network = self._networks.get(pod.spec.node_name)
-        if network is not None:
-            network.release(pod.uid)
-
-    def _network(self, document: Document) -> _Network:
-        node = document.parse()
-        network = _Network((node.get("spec") or {}).get("podCIDR") or "10.0.0.0/8", _host_ip(node))
-        for pod in self._cluster.pods.on_node(document.key):
-            # Pods from before a restart of this process keep their addresses.
-            content = self._cluster.find(PODS, pod.key)
-            address = ((content or {}).get("status") or {}).get("podIP")
-            if address and not pod.spec.host_network:
-                offset = int(ipaddress.ip_address(address)) - int(network.first)
-                if 0 <= offset < network.size:
-                    network.take(offset, pod.uid)
-        return network
-
-
-def _host_ip(node: Content) -> str:
-    addresses = (node.get("status") or {}).get("addresses") or ()
-    found = (each["address"] for each in addresses if each.get("type") == "InternalIP")
-    return next(found, "127.0.0.1")

@@ -120,3 +120,16 @@ def test_versions_have_selectable_fields_of_their_own() -> None:
         return first.status, [one["metadata"]["name"] for one in found.body["items"]]
 
     assert serve(scenario) == (400, ["a"])
+
+
+def test_a_patch_that_makes_no_scale_is_invalid() -> None:
+    async def scenario(call: Caller) -> Reply:
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+        path = "/apis/apps/v1/namespaces/default/replicasets"
+        await call("POST", path, {"metadata": {"name": "r"}, "spec": spec})
+        headers = {"Content-Type": "application/merge-patch+json"}
+        return await call("PATCH", f"{path}/r/scale", {"spec": True}, **headers)
+
+    reply = serve(scenario)
+    assert (reply.status, reply.reason) == (422, "Invalid"), reply.body

@@ -6,13 +6,16 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.schema.types import MAX_UNKNOWN
 from bayplan.embedded.server.statuses import StatusError
+
+MAX_WARNING_CHARACTERS: Final = 4 * 1024
+"""Of all warnings of a response: clients limit the size of headers."""
 
 
 def validation_mode(request: web.BaseRequest) -> str:
@@ -71,3 +74,18 @@ def _paths(content: Any, path: str, repeated: Mapping[int, tuple[Any, list[str]]
     elif isinstance(content, list):
         for i, part in enumerate(content):
             yield from _paths(part, f"{path}[{i}]", repeated)
+
+
+def warning_headers(warnings: list[str]) -> dict[str, str] | None:
+    """Warning headers like those of kube-apiserver: without control characters, and limited."""
+    shown: list[str] = []
+    length = 0
+    for text in dict.fromkeys(warnings):
+        if not text.isprintable():
+            continue
+        length += len(text)
+        if length > MAX_WARNING_CHARACTERS:
+            break
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        shown.append(f'299 - "{escaped}"')
+    return {"Warning": ", ".join(shown)} if shown else None

@@ -286,9 +286,6 @@ _KEY_SET: Final = (
     '  line {line}: key "{key}" already set in map'
 )
 
-MAX_WARNING_CHARACTERS: Final = 4 * 1024
-"""Of all warnings of a response: clients limit the size of headers."""
-
 
 class ReadObject(NamedTuple):
     """The object in a body."""
@@ -398,6 +395,19 @@ def checked_patch(
     return apply
 
 
+def checked_scale(resource: Resource, content: Any) -> Content:
+    """The Scale that a patch makes.
+
+    Raises:
+        StatusError: it is not one; 422.
+    """
+    try:
+        scale: Content = clean(content, type_of(resource, "Scale"))[0]
+    except TypeMismatchError as error:
+        raise _invalid_patch(str(error)) from error
+    return scale
+
+
 def _invalid_patch(why: str) -> StatusError:
     problem = statuses.invalid_field("patch", "", why)
     return StatusError(
@@ -442,21 +452,6 @@ def options_from(given: Content, dry_run: bool) -> DeleteOptions:
         resource_version=preconditions.get("resourceVersion", ""),
         dry_run=dry_run or given.get("dryRun") == ["All"],
     )
-
-
-def warning_headers(warnings: list[str]) -> dict[str, str] | None:
-    """Warning headers like those of kube-apiserver: without control characters, and limited."""
-    shown: list[str] = []
-    length = 0
-    for text in dict.fromkeys(warnings):
-        if not text.isprintable():
-            continue
-        length += len(text)
-        if length > MAX_WARNING_CHARACTERS:
-            break
-        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-        shown.append(f'299 - "{escaped}"')
-    return {"Warning": ", ".join(shown)} if shown else None
 
 
 def _checked(

@@ -12,12 +12,14 @@ from bayplan.embedded.server import kinds, statuses, subresources
 from bayplan.embedded.server.access import Tokens
 from bayplan.embedded.server.documents import Document, encode
 from bayplan.embedded.server.http.answers import answer, answer_as, answer_list
+from bayplan.embedded.server.http.field_validation import warning_headers
 from bayplan.embedded.server.http.reading import select, selection_of
 from bayplan.embedded.server.http.requests import (
     MAX_MANAGER_BYTES,
     Form,
     Target,
     checked_patch,
+    checked_scale,
     flag,
     given_manager,
     is_dry_run,
@@ -27,7 +29,6 @@ from bayplan.embedded.server.http.requests import (
     read_delete_options,
     read_object,
     read_patch,
-    warning_headers,
 )
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.patching.apply import applying_patch
@@ -164,7 +165,7 @@ class Writer:
         change = await read_patch(target, content_type, body)
         if target.subresource_name == "scale":
             current = subresources.get_scale(self._api, resource, target.name, target.namespace)
-            wanted = change(current)
+            wanted = checked_scale(resource, change(current))
             updated = subresources.update_scale(
                 self._api, resource, wanted, target.namespace, dry_run=dry_run, manager=_manager(request)
             )
