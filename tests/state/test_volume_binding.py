@@ -208,14 +208,14 @@ def test_offers_follow_what_changes() -> None:
     assert offered(cluster) == ([], 0)
 
 
-def test_each_volume_is_looked_at_once_for_equal_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_volume_is_evaluated_once_for_equal_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod with a hundred claims must not compare each of them with every volume."""
-    looked_at = 0
+    evaluated = 0
     is_suitable = volume_matching._Suitability.__call__
 
     def counting(self: Any, offer: Any) -> bool:
-        nonlocal looked_at
-        looked_at += 1
+        nonlocal evaluated
+        evaluated += 1
         return is_suitable(self, offer)
 
     monkeypatch.setattr(volume_matching._Suitability, "__call__", counting)
@@ -229,4 +229,4 @@ def test_each_volume_is_looked_at_once_for_equal_claims(monkeypatch: pytest.Monk
     core.load(objects)
     decision = core.decide(make_pod(claims=[f"c{i}" for i in range(98)]))
     assert decision.node_name == "a"
-    assert looked_at <= 3 * 100
+    assert evaluated <= 3 * 100

@@ -195,7 +195,7 @@ MANAGES = (rule("create update patch", "roles rolebindings", GROUP), rule("get l
         pytest.param((), BINDINGS, binding("b", "manages"), "", id="their own role"),
     ],
 )
-def test_nobody_grants_what_they_do_not_have(
+def test_users_grant_only_permissions_that_they_have(
     more: tuple[dict[str, Any], ...], path: str, content: dict[str, Any], missing: str
 ) -> None:
     async def scenario(call: Caller) -> Reply:
