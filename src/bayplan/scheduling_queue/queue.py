@@ -487,16 +487,16 @@ class SchedulingQueue:
         """The number of pods in flight and of recorded events, by the labels of `inflight_events`."""
         return self._in_flight.counts()
 
-    def pending(self) -> list[QueuedPod]:
-        """The records of all pending pods, in the order of the sub-queues."""
-        return list(self._sub_queues)
+    def pending(self) -> list[tuple[Entity, QueuedPod]]:
+        """The records of all pods in the sub-queues, in their order, each with its entity."""
+        return [(entity, member) for entity in self._sub_queues for member in members_of(entity)]
 
     def pending_pods(self) -> list[Pod]:
         found = [member.pod for info in self._sub_queues for member in members_of(info)]
         return found if self.groups is None else found + self.groups.outside_entities()
 
-    def backoff_expiration(self, info: QueuedPod) -> float:
-        """When the backoff of a pod ends, in seconds since the epoch."""
+    def backoff_expiration(self, info: Entity) -> float:
+        """When the backoff of a pod or group ends, in seconds since the epoch."""
         return self._sub_queues.backoff.expiration(info)
 
     def dump(self) -> str:

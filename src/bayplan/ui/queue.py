@@ -45,13 +45,17 @@ def places_in(context: Context) -> list[Place]:
     """The places of all pending pods of a scheduler in this process."""
     queue, found = context.queue, list[Place]()
     backoff = queue.backoff_expiration
-    for info in queue.pending():
-        state = IN_FLIGHT if info.sub_queue is None else info.sub_queue.label
-        if info.gating_plugin:
+    for entity, info in queue.pending():
+        state = IN_FLIGHT if entity.sub_queue is None else entity.sub_queue.label
+        gating = info.gating_plugin or entity.gating_plugin
+        if gating:
             state = GATED
-        plugins = tuple(sorted({*info.rejectors, *filter(None, (info.gating_plugin,))}))
-        until = backoff(info) if state == BACKOFF else None
+        plugins = tuple(sorted({*info.rejectors, *filter(None, (gating,))}))
+        until = backoff(entity) if state == BACKOFF else None
         found.append(Place(info.pod, state, info.attempts, plugins, info.timestamp, until))
+    for pod in queue.groups.outside_entities() if queue.groups is not None else ():
+        # Their PodGroup does not exist, or is being scheduled now.
+        found.append(Place(pod, GATED, 0, ("GangScheduling",), 0.0, None))
     for waiting in context.waiting:
         plugins = tuple(sorted(waiting.pending_plugins))
         found.append(Place(waiting.pod, WAITING, 1, plugins, 0.0, None, waiting.node_name))

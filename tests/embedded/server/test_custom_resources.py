@@ -164,7 +164,8 @@ def test_conditions_of_others_stay() -> None:
     mine = {"message": "updated"}
     status = {"conditions": [mine, {"type": "Established", "status": "False"}]}
     names = {"plural": "gangs", "kind": "Gang"}
-    definition = {"spec": {"group": "example.com", "names": names, "versions": []}, "status": status}
+    spec = {"group": "example.com", "names": names, "versions": []}
+    definition: dict[str, Any] = {"spec": spec, "status": status}
     CustomResources(Catalog()).accept(definition, "now")
     kinds = [(one.get("type"), one.get("status")) for one in definition["status"]["conditions"]]
     assert kinds == [(None, None), ("Established", "False"), ("NamesAccepted", "True")]

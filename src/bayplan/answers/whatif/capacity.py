@@ -21,7 +21,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
 from bayplan.garbage import no_garbage_collection
-from bayplan.preemption import evaluation as preemption
+from bayplan.preemption import victims as preemption
 from bayplan.runtime.failure_log import PluginFailure
 from bayplan.runtime.search import NotFound
 from bayplan.scheduler.cycle import NO_NODES, diagnosis_message
