@@ -10,7 +10,7 @@ from bayplan.answers.explain.explanation import explain
 from bayplan.answers.sources.warnings import MissingObjects, Reason, Warning
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import LabelSelector, Object, OwnerReference
-from bayplan.api.pod import Pod, PodAffinityTerm, PodResourceClaim
+from bayplan.api.pod import Pod, PodAffinityTerm, PodResourceClaim, PodSchedulingGroup
 from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.scheduler.core import SchedulingCore
@@ -156,6 +156,15 @@ OF_TEAM = PodAffinityTerm(
                 "if the cluster's scheduler has it"
             ],
             id="the plugin that keeps a group together",
+        ),
+        pytest.param(
+            make_pod(scheduling_group=PodSchedulingGroup(pod_group_name="gang")),
+            [],
+            [
+                "evaluated without the other members of pod group default/gang: if the gate GenericWorkload "
+                "is on in the cluster, its scheduler places enough members together or none"
+            ],
+            id="the gate of pod groups",
         ),
         pytest.param(make_pod(cpu="64"), [], [], id="budgets do not matter where no pod can be evicted"),
     ],

@@ -90,6 +90,11 @@ _NO_GROUPS: Final = (
     "the label {label} asks to be scheduled with its group, and {plugin} is not run: "
     "pass --plugin {plugin}, or --config, if the cluster's scheduler has it"
 )
+GANG_SCHEDULING: Final = "GangScheduling"
+_ALONE: Final = (
+    "evaluated without the other members of pod group {name}: if the gate GenericWorkload is on in the "
+    "cluster, its scheduler places enough members together or none"
+)
 _PERMIT: Final = "Permit plugins are not run: {plugins} may delay or reject the pod after a node was found"
 
 
@@ -216,8 +221,14 @@ class MissingObjects:
 
 def _group(pod: Pod, profile: Profile) -> Iterator[Warning]:
     """Pods of a group that nothing here keeps together."""
-    group = pod.labels.get(POD_GROUP_LABEL)
-    if group and COSCHEDULING not in {plugin.name for plugin in profile.all_plugins()}:
+    group, own = pod.labels.get(POD_GROUP_LABEL), pod.spec.scheduling_group
+    if not group and own is None:
+        return
+    plugins = {plugin.name for plugin in profile.all_plugins()}
+    if own is not None and own.pod_group_name and GANG_SCHEDULING not in plugins:
+        text = _ALONE.format(name=_key(own.pod_group_name, pod.namespace))
+        yield Warning(text, reason=Reason.ABSENT_PLUGIN, object=GANG_SCHEDULING)
+    if group and COSCHEDULING not in plugins:
         text = _NO_GROUPS.format(label=f"{POD_GROUP_LABEL}: {group}", plugin=COSCHEDULING)
         yield Warning(text, reason=Reason.ABSENT_PLUGIN, object=COSCHEDULING)
 
