@@ -32,7 +32,9 @@ def account(tmp_path: Path) -> Path:
     directory = tmp_path / "serviceaccount"
     directory.mkdir()
     probe = [*CONFINED, str(directory), sys.executable, "-c", _PROBE]
-    done = subprocess.run(probe, capture_output=True, text=True, check=False, timeout=SECONDS)
+    # Without the variables of the tests: coverage could not write where it is confined.
+    env = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(probe, capture_output=True, text=True, check=False, timeout=SECONDS, env=env)
     if done.returncode == UNAVAILABLE:
         pytest.skip(done.stderr.strip())
     assert (done.stdout.split(), done.stderr) == ([str(USER), "0" * 16, "OSError"], "")

@@ -267,8 +267,8 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         None,
-        ["--feature-gates=GenericWorkload=true"],
-        "cannot turn on feature gate GenericWorkload: not implemented yet",
+        ["--feature-gates=DRAWorkloadResourceClaims=true"],
+        "cannot turn on feature gate DRAWorkloadResourceClaims: not implemented yet",
         id="a gate that is not built",
     ),
     pytest.param(

@@ -38,7 +38,7 @@ from bayplan.deschedule.eviction import Answer, PodEvictor, Request
 from bayplan.deschedule.executing import Executor, Outcome, Step
 from bayplan.deschedule.live import LiveCluster
 from bayplan.deschedule.memory import Memory
-from bayplan.deschedule.plan import KIND, Kept, Move, Plan, read_moves
+from bayplan.deschedule.plan import Kept, Move, Plan, read_moves
 from bayplan.deschedule.planner import Planner
 from bayplan.deschedule.plugin import Strategy
 from bayplan.deschedule.policy import load_policy
@@ -122,7 +122,7 @@ def plan(
     made = make_plan(loaded, descheduler, settings, usage)
     content = {"name": loaded.name, "policy": policy, "decision": settings.decision.value}
     if output != TABLE:
-        print_document(KIND, {**content, **made.as_json()}, output)
+        print_document("DeschedulePlan", {**content, **made.as_json()}, output)
     else:
         _print_plan(make_console(), loaded, made, settings.decision)
     if made.errors:

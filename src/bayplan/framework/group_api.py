@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Eviction, Nomination
@@ -129,3 +129,12 @@ class PlacementScorePlugin(Protocol):
         placements: Sequence[NodePlacement],
         placed: Sequence[Sequence[Pod]],
     ) -> Sequence[int]: ...
+
+
+GROUP_POINTS: Final = (
+    PlacementGeneratePlugin,
+    PlacementFeasiblePlugin,
+    PlacementScorePlugin,
+    PodGroupPostFilterPlugin,
+)
+"""The extension points of groups, which only built-in plugins have."""

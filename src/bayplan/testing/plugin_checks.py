@@ -27,6 +27,7 @@ from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.framework.events import Action, ClusterEventWithHint, Resource
+from bayplan.framework.group_api import GROUP_POINTS
 from bayplan.framework.outcome import Reasons
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
@@ -84,7 +85,7 @@ def check_takes_part(make: MakePlugin, samples: Samples) -> bool:
     plugin = make(samples.cluster())
     if not plugin.name:
         raise PluginCheckError(f"{type(plugin).__name__} has no name")
-    if not points_of(type(plugin)):
+    if not points_of(type(plugin)) and not isinstance(plugin, GROUP_POINTS):
         raise PluginCheckError(f"plugin {plugin.name} implements no extension point")
     return True
 
