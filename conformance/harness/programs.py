@@ -121,35 +121,22 @@ def obtain(release: str = DEFAULT_RELEASE) -> Programs:
 
 
 def obtain_oracle() -> Path:
-    """Our program that calls Kubernetes' own packages, built where it is not there yet.
-
-    Raises:
-        MissingError: there is no Go.
-        subprocess.CalledProcessError: Go could not build it; it has said why.
-    """
-    cache = cache_directory()
-    cache.mkdir(parents=True, exist_ok=True)
-    with _only_one_builds(cache / "oracle-lock"):
-        _build(Module(HERE, {"oracle": "./oracle"}), cache / "bin")
-    return cache / "bin" / "oracle"
+    """Our program that calls Kubernetes' own packages."""
+    return _obtain("oracle", HERE, "./oracle")
 
 
 def obtain_helm() -> Path:
-    """The helm that renders our chart, built where it is not there yet.
-
-    Raises:
-        MissingError: there is no Go.
-        subprocess.CalledProcessError: Go could not build it; its output has the reason.
-    """
-    cache = cache_directory()
-    cache.mkdir(parents=True, exist_ok=True)
-    with _only_one_builds(cache / "helm-lock"):
-        _build(Module(HERE / "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}), cache / "bin")
-    return cache / "bin" / "helm"
+    """The helm that renders our chart."""
+    return _obtain("helm", HERE / "helm", "helm.sh/helm/v3/cmd/helm")
 
 
 def obtain_descheduler() -> Path:
-    """The real descheduler, built where it is not there yet.
+    """The real descheduler."""
+    return _obtain("descheduler", HERE / "descheduler", "sigs.k8s.io/descheduler/cmd/descheduler")
+
+
+def _obtain(name: str, directory: Path, package: str) -> Path:
+    """One program, built where it is not there yet.
 
     Raises:
         MissingError: there is no Go.
@@ -157,10 +144,9 @@ def obtain_descheduler() -> Path:
     """
     cache = cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
-    with _only_one_builds(cache / "descheduler-lock"):
-        package = "sigs.k8s.io/descheduler/cmd/descheduler"
-        _build(Module(HERE / "descheduler", {"descheduler": package}), cache / "bin")
-    return cache / "bin" / "descheduler"
+    with _only_one_builds(cache / f"{name}-lock"):
+        _build(Module(directory, {name: package}), cache / "bin")
+    return cache / "bin" / name
 
 
 def module_directory(release: str) -> Path:

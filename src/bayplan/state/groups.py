@@ -105,6 +105,10 @@ class GroupState:
     def scheduled_count(self) -> int:
         return len(self.scheduled)
 
+    def members(self, *, is_pending: bool) -> tuple[dict[str, Pod], dict[str, Pod]]:
+        """The pending members and the scheduled ones, or the other way round."""
+        return (self.pending, self.scheduled) if is_pending else (self.scheduled, self.pending)
+
     def unscheduled(self) -> Iterator[Pod]:
         """The members without a node, not even an assumed one."""
         return (pod for uid, pod in self.pending.items() if uid not in self.scheduled)
@@ -160,45 +164,41 @@ class GroupStates:
 
     def pod_pending(self, pod: Pod) -> None:
         """A pending pod was added, or changed."""
-        key = group_key(pod)
-        if key is None:
-            return
-        state = self._states.get(key)
-        if state is None:
-            state = self._states[key] = GroupState(key)
-        uid = pod.metadata.uid
-        if uid in state.scheduled and uid not in state.pending:
-            state.assumed_count += 1
-        state.pending[uid] = pod
+        self._enter(pod, is_pending=True)
 
     def pod_not_pending(self, pod: Pod) -> None:
         """A pending pod was deleted, or has a node now."""
-        key = group_key(pod)
-        state = None if key is None else self._states.get(key)
-        if state is not None and state.pending.pop(pod.metadata.uid, None) is not None:
-            if pod.metadata.uid in state.scheduled:
-                state.assumed_count -= 1
-            self._release(state)
+        self._leave(pod, is_pending=True)
 
     def pod_placed(self, pod: Pod) -> None:
         """A pod counts on a node from now on."""
+        self._enter(pod, is_pending=False)
+
+    def pod_removed(self, pod: Pod) -> None:
+        """A pod no longer counts on its node."""
+        self._leave(pod, is_pending=False)
+
+    def _enter(self, pod: Pod, *, is_pending: bool) -> None:
         key = group_key(pod)
         if key is None:
             return
         state = self._states.get(key)
         if state is None:
             state = self._states[key] = GroupState(key)
+        members, others = state.members(is_pending=is_pending)
         uid = pod.metadata.uid
-        if uid in state.pending and uid not in state.scheduled:
+        if uid in others and uid not in members:
             state.assumed_count += 1
-        state.scheduled[uid] = pod
+        members[uid] = pod
 
-    def pod_removed(self, pod: Pod) -> None:
-        """A pod no longer counts on its node."""
+    def _leave(self, pod: Pod, *, is_pending: bool) -> None:
         key = group_key(pod)
         state = None if key is None else self._states.get(key)
-        if state is not None and state.scheduled.pop(pod.metadata.uid, None) is not None:
-            if pod.metadata.uid in state.pending:
+        if state is None:
+            return
+        members, others = state.members(is_pending=is_pending)
+        if members.pop(pod.metadata.uid, None) is not None:
+            if pod.metadata.uid in others:
                 state.assumed_count -= 1
             self._release(state)
 
