@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bayplan.answers.explain.printing import print_node, print_pod
+from bayplan.answers.explain.groups import ASSUMED_GATE, explain_group
+from bayplan.answers.explain.printing import print_group, print_node, print_pod
 from bayplan.answers.explain.questions import PodAnswer, PodQuestions, PodState, explain_node
-from bayplan.answers.explain.report import node_report, pod_report
+from bayplan.answers.explain.report import node_report, pod_report, source_report
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
 from bayplan.answers.sources.loading import SourceOptions, default_namespace, load_cluster
 from bayplan.answers.sources.warnings import Reason, Warning
@@ -269,3 +270,32 @@ def explain_node_command(source: SourceOptions, name: str, output: str, tracebac
         failed.add(one.explanation)
     failed.raise_any()
     return ExitStatus.NOT_JUDGED if answer.not_evaluated else ExitStatus.OK
+
+
+@explain.command("group")
+@click.argument("name", metavar="[NAMESPACE/]NAME")
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help="Namespace of the group. [default: that of the kubeconfig's context; for files, default]",
+)
+@output_option
+@source_options
+@no_garbage_collection()
+def explain_group_command(source: SourceOptions, name: str, namespace: str | None, output: str) -> int:
+    """Explain why a pod group waits: which members are missing, which fit where, what preemption would do.
+
+    Groups are those of Kubernetes 1.37 (PodGroup in scheduling.k8s.io).
+    """
+    loaded = load_cluster(source)
+    place, slash, bare = name.partition("/")
+    answer = explain_group(
+        loaded, place if slash else namespace or default_namespace(source), bare if slash else name
+    )
+    if output == TABLE:
+        print_group(make_console(), loaded, answer)
+    else:
+        report = answer.as_json() | {"source": source_report(loaded), "assumption": ASSUMED_GATE}
+        print_document("GroupExplanation", report, output)
+    return ExitStatus.OK

@@ -162,7 +162,8 @@ OF_TEAM = PodAffinityTerm(
             [],
             [
                 "evaluated without the other members of pod group default/gang: if the gate GenericWorkload "
-                "is on in the cluster, its scheduler places enough members together or none"
+                "is on in the cluster, its scheduler places enough members together or none "
+                "(bayplan explain group default/gang)"
             ],
             id="the gate of pod groups",
         ),

@@ -8,6 +8,7 @@ from typing import Final
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from bayplan.answers.explain.groups import ASSUMED_GATE, GroupAnswer
 from bayplan.answers.explain.questions import NodeAnswer, PodAnswer, PodState, ResourceUse
 from bayplan.answers.explain.remedies import amount_text, pod_state
 from bayplan.answers.explain.tables import (
@@ -102,6 +103,38 @@ def _assigned(answer: PodAnswer) -> Text:
     if explanation.chosen:
         text.append(f"; {explanation.chosen} would be chosen")
     return text
+
+
+def print_group(console: Console, loaded: LoadedCluster, answer: GroupAnswer) -> None:
+    """Everything about one pod group. Members with the same result share a line."""
+    print_part(console, _heading(loaded))
+    print_part(console, Text())
+    scheduled, waiting = len(answer.scheduled), len(answer.waiting)
+    counts = f"{scheduled} scheduled, {waiting} waiting"
+    print_part(console, Text.assemble((str(answer.key), STRONG), f" · {answer.policy} · {counts}"))
+    print_part(console, Text(answer.verdict, style="" if answer.is_schedulable else BAD))
+    shared: dict[str, list[str]] = {}
+    for one in answer.waiting:
+        text = f"→ {one.node}" if one.node else one.reason or "waits for the others"
+        shared.setdefault(text, []).append(one.pod)
+    table = make_table(">members", "waiting", "result")
+    for text, pods in shared.items():
+        table.add_row(str(len(pods)), some_names(pods, NAMES_WIDTH), text)
+    if shared:
+        print_part(console, indented(table))
+    if answer.victims:
+        names = some_names(answer.victims, 2 * NAMES_WIDTH)
+        print_part(console, indented(Text(f"would be evicted: {names}")))
+    if answer.scheduled:
+        text = ", ".join(f"{pod} on {node}" for pod, node in answer.scheduled[:MAX_SCHEDULED])
+        more = f" and {scheduled - MAX_SCHEDULED} more" if scheduled > MAX_SCHEDULED else ""
+        print_part(console, indented(Text(f"scheduled: {text}{more}")))
+    print_part(console, indented(Text(ASSUMED_GATE, style=FAINT)))
+    _print_warnings(console, loaded.warnings)
+
+
+MAX_SCHEDULED: Final = 10
+"""Scheduled members that are named."""
 
 
 def print_node(console: Console, loaded: LoadedCluster, answer: NodeAnswer) -> None:

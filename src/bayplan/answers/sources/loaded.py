@@ -91,8 +91,7 @@ class LoadedCluster:
     release: Release = DEFAULT_RELEASE
     """The release of Kubernetes to decide as."""
     reload: Callable[[Release], LoadedCluster] | None = None
-    """Reads it again as another release, if what was read depends on the release (a scenario with a
-    configuration)."""
+    """Reads it again as another release, if what was read depends on the release: a configuration does."""
     config_file: str = ""
     """The configuration that was given; empty: none, so that the default one is assumed."""
     time: datetime | None = None

@@ -140,6 +140,7 @@ def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedC
         config=settings.config_for(loaded.config, release),
         plugins=settings.plugins,
         config_file=settings.config_file,
+        reload=partial(as_release, loaded, settings),
         warnings=(*loaded.warnings, *settings.warnings, *more),
     )
 

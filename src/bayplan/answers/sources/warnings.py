@@ -93,7 +93,7 @@ _NO_GROUPS: Final = (
 GANG_SCHEDULING: Final = "GangScheduling"
 _ALONE: Final = (
     "evaluated without the other members of pod group {name}: if the gate GenericWorkload is on in the "
-    "cluster, its scheduler places enough members together or none"
+    "cluster, its scheduler places enough members together or none (bayplan explain group {name})"
 )
 _PERMIT: Final = "Permit plugins are not run: {plugins} may delay or reject the pod after a node was found"
 
