@@ -1,9 +1,9 @@
 """All flags of `bayplan run`, in the groups of the usage text, and how their values are parsed.
 
-They are kube-scheduler's, so that its command lines start bayplan, too, and a group of our own (and
-`--plugin`). A flag without an effect says so in its text ("no effect"): a process in Python has no HTTP/2 and
-no locks to profile. The texts of errors are those of Go's libraries, which users of kube-scheduler and their
-tools know.
+They are kube-scheduler's, so that its command lines start bayplan, too, and a few of our own (a group of
+settings, `--plugin` and `--tracing-config-file`). A flag without an effect says so in its text ("no
+effect"): a process in Python has no HTTP/2 and no locks to profile. The texts of errors are those of Go's
+libraries, which users of kube-scheduler and their tools know.
 """
 
 from __future__ import annotations
