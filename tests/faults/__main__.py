@@ -5,7 +5,7 @@ break and the scheduler crashes now and then. Then all faults end, time passes u
 and invariants are checked (`life.py`). It takes minutes of virtual and a fraction of a second of real
 time, and can be repeated exactly:
 
-    python -m bayplan.simulate.fault_run --seed 42 --trace
+    python -m tests.faults --seed 42 --trace
 
 Without a seed many are run, in several processes; the failed ones are listed.
 """
@@ -26,7 +26,7 @@ from tests.faults.life import Report, play
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs seeds; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bayplan.simulate.fault_run", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--seed", type=int, help="play this one and say what was wrong")
     parser.add_argument("--trace", action="store_true", help="with --seed: show everything that happened")
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds to play")
@@ -65,7 +65,7 @@ def _play_many(seeds: range, processes: int, tell_late: bool, with_groups: bool)
             if report.problems:
                 failed += 1
                 print(f"seed {report.seed}: {report.problems[0]}")
-                print(f"    python -m bayplan.simulate.fault_run --seed {report.seed} --trace", flush=True)
+                print(f"    python -m tests.faults --seed {report.seed} --trace", flush=True)
     seconds = time.monotonic() - started
     print(
         f"{len(seeds)} seeds in {seconds:.1f} s, {failed} failed, {totals['late']} had pods that were found "
