@@ -35,6 +35,13 @@ def find_browser() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
+_NAVIGATED: Final = ("navigated or closed", "context was destroyed", "Cannot find context")
+
+
+class NavigatedError(RuntimeError):
+    """The page was left while a command was running on it."""
+
+
 class Page:
     """One tab, with all its requests and console errors since it was opened."""
 
@@ -69,7 +76,8 @@ class Page:
         await self._socket.send_json(message)
         reply = await asyncio.wait_for(replied, REPLY_SECONDS)
         if "error" in reply:
-            raise RuntimeError(f"{method}: {reply['error']}")
+            is_gone = any(text in reply["error"]["message"] for text in _NAVIGATED)
+            raise (NavigatedError if is_gone else RuntimeError)(f"{method}: {reply['error']}")
         result: dict[str, Any] = reply["result"]
         return result
 
@@ -98,12 +106,19 @@ class Page:
     async def until(self, script: str, seconds: float = 20.0) -> Any:
         """Waits until an expression is true, and returns its value."""
         end = asyncio.get_running_loop().time() + seconds
-        while not (found := await self.evaluate(script)):
+        while not (found := await self._evaluated_here(script)):
             if asyncio.get_running_loop().time() > end:
                 text = await self.evaluate("document.body.innerText.slice(0, 2000)")
                 raise TimeoutError(f"never true: {script}\n{text}\n{self.console_errors}")
             await asyncio.sleep(0.05)
         return found
+
+    async def _evaluated_here(self, script: str) -> Any:
+        """The value on the page that is shown then; None if it was just left, as after the one-time link."""
+        try:
+            return await self.evaluate(script)
+        except NavigatedError:
+            return None
 
     async def press(self, key: str, code: int = 0, text: str = "") -> None:
         """Presses and releases a key."""
