@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from bayplan.printable import printable, printable_json
 from bayplan.process.logs import JSONFormatter, KlogFormatter
 from tests.cli.decide_files import CONFIG, node, pod
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 HOSTILE = "a\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\x7f\u202eb\u2066\u200b\u2028\U000e0041\rc\nFORGED d"
 UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0041]"
@@ -39,6 +40,17 @@ def check(output: str) -> None:
     assert not re.search(r"^FORGED", output, re.MULTILINE), output
 
 
+def texts(value: Any) -> Iterator[str]:
+    """All strings of a document, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from texts([*value.keys(), *value.values()])
+    elif isinstance(value, list):
+        for one in value:
+            yield from texts(one)
+
+
 def hostile_objects() -> list[dict[str, Any]]:
     """A cluster in which every text that a tenant chooses is hostile."""
     bad_node = node(f"n{HOSTILE}", taints=[{"key": HOSTILE, "value": HOSTILE, "effect": "NoSchedule"}])
@@ -47,7 +59,8 @@ def hostile_objects() -> list[dict[str, Any]]:
     plain["metadata"]["labels"] = {"zone": "eu"}
     running = pod(f"r{HOSTILE}", nodeName="n1", cpu="3")
     running["metadata"]["labels"] = {"app": HOSTILE}
-    anti = {"labelSelector": {"matchLabels": {"app": HOSTILE}}, "topologyKey": "zone"}
+    # Selectors are validated when they are read: an invalid one would end every command before it prints.
+    anti = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "zone"}
     waiting = pod(
         f"w{HOSTILE}",
         cpu="2",
@@ -64,7 +77,12 @@ def hostile_objects() -> list[dict[str, Any]]:
     claim = pod("claims", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": HOSTILE}}])
     gated = pod("gated", schedulingGates=[{"name": HOSTILE}])
     foreign = pod("foreign", schedulerName=HOSTILE)
-    return [bad_node, plain, running, waiting, fits, claim, gated, foreign]
+    member = pod(f"m{HOSTILE}", cpu="100", schedulingGroup={"podGroupName": "g"})
+    gang = {"schedulingPolicy": {"gang": {"minCount": 1}}}
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "spec": gang}
+    group["metadata"] = {"name": "g", "namespace": "default"}
+    orphan = pod("orphan", schedulingGroup={"podGroupName": HOSTILE})
+    return [bad_node, plain, running, waiting, fits, claim, gated, foreign, member, group, orphan]
 
 
 @pytest.fixture
@@ -80,6 +98,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         status = main(arguments)
         captured = capsys.readouterr()
         assert captured.out or captured.err, status
+        # A cluster that cannot be read would end every command before it prints anything of it.
+        assert not re.match(r"error: \S+/cluster\.json:\d+:", captured.err), captured.err
         check(captured.out)
         check(captured.err)
         return captured.out
@@ -101,6 +121,12 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         ("explain", "node", f"n{HOSTILE}"),
         ("explain", "node", "n1"),
         ("explain", "node", HOSTILE),
+        ("explain", "group", "g"),
+        ("explain", "group", HOSTILE),
+        ("explain", "group", f"none{HOSTILE}"),
+        ("deschedule", "plan", "--policy", str(EXAMPLES / "deschedule" / "policy.yaml")),
+        ("queues", "--queues", str(EXAMPLES / "queues" / "queues.yaml")),
+        ("queues",),
         ("whatif",),
         ("whatif", "--drain", f"n{HOSTILE}"),
         ("whatif", "--remove-node", "n1"),
@@ -118,8 +144,26 @@ def test_commands_about_a_cluster(
     printed = run(*command, "-f", cluster, "-o", output)
     if output != "table" and printed:
         # Escapes mean the same: nothing is lost for programs.
-        read = str(json.loads(printed) if output == "json" else yaml.safe_load(printed))
-        assert "FORGED" not in printed or "\nFORGED" in read
+        read = json.loads(printed) if output == "json" else yaml.safe_load(printed)
+        assert "FORGED" not in printed or any("\nFORGED" in text for text in texts(read))
+
+
+@pytest.mark.parametrize("output", ["table", "json", "yaml"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("place", "--add", str(EXAMPLES / "fleet" / "web.yaml")),
+        ("explain", "--add", str(EXAMPLES / "fleet" / "web.yaml")),
+        ("drain", "here"),
+        ("lose", "here"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_commands_about_several_clusters(
+    command: tuple[str, ...], output: str, cluster: str, run: Callable[..., str]
+) -> None:
+    there = str(EXAMPLES / "fleet" / "west.yaml")
+    run("fleet", *command, "--cluster", f"here={cluster}", "--cluster", f"there={there}", "-o", output)
 
 
 @pytest.mark.parametrize(
