@@ -40,12 +40,7 @@ class _PodList(Record, frozen=True):
 class LiveCluster:
     """Reads and evicts with the credentials of a kubeconfig."""
 
-    def __init__(
-        self,
-        access: Access,
-        load: Callable[[], LoadedCluster],
-        may_write: Callable[[], bool] | None = None,
-    ) -> None:
+    def __init__(self, access: Access, load: Callable[[], LoadedCluster]) -> None:
         self.connections = Connections(access)
         self._requests = Requests(self.connections, make_bucket(QPS, BURST), component=COMPONENT)
         self._events = EventWriter(self._requests)

@@ -361,8 +361,8 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             "feature-gates",
             GATES,
             (),
-            "The gates of Kubernetes that concern scheduling. Those that are off by default "
-            "are rejected: they are not implemented yet.",
+            "The gates of Kubernetes that concern scheduling. Of those that are off by default, the gates of "
+            "pod groups can be turned on with 1.37; most others are rejected: not implemented yet.",
         ),
         Flag(
             "pod-max-in-unschedulable-pods-duration",
