@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bayplan import go_sort as go_sort_module
-from bayplan.go_sort import go_order, go_sort, go_sort_by
+from bayplan.go_sort import go_argsort, go_order, go_sort, go_sort_by
 
 RECORDED = Path(__file__).parents[1] / "conformance/sorting/permutations.jsonl.gz"
 LINES = [json.loads(line) for line in gzip.decompress(RECORDED.read_bytes()).splitlines()]
@@ -22,6 +23,8 @@ def test_recorded_permutations_agree() -> None:
         expected = [items[index] for index in line["order"]]
         assert go_sort(items, lambda left, right: left[1] < right[1]) == expected
         assert go_sort_by(items, lambda item: item[1]) == expected
+        keys = np.array(line["keys"], dtype=np.int64)
+        assert go_argsort([keys >> 1, keys & 1]).tolist() == line["order"]
 
 
 def test_the_recorded_lists_move_equal_elements() -> None:

@@ -10,10 +10,13 @@ functions, so do we; where it uses `sort.SliceStable`, Python's `sorted` gives t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -46,6 +49,20 @@ def go_sort_by(items: Iterable[T], key: Callable[[T], Any]) -> list[T]:
         if ranks[order[-1]] < len(data) - 1:
             order = list(go_order(tuple(ranks)))
     return [data[index] for index in order]
+
+
+def go_argsort(keys: Sequence[NDArray[np.int64]]) -> NDArray[np.intp]:
+    """The indices in sorted order by these columns, the first of which decides first."""
+    order = np.lexsort(tuple(reversed(keys)))
+    steps = np.zeros(max(len(order) - 1, 0), dtype=np.bool_)
+    for key in keys:
+        in_order = key.take(order)
+        steps |= in_order[1:] != in_order[:-1]
+    if len(order) <= MAX_INSERTION or steps.all():
+        return order
+    ranks = np.zeros(len(order), dtype=np.int64)
+    ranks[order[1:]] = np.cumsum(steps)
+    return np.array(go_order(tuple(ranks.tolist())), dtype=np.intp)
 
 
 @lru_cache(maxsize=1024)

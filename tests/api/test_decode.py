@@ -33,6 +33,7 @@ def test_the_kinds_that_scheduling_reads() -> None:
         *("CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment", "PodDisruptionBudget"),
         *(
             "PodGroup",
+            "Queue",
             "CompositePodGroup",
             "ElasticQuota",
             "NodeResourceTopology",

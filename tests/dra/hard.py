@@ -13,7 +13,7 @@ from bayplan.testing.builders import (
 REQUESTS = 8
 
 
-def hard_slices(node: str) -> list[ResourceSlice]:
+def hard_slices(node: str, driver: str = "gpu.example.com") -> list[ResourceSlice]:
     """Partitions with much of one counter and little of the other: eight always exceed one of them."""
     limit = Counter(value=REQUESTS * 33 // 2 - 1)
     counters = CounterSet(name="set", counters={"memory": limit, "cores": limit})
@@ -30,10 +30,12 @@ def hard_slices(node: str) -> list[ResourceSlice]:
         for size in range(1, 33)
     ]
     return [
-        make_resource_slice(f"{node}-devices", *devices, pool=node, node=node, slices=2),
-        make_resource_slice(f"{node}-counters", pool=node, node=node, slices=2, counters=[counters]),
+        make_resource_slice(f"{node}-devices", *devices, driver=driver, pool=node, node=node, slices=2),
+        make_resource_slice(
+            f"{node}-counters", driver=driver, pool=node, node=node, slices=2, counters=[counters]
+        ),
     ]
 
 
-def hard_claim(name: str = "hard") -> ResourceClaim:
-    return make_resource_claim(name, *(make_device_request(f"r{i}") for i in range(REQUESTS)))
+def hard_claim(name: str = "hard", device_class: str = "gpu") -> ResourceClaim:
+    return make_resource_claim(name, *(make_device_request(f"r{i}", device_class) for i in range(REQUESTS)))

@@ -216,14 +216,16 @@ def test_the_added_affinity_is_that_of_the_api() -> None:
     requirement = LabelSelectorRequirement(key="a", operator="In", values=("b",))
     term = NodeSelectorTerm(match_expressions=(requirement,))
     affinity = NodeAffinity(required=NodeSelector(node_selector_terms=(term,)))
-    assert NodeAffinityArgs.adding(affinity).added_affinity == affinity
-    assert NodeAffinityArgs().added_affinity is None
+    added = NodeAffinityArgs.adding(affinity).added
+    assert added is not None
+    assert added.node_affinity == affinity
 
 
 def test_a_selector_without_terms_selects_nothing() -> None:
     wire: dict[str, object] = {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}
-    added = msgspec.convert(wire, NodeAffinityArgs).added_affinity
-    assert added == NodeAffinity(required=NodeSelector())
+    added = msgspec.convert(wire, NodeAffinityArgs).added
+    assert added is not None
+    assert added.node_affinity == NodeAffinity(required=NodeSelector())
 
 
 def test_time_outs_are_rejected_where_their_gate_is_off() -> None:

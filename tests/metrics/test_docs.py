@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bayplan.api.releases import RELEASES
-from bayplan.metrics.families import RELEASE_SPECS, SCHEDULER_SPECS
+from bayplan.metrics.families import GROUP_SPECS, PLACEMENT_SPECS, RELEASE_SPECS, SCHEDULER_SPECS
 
 from .scrape import listed
 
@@ -19,7 +19,7 @@ def test_every_metric_is_listed_with_its_type_and_labels() -> None:
     name = r"((?:scheduler|bayplan|yunikorn|dynamic_resource_allocation|informer)_\w+)"
     rows = re.findall(rf"^\| {name} \| (counter|gauge|histogram) \| ([\w, ]*)\|", PAGE, re.MULTILINE)
     named = {name: (kind, tuple(filter(None, labels.strip().split(", ")))) for name, kind, labels in rows}
-    specs = (*SCHEDULER_SPECS, *RELEASE_SPECS)
+    specs = (*SCHEDULER_SPECS, *RELEASE_SPECS, *GROUP_SPECS, *PLACEMENT_SPECS)
     assert named == {spec.name: (spec.kind.value, spec.labels) for spec in specs}
 
 

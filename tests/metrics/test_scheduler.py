@@ -74,7 +74,7 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             id="the number of attempts is exact in its own metric",
         ),
         pytest.param(
-            lambda m: m.preemption_attempt(),
+            lambda m: m.preemption_attempt("Success", 0.5),
             "preemption_attempts_total",
             {(): 1},
             id="a preemption is counted when it is tried",
@@ -83,7 +83,7 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             lambda m: m.preemption(3), "preemption_victims_sum", {(): 3}, id="its victims are counted"
         ),
         pytest.param(
-            lambda m: m.preemption_task_ended("error", 0.5),
+            lambda m: m.preemption_task_ended("pod", "error", 0.5),
             "preemption_goroutines_execution_total",
             {("error",): 1},
             id="a task that evicts is counted by its result",
@@ -103,9 +103,9 @@ def scrape(metrics: SchedulerMetrics, name: str) -> dict[tuple[str, ...], float]
             id="an entity counts where it is not in the queue that was decided on",
         ),
         pytest.param(
-            lambda m: m.pending_pods_from(lambda: {"active": 0, "gated": 2}),
+            lambda m: m.queued_entities_from(lambda: {("active", "pod"): 0, ("gated", "podgroup"): 2}),
             "queued_entities",
-            {("gated", "pod"): 2},
+            {("gated", "podgroup"): 2},
             id="an entity has a series when it is in a queue",
         ),
         pytest.param(
@@ -208,7 +208,7 @@ def test_v1_36_counts_the_tasks_that_evict_when_they_start(
 ) -> None:
     metrics = SchedulerMetrics(random.Random(1), release=release)
     metrics.preemption_task_started()
-    metrics.preemption_task_ended("error", 0.5)
+    metrics.preemption_task_ended("pod", "error", 0.5)
     assert scrape(metrics, "preemption_goroutines_execution_total") == counted
 
 

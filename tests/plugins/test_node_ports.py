@@ -151,3 +151,20 @@ def test_any_new_node_requeues() -> None:
 
 def test_registrations() -> None:
     assert registrations(make_plugin(NodePorts)) == [POD_DELETED, (Resource.NODE, Action.ADD)]
+
+
+def test_ports_of_a_node_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many ports the pod needs."""
+    there = [ContainerPort(host_port=port, host_ip="10.0.0.1") for port in range(1, 21)]
+    cluster = make_cluster([make_node("n")], {"n": [make_pod("other", host_ports=there)]})
+    reads, used_ports = [], NodeColumns.used_ports
+
+    def counting(nodes: NodeColumns, position: int) -> set[HostPort]:
+        reads.append(position)
+        return used_ports(nodes, position)
+
+    monkeypatch.setattr(NodeColumns, "used_ports", counting)
+    elsewhere = [ContainerPort(host_port=port, host_ip="10.0.0.2") for port in range(1, 20)]
+    pod = make_pod(host_ports=[*elsewhere, 20])
+    assert Evaluation(make_plugin(NodePorts), pod, cluster).rejected() == {"n": REJECTED}
+    assert len(reads) == 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 import pytest
 
+from bayplan.api.selectors import Selector
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.plugin import Cluster, Pod
 from bayplan.plugin.preemption import Hypothesis
@@ -115,3 +116,21 @@ def test_no_pod_to_evict() -> None:
     cluster = crowded(n=[])
     cluster.objects.put(make_pdb("b", WEB))
     assert violating(all_gone(cluster)).tolist() == []
+
+
+def test_many_budgets_are_compared_with_their_own_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget for each pod: not every selector is compared with every pod."""
+    count = 50
+    cluster = crowded(n=[low(f"p{i}", labels={"app": f"a{i}"}) for i in range(count)])
+    for i in range(count):
+        cluster.objects.put(make_pdb(f"b{i}", {"app": f"a{i}"}, allowed=i % 2))
+    compared, matches = 0, Selector.matches
+
+    def counting(selector: Selector, labels: Mapping[str, str]) -> bool:
+        nonlocal compared
+        compared += 1
+        return matches(selector, labels)
+
+    monkeypatch.setattr(Selector, "matches", counting)
+    assert violating(all_gone(cluster)).tolist() == [i % 2 == 0 for i in range(count)]
+    assert compared == count

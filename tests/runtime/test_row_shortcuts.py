@@ -84,7 +84,7 @@ class Sampled:
     def ended(self, result: Found | NotFound) -> None:
         pass
 
-    def preemption_tried(self) -> None:
+    def preemption_tried(self, code: Code, seconds: float) -> None:
         pass
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from bayplan.api.pod import ContainerPort, EphemeralVolumeSource, Volume
-from bayplan.runtime.fragments import NOT_IN_TEMPLATE, POD_FIELDS, PodSigner
-from bayplan.state.pods import pod_signature
+from bayplan.state.pods import NOT_IN_TEMPLATE, POD_FIELDS, PodSigner, pod_signature
 from bayplan.testing.builders import (
     make_container,
     make_expression,

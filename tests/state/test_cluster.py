@@ -186,7 +186,7 @@ def test_a_row_that_is_used_again_holds_nothing_of_the_node_before() -> None:
         0,
     )
     assert (zone.column.cell[0], nodes.taint_set.cell[0], nodes.pod_count.cell[0]) == (-1, -1, 1)
-    assert (nodes.images, cluster.used_ports, len(cluster.terms)) == ({}, {}, 0)
+    assert (nodes.images, cluster.ports.on_row, len(cluster.terms)) == ({}, {}, 0)
 
 
 # Changes
@@ -262,14 +262,14 @@ class TestPorts:
         cluster = cluster_of("a")
         pod = make_pod("p", host_ports=[port(80, "10.0.0.1"), port(53, protocol="UDP")])
         cluster.add_pod(pod, "a")
-        assert {(used.ip, used.protocol, used.port) for used in cluster.used_ports[0]} == {
+        assert {(used.ip, used.protocol, used.port) for used in cluster.ports.on_row[0]} == {
             ("10.0.0.1", "TCP", 80),
             ("0.0.0.0", "UDP", 53),
         }
-        assert set(cluster.port_rows) == {("TCP", 80), ("UDP", 53)}
+        assert set(cluster.ports.rows) == {("TCP", 80), ("UDP", 53)}
         cluster.remove_pod(pod.uid)
-        assert cluster.used_ports == {}
-        assert not any(cluster.port_rows.values())
+        assert cluster.ports.on_row == {}
+        assert not any(cluster.ports.rows.values())
 
     def test_two_pods_with_one_port_leave_together(self) -> None:
         """Upstream keeps a set: the first of them that is deleted frees the port."""
@@ -277,24 +277,24 @@ class TestPorts:
         for name in ("p", "q"):
             cluster.add_pod(make_pod(name, host_ports=[80]), "a")
         cluster.remove_pod(make_pod("p").uid)
-        assert cluster.used_ports.get(0, set()) == set()
+        assert cluster.ports.on_row.get(0, set()) == set()
         cluster.remove_pod(make_pod("q").uid)
-        assert cluster.used_ports == {}
-        assert not any(cluster.port_rows.values())
+        assert cluster.ports.on_row == {}
+        assert not any(cluster.ports.rows.values())
 
     def test_other_ports_of_the_one_that_stays_are_kept(self) -> None:
         cluster = cluster_of("a")
         cluster.add_pod(make_pod("p", host_ports=[80, 81]), "a")
         cluster.add_pod(make_pod("q", host_ports=[80]), "a")
         cluster.remove_pod(make_pod("q").uid)
-        assert {used.port for used in cluster.used_ports[0]} == {81}
+        assert {used.port for used in cluster.ports.on_row[0]} == {81}
 
     def test_a_pod_that_names_a_port_twice(self) -> None:
         cluster = cluster_of("a")
         cluster.add_pod(make_pod("p", host_ports=[80, 80]), "a")
         cluster.remove_pod(make_pod("p").uid)
-        assert cluster.used_ports == {}
-        assert not any(cluster.port_rows.values())
+        assert cluster.ports.on_row == {}
+        assert not any(cluster.ports.rows.values())
 
 
 def test_claims_in_use_are_counted_over_all_nodes() -> None:
@@ -351,7 +351,7 @@ class TestNominations:
         cluster = cluster_of("a")
         cluster.nominate(make_pod("p", cpu=1, host_ports=[80], claims=["data"]), "a")
         assert (cluster.nodes.pod_count.cell[0], cluster.free(0)[0]) == (0, 4000)
-        assert (cluster.used_ports, cluster.claim_uses, names_on(cluster, "a")) == ({}, {}, [])
+        assert (cluster.ports.on_row, cluster.claim_uses, names_on(cluster, "a")) == ({}, {}, [])
 
     def test_a_pod_may_be_there_and_expected_elsewhere(self) -> None:
         """Until its status is seen to have changed."""

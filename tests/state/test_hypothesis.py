@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bayplan.api.pod import HostPort
 from bayplan.plugin import Cluster, NodeColumns, PodQuery, PodSelector, compile_selector
 from bayplan.plugin.preemption import Hypothesis
 from bayplan.state.terms import carried_terms
@@ -107,7 +108,7 @@ class TestPorts:
         cluster.nominate(make_pod("new", host_ports=[81]), "c")
         view = suppose(cluster, a="=a1 +new", c="+new")
         assert (self.ports(view, 0), self.ports(view, 1)) == ({80, 81}, {81})
-        assert view.positions_using_port("TCP", 81).tolist() == [0, 1]
+        assert view.positions_using_ports([HostPort("0.0.0.0", "TCP", 81)]).tolist() == [0, 1]
 
     def test_a_shared_port_is_released_with_the_first_of_two_pods(self) -> None:
         """Upstream keeps a set; the ports of candidates that stay are added again."""

@@ -115,10 +115,10 @@ def state_of(cluster: Cluster) -> dict[str, Any]:
         "allocatable": {name: nodes.resource("cpu").allocatable.cell[row] for row, name in names.items()},
         "count": {name: nodes.pod_count.cell[row] for row, name in names.items()},
         "web": {name: cluster.count(ON_WEB).column.cell[row] for row, name in names.items()},
-        "ports": {names[row]: set(ports) for row, ports in cluster.used_ports.items()},
+        "ports": {names[row]: set(ports) for row, ports in cluster.ports.on_row.items()},
         "port rows": {
             port: {names[row]: uses for row, uses in rows.items()}
-            for port, rows in cluster.port_rows.items()
+            for port, rows in cluster.ports.rows.items()
             if rows
         },
         "claims": dict(cluster.claim_uses),
@@ -261,15 +261,15 @@ def stateful_set(selector: LabelSelector) -> StatefulSet:
 @pytest.mark.parametrize(
     ("objects", "owner", "expected"),
     [
-        pytest.param([], None, "<everything>", id="none"),
+        pytest.param([], None, "None", id="none"),
         pytest.param([make_service("s", WEB)], None, "app=web", id="a service"),
         pytest.param(
             [make_service("s", WEB), make_service("t", TIER)], None, "app=web,tier=front", id="two services"
         ),
-        pytest.param([make_service("s", {"app": "db"})], None, "<everything>", id="one that selects others"),
-        pytest.param([make_service("s", WEB, namespace="other")], None, "<everything>", id="one elsewhere"),
-        pytest.param([make_service("s")], None, "<everything>", id="one without a selector"),
-        pytest.param([make_service("s", {})], None, "<everything>", id="one that selects all"),
+        pytest.param([make_service("s", {"app": "db"})], None, "None", id="one that selects others"),
+        pytest.param([make_service("s", WEB, namespace="other")], None, "None", id="one elsewhere"),
+        pytest.param([make_service("s")], None, "None", id="one without a selector"),
+        pytest.param([make_service("s", {})], None, "None", id="one that selects all"),
         pytest.param(
             [make_replica_set("c", TIER)], ("apps/v1", "ReplicaSet"), "tier=front", id="a ReplicaSet"
         ),
@@ -288,23 +288,23 @@ def stateful_set(selector: LabelSelector) -> StatefulSet:
         pytest.param(
             [controller(None)],
             ("v1", "ReplicationController"),
-            "<everything>",
+            "None",
             id="one without a selector, too",
         ),
-        pytest.param([], ("apps/v1", "ReplicaSet"), "<everything>", id="a deleted owner"),
+        pytest.param([], ("apps/v1", "ReplicaSet"), "None", id="a deleted owner"),
         pytest.param(
             [make_replica_set("c", TIER)],
             ("extensions/v1", "ReplicaSet"),
-            "<everything>",
+            "None",
             id="an owner of another group",
         ),
         pytest.param(
-            [make_replica_set("c", TIER)], ("batch/v1", "Job"), "<everything>", id="an owner of another kind"
+            [make_replica_set("c", TIER)], ("batch/v1", "Job"), "None", id="an owner of another kind"
         ),
         pytest.param(
             [make_replica_set("c", BAD)],
             ("apps/v1", "ReplicaSet"),
-            "<everything>",
+            "None",
             id="an owner with a malformed selector",
         ),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bayplan.api.pod import HostPort
 from bayplan.plugin import Cluster, NodeColumns
 from bayplan.state.view import OneNode
 from bayplan.testing.builders import make_node, make_pod
@@ -88,9 +89,10 @@ def test_positions() -> None:
     cluster = cluster_of()
     few = NodeColumns(cluster, np.array([4, 1], dtype=np.intp))
     assert few.positions_of([1, 0]).tolist() == [1]
-    assert few.positions_using_port("TCP", 80).tolist() == [1]
-    assert NodeColumns(cluster).positions_using_port("TCP", 80).tolist() == [1]
-    assert few.positions_using_port("UDP", 80).tolist() == []
+    ports = [HostPort("10.0.0.1", "TCP", 80), HostPort("10.0.0.1", "TCP", 81)]
+    assert few.positions_using_ports(ports).tolist() == [1]
+    assert NodeColumns(cluster).positions_using_ports(ports).tolist() == [1]
+    assert few.positions_using_ports([HostPort("0.0.0.0", "UDP", 80)]).tolist() == []
     assert [pod.name for pod in few.pods_on(1)] == ["p"]
     assert [used.port for used in few.used_ports(1)] == [80]
     assert few.used_ports(0) == set()

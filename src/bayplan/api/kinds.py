@@ -41,6 +41,7 @@ from bayplan.api.storage import (
     VolumeAttachment,
 )
 from bayplan.api.volcano import PodGroup as VolcanoPodGroup
+from bayplan.api.volcano import Queue as VolcanoQueue
 from bayplan.api.workloads import (
     DaemonSet,
     Deployment,
@@ -277,9 +278,8 @@ KINDS: Final = KindTable(
             CoschedulingPodGroup, "podgroups", "scheduling.x-k8s.io", "v1alpha1", custom=True,
             event="scheduling.x-k8s.io/PodGroup",
         ),
-        Kind(
-            VolcanoPodGroup, "podgroups", "scheduling.volcano.sh", "v1beta1", custom=True, in_files=False,
-        ),
+        Kind(VolcanoPodGroup, "podgroups", "scheduling.volcano.sh", "v1beta1", custom=True),
+        Kind(VolcanoQueue, "queues", "scheduling.volcano.sh", "v1beta1", namespaced=False, custom=True),
         Kind(
             ElasticQuota, "elasticquotas", "scheduling.x-k8s.io", "v1alpha1", custom=True,
             event="scheduling.x-k8s.io/ElasticQuota",

@@ -53,13 +53,18 @@ _DEFAULTS: Final[Mapping[str, int]] = {CPU: DEFAULT_CPU_MILLI * MILLI, MEMORY: D
 
 def fit_requests(pod: Pod) -> dict[str, int]:
     """What an incoming pod needs free on a node."""
+    return _in_units(exact_requests(pod))
+
+
+def exact_requests(pod: Pod) -> dict[str, int]:
+    """The same in nano units, however large."""
     total = container_requests(pod.spec)
     if _has_pod_level_requests(pod):
         assert pod.spec.resources is not None
         total.update(_pod_level_part(_amounts(pod.spec.resources.requests)))
     if pod.spec.overhead:
         _add(total, _amounts(pod.spec.overhead))
-    return _in_units(total)
+    return total
 
 
 def scoring_requests(pod: Pod) -> dict[str, int]:

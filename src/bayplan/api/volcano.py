@@ -1,4 +1,4 @@
-"""PodGroup of Volcano (scheduling.volcano.sh), as far as it is read as a pod group (`scheduler/dialects/`).
+"""PodGroup and Queue of Volcano (scheduling.volcano.sh), as far as they are read.
 
 https://volcano.sh/en/docs/podgroup/
 """
@@ -11,6 +11,11 @@ from bayplan.api.meta import Int32, Object, Record, ResourceList, Time
 
 GROUP_ANNOTATION: Final = "scheduling.k8s.io/group-name"
 """On a pod: the name of its group."""
+OTHER_GROUP_ANNOTATION: Final = "scheduling.volcano.sh/group-name"
+QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
+"""On a pod without a group: its queue."""
+PREEMPTABLE: Final = "volcano.sh/preemptable"
+"""On a pod, as annotation or label: whether it may be a victim."""
 TASK_ANNOTATION: Final = "volcano.sh/task-spec"
 """On a pod: the task of the job that it belongs to."""
 
@@ -44,3 +49,28 @@ class PodGroupStatus(Record, frozen=True):
 class PodGroup(Object, frozen=True):
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
+
+
+class Guarantee(Record, frozen=True):
+    resource: ResourceList = {}
+
+
+class QueueSpec(Record, frozen=True):
+    weight: Int32 = 1
+    capability: ResourceList = {}
+    deserved: ResourceList = {}
+    guarantee: Guarantee = Guarantee()
+    parent: str = ""
+    priority: Int32 = 0
+    reclaimable: bool | None = None
+    """None is true."""
+
+
+class QueueStatus(Record, frozen=True):
+    state: str = ""
+    """Open, Closed, Closing or Unknown; empty before a controller has seen it."""
+
+
+class Queue(Object, frozen=True):
+    spec: QueueSpec = QueueSpec()
+    status: QueueStatus = QueueStatus()

@@ -49,6 +49,26 @@ class Handler(Protocol[ObjectT_contra]):
     def deleted(self, item: ObjectT_contra) -> None: ...
 
 
+class _Both(Generic[ObjectT]):
+    """Two handlers, one after the other."""
+
+    def __init__(self, first: Handler[ObjectT], second: Handler[ObjectT]) -> None:
+        self._first = first
+        self._second = second
+
+    def added(self, item: ObjectT) -> None:
+        self._first.added(item)
+        self._second.added(item)
+
+    def updated(self, old: ObjectT, new: ObjectT) -> None:
+        self._first.updated(old, new)
+        self._second.updated(old, new)
+
+    def deleted(self, item: ObjectT) -> None:
+        self._first.deleted(item)
+        self._second.deleted(item)
+
+
 class Informer(Generic[ObjectT]):
     """One kind of objects. `run` continues until it is cancelled.
 
@@ -74,7 +94,8 @@ class Informer(Generic[ObjectT]):
         self.observe: Callable[[float], None] | None = None
         """Called with the seconds that it took to handle each list and each batch of changes."""
         self._api = api
-        self._handler = handler
+        self.handler = handler
+        """Called for every change. It may be replaced by one that passes on what it gets."""
         self._rng = rng or random.Random(0)
         self._optional = optional
         self._problems = OnceLogger(_log, logging.WARNING)
@@ -90,6 +111,10 @@ class Informer(Generic[ObjectT]):
     def _check(self) -> Callable[[ObjectT], object]:
         """Made for the first object: most kinds have none, and making it takes a moment."""
         return quantity_check(self.kind)
+
+    def report_also(self, handler: Handler[ObjectT]) -> None:
+        """Calls another handler after the first one. It has to come before the first list."""
+        self.handler = _Both(self.handler, handler)
 
     def get(self, name: str, namespace: str = "") -> ObjectT | None:
         return self._objects.get((namespace, name))
@@ -275,15 +300,15 @@ class Informer(Generic[ObjectT]):
 
     def _notify(self, old: ObjectT | None, item: ObjectT) -> None:
         if old is None:
-            self._handler.added(item)
+            self.handler.added(item)
             return
         was, now = old.metadata, item.metadata
         if was.uid != now.uid:
             # Deleted and created again with the same name, without an event for the deletion.
-            self._handler.deleted(old)
-            self._handler.added(item)
+            self.handler.deleted(old)
+            self.handler.added(item)
         elif was.resource_version != now.resource_version or not now.uid:
-            self._handler.updated(old, item)
+            self.handler.updated(old, item)
 
     def _remove(self, item: ObjectT) -> None:
         # The handler knows the object in the copy; the object of the event may be newer.
@@ -296,7 +321,7 @@ class Informer(Generic[ObjectT]):
             is_other = was_unreadable or item.uid != known.uid or type(item) is Unreadable
             if is_other or quantity_problems(item):
                 item = known
-            self._handler.deleted(item)
+            self.handler.deleted(item)
 
     def _index(self, item: ObjectT) -> None:
         for index, entry in self._index_entries(item):

@@ -18,6 +18,7 @@ from bayplan.api.devices import (
     AllocationResult,
     DeviceRequestAllocationResult,
     ResourceClaim,
+    ResourceClaimConsumerReference,
 )
 from bayplan.api.meta import Condition
 from bayplan.api.pod import ContainerExtendedResourceRequest, Pod
@@ -72,6 +73,8 @@ class PlannedClaim:
     """The allocation to write; None if the claim is already allocated."""
     is_new: bool = False
     """Whether the claim exists only in memory so far: it is created for the pod's extended resources."""
+    consumer: ResourceClaimConsumerReference | None = None
+    """For whom it is reserved; None: for the pod."""
     in_doubt: bool = False
     """Whether a write was interrupted, so that its outcome is not known."""
 
@@ -99,6 +102,9 @@ class ClaimBinder(Protocol):
 
     def release(self, pod: Pod, plan: ClaimPlan) -> None:
         """Reverts allocations in flight and the pod's reservations, and deletes the claim created for it."""
+
+    def unreserve(self, pod: Pod, claim: ResourceClaim, uid: str) -> None:
+        """Removes the reservation of a consumer with this uid, for this pod."""
 
     def deallocate(self, pod: Pod, claim: ResourceClaim) -> None:
         """Clears the claim's allocation, which prevents this pod from being scheduled."""

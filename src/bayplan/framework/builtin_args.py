@@ -269,17 +269,12 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True):
 
 class NodeAffinityArgs(PluginArgs, frozen=True):
     added: AddedAffinity | None = msgspec.field(default=None, name="addedAffinity")
-    """As written; the plugin uses `added_affinity`."""
+    """As written; `node_affinity` of it is added to every pod of the profile."""
 
     @classmethod
     def adding(cls, affinity: NodeAffinity) -> NodeAffinityArgs:
         """Arguments that add this affinity."""
         return cls(added=AddedAffinity.from_node_affinity(affinity))
-
-    @property
-    def added_affinity(self) -> NodeAffinity | None:
-        """The affinity that is added to every pod of the profile."""
-        return None if self.added is None else self.added.node_affinity
 
     def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
         if self.added is not None:
@@ -332,11 +327,6 @@ class DefaultPreemptionArgs(PluginArgs, frozen=True):
 
     min_candidate_nodes_percentage: Int32 = 10
     min_candidate_nodes_absolute: Int32 = 100
-
-    @property
-    def evaluates_all_candidates(self) -> bool:
-        """Whether the search for candidates is unlimited."""
-        return self == DefaultPreemptionArgs()
 
     def validate(self, path: str, gates: Gates) -> Iterator[FieldError]:
         percentage, absolute = at(path, "minCandidateNodesPercentage"), at(path, "minCandidateNodesAbsolute")

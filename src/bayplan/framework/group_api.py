@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from bayplan.api.pod import Pod
-from bayplan.framework.outcome import Eviction, Nomination
+from bayplan.framework.outcome import Diagnosis, Eviction, Nomination
+from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
@@ -57,6 +58,16 @@ class GroupPlacement:
     placed: Sequence[Placed] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class MemberOutcome:
+    """What became of a member that was tried."""
+
+    pod: Pod
+    state: CycleState | None
+    diagnosis: Diagnosis | None
+    """None if it found a node."""
+
+
 @dataclass(slots=True)
 class GroupOutcome:
     """A group that could not be scheduled, as PodGroupPostFilter sees it."""
@@ -71,6 +82,8 @@ class GroupOutcome:
     """Places the members once more, in the columns as they are now. All is reverted afterwards."""
     is_local: bool
     """Whether the filters of every member depend on the row alone."""
+    members: Sequence[MemberOutcome] = ()
+    """Those that were tried, in order."""
     preemption_code: Code | None = None
     """The result of the plugin that preempts, once it was called."""
 

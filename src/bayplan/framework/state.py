@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
@@ -11,6 +12,19 @@ BINDING_ANNOTATIONS: Final = "bayplan/binding-annotations"
 """The key of annotations (a dict) that DefaultBinder sends with the binding. Use `annotate_binding`."""
 
 _CUT_OFF: Final = "bayplan/cut-off"
+
+GROUP_CYCLE: Final = "bayplan/group-cycle"
+"""The key of the `GroupCycleState` of a pod that is scheduled with its group."""
+
+
+@dataclass(slots=True, eq=False)
+class GroupCycleState:
+    """What the members of a group share while the group is scheduled, until their bindings begin."""
+
+    pending_claims: set[str] = field(default_factory=set)
+    """The uids of ResourceClaims that a member has got an allocation for."""
+    is_simulated: bool = True
+    """Whether members are placed only to see whether they fit: whatever happens is reverted."""
 
 
 @runtime_checkable

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from types import CoroutineType, TracebackType
-from typing import Final
+from typing import Any, Final
 
 from bayplan.errors import BayplanError
 from bayplan.framework.state import NotInStateError
@@ -131,17 +131,23 @@ def plugin_exceptions() -> tuple[type[BaseException], ...]:
     return (*_EXCEPTIONS, KeyboardInterrupt)
 
 
-def is_cancelled(error: BaseException) -> bool:
-    """Whether the exception of an awaited call cancels the current task, and is not the plugin's own.
-
-    A coroutine that is closed while no loop is running, because its loop was abandoned, is cancelled too.
-    """
-    if not isinstance(error, asyncio.CancelledError | GeneratorExit):
-        return False
+def running_task() -> asyncio.Task[Any] | None:
+    """The task that runs now; None without one or without a loop."""
     try:
-        task = asyncio.current_task()
+        return asyncio.current_task()
     except RuntimeError:
-        return True
+        return None
+
+
+def is_cancelled(error: BaseException, awaiting: asyncio.Task[Any] | None) -> bool:
+    """Whether the exception of an awaited call cancels the task that awaits it, and is not the plugin's own.
+
+    A coroutine that is closed outside its task, because its loop was abandoned, is cancelled too.
+    """
+    task = running_task()
+    if isinstance(error, GeneratorExit):
+        return awaiting is None or task is not awaiting
+    # A coroutine that waits may have got a task of its own since the call (`scheduler/tasks.py`).
     return isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0)
 
 

@@ -344,7 +344,28 @@ GROUP_PREEMPTION_VICTIMS: Final = histogram(
     "scheduler_workload_preemption_victims",
     ALPHA,
     "The number of pods evicted for one pod group.",
-    buckets=exponential(1, 2, 7),
+    buckets=exponential(1, 2, 11),
+)
+GROUP_DISRUPTIONS: Final = histogram(
+    "scheduler_preemption_workload_disruptions",
+    ALPHA,
+    "The number of pod groups, or of their members, that one preemption evicts, by the type of preemptor.",
+    ("preemptor",),
+    buckets=exponential(1, 2, 11),
+)
+PREEMPTION_EVALUATION_SECONDS: Final = histogram(
+    "scheduler_preemption_evaluation_duration_seconds",
+    ALPHA,
+    "Time to find the victims of a preemption, by the type of preemptor and the status of the plugin.",
+    ("preemptor", "result"),
+    buckets=exponential(0.001, 2, 16),
+)
+PREEMPTION_EXECUTION_SECONDS: Final = histogram(
+    "scheduler_preemption_execution_duration_seconds",
+    ALPHA,
+    "Time to evict the victims of a preemption: success or error.",
+    ("preemptor", "result"),
+    buckets=exponential(0.001, 2, 16),
 )
 BUDGET_VIOLATIONS: Final = counter(
     "scheduler_preemption_pdb_violations_total",
@@ -354,6 +375,30 @@ BUDGET_VIOLATIONS: Final = counter(
 )
 
 GROUP_SPECS: Final = _specs(*SCHEDULER_SPECS, *RELEASE_SPECS)
+
+# Only with the feature gate TopologyAwareWorkloadScheduling: placements of pod groups
+
+PLACEMENTS: Final = counter(
+    "scheduler_generated_placements_total",
+    ALPHA,
+    "Sets of nodes among which pod groups could be placed.",
+    ("profile",),
+)
+PLACEMENT_EVALUATIONS: Final = counter(
+    "scheduler_placement_evaluations_total",
+    ALPHA,
+    "Placements that were evaluated: feasible or infeasible.",
+    ("result", "profile"),
+)
+PLACEMENT_EVALUATION_SECONDS: Final = histogram(
+    "scheduler_placement_evaluation_duration_seconds",
+    ALPHA,
+    "Time to evaluate one placement: feasible or infeasible.",
+    ("result", "profile"),
+    buckets=_MILLISECONDS,
+)
+
+PLACEMENT_SPECS: Final = _specs(*SCHEDULER_SPECS, *RELEASE_SPECS, *GROUP_SPECS)
 
 # The process
 
@@ -492,4 +537,4 @@ WORKQUEUE_WORK_SECONDS: Final = histogram(
     buckets=_WORKQUEUE_SECONDS,
 )
 
-PROCESS_SPECS: Final = _specs(*SCHEDULER_SPECS, *RELEASE_SPECS, *GROUP_SPECS)
+PROCESS_SPECS: Final = _specs(*SCHEDULER_SPECS, *RELEASE_SPECS, *GROUP_SPECS, *PLACEMENT_SPECS)

@@ -50,6 +50,9 @@ class Metrics:
     def declare_profile(self, profile: str, plugins: Mapping[PointT, Iterable[str]]) -> None:
         """Creates the series of a profile with these plugins by extension point."""
 
+    def queued_entities_from(self, read: Callable[[], Mapping[tuple[str, str], int]]) -> None:
+        """The number of queued entities by queue and type: `pod` or `podgroup`."""
+
     def pending_pods_from(self, read: ReadGauge) -> None:
         """The number of pending pods by queue: `active`, `backoff`, `unschedulable`, `gated`."""
 
@@ -92,8 +95,8 @@ class Metrics:
     def scheduled_after_flush(self) -> None:
         """A pod is bound that was requeued because it had waited long, and not by an event."""
 
-    def preemption_attempt(self) -> None:
-        """The PostFilter of a plugin that preempts was called."""
+    def preemption_attempt(self, result: str, seconds: float) -> None:
+        """The PostFilter of a plugin that preempts took this long and returned this status."""
 
     def preemption(self, victims: int) -> None:
         """This many pods are preempted for one pod."""
@@ -104,14 +107,25 @@ class Metrics:
     def group_attempt(self, result: str, profile: str, seconds: float) -> None:
         """An attempt for a group ended: scheduled, unschedulable, waiting_on_preemption or error."""
 
-    def group_preemption(self, result: str, victims: int, violations: int) -> None:
-        """Preemption for a group ended with this status, and evicts so many pods."""
+    def group_preemption(self, result: str, seconds: float) -> None:
+        """The victims for a group were determined, with this status."""
+
+    def group_victims(self, victims: int) -> None:
+        """This many pods are preempted for one group."""
+
+    def disruptions(self, preemptor: str, units: int, violations: int) -> None:
+        """A preemption for a `pod` or a `podgroup` evicts so many groups, or members of groups, and violates
+        so many budgets."""
+
+    def placements(self, profile: str, generated: int, evaluated: Iterable[tuple[bool, float]]) -> None:
+        """So many placements were generated for a group; of those evaluated: whether it is feasible, and how
+        long that took."""
 
     def preemption_task_started(self) -> None:
         """The background task that evicts victims has started."""
 
-    def preemption_task_ended(self, result: str, seconds: float) -> None:
-        """It has ended: `success` or `error`."""
+    def preemption_task_ended(self, preemptor: str, result: str, seconds: float) -> None:
+        """It has ended for a `pod` or a `podgroup`: `success` or `error`."""
 
     # Queue and events
 
@@ -219,7 +233,7 @@ class SchedulerMetrics(Metrics):
         self._random = (random.Random() if sampler is None else sampler).random
         self._read_queues: ReadQueues | None = None
         self._read: dict[str, tuple[Family[Gauge], ReadGauge]] = {}
-        self._pending_pods: ReadGauge = dict
+        self._queued_entities: Callable[[], Mapping[tuple[str, str], int]] = dict
         self._informers: list[tuple[Gauge, Callable[[], str]]] = []
         self._groups: dict[frozenset[tuple[str, str, str]], Counter] = {}
         self._pauses = 0
@@ -265,7 +279,9 @@ class SchedulerMetrics(Metrics):
 
     def pending_pods_from(self, read: ReadGauge) -> None:
         self._read_on_scrape(named.PENDING_PODS, read)
-        self._pending_pods = read
+
+    def queued_entities_from(self, read: Callable[[], Mapping[tuple[str, str], int]]) -> None:
+        self._queued_entities = read
 
     def inflight_events_from(self, read: ReadGauge) -> None:
         self._read_on_scrape(named.INFLIGHT_EVENTS, read)
@@ -313,8 +329,9 @@ class SchedulerMetrics(Metrics):
     def scheduled_after_flush(self) -> None:
         self.families[named.SCHEDULED_AFTER_FLUSH][()].inc()
 
-    def preemption_attempt(self) -> None:
+    def preemption_attempt(self, result: str, seconds: float) -> None:
         self.families[named.PREEMPTION_ATTEMPTS][()].inc()
+        self.families[named.PREEMPTION_EVALUATION_SECONDS][POD, result].observe(seconds)
 
     def preemption(self, victims: int) -> None:
         self.families[named.PREEMPTION_VICTIMS][()].observe(victims)
@@ -326,17 +343,32 @@ class SchedulerMetrics(Metrics):
         self.families[named.GROUP_ATTEMPTS][result, profile].inc()
         self.families[named.GROUP_ATTEMPT_SECONDS][result, profile].observe(seconds)
 
-    def group_preemption(self, result: str, victims: int, violations: int) -> None:
+    def group_preemption(self, result: str, seconds: float) -> None:
         self.families[named.GROUP_PREEMPTIONS][(result,)].inc()
-        if victims:
-            self.families[named.GROUP_PREEMPTION_VICTIMS][()].observe(victims)
-            self.families[named.BUDGET_VIOLATIONS][(POD_GROUP,)].inc(violations)
+        self.families[named.PREEMPTION_EVALUATION_SECONDS][POD_GROUP, result].observe(seconds)
+
+    def group_victims(self, victims: int) -> None:
+        self.families[named.GROUP_PREEMPTION_VICTIMS][()].observe(victims)
+
+    def disruptions(self, preemptor: str, units: int, violations: int) -> None:
+        if units:
+            self.families[named.GROUP_DISRUPTIONS][(preemptor,)].observe(units)
+        if violations:
+            self.families[named.BUDGET_VIOLATIONS][(preemptor,)].inc(violations)
+
+    def placements(self, profile: str, generated: int, evaluated: Iterable[tuple[bool, float]]) -> None:
+        self.families[named.PLACEMENTS][(profile,)].inc(generated)
+        for is_feasible, seconds in evaluated:
+            result = "feasible" if is_feasible else "infeasible"
+            self.families[named.PLACEMENT_EVALUATIONS][result, profile].inc()
+            self.families[named.PLACEMENT_EVALUATION_SECONDS][result, profile].observe(seconds)
 
     def preemption_task_started(self) -> None:
         if not self._rules.measures_preemption_tasks:
             self._preemption_task("success", 0.0)
 
-    def preemption_task_ended(self, result: str, seconds: float) -> None:
+    def preemption_task_ended(self, preemptor: str, result: str, seconds: float) -> None:
+        self.families[named.PREEMPTION_EXECUTION_SECONDS][preemptor, result].observe(seconds)
         if self._rules.measures_preemption_tasks:
             self._preemption_task(result, seconds)
 
@@ -445,11 +477,14 @@ class SchedulerMetrics(Metrics):
         self.families.flush()
 
     def _update_entities(self) -> None:
-        """Updates the gauges of queued entities. A series appears with the first pod in its queue."""
+        """Updates the gauges of queued entities. A series appears with the first entity in its queue."""
         entities = self.families[named.QUEUED_ENTITIES]
-        for queue, value in self._pending_pods().items():
-            if value or (queue, POD) in entities or any(queue == known for known, _ in self._incoming.series):
-                entities[queue, POD].set(value)
+        for key, value in self._queued_entities().items():
+            is_known = key in entities or (
+                key[1] == POD and any(key[0] == known for known, _ in self._incoming.series)
+            )
+            if value or is_known:
+                entities[key].set(value)
 
 
 def specs_of(release: Release, *, show_hidden: bool = False) -> Iterator[Spec[Any]]:
@@ -458,6 +493,8 @@ def specs_of(release: Release, *, show_hidden: bool = False) -> Iterator[Spec[An
     always = (*named.SCHEDULER_SPECS, *named.PROCESS_SPECS)
     if "GenericWorkload" in release.gates:
         always = (*always, *named.GROUP_SPECS)
+    if "TopologyAwareWorkloadScheduling" in release.gates:
+        always = (*always, *named.PLACEMENT_SPECS)
     for spec in (*always, *(spec for spec in named.RELEASE_SPECS if spec.name in rules.families)):
         if spec.name in rules.hidden:
             if show_hidden:

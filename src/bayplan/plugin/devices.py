@@ -73,6 +73,7 @@ from bayplan.state.devices import ClaimInFlight as ClaimInFlight
 from bayplan.state.devices import ClusterDevices as ClusterDevices
 from bayplan.state.devices import ExtendedResourceClaims as ExtendedResourceClaims
 from bayplan.state.devices import ExtendedResources as ExtendedResources
+from bayplan.state.devices import in_flight as in_flight
 from bayplan.state.devices import is_device_resource as is_device_resource
 from bayplan.state.devices import is_in_flight as is_in_flight
 from bayplan.state.devices import put_in_flight as put_in_flight

@@ -9,6 +9,8 @@ from bayplan.framework.group_api import PlacementFeasiblePlugin as PlacementFeas
 from bayplan.framework.group_api import PlacementGeneratePlugin as PlacementGeneratePlugin
 from bayplan.framework.group_api import PlacementScorePlugin as PlacementScorePlugin
 from bayplan.framework.group_api import PodGroupPostFilterPlugin as PodGroupPostFilterPlugin
+from bayplan.framework.state import GROUP_CYCLE as GROUP_CYCLE
+from bayplan.framework.state import GroupCycleState as GroupCycleState
 from bayplan.framework.status import waits as waits
 from bayplan.state.groups import POD_GROUP_EVENT as POD_GROUP_EVENT
 from bayplan.state.groups import Group as Group

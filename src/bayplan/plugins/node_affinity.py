@@ -75,15 +75,13 @@ class NodeAffinity(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScoreP
     @cached_property
     def _added_terms(self) -> tuple[CompiledTerm, ...] | None:
         """The requirements of the profile, or None."""
-        added = self.args.added_affinity
-        if added is None or added.required is None:
-            return None
-        return compile_terms_strict(added.required.node_selector_terms)
+        required = None if self.args.added is None else self.args.added.node_affinity.required
+        return None if required is None else compile_terms_strict(required.node_selector_terms)
 
     @cached_property
     def _added_preferences(self) -> tuple[PreferredTerm, ...]:
-        added = self.args.added_affinity
-        return () if added is None else compile_preferred(added.preferred)
+        added = self.args.added
+        return () if added is None else compile_preferred(added.node_affinity.preferred)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return [event_with_hint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, self.node_change_helps)]
@@ -123,8 +121,7 @@ class NodeAffinity(Plugin, PreFilterPlugin, FilterPlugin, PreScorePlugin, ScoreP
     def pre_score(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
         preferred = affinity.preferred if affinity is not None else ()
-        added = self.args.added_affinity
-        if not preferred and (added is None or not added.preferred):
+        if not preferred and (self.args.added is None or not self.args.added.preferred):
             return SKIP
         try:
             preferences = compile_preferred(preferred)

@@ -62,8 +62,6 @@ class NodePorts(Plugin, PreFilterPlugin, FilterPlugin):
     def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
         wanted: tuple[HostPort, ...] = state.read(self.name)
         taken = np.zeros(len(nodes), dtype=np.bool_)
-        for want in wanted:
-            for position in nodes.positions_using_port(want.protocol, want.port):
-                if not taken[position]:
-                    taken[position] = conflicts((want,), nodes.used_ports(position))
+        for position in nodes.positions_using_ports(wanted):
+            taken[position] = conflicts(wanted, nodes.used_ports(position))
         yield Reject(taken, unschedulable(REASON))

@@ -13,8 +13,9 @@ podgrouppreemption.go: SelectVictimsOnDomain
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -24,7 +25,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework.group_api import GroupOutcome, GroupPostFilterResult, GroupSteps, Placed
 from bayplan.framework.outcome import Eviction, Nomination
 from bayplan.framework.status import Code, Status, unresolvable, unschedulable
-from bayplan.go_sort import go_sort_by
+from bayplan.go_sort import go_argsort, go_sort_by
 from bayplan.preemption.victims import (
     NEVER,
     PRIORITY_OFFSET,
@@ -40,11 +41,13 @@ from bayplan.state.groups import NEVER as NEVER_POLICY
 from bayplan.state.groups import Group
 from bayplan.state.hypothesis import Hypothesis
 from bayplan.state.pods import NOT_STARTED
+from bayplan.state.view import IntColumn
 
 PREFIX: Final = "pod group preemption: "
 ONGOING: Final = "ongoing preemption on nominated nodes"
 NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 FOUND: Final = "found a placement for podgroup, preempting {victims} victims"
+MAX_PRIORITY: Final = 2**31 - 1
 CLUSTER: Final = "cluster"
 """The name of the node in events: a group preempts on many."""
 
@@ -80,13 +83,13 @@ def unit_priority(cluster: Cluster, pod: Pod) -> int:
     return pod.priority if group is None else group.priority
 
 
-def units_below(cluster: Cluster, priority: int, rows: Iterable[int] | None = None) -> list[Unit]:
-    """The units of lower priority with a pod on these rows (None: all), in the order of the node list."""
+def units_below(cluster: Cluster, priority: int, rows: Iterable[int]) -> list[Unit]:
+    """The units of lower priority with a pod on these rows, in this order."""
     pods, groups = cluster.pods, cluster.groups
     start, priorities = pods.start.cell, pods.priority.cell
     found: list[Unit] = []
     as_one: dict[str, Unit | None] = {}
-    for row in cluster.order.tolist() if rows is None else rows:
+    for row in rows:
         for slot in cluster.row_pods[row]:
             pod = pods.pod[slot]
             assert pod is not None
@@ -114,23 +117,111 @@ def _whole(cluster: Cluster, group: Group, order: int) -> Unit:
     return Unit(group.priority, MEMBER, order, slots, min(starts[slot] for slot in slots))
 
 
+@dataclass(slots=True)
+class UnitTable:
+    """All units below a priority, in columns, most important first. Objects are made of those that matter."""
+
+    priority: IntColumn
+    rank: IntColumn
+    order: IntColumn
+    start: IntColumn
+    slots: list[list[int]]
+    violations: IntColumn
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def take(self, indexes: Sequence[int]) -> UnitTable:
+        """Only these units."""
+        kept = np.array(indexes, dtype=np.intp)
+        return UnitTable(
+            self.priority.take(kept),
+            self.rank.take(kept),
+            self.order.take(kept),
+            self.start.take(kept),
+            [self.slots[index] for index in indexes],
+            self.violations.take(kept),
+        )
+
+    def __getitem__(self, index: int) -> Unit:
+        return Unit(
+            int(self.priority[index]),
+            int(self.rank[index]),
+            int(self.order[index]),
+            self.slots[index],
+            int(self.start[index]),
+            int(self.violations[index]),
+        )
+
+
+def all_units_below(cluster: Cluster, priority: int) -> UnitTable:
+    """`units_below` on all nodes, sorted: members of groups are visited one by one, single pods are not."""
+    pods, row_pods = cluster.pods, cluster.row_pods
+    slots = np.fromiter(chain.from_iterable(row_pods[row] for row in cluster.order.tolist()), dtype=np.intp)
+    place_of = np.full(pods.high, -1, dtype=np.int64)
+    place_of[slots] = np.arange(len(slots))
+    is_single = pods.priority.array.take(slots) < priority
+    units: list[Unit] = []
+    assert cluster.groups is not None
+    for state in cluster.groups.states():
+        group = cluster.groups.group(state.key)
+        if group is None:
+            continue
+        here = [slot for uid in state.scheduled if place_of[slot := cluster.slot_of(uid)] >= 0]
+        places = place_of.take(here)
+        is_single[places] = False
+        if not here or group.priority >= priority:
+            continue
+        if group.is_disrupted_as_one:
+            units.append(_whole(cluster, group, int(places.min())))
+        else:
+            starts = pods.start.array.take(here).tolist()
+            units += [
+                Unit(group.priority, MEMBER, place, [slot], start)
+                for slot, place, start in zip(here, places.tolist(), starts, strict=True)
+            ]
+    places = is_single.nonzero()[0]
+    single = slots.take(places)
+    shapes = np.array(
+        [(unit.priority, unit.rank, len(unit.slots), unit.order, unit.start) for unit in units],
+        dtype=np.int64,
+    ).reshape(len(units), 5)
+    ones = np.ones(len(single), dtype=np.int64)
+    started = pods.start.array.take(single)
+    of_single = (pods.priority.array.take(single), SINGLE_POD * ones, ones, places, started)
+    priorities, ranks, sizes, order, start = map(np.concatenate, zip(of_single, shapes.T, strict=True))
+    met = order.argsort()
+    keys = (-priorities, -ranks, -sizes, start, np.where(start == NOT_STARTED, order, 0))
+    sort = met.take(go_argsort([key.take(met) for key in keys]))
+    of_unit = [[slot] for slot in single.tolist()] + [unit.slots for unit in units]
+    return UnitTable(
+        priority=priorities.take(sort),
+        rank=ranks.take(sort),
+        order=order.take(sort),
+        start=start.take(sort),
+        slots=[of_unit[index] for index in sort.tolist()],
+        violations=np.zeros(len(sort), dtype=np.int64),
+    )
+
+
 def sorted_units(units: Iterable[Unit]) -> list[Unit]:
     """Most important first, as Go sorts them."""
     return go_sort_by(units, lambda unit: unit.importance)
 
 
-def count_violations(cluster: Cluster, units: Sequence[Unit]) -> None:
-    """How many budgets each unit would violate if all were evicted in this order."""
-    slots = np.array([slot for unit in units for slot in unit.slots], dtype=np.intp)
+def violations(cluster: Cluster, units: Sequence[list[int]]) -> IntColumn:
+    """How many budgets each of these units, by its slots, would violate if all were evicted in this order."""
+    slots = np.fromiter(chain.from_iterable(units), dtype=np.intp)
     ends = np.array([0, len(slots)], dtype=np.intp)
     signs = np.full(len(slots), -1, dtype=np.int64)
     breaks = violating(Hypothesis(cluster, np.zeros(1, dtype=np.intp), slots, ends, signs))
     if not breaks.any():
-        return
-    first = 0
-    for unit in units:
-        unit.violations = int(np.count_nonzero(breaks[first : first + len(unit.slots)]))
-        first += len(unit.slots)
+        return np.zeros(len(units), dtype=np.int64)
+    before = np.zeros(len(slots) + 1, dtype=np.int64)
+    np.cumsum(breaks, out=before[1:])
+    lengths = np.zeros(len(units) + 1, dtype=np.intp)
+    np.cumsum([len(unit) for unit in units], out=lengths[1:])
+    return np.diff(before.take(lengths))
 
 
 # A single pod preempts
@@ -188,7 +279,8 @@ def _victims_on(
     units = sorted_units(units_below(cluster, priority, [row]))
     if not units:
         return NO_VICTIMS_FOR_POD
-    count_violations(cluster, units)
+    for unit, count in zip(units, violations(cluster, [unit.slots for unit in units]).tolist(), strict=True):
+        unit.violations = count
     here = set(cluster.row_pods[row])
     signs = {slot: -1 for unit in units for slot in unit.slots if slot in here}
 
@@ -215,8 +307,18 @@ def _victims_on(
 # A group preempts
 
 
-def preempt(outcome: GroupOutcome, *, has_own_policy: bool) -> GroupSteps[GroupPostFilterResult]:
-    """The victims that make room for the group, and the nodes of its members; or why there are none."""
+def preempt(
+    outcome: GroupOutcome,
+    *,
+    has_own_policy: bool,
+    allowed: Callable[[Sequence[Sequence[int]]], Sequence[int]] | None = None,
+) -> GroupSteps[GroupPostFilterResult]:
+    """The victims that make room for the group, and the nodes of its members; or why there are none.
+
+    Args:
+        allowed: which units may be evicted, in place of all with a lower priority: it gets their slots, and
+            returns their indexes in order.
+    """
     cluster, group = outcome.cluster, outcome.group
     policies = [group.preemption_policy] if has_own_policy else _policies(outcome.pods)
     if NEVER_POLICY in policies:
@@ -224,35 +326,30 @@ def preempt(outcome: GroupOutcome, *, has_own_policy: bool) -> GroupSteps[GroupP
     if _is_ongoing(outcome):
         nominated = {pod.uid: Nomination(pod.status.nominated_node_name) for pod in outcome.pods}
         return _answer(Status(Code.SUCCESS, (ONGOING,)), nominated)
-    units = units_below(cluster, group.priority)
-    if not units:
+    units = all_units_below(cluster, group.priority if allowed is None else MAX_PRIORITY + 1)
+    if allowed is not None:
+        units = units.take(allowed(units.slots))
+    if not len(units):
         return _answer(unresolvable(NO_VICTIMS))
-    units = sorted_units(units)
-    count_violations(cluster, units)
-    pods = [_pods(cluster, unit) for unit in units]
+    units.violations = violations(cluster, units.slots)
     cluster.undo.mark()
     try:
-        for there in pods:
-            for pod, _ in there:
-                cluster.remove_pod(pod.uid)
+        cluster.remove_pods([slot for slots in units.slots for slot in slots])
         found = yield from outcome.place_again()
         if not found.status.is_success:
             return _answer(Status(Code.UNSCHEDULABLE, found.status.reasons))
         reprieve = _Reprieve(cluster, found.placed, is_local=outcome.is_local)
-        turns = sorted(range(len(units)), key=lambda index: not units[index].violations)
-        victims = [index for index in turns if not reprieve.fits_with(pods[index])]
+        turns = reprieve.affecting(units.slots)
+        turns.sort(key=lambda index: not units.violations[index])
+        victims = [units[index] for index in turns if not reprieve.fits_with(units.slots[index])]
     finally:
         cluster.undo.revert()
-    place = {id(units[index]): index for index in victims}
-    evicted = [
-        pod for unit in sorted_units(units[index] for index in victims) for pod, _ in pods[place[id(unit)]]
-    ]
-    violations = sum(units[index].violations for index in victims)
+    evicted = [pod for unit in sorted_units(victims) for pod in _pods(cluster, unit.slots)]
     nominations = {placed.pod.uid: Nomination(cluster.nodes.name[placed.row]) for placed in found.placed}
     return _answer(
         Status(Code.SUCCESS, (FOUND.format(victims=len(evicted)),)),
         nominations,
-        Eviction(CLUSTER, tuple(evicted), violations),
+        Eviction(CLUSTER, tuple(evicted), sum(unit.violations for unit in victims)),
     )
 
 
@@ -279,13 +376,12 @@ def _is_ongoing(outcome: GroupOutcome) -> bool:
     )
 
 
-def _pods(cluster: Cluster, unit: Unit) -> list[tuple[Pod, int]]:
-    """The pods of a unit, and their rows."""
+def _pods(cluster: Cluster, slots: Iterable[int]) -> list[Pod]:
     found = []
-    for slot in unit.slots:
+    for slot in slots:
         pod = cluster.pods.pod[slot]
         assert pod is not None
-        found.append((pod, int(cluster.pods.row.cell[slot])))
+        found.append(pod)
     return found
 
 
@@ -302,21 +398,28 @@ class _Reprieve:
                 self._on_row.setdefault(member.row, []).append(member)
                 member.put()
 
-    def fits_with(self, unit: Sequence[tuple[Pod, int]]) -> bool:
+    def affecting(self, units: Sequence[list[int]]) -> list[int]:
+        """The indices of the units that may be in the way of a member; the others can stay."""
+        if not self._is_local:
+            return list(range(len(units)))
+        has_member = np.zeros(self._cluster.nodes.high, dtype=np.bool_)
+        has_member[list(self._on_row)] = True
+        near = has_member.take(self._cluster.pods.row.array).tolist()
+        return [index for index, slots in enumerate(units) if any(near[slot] for slot in slots)]
+
+    def fits_with(self, slots: Sequence[int]) -> bool:
         """Whether all members still fit with the pods of one more unit. If not, they are removed again."""
+        cluster, row_of = self._cluster, self._cluster.pods.row.cell
+        affected = list(self._placed)
         if self._is_local:
-            unit = [(pod, row) for pod, row in unit if row in self._on_row]
-            affected = [
-                member for row in dict.fromkeys(row for _, row in unit) for member in self._on_row[row]
-            ]
-            if not unit:
-                return True
+            slots = [slot for slot in slots if row_of[slot] in self._on_row]
+            rows = dict.fromkeys(row_of[slot] for slot in slots)
+            affected = [member for row in rows for member in self._on_row[row]]
             for member in reversed(affected):
                 member.take()
-        else:
-            affected = list(self._placed)
-        for pod, row in unit:
-            self._cluster.add_pod(pod, self._cluster.nodes.name[row])
+        unit = _pods(cluster, slots)
+        for pod, slot in zip(unit, slots, strict=True):
+            cluster.add_pod(pod, cluster.nodes.name[row_of[slot]])
         put: list[Placed] = []
         fits = True
         for member in affected:
@@ -329,8 +432,8 @@ class _Reprieve:
             for member in reversed(put):
                 member.take()
         if not fits:
-            for pod, _ in reversed(unit):
-                self._cluster.remove_pod(pod.uid)
+            for pod in reversed(unit):
+                cluster.remove_pod(pod.uid)
             if self._is_local:
                 for member in affected:
                     member.put()

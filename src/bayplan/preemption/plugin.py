@@ -69,7 +69,7 @@ def candidate_sampling(args: object, handle: Handle) -> Sampling | None:
 
     Only `DefaultPreemptionArgs` can limit their number.
     """
-    if not isinstance(args, DefaultPreemptionArgs) or args.evaluates_all_candidates:
+    if not isinstance(args, DefaultPreemptionArgs) or args == DefaultPreemptionArgs():
         return None
     offset = handle.random.random()
     return Sampling(args.min_candidate_nodes_percentage, args.min_candidate_nodes_absolute, offset)

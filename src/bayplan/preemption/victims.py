@@ -15,6 +15,7 @@ using disruptions of the next (`Release.budget_walk_stops`).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -30,9 +31,10 @@ from bayplan.framework.outcome import FilterRow, NodeStatuses
 from bayplan.framework.status import Code, Status
 from bayplan.go_sort import MAX_INSERTION, go_sort_by
 from bayplan.state.cluster import Cluster
-from bayplan.state.columns import IdColumn, distinct_ids
+from bayplan.state.columns import IdColumn
 from bayplan.state.hypothesis import FEW_ROWS, Hypothesis
 from bayplan.state.pods import NOT_STARTED
+from bayplan.state.terms import SelectorIndex
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 NO_VICTIMS: Final = Status(Code.UNRESOLVABLE, ("No preemption victims found for incoming pod",))
@@ -326,27 +328,31 @@ def _sorted_rows(
 
 def violating(evicted: Hypothesis) -> NDArray[np.bool_]:
     """For each pod of the hypothesis (in order of importance within its row): whether its eviction violates a
-    budget."""
+    budget.
+
+    Linear in the pods and in the pairs of a budget and a pod that it protects.
+    """
     cluster = evicted.cluster
     result = np.zeros(len(evicted.slots), dtype=np.bool_)
     budgets = cluster.objects.of(PodDisruptionBudget)
     if not len(budgets) or not len(evicted.slots):
         return result
     label_sets = cluster.pods.label_set.array.take(evicted.slots)
-    first = np.repeat(evicted.starts[:-1], evicted.starts[1:] - evicted.starts[:-1])
-    for budget, matching_sets in _protecting(budgets, cluster, distinct_ids(label_sets).tolist()):
-        protected = np.isin(label_sets, matching_sets)
+    grouped = label_sets.argsort(kind="stable")
+    set_ids, first_of_set = np.unique(label_sets.take(grouped), return_index=True)
+    pods_of = dict(zip(set_ids.tolist(), np.split(grouped, first_of_set[1:]), strict=True))
+    row = np.repeat(np.arange(len(evicted)), evicted.starts[1:] - evicted.starts[:-1])
+    for budget, matching_sets in _protecting(budgets, cluster, list(pods_of)):
+        protected = np.sort(np.concatenate([pods_of[set_id] for set_id in matching_sets]))
         if budget.status.disrupted_pods:
-            for index in protected.nonzero()[0]:
-                pod = cluster.pods.pod[evicted.slots[index]]
-                if pod is not None and pod.name in budget.status.disrupted_pods:
-                    protected[index] = False
+            names = (cluster.pods.pod[slot] for slot in evicted.slots.take(protected).tolist())
+            evicting = [pod is not None and pod.name in budget.status.disrupted_pods for pod in names]
+            protected = protected[~np.array(evicting)]
         if cluster.release.budget_walk_stops:
-            protected &= ~result
-        running = np.cumsum(protected)
-        before = np.concatenate(([0], running))
-        used: NDArray[np.int64] = running - before.take(first)
-        result |= protected & (used > budget.status.disruptions_allowed)
+            protected = protected[~result.take(protected)]
+        rows = row.take(protected)
+        used = np.arange(1, len(protected) + 1) - np.searchsorted(rows, rows)
+        result[protected[used > budget.status.disruptions_allowed]] = True
     return result
 
 
@@ -354,21 +360,22 @@ def _protecting(
     budgets: Iterable[PodDisruptionBudget], cluster: Cluster, set_ids: list[int]
 ) -> Iterable[tuple[PodDisruptionBudget, list[int]]]:
     """Each budget that protects some of these sets of labels, with their ids."""
-    by_namespace: dict[str, list[int]] = {}
-    for set_id in set_ids:
-        label_set = cluster.label_sets[set_id]
-        if label_set.labels:
-            by_namespace.setdefault(label_set.namespace, []).append(set_id)
+    label_sets = [cluster.label_sets[set_id] for set_id in set_ids]
+    namespaces = {label_set.namespace for label_set in label_sets if label_set.labels}
+    known: list[tuple[PodDisruptionBudget, Selector, list[int]]] = []
+    indexes: defaultdict[str, SelectorIndex[int]] = defaultdict(SelectorIndex)
     for budget in budgets:
-        here = by_namespace.get(budget.namespace)
-        if not here:
-            continue
-        selector = _selector(budget)
-        if selector is None:
-            continue
-        matching = [set_id for set_id in here if selector.matches(cluster.label_sets[set_id].labels)]
-        if matching:
-            yield budget, matching
+        selector = _selector(budget) if budget.namespace in namespaces else None
+        if selector is not None:
+            indexes[budget.namespace].add(selector, len(known))
+            known.append((budget, selector, []))
+    for label_set in label_sets:
+        if label_set.labels and label_set.namespace in indexes:
+            for number in indexes[label_set.namespace].candidates(label_set.labels):
+                _, selector, matching = known[number]
+                if selector.matches(label_set.labels):
+                    matching.append(label_set.id)
+    return ((budget, matching) for budget, _, matching in known if matching)
 
 
 def _selector(budget: PodDisruptionBudget) -> Selector | None:

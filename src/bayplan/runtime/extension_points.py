@@ -46,6 +46,7 @@ from bayplan.framework.status import (
     failure,
     is_cancelled,
     plugin_exceptions,
+    running_task,
     traceback_of,
     wrong_result,
 )
@@ -391,10 +392,11 @@ class ExtensionPoints:
 
         framework.go: runPreBindPlugin
         """
+        task = running_task()
         try:
             answer = await step.plugin.pre_bind(placed.state, placed.pod, placed.node_name)
         except plugin_exceptions() as error:
-            if is_cancelled(error):
+            if is_cancelled(error, task):
                 if not cause():
                     raise
                 raise plugin_error(step, Point.PRE_BIND, cause()) from None
@@ -454,12 +456,13 @@ async def _bind(
     step: PointStep[BindPlugin], placed: Placement, unknown: tuple[type[Exception], ...]
 ) -> Status | None:
     """Runs Bind of a plugin that is not built in. SystemExit must not leave the task: it ends the loop."""
+    task = running_task()
     try:
         return await step.plugin.bind(placed.state, placed.pod, placed.node_name)
     except unknown:
         raise
     except plugin_exceptions() as error:
-        if is_cancelled(error):
+        if is_cancelled(error, task):
             raise
         raise plugin_error(step, _BIND, error) from error
 

@@ -294,7 +294,9 @@ class Feasible:
             else:
                 self._open_gap(at)
                 self._fitting_cell[at] = place
-                self._total_cell[at] = self._results.total_of(row) << self._shift
+                results = self._results
+                total = results.node_total_cell[row] + results.usage.total_cell[row]
+                self._total_cell[at] = total << self._shift
             if at < self._keys_until:
                 self._keys_until = at
         self._view = None
@@ -359,16 +361,15 @@ class Feasible:
         else:
             if self._keys_until < count:
                 self._make_keys()
-            position = self._largest_key() if added is None else int((self._keys[:count] + added).argmax())
-        return self.row_at(position)
-
-    def _largest_key(self) -> int:
-        keys = self._keys[: self.count]
-        if self.count < MANY_ROWS:
-            return int(keys.argmax())
-        if self._maximum is None:
-            self._maximum = Maximum(keys)
-        return self._maximum.position()
+            keys = self._keys[:count]
+            if added is not None or count < MANY_ROWS:
+                position = int((keys if added is None else keys + added).argmax())
+            else:
+                if self._maximum is None:
+                    self._maximum = Maximum(keys)
+                position = self._maximum.position()
+        row: int = self.order.row_cell[self._fitting_cell[position]]
+        return row
 
     def row_at(self, position: int) -> int:
         row: int = self.order.row_cell[self._fitting_cell[position]]
@@ -398,7 +399,8 @@ class Feasible:
         at = self._position(self.order.place_cell[row])
         if at is None:
             return
-        total = self._results.total_of(row)
+        results = self._results
+        total = results.node_total_cell[row] + results.usage.total_cell[row]
         if self._normalized is not None:
             total += int(self._normalized[at])
         total <<= self._shift

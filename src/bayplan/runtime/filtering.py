@@ -340,6 +340,10 @@ class Filtering:
             if not (skips_filter(step.name) if step.cached else cached_only or step.name in skipped)
         ]
 
+    def are_formulas(self, search: Search) -> bool:
+        """Whether the result for a row depends on its columns alone, whichever pods are added to it."""
+        return all(step.elementwise for step in self._hypothesis_steps(search, cached_only=False))
+
     # Single rows in plain numbers
 
     def _row_filter(self, search: Search, cached_only: bool = False) -> RowFilter | None:

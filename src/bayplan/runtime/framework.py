@@ -20,7 +20,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework.outcome import NO_STATUS, Diagnosis, FilterOutcome, NodeStatuses
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.points import TieBreak
-from bayplan.framework.state import CycleState
+from bayplan.framework.state import GROUP_CYCLE, CycleState, GroupCycleState
 from bayplan.framework.status import SKIP_FOR_SIGNATURE, Code, Status
 from bayplan.runtime import calls
 from bayplan.runtime.extension_points import POINTS
@@ -69,7 +69,7 @@ class Framework:
         self.profile = profile
         self.cluster = cluster
         self.tie_break = tie_break
-        self._cache = cache
+        self.cache = cache
         own = profile.percentage_of_nodes_to_score
         self._percentage = percentage_of_nodes_to_score if own is None else own
         self._start = SearchStart() if start is None else start
@@ -101,7 +101,7 @@ class Framework:
 
     def begin(self, pod: Pod) -> Search:
         info = self.cluster.pod_infos.of(pod)
-        if not self._cache:
+        if not self.cache:
             return Search(pod, info, CycleState(), *self._signatures.uncached(pod))
         signature, results = self._signatures.of(pod, info)
         state = CycleState()
@@ -125,6 +125,8 @@ class Framework:
         pod, extenders, results = search.pod, self.extenders, search.results
         signature = search.signature
         search.is_settled = signature.settled_results is results and signature.settled.is_current
+        if not search.is_settled:
+            self.cluster.list_nodes()
         rejected = self.pre_filter(search)
         if rejected is not None:
             if search.rows is not None:
@@ -264,9 +266,11 @@ class Framework:
     def _fits(self, search: Search, row: int) -> bool:
         return self.filtering.fits_row(search, row)
 
-    def fits_on(self, pod: Pod, row: int) -> bool:
-        """Whether the pod passes PreFilter and all filters on one row, pods nominated there included."""
+    def fits_on(self, pod: Pod, row: int, group: GroupCycleState) -> bool:
+        """Whether a member of a group passes PreFilter and all filters on one row, pods nominated there
+        included."""
         search = self.begin(pod)
+        search.state.write(GROUP_CYCLE, group)
         if self.pre_filter(search) is not None:
             return False
         named = search.pre_filter_nodes
@@ -331,7 +335,7 @@ class Framework:
             results,
             order,
             rejected,
-            wanted=self._nodes_to_find(search, len(order.rows)),
+            wanted=self.nodes_to_find(search, len(order.rows)),
             max_total=self.profile.max_total,
             tie_break=self.tie_break,
         )
@@ -339,7 +343,7 @@ class Framework:
             cached_in.feasible = made
         return made
 
-    def _nodes_to_find(self, search: Search, count: int) -> int:
+    def nodes_to_find(self, search: Search, count: int) -> int:
         """schedule_one.go: numFeasibleNodesToFind"""
         if search.explained:
             return count
@@ -384,7 +388,7 @@ class Framework:
 
     def filter_outcome(self, result: NotFound) -> FilterOutcome:
         """The input of PostFilter plugins."""
-        return self.filtering.outcome(result.search, result.diagnosis, cached=self._cache)
+        return self.filtering.outcome(result.search, result.diagnosis, cached=self.cache)
 
     # Score
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Diagnosis, FilterOutcome, PostFilterResult, Reasons, Rejections
@@ -23,7 +23,7 @@ from bayplan.runtime import calls
 from bayplan.runtime.extension_points import UNRESERVE, ExtensionPoints, InTask, Placement, RejectedError
 from bayplan.runtime.feasible import Feasible
 from bayplan.runtime.framework import Framework
-from bayplan.runtime.profile import PointStep, Profile, Step
+from bayplan.runtime.profile import METHODS, PointStep, Profile, Step
 from bayplan.runtime.search import Accepted, Filtered, Found, NotFound, Search, Steps
 from bayplan.state.view import IntColumn, NodeColumns, NodeInfo
 
@@ -35,6 +35,17 @@ _SUCCESS: Final = Code.SUCCESS
 _ERROR: Final = Code.ERROR
 _FILTER: Final = Point.FILTER
 _SCORE: Final = Point.SCORE
+_RESERVE: Final = Point.RESERVE
+_PERMIT: Final = Point.PERMIT
+_POST_BIND: Final = Point.POST_BIND
+_AWAITED: Final = (Point.PRE_BIND, Point.BIND)
+
+_METHODS: Final[dict[str, str]] = {
+    **dict[str, str](METHODS.items()),
+    UNRESERVE: "unreserve",
+    calls.PRE_FLIGHT: "pre_bind_pre_flight",
+}
+"""What is called at each point."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,8 +56,8 @@ class AttemptTimer:
 
     __slots__ = ()
 
-    def clock(self) -> float:
-        return 0.0
+    clock: Callable[[], float] = staticmethod(float)
+    """Seconds."""
 
     def start(self) -> None:
         """The next extension point begins now: the time since the last one is not counted."""
@@ -75,8 +86,8 @@ class PointObserver(Protocol):
     def ended(self, result: Found | NotFound) -> None:
         """The search for a node has ended, without an error."""
 
-    def preemption_tried(self) -> None:
-        """The PostFilter of a plugin that evicts pods is called."""
+    def preemption_tried(self, code: Code, seconds: float) -> None:
+        """The PostFilter of a plugin that evicts pods took this long and returned this status."""
 
     @property
     def rare_points(self) -> RarePoints:
@@ -103,13 +114,13 @@ class TimedCalls:
 
     def shortcut(self, step: Step, point: Point, shortcut: Callable[[int], int]) -> Callable[[int], int]:
         """Not observed if the shortcut returns True: `filter_one` is then called and observed instead."""
-        timer = self._timer
+        timer, clock = self._timer, self._timer.clock
 
         def run(row: int) -> int:
-            started = timer.clock()
+            started = clock()
             answer = shortcut(row)
             if answer is not True:
-                timer.took(step.name, point, _SUCCESS, timer.clock() - started, 1)
+                timer.took(step.name, point, _SUCCESS, clock() - started, 1)
             return answer
 
         return run
@@ -132,7 +143,7 @@ class TimedCalls:
     def normalized(
         self, step: Step, state: CycleState, pod: Pod, nodes: NodeColumns, scores: IntColumn
     ) -> IntColumn:
-        if not step.normalizes:
+        if step.normalize is None:
             return calls.normalized(step, state, pod, nodes, scores)
         return timed(self._timer, step.name, calls.NORMALIZE, calls.normalized, len(nodes))(
             step, state, pod, nodes, scores
@@ -163,29 +174,47 @@ class RarePoints(ExtensionPoints):
 
     def timed(self, placed: Placement, steps: str, point: str) -> Placement:
         """The same with timed plugins among these steps of the profile."""
+        if not getattr(placed.profile, steps):
+            return placed
         profile = self.timed_profile(placed.profile, steps, point)
         # Upstream also measures the plugins that are skipped here.
         return Placement(profile, placed.state, placed.pod, placed.node_name)
 
     def timed_profile(self, profile: Profile, steps: str, point: str) -> Profile:
         """What one point needs of a profile, with timed plugins: copying all of it takes longer."""
-        timed = {steps: self.timed_steps(getattr(profile, steps), point)}
-        return cast(Profile, SimpleNamespace(failures=profile.failures, **timed))
+        timed: Any = SimpleNamespace(failures=profile.failures)
+        setattr(timed, steps, self.timed_steps(getattr(profile, steps), point))
+        made: Profile = timed
+        return made
 
     def timed_steps(self, steps: Sequence[PointStep[T]], point: str) -> tuple[PointStep[T], ...]:
-        return tuple(
-            [
-                PointStep(step.name, cast(T, _TimedPlugin(step, point, self)), step.declared, step.built_in)
-                for step in steps
-            ]
-        )
+        name = _METHODS[point]
+        made = []
+        for step in steps:
+            plugin: Any = SimpleNamespace()
+            setattr(plugin, name, self.call(step, point, getattr(step.plugin, name)))
+            made.append(PointStep(step.name, plugin, step.declared, step.built_in))
+        return tuple(made)
 
     def call(self, step: PointStep[Any], point: str, method: Callable[..., Any]) -> Callable[..., Any]:
         """The method of a plugin, timed."""
         if point is Point.POST_FILTER and step.declared.preempts:
-            self._observer.preemption_tried()
-        time = timed_wait if point in (Point.PRE_BIND, Point.BIND) else timed
+            method = self._observed_preemption(method)
+        time = timed_wait if point in _AWAITED else timed
         return time(self._timer, step.name, point, method)
+
+    def _observed_preemption(self, post_filter: Callable[..., Any]) -> Callable[..., Any]:
+        def observed_post_filter(*arguments: Any) -> Any:
+            since, code = self._observer.clock(), Code.ERROR
+            try:
+                answer = post_filter(*arguments)
+                if isinstance(answer, PostFilterResult) and isinstance(answer.status, Status):
+                    code = answer.status.code
+                return answer
+            finally:
+                self._observer.preemption_tried(code, self._observer.clock() - since)
+
+        return observed_post_filter
 
     @contextmanager
     def measured(self, point: str) -> Iterator[None]:
@@ -223,20 +252,27 @@ class ObservedPoints(RarePoints):
         self._has_work = False
         """Whether a PreBind plugin has work to do."""
 
-    def _passing(self, point: str, run: Callable[[], T], code: Callable[[T], Code] | None = None) -> T:
+    def _passing(
+        self,
+        point: str,
+        run: Callable[[ExtensionPoints, Placement], T],
+        placed: Placement,
+        code: Callable[[T], Code] = lambda _: _SUCCESS,
+    ) -> T:
         """Runs a point that is measured in sampled attempts."""
-        self._timer.start()
+        timer = self._timer
+        timer.start()
         try:
-            result = run()
+            result = run(self, placed)
         except (RejectedError, calls.AttemptError) as error:
-            self._timer.passed(error.point, error.code)
+            timer.passed(error.point, error.code)
             raise
-        self._timer.passed(point, Code.SUCCESS if code is None else code(result))
+        timer.passed(point, code(result))
         return result
 
     def reserve(self, placed: Placement) -> None:
-        timed = self.timed(placed, "reserves", Point.RESERVE)
-        self._passing(Point.RESERVE, lambda: super(ObservedPoints, self).reserve(timed))
+        timed = self.timed(placed, "reserves", _RESERVE)
+        self._passing(_RESERVE, ExtensionPoints.reserve, timed)
 
     def unreserve(self, placed: Placement) -> None:
         super().unreserve(self.timed(placed, "reserves", UNRESERVE))
@@ -248,21 +284,22 @@ class ObservedPoints(RarePoints):
         await super().pre_bind(timed, placed, cause)
 
     def permit(self, placed: Placement) -> dict[str, float]:
-        timed = self.timed(placed, "permits", Point.PERMIT)
+        timed = self.timed(placed, "permits", _PERMIT)
         return self._passing(
-            Point.PERMIT,
-            lambda: super(ObservedPoints, self).permit(timed),
-            lambda seconds: Code.WAIT if seconds else Code.SUCCESS,
+            _PERMIT, ExtensionPoints.permit, timed, lambda seconds: Code.WAIT if seconds else _SUCCESS
         )
 
     def pre_flight(self, placed: Placement) -> list[PointStep[PreBindPlugin]]:
         timed = self.timed(placed, "pre_binds", calls.PRE_FLIGHT)
         with_work = self._passing(
             calls.PRE_FLIGHT,
-            lambda: super(ObservedPoints, self).pre_flight(timed),
-            lambda steps: Code.SUCCESS if steps else Code.SKIP,
+            ExtensionPoints.pre_flight,
+            timed,
+            lambda steps: _SUCCESS if steps else Code.SKIP,
         )
         self._has_work = bool(with_work)
+        if not with_work:
+            return []
         names = {step.name for step in with_work}
         return [step for step in placed.profile.pre_binds if step.name in names]
 
@@ -285,20 +322,8 @@ class ObservedPoints(RarePoints):
         self._timer.passed(Point.BIND)
 
     def post_bind(self, placed: Placement) -> None:
-        timed = self.timed(placed, "post_binds", Point.POST_BIND)
-        self._passing(Point.POST_BIND, lambda: super(ObservedPoints, self).post_bind(timed))
-
-
-class _TimedPlugin:
-    """A plugin whose methods are timed."""
-
-    def __init__(self, step: PointStep[Any], point: str, points: RarePoints) -> None:
-        self._step = step
-        self._point = point
-        self._points = points
-
-    def __getattr__(self, name: str) -> Any:
-        return self._points.call(self._step, self._point, getattr(self._step.plugin, name))
+        timed = self.timed(placed, "post_binds", _POST_BIND)
+        self._passing(_POST_BIND, ExtensionPoints.post_bind, timed)
 
 
 class ObservedFramework(Framework):
@@ -377,15 +402,16 @@ def timed(
     """The call, timed unless this attempt is not sampled."""
     if timer is NO_TIMER:
         return call
+    clock = timer.clock
 
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        code, started = _ERROR, timer.clock()
+        code, started = _ERROR, clock()
         try:
             answer = call(*args, **kwargs)
-            code = _code(answer)
+            code = _SUCCESS if answer is None else _code(answer)
             return answer
         finally:
-            timer.took(plugin, point, code, timer.clock() - started, rows)
+            timer.took(plugin, point, code, clock() - started, rows)
 
     return run
 
@@ -401,7 +427,7 @@ def timed_wait(
         code, started = _ERROR, timer.clock()
         try:
             answer = await call(*args, **kwargs)
-            code = _code(answer)
+            code = _SUCCESS if answer is None else _code(answer)
             return answer
         finally:
             timer.took(plugin, point, code, timer.clock() - started)
@@ -410,9 +436,7 @@ def timed_wait(
 
 
 def _code(answer: object) -> Code:
-    """The status code of a plugin's answer."""
-    if answer is None:
-        return _SUCCESS
+    """The status code of a plugin's answer, which is not None."""
     if isinstance(answer, PostFilterResult):
         answer = answer.status
     if isinstance(answer, Status):

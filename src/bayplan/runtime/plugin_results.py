@@ -32,10 +32,10 @@ from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status, plugin_exceptions
 from bayplan.runtime import calls
 from bayplan.runtime.calls import Caller
-from bayplan.runtime.fragments import PodSigner
-from bayplan.runtime.profile import Step
+from bayplan.runtime.profile import Step, make_step
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn, cells
+from bayplan.state.pods import PodSigner
 from bayplan.state.view import IntColumn, NodeColumns, OneNode
 
 Signature = tuple[bytes, ...]
@@ -147,14 +147,14 @@ class PluginResults:
     """One plugin's results for all pods that it cannot distinguish. `pod` is any of them."""
 
     def __init__(
-        self, plugin: Plugin, depends_on: Dependencies, pod: Pod, cluster: Cluster, caller: Caller
+        self, step: Step, depends_on: Dependencies, pod: Pod, cluster: Cluster, caller: Caller
     ) -> None:
         self.depends_on = depends_on
         self.caller = caller
-        self.plugin = plugin
-        self.name: str = plugin.name
+        self.step = step
+        self.name = step.name
         self.state = CycleState()
-        self.reasons = Reasons(plugin.name)
+        self.reasons = Reasons(step.name)
         self.skips_filter = False
         """Whether PreFilter returned SKIP."""
         self._pod = pod
@@ -170,8 +170,7 @@ class PluginResults:
         topics = (changes.size, self.changed, *((changes.images,) if depends_on.images else ()))
         logs = (changes.nodes, changes.usage) if depends_on.usage else (changes.nodes,)
 
-        self.is_elementwise = plugin.elementwise
-        self.step = step = Step.alone(plugin)
+        self.is_elementwise = step.plugin.elementwise
         self.filter_column = PluginColumn(
             self,
             changes.freshness(topics, logs),
@@ -294,8 +293,9 @@ class ResultCache:
         self._cluster = cluster
         self._caller = caller
         self._plugins = tuple(
-            (plugin, plugin.depends_on) for plugin in plugins if plugin.depends_on is not None
+            (make_step(0, plugin), plugin.depends_on) for plugin in plugins if plugin.depends_on is not None
         )
+        """Where a plugin stands among the others does not matter here."""
         self._signers = tuple(
             PodSigner(depends_on.pod, depends_on.functions) for _, depends_on in self._plugins
         )
@@ -323,16 +323,16 @@ class ResultCache:
         try:
             return self._signers[index](pod)
         except plugin_exceptions() as error:
-            raise calls.dependency_error(self._plugins[index][0], error) from error
+            raise calls.dependency_error(self._plugins[index][0].plugin, error) from error
 
     def of(self, pod: Pod, signature: Signature) -> dict[str, PluginResults]:
         """The results for the pod, by plugin."""
         found = {}
-        for (plugin, depends_on), fragment in zip(self._plugins, signature, strict=True):
-            key = (plugin.name, fragment)
+        for (step, depends_on), fragment in zip(self._plugins, signature, strict=True):
+            key = (step.name, fragment)
             if key not in self._results:
-                self._results[key] = PluginResults(plugin, depends_on, pod, self._cluster, self._caller)
-            found[plugin.name] = self._results[key]
+                self._results[key] = PluginResults(step, depends_on, pod, self._cluster, self._caller)
+            found[step.name] = self._results[key]
         return found
 
     def drop_all_but(self, used: Iterable[PluginResults]) -> None:
@@ -343,8 +343,8 @@ class ResultCache:
     def uncached(self, pod: Pod) -> dict[str, PluginResults]:
         """Results for the pod that are not cached."""
         return {
-            plugin.name: PluginResults(plugin, depends_on, pod, self._cluster, self._caller)
-            for plugin, depends_on in self._plugins
+            step.name: PluginResults(step, depends_on, pod, self._cluster, self._caller)
+            for step, depends_on in self._plugins
         }
 
 

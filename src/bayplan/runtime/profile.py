@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeGuard, TypeVar
 from weakref import WeakKeyDictionary
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -145,15 +146,6 @@ class Step:
     """It can be called for one row with plain numbers, hypothetical rows included."""
     weight: int = 0
 
-    @property
-    def normalizes(self) -> bool:
-        return self.normalize is not None
-
-    @classmethod
-    def alone(cls, plugin: Plugin) -> Step:
-        """The plugin by itself, where its position does not matter."""
-        return _step(0, plugin)
-
 
 PointT = TypeVar("PointT")
 
@@ -173,7 +165,8 @@ def implements(plugin: Plugin, protocol: type[PointT]) -> TypeGuard[PointT]:
     return found or (not vars(plugin).keys().isdisjoint(vars(protocol)) and isinstance(plugin, protocol))
 
 
-def _step(index: int, plugin: Plugin, weight: int = 0) -> Step:
+def make_step(index: int, plugin: Plugin, weight: int = 0) -> Step:
+    """The plugin at this position of the points of the search."""
     return Step(
         index=index,
         plugin=plugin,
@@ -200,8 +193,7 @@ def _step(index: int, plugin: Plugin, weight: int = 0) -> Step:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PointStep(Generic[PointT]):
+class PointStep(msgspec.Struct, Generic[PointT], frozen=True, eq=False):
     """One plugin at one extension point outside the search for a node."""
 
     name: str
@@ -251,12 +243,12 @@ class Profile:
         at = self.plugins
         self.pre_enqueues = _steps(at[Point.PRE_ENQUEUE], Point.PRE_ENQUEUE, PreEnqueuePlugin)
         self.queue_sorts = _steps(at[Point.QUEUE_SORT], Point.QUEUE_SORT, QueueSortPlugin)
-        self.pre_filters = tuple(_step(i, plugin) for i, plugin in enumerate(at[Point.PRE_FILTER]))
-        self.filters = tuple(_step(i, plugin) for i, plugin in enumerate(at[Point.FILTER]))
+        self.pre_filters = tuple(make_step(i, plugin) for i, plugin in enumerate(at[Point.PRE_FILTER]))
+        self.filters = tuple(make_step(i, plugin) for i, plugin in enumerate(at[Point.FILTER]))
         self.post_filters = _steps(at[Point.POST_FILTER], Point.POST_FILTER, PostFilterPlugin)
-        self.pre_scores = tuple(_step(i, plugin) for i, plugin in enumerate(at[Point.PRE_SCORE]))
+        self.pre_scores = tuple(make_step(i, plugin) for i, plugin in enumerate(at[Point.PRE_SCORE]))
         self.scores = tuple(
-            _step(i, plugin, weights.get(plugin.name) or 1) for i, plugin in enumerate(at[Point.SCORE])
+            make_step(i, plugin, weights.get(plugin.name) or 1) for i, plugin in enumerate(at[Point.SCORE])
         )
         self.max_total = 1 + sum(MAX_SCORE * step.weight for step in self.scores)
         """No node's total is higher."""

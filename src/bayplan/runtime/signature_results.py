@@ -126,7 +126,7 @@ class SignatureResults:
         self._plugin_cell, self._reason_cell = cells(self.rejecting_plugin), cells(self.reason_id)
         self._passing_cell = cells(self.passing)
         self._node_plugin_cell, self._node_reason_cell = cells(self._node_plugin), cells(self._node_reason)
-        self._node_total_cell = cells(self._node_total)
+        self.node_total_cell = cells(self._node_total)
 
     @property
     def may_have_errors(self) -> bool:
@@ -194,7 +194,7 @@ class SignatureResults:
     def update_usage(self) -> None:
         """The same if no Node object changed: only results that depend on the pods of a row are computed
         again."""
-        usage = self._usage
+        usage = self.usage
         self.rows_computed += usage.update()
         if self.is_scored and self.normalized_by_usage:
             # They cannot be added up before they are normalized over the feasible rows.
@@ -247,7 +247,7 @@ class SignatureResults:
             columns += [results.score_column for _, results in self._normalized]
         for column in columns:
             column.update()
-        self._usage.update()
+        self.usage.update()
 
     def _choose_plugins(self) -> None:
         """Which plugins take part, after their PreFilters have run."""
@@ -265,7 +265,7 @@ class SignatureResults:
     def _use(self, scorers: Scorers) -> None:
         """From now on these scores of plugins that depend on usage are needed, besides their filters."""
         filters = tuple((index, results) for index, results in self._filters if results.depends_on.usage)
-        self._usage = usage = self._share(filters, scorers)
+        self.usage = usage = self._share(filters, scorers)
         changes = self._cluster.changes
         self._by_usage = changes.freshness((usage.recombined,), (usage.rejections,))
 
@@ -277,10 +277,10 @@ class SignatureResults:
             by_node = [(i, results) for i, results in self._filters if not results.depends_on.usage]
             self._node_plugin[where], self._node_reason[where] = first_rejecting(by_node, where, count)
         plugin, reason = self._node_plugin[where], self._node_reason[where]
-        by_usage = self._usage.rejecting_plugin[where]
+        by_usage = self.usage.rejecting_plugin[where]
         earlier = by_usage < plugin
         plugin = np.where(earlier, by_usage, plugin)
-        reason = np.where(earlier, self._usage.reason_id[where], reason)
+        reason = np.where(earlier, self.usage.reason_id[where], reason)
         self.rejecting_plugin[where], self.reason_id[where] = plugin, reason
         passing = (plugin == PASS) & self._cluster.nodes.exists.read[where]
         if rows is not None:
@@ -292,7 +292,7 @@ class SignatureResults:
 
     def _combine_few(self, rows: Collection[int]) -> None:
         """The same with plain numbers, if no Node object changed."""
-        usage = self._usage
+        usage = self.usage
         for row in rows:
             plugin, reason = self._node_plugin_cell[row], self._node_reason_cell[row]
             if usage.plugin_cell[row] < plugin:
@@ -317,8 +317,8 @@ class SignatureResults:
             for step in self._profile.scores
             if step.cached and self._plugins[step.name].has_score(view, step.name in with_pre_score)
         ]
-        self._plain = tuple((step, results) for step, results in active if not step.normalizes)
-        self._normalized = tuple((step, results) for step, results in active if step.normalizes)
+        self._plain = tuple((step, results) for step, results in active if step.normalize is None)
+        self._normalized = tuple((step, results) for step, results in active if step.normalize is not None)
         self.normalized_by_usage = any(step.usage for step, _ in self._normalized)
         self._use(tuple((step, results) for step, results in self._plain if step.usage))
         self.is_scored = True
@@ -344,18 +344,16 @@ class SignatureResults:
 
     def _check_scores(self) -> None:
         """Raises AttemptError if a score of a (feasible) row is out of range."""
-        if self.is_scored and self._usage.has_wrong_scores:
+        if self.is_scored and self.usage.has_wrong_scores:
             for step, results in self._plain:
                 calls.check_range(step, results.score_column.values[self.passing])
 
-    def total_of(self, row: int) -> int:
-        """The weighted sum of those cached scores of a (feasible) row that need no normalizing."""
-        total: int = self._node_total_cell[row] + self._usage.total_cell[row]
-        return total
-
     def totals(self, rows: IdColumn) -> IntColumn:
-        """The same for several rows."""
-        return self._node_total.take(rows) + self._usage.total.take(rows)
+        """The weighted sum of those cached scores of (feasible) rows that need no normalizing.
+
+        For one row it is the sum of `node_total_cell` and `usage.total_cell`.
+        """
+        return self._node_total.take(rows) + self.usage.total.take(rows)
 
     def normalized(self, pod: Pod, rows: IdColumn) -> IntColumn | None:
         """The weighted sum of the other cached scores, normalized over these rows. None: no difference.

@@ -23,7 +23,8 @@ scheduling_queue.go: AddAttemptedPodGroupIfNeeded
 from __future__ import annotations
 
 from bisect import insort
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 
 from bayplan.api.pod import Pod
 from bayplan.framework.status import Code
@@ -92,7 +93,9 @@ class QueuedGroups:
             return
         if queues.pre_enqueue.run_members(entity, changed):
             is_active = entity.sub_queue is queues.active
-            if not is_active and not queues.is_backing_off(entity):
+            if is_active:
+                queues.active.changed(entity)
+            elif not queues.is_backing_off(entity):
                 queues.remove(entity)
                 queues.to_active(entity, label, from_backoff=True)
             return
@@ -153,6 +156,7 @@ class QueuedGroups:
             self.members.pop(member.key, None)
             if member.initial_attempt_timestamp is None:
                 member.initial_attempt_timestamp = entity.initial_attempt_timestamp
+        self._pending.update((member.key, member) for member in entity.left_out)
         self._last_popped = _LastPopped(entity, frozenset(member.pod.uid for member in entity.members))
 
     def returned(self, info: QueuedPod) -> None:
@@ -253,18 +257,26 @@ class QueuedGroups:
 
     # Inspection
 
+    def entity_counts(self) -> Counter[str]:
+        """The number of groups in each sub-queue."""
+        return Counter(self._queue_name(entity) for entity in self.entities.values())
+
     def counts(self, entities: PendingPods) -> PendingPods:
         """The number of pods in each sub-queue, in which each group counts as one entity."""
-        queues, more = self._queues, dict.fromkeys(("active", "backoff", "unschedulable", "gated"), 0)
+        more = Counter[str]()
         for entity in self.entities.values():
-            is_gated = entity.sub_queue is queues.unschedulable and entity.gating_plugin
-            assert entity.sub_queue is not None
-            more["gated" if is_gated else entity.sub_queue.label] += len(entity.members) - 1
-        return PendingPods(
+            more[self._queue_name(entity)] += len(entity.members) - 1
+        return replace(
+            entities,
             **{name: getattr(entities, name) + added for name, added in more.items()},
             incomplete=sum(map(len, self._incomplete.values())),
             pending=len(self._pending),
         )
+
+    def _queue_name(self, entity: QueuedGroup) -> str:
+        assert entity.sub_queue is not None
+        is_gated = entity.sub_queue is self._queues.unschedulable and entity.gating_plugin
+        return "gated" if is_gated else entity.sub_queue.label
 
     def is_incomplete(self, info: QueuedPod) -> bool:
         """Whether the PodGroup object of this waiting member does not exist."""

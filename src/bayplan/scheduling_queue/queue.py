@@ -48,7 +48,7 @@ from bayplan.scheduling_queue.queued import (
 )
 from bayplan.scheduling_queue.sub_queues import PendingPods, PodHeap, PreEnqueue, SubQueues
 from bayplan.scheduling_queue.waiting import BackoffQueue, QueueSettings, Ticker, UnschedulablePods
-from bayplan.state.groups import GroupStates
+from bayplan.state.groups import GroupStates, group_key
 
 POD_POPPED: Final = "PodPopped"
 """The label of a pod's entry in metrics."""
@@ -472,12 +472,29 @@ class SchedulingQueue:
         info = self._single(key)
         return self.groups.members.get(key) if info is None and self.groups is not None else info
 
-    def active_position(self, info: QueuedPod) -> tuple[int, int] | None:
-        """The place of an active pod, counted from 1, and the number of active pods; None for others."""
+    def entity(self, info: QueuedPod) -> Entity | None:
+        """What waits in a sub-queue for this pod: itself or its group; None if its group waits nowhere."""
+        key = None if self.groups is None else group_key(info.pod)
+        return info if key is None or self.groups is None else self.groups.entities.get(key)
+
+    def is_incomplete(self, info: QueuedPod) -> bool:
+        """Whether it is a member of a group without a PodGroup object."""
+        return self.groups is not None and self.groups.is_incomplete(info)
+
+    def active_position(self, info: Entity) -> tuple[int, int] | None:
+        """The place of an active pod or group, counted from 1, and how many are active; None for others."""
         active = self._sub_queues.active
         if info.sub_queue is not active:
             return None
         return next((place, len(active)) for place, other in enumerate(active, 1) if other is info)
+
+    def entity_counts(self) -> dict[tuple[str, str], int]:
+        """The number of entities by sub-queue and type: `pod` or `podgroup`."""
+        all_, groups = self._sub_queues.counts(), {} if self.groups is None else self.groups.entity_counts()
+        found = {(name, "podgroup"): count for name, count in groups.items()}
+        for name in ("active", "backoff", "unschedulable", "gated"):
+            found[name, "pod"] = getattr(all_, name) - groups.get(name, 0)
+        return found
 
     def counts(self) -> PendingPods:
         counts = self._sub_queues.counts()

@@ -120,6 +120,8 @@ class QueuedGroup:
     sequence: int
     members: list[QueuedPod]
     """In the order in which they are tried: `member_order`."""
+    left_out: list[QueuedPod] = field(default_factory=list, init=False)
+    """Members that are not tried with the others, because there is no room for them in a capacity queue."""
     attempts: int = field(default=0, init=False)
     unschedulable_count: int = field(default=0, init=False)
     consecutive_errors_count: int = field(default=0, init=False)

@@ -113,6 +113,9 @@ class PodHeap:
             self._heap = list(filter(self._is_current, self._heap))
             heapify(self._heap)
 
+    def changed(self, info: Entity) -> None:
+        """The members of a group in this heap have changed. Its rank has not."""
+
     def _is_current(self, entry: _Entry) -> bool:
         info = entry[3]
         return info.ticket == entry[2] and info.sub_queue is self

@@ -53,6 +53,8 @@ class ClaimInFlight(Object, frozen=True):
     is_per_pod: ClassVar[bool] = True
 
     claim: ResourceClaim = ResourceClaim()
+    users: tuple[str, ...] = ()
+    """The uids of the pods that wait for it: members of a group may share it."""
 
 
 def is_in_flight(objects: Objects, uid: str) -> bool:
@@ -60,15 +62,33 @@ def is_in_flight(objects: Objects, uid: str) -> bool:
     return objects.of(ClaimInFlight).get(uid) is not None
 
 
-def put_in_flight(objects: Objects, uid: str, claim: ResourceClaim) -> None:
-    """The claim (with an allocation) is about to be written."""
-    objects.put(ClaimInFlight(metadata=ObjectMeta(name=uid), claim=claim))
+def in_flight(objects: Objects, uid: str) -> ResourceClaim | None:
+    """The claim with this uid and the allocation that is about to be written; None if there is none."""
+    found = objects.of(ClaimInFlight).get(uid)
+    return None if found is None else found.claim
 
 
-def remove_in_flight(objects: Objects, uid: str) -> ResourceClaim | None:
-    """The claim was written, or will not be. Returns it with its allocation; None if it was not in flight."""
+def put_in_flight(objects: Objects, uid: str, claim: ResourceClaim, user: str = "") -> None:
+    """The claim (with an allocation) is about to be written for this pod. If it is in flight already, the pod
+    shares it."""
     found = objects.of(ClaimInFlight).get(uid)
     if found is None:
+        objects.put(ClaimInFlight(metadata=ObjectMeta(name=uid), claim=claim, users=(user,)))
+    elif user not in found.users:
+        objects.put(replace(found, users=(*found.users, user)))
+
+
+def remove_in_flight(objects: Objects, uid: str, user: str = "") -> ResourceClaim | None:
+    """The claim was written for this pod, or will not be.
+
+    Returns it with its allocation if no other pod waits for it; None if one does, or if it was not in flight.
+    """
+    found = objects.of(ClaimInFlight).get(uid)
+    if found is None:
+        return None
+    left = tuple(each for each in found.users if each != user)
+    if left:
+        objects.put(replace(found, users=left))
         return None
     objects.remove(found)
     return found.claim

@@ -13,7 +13,7 @@ A pod that is assumed is in both; `all` counts it once. The engine reads `Group`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -30,6 +30,8 @@ PREEMPT_LOWER_PRIORITY: Final = "PreemptLowerPriority"
 POD_GROUP_EVENT: Final = "scheduling.k8s.io/PodGroup"
 """The resource of the cluster events of PodGroups."""
 INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
+NO_GROUP: Final = "there is no PodGroup {key}: its members wait until it is created"
+TOO_FEW: Final = "waiting for more members: {need} must exist and {have} do, so {more} more must be created"
 
 
 class GroupKey(NamedTuple):
@@ -155,6 +157,18 @@ class GroupStates:
         found = self._states.get(key)
         return GroupState(key) if found is None else found
 
+    def states(self) -> Collection[GroupState]:
+        return self._states.values()
+
+    def why_incomplete(self, key: GroupKey) -> str:
+        """Why a group cannot be tried yet: its object or members are missing; empty if neither is."""
+        group, have = self.group(key), self[key].all_count
+        if group is None:
+            return NO_GROUP.format(key=key)
+        if not group.is_gang or have >= group.min_count:
+            return ""
+        return TOO_FEW.format(need=group.min_count, have=have, more=group.min_count - have)
+
     def rows(self, row_of: Callable[[str], int]) -> NDArray[np.intp]:
         """The rows with a member of any group; `row_of` returns that of an assigned pod, by uid."""
         found = {row_of(uid) for state in self._states.values() for uid in state.scheduled}
@@ -169,6 +183,13 @@ class GroupStates:
     def pod_not_pending(self, pod: Pod) -> None:
         """A pending pod was deleted, or has a node now."""
         self._leave(pod, is_pending=True)
+
+    def forget_pending(self) -> None:
+        """No scheduler has the pending pods any more."""
+        for state in list(self._states.values()):
+            state.pending.clear()
+            state.assumed_count = 0
+            self._release(state)
 
     def pod_placed(self, pod: Pod) -> None:
         """A pod counts on a node from now on."""

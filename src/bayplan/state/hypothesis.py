@@ -7,7 +7,7 @@ preemption and nominated pods require. A hypothesis is a list of pod slots, orde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -161,12 +161,15 @@ class Hypothesis(NodeColumns):
                 used.update(theirs)
         return used
 
-    def positions_using_port(self, protocol: str, port: int) -> IdColumn:
-        users = set(super().positions_using_port(protocol, port).tolist())
-        for position in range(len(self)):
-            _, added = self.changed_pods(position)
-            if any(self.cluster.pod_infos.of(pod).host_ports for pod in added):
-                users.add(position)
+    def positions_using_ports(self, ports: Iterable[HostPort]) -> IdColumn:
+        users = set(super().positions_using_ports(ports).tolist())
+        added = (self.signs > 0).nonzero()[0]
+        with_ports = [
+            index
+            for index, slot in zip(added.tolist(), self.slots.take(added).tolist(), strict=True)
+            if self.cluster.pods.info_of(slot).host_ports
+        ]
+        users.update((np.searchsorted(self.starts, with_ports, side="right") - 1).tolist())
         return np.array(sorted(users), dtype=np.intp)
 
     def matching_change(self, query: PodQuery) -> IntColumn:

@@ -221,8 +221,8 @@ class NodeTable(Table):
         ):
             column.cell[row] = column.fill
 
-    def add_requests(self, infos: Sequence[PodInfo], rows: IdColumn) -> list[int]:
-        """Adds the requests of one pod for each info to its row.
+    def add_requests(self, infos: Sequence[PodInfo], rows: IdColumn, sign: int = 1) -> list[int]:
+        """Adds the requests of one pod for each info to its row, or subtracts them (sign -1).
 
         Returns rows whose sums have to be recounted: they may be too large for a column.
         """
@@ -246,7 +246,7 @@ class NodeTable(Table):
         too_large = np.zeros(self.high, dtype=np.bool_)
         for column, by_info in amounts.values():
             added = by_info[of_pod]
-            np.add.at(column.array, rows, added.astype(column.array.dtype))
+            np.add.at(column.array, rows, (sign * added).astype(column.array.dtype))
             too_large |= np.bincount(rows, weights=added, minlength=self.high) > MAX_REQUEST // 4
         return np.flatnonzero(too_large).tolist()
 

@@ -156,10 +156,10 @@ OWNER_KINDS: Final[tuple[type[Object], ...]] = (Service, ReplicationController, 
 """The kinds that `owner_selector` depends on."""
 
 
-def owner_selector(pod: Pod, objects: Objects) -> Selector:
+def owner_selector(pod: Pod, objects: Objects) -> Selector | None:
     """All Services that select the pod and the controller that owns it, combined.
 
-    It is empty if nothing selects the pod.
+    None if nothing selects the pod, or everything that does selects all pods.
     """
     requirements: list[Requirement] = []
     for service in objects.of(Service):
@@ -169,7 +169,7 @@ def owner_selector(pod: Pod, objects: Objects) -> Selector:
             if compiled.matches(pod.labels):
                 requirements.extend(compiled.requirements)
     requirements.extend(_controller_requirements(pod, objects))
-    return EVERYTHING.and_(*requirements)
+    return EVERYTHING.and_(*requirements) if requirements else None
 
 
 def _controller_requirements(pod: Pod, objects: Objects) -> tuple[Requirement, ...]:

@@ -2,7 +2,9 @@
 
 Pods of a Deployment differ in name and uid and in nothing that scheduling reads. `pod_signature` encodes what
 it does read; pods with equal signatures share one `PodInfo`, and the framework caches its results by the same
-signature (`runtime/signature_results.py`).
+signature (`runtime/signature_results.py`). A plugin that declares its `Dependencies` reads only some fields:
+they are its fragment of the signature (`PodSigner`), and pods with equal fragments share its results
+(`runtime/plugin_results.py`).
 
 `PodTable` has one slot for each pod that is on a node or nominated to one. What preemption and other
 hypotheses need of many pods at once is in columns; everything else is read from the pod itself. A nominated
@@ -11,7 +13,7 @@ pod has a slot too (`assigned` is False), so that a hypothesis is always "these 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +21,7 @@ import msgspec
 import numpy as np
 
 from bayplan.api.meta import Condition
-from bayplan.api.pod import HostPort, Pod, PodStatus, Volume, host_ports
+from bayplan.api.pod import HostPort, Pod, PodStatus, Volume, host_ports, pod_images
 from bayplan.api.quantity import LARGE_REQUEST, MAX_NANOS, saturated_nanos
 from bayplan.api.requests import RESIZE_PENDING, RequestAccounting
 from bayplan.state.columns import Column, IdColumn, Table
@@ -33,6 +35,7 @@ MAX_SIGNATURES: Final = 50_000
 """The maximum number of PodInfos; above it the older half is dropped."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
+_deterministic: Final = msgspec.msgpack.Encoder(order="deterministic")
 
 
 @dataclass(slots=True)
@@ -140,6 +143,110 @@ def same_signature(old: Pod, new: Pod) -> bool:
         and _pending_resize(status) is _pending_resize(was_status) is None
         and msgspec.structs.replace(old.spec, node_name=new.spec.node_name) == new.spec
     )
+
+
+# Fragments of signatures
+
+
+def _resources(pod: Pod) -> Any:
+    spec, status = pod.spec, pod.status
+    return (
+        [(c.name, c.resources) for c in spec.containers],
+        [(c.name, c.resources, c.restart_policy) for c in spec.init_containers],
+        spec.overhead,
+        spec.resources,
+        [(c.name, c.resources, c.allocated_resources) for c in status.container_statuses],
+        [(c.name, c.resources, c.allocated_resources) for c in status.init_container_statuses],
+        status.resources,
+        status.allocated_resources,
+        [(c.type, c.status, c.reason) for c in status.conditions if c.type == "PodResizePending"],
+    )
+
+
+def _claims(pod: Pod) -> Any:
+    if not pod.spec.resource_claims:
+        return None
+    return pod.spec.resource_claims, pod.status.resource_claim_statuses, pod.name, pod.uid
+
+
+def _volumes(pod: Pod) -> Any:
+    volumes = relevant_volumes(pod)
+    if not volumes:
+        return None
+    itself = (pod.name, pod.uid) if any(volume.ephemeral is not None for volume in volumes) else None
+    return pod.namespace, volumes, itself
+
+
+POD_FIELDS: Final[dict[str, Callable[[Pod], Any]]] = {
+    "namespace": lambda pod: pod.namespace,
+    "labels": lambda pod: pod.labels,
+    "annotations": lambda pod: pod.annotations,
+    "name": lambda pod: (pod.namespace, pod.name, pod.uid),
+    "priority": lambda pod: pod.priority,
+    "node_name": lambda pod: pod.spec.node_name,
+    "node_selector": lambda pod: pod.spec.node_selector,
+    "node_affinity": lambda pod: pod.spec.affinity and pod.spec.affinity.node_affinity,
+    "tolerations": lambda pod: pod.spec.tolerations,
+    "resources": _resources,
+    "ports": lambda pod: [
+        (c.ports, c.restart_policy) for c in (*pod.spec.init_containers, *pod.spec.containers) if c.ports
+    ],
+    "images": lambda pod: (pod_images(pod), len(pod.spec.containers) + len(pod.spec.init_containers)),
+    "volumes": _volumes,
+    "resource_claims": _claims,
+    "host": lambda pod: (pod.spec.host_network, pod.spec.host_users),
+    "restart_rules": lambda pod: [
+        c.restart_policy_rules
+        for c in (*pod.spec.init_containers, *pod.spec.containers)
+        if c.restart_policy_rules
+    ],
+    "owner": lambda pod: pod.metadata.controller(),
+}
+"""The fields that a plugin can declare, and how their values are read from the pod."""
+
+NOT_IN_TEMPLATE: Final = frozenset({"annotations", "name", "node_name", "resource_claims"})
+"""Fields by which pods of one template (`pod_signature`) can differ."""
+
+
+class PodSigner:
+    """Computes one plugin's fragments of signatures."""
+
+    __slots__ = ("_fields", "_functions", "per_pod")
+
+    def __init__(self, fields: Iterable[str], functions: Sequence[Callable[[Pod], Any]] = ()) -> None:
+        names = sorted(set(fields))
+        unknown = [name for name in names if name not in POD_FIELDS]
+        if unknown:
+            raise ValueError(f"unknown pod fields {unknown}; known are {sorted(POD_FIELDS)}")
+        self._fields = [POD_FIELDS[name] for name in names]
+        self._functions = tuple(functions)
+        self.per_pod = bool(functions) or bool(NOT_IN_TEMPLATE.intersection(names) - {"node_name"})
+        """Whether pods of one template may have different signatures."""
+
+    def __call__(self, pod: Pod) -> bytes:
+        values = [field(pod) for field in self._fields]
+        if not self._functions:
+            return encoded(_deterministic, values)
+        own = [function(pod) for function in self._functions]
+        try:
+            return encoded(_deterministic, (values, own))
+        except TypeError:
+            raise TypeError(self._wrong_value(own)) from None
+
+    def _wrong_value(self, values: Sequence[object]) -> str:
+        """The message for a value that cannot be encoded."""
+        for function, value in zip(self._functions, values, strict=True):
+            try:
+                _deterministic.encode(value)
+            except OverflowError:
+                continue
+            except TypeError:
+                name = getattr(function, "__name__", repr(function))
+                return (
+                    f"the function {name} in depends_on returned {type(value).__name__}, which cannot be "
+                    "compared; return numbers, strings, tuples, dataclasses or msgspec structs"
+                )
+        return "a function in depends_on returned a value that cannot be compared"
 
 
 class PodInfos:

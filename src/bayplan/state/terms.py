@@ -352,6 +352,9 @@ class CarriedTerms:
     def __len__(self) -> int:
         return len(self._carriers)
 
+    def __iter__(self) -> Iterator[CarriedTerm]:
+        return iter(self._carriers)
+
     def add(self, terms: TermSet, row: int, change: int) -> None:
         """A pod with these terms was added to the row (change 1) or removed (-1)."""
         for carriers in self._resolve(terms):

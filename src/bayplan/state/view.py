@@ -245,11 +245,13 @@ class NodeColumns:
         return list(self.cluster.pods_on(int(self.rows[position])))
 
     def used_ports(self, position: int) -> set[HostPort]:
-        return self.cluster.used_ports.get(int(self.rows[position]), set())
+        return self.cluster.ports.on_row.get(int(self.rows[position]), set())
 
-    def positions_using_port(self, protocol: str, port: int) -> IdColumn:
-        """Rows where a pod uses the port, on any address."""
-        return self.positions_of(self.cluster.port_rows.get((protocol, port), ()))
+    def positions_using_ports(self, ports: Iterable[HostPort]) -> IdColumn:
+        """Rows where a pod uses one of the ports, on any address."""
+        users = self.cluster.ports.rows
+        rows = [used for port in ports if (used := users.get((port.protocol, port.port)))]
+        return self.positions_of(rows[0] if len(rows) == 1 else set[int]().union(*rows))
 
     def node_info(self, position: int) -> NodeInfo:
         """One node as an object, for plugins that evaluate one node at a time."""

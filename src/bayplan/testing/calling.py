@@ -17,7 +17,7 @@ from bayplan.framework.plugin_api import NodeNames, Plugin, PreEnqueuePlugin
 from bayplan.framework.state import CycleState, SignatureMemory
 from bayplan.framework.status import SUCCESS, Status
 from bayplan.runtime import calls
-from bayplan.runtime.profile import Step
+from bayplan.runtime.profile import make_step
 from bayplan.scheduler.core import CoreHandle
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import Table
@@ -93,7 +93,7 @@ class PreparedPlugin:
         self.plugin = plugin
         self.pod = pod
         self.cluster = cluster
-        self.step = Step.alone(plugin)
+        self.step = make_step(0, plugin)
         self.state = CycleState() if memory is None else CycleState.of(memory)
         self.everything = NodeColumns(cluster)
         self.there = NodeColumns(cluster, cluster.order)
@@ -176,7 +176,7 @@ def fingerprint(cluster: Cluster) -> Any:
         [id(pod) for pod in cluster.pods.pod],
         [msgspec.msgpack.encode(node) for node in cluster.nodes.node],
         [list(slots) for slots in cluster.row_pods],
-        {row: set(ports) for row, ports in cluster.used_ports.items()},
+        {row: set(ports) for row, ports in cluster.ports.on_row.items()},
         dict(cluster.claim_uses),
         {row: list(slots) for row, slots in cluster.nominated.items()},
         cluster.changes.times(),

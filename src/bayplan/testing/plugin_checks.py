@@ -34,11 +34,11 @@ from bayplan.framework.points import Point
 from bayplan.framework.state import SignatureMemory
 from bayplan.framework.status import SKIP_FOR_SIGNATURE, SUCCESS, Code, Status
 from bayplan.runtime import calls
-from bayplan.runtime.fragments import PodSigner
 from bayplan.runtime.profile import points_of
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
 from bayplan.state.hypothesis import Hypothesis
+from bayplan.state.pods import PodSigner
 from bayplan.state.view import NodeColumns, OneNode
 from bayplan.testing.calling import (
     Answers,

@@ -12,7 +12,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import ClassVar, Final
 
@@ -56,26 +56,26 @@ from bayplan.plugin import (
 from bayplan.plugin._internal import UniformScorePlugin, WaitingKeysPlugin, mark_cut_off
 from bayplan.plugin.args import DynamicResourcesArgs
 from bayplan.plugin.devices import (
-    AllocationResult,
     BindsClaims,
     ClaimBinder,
-    ClaimPlan,
     DeviceClass,
-    PlannedClaim,
     ResourceClaim,
     SearchBudget,
+    is_device_resource,
     is_in_flight,
-    new_share_id,
     put_in_flight,
     remove_in_flight,
 )
 from bayplan.plugin.groups import (
+    GROUP_CYCLE,
+    GroupCycleState,
     GroupOutcome,
     GroupPostFilterResult,
     GroupSteps,
     PodGroupPostFilterPlugin,
 )
-from bayplan.plugin.objects import Objects
+from bayplan.plugin.objects import Objects, fit_requests
+from bayplan.plugin.preemption import Diagnosis
 from bayplan.plugins.dynamic_resources.claims import (
     AllocatedClaim,
     LastClaims,
@@ -84,7 +84,9 @@ from bayplan.plugins.dynamic_resources.claims import (
     claim_keys,
     resolve_claims,
 )
-from bayplan.plugins.dynamic_resources.extended import claim_with, device_amounts, extended_demand
+from bayplan.plugins.dynamic_resources.extended import extended_demand
+from bayplan.plugins.dynamic_resources.groups import GATE, consumers, reserved_claims
+from bayplan.plugins.dynamic_resources.plan import are_shared_at, make_plan, shared_claim
 from bayplan.plugins.dynamic_resources.results import (
     ExtendedNodeResults,
     NodeResult,
@@ -111,6 +113,8 @@ NO_CLAIMS: Final = "no new claims to deallocate"
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
 DELETED: Final = "deletion of ResourceClaim completed"
 GROUP_CLAIMS_FREED: Final = "deallocation and deletion of ResourceClaims completed"
+GROUP_CLAIM_DEALLOCATED: Final = "deallocation of PodGroup ResourceClaim completed"
+GROUP_CLAIM_UNRESERVED: Final = "ResourceClaim unreserved for PodGroup"
 STILL_UNSCHEDULABLE: Final = "still not schedulable"
 CLAIM_DELETED: Final = (
     "internal error, couldn't signal allocation for claim {name}: look up assumed claim {claim}, UID={uid}: "
@@ -217,7 +221,7 @@ class DynamicResources(
 
     def pre_filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Status | None:
         cluster = nodes.cluster
-        claims = resolve_claims(cluster.objects, pod) if pod.spec.resource_claims else ()
+        claims = resolve_claims(cluster, pod) if pod.spec.resource_claims else ()
         if isinstance(claims, Status):
             return claims
         amounts = state.memo(AMOUNTS, partial(device_amounts, pod))
@@ -227,18 +231,23 @@ class DynamicResources(
         elif not claims:
             return SKIP if pod.spec.resource_claims else SKIP_FOR_SIGNATURE
         allocated: list[AllocatedClaim] = []
+        shared: set[str] = set()
         for index, claim in enumerate(claims):
             if claim.status.allocation is None:
-                is_special = demand is not None and claim is demand.claim
-                problem = self._problem(cluster.objects, claim, is_special=is_special)
-                if problem is not None:
-                    return problem
-                continue
+                pending = shared_claim(state, cluster.objects, claim)
+                if pending is None:
+                    is_special = demand is not None and claim is demand.claim
+                    problem = self._problem(cluster.objects, claim, is_special=is_special)
+                    if problem is not None:
+                        return problem
+                    continue
+                shared.add(claim.uid)
+                claim = pending
             try:
                 allocated.append(allocated_claim(index, claim, self._now(), self._binding_seconds))
             except SelectorError as error:
                 return failure(str(error))
-        pod_claims = PodClaims(claims, tuple(allocated), demand, None)
+        pod_claims = PodClaims(claims, tuple(allocated), demand, None, frozenset(shared))
         if len(allocated) < len(claims):
             to_allocate = tuple(pod_claims.to_allocate()) if allocated else claims
             pod_claims.results = self._results(state, cluster, pod, to_allocate, pod_claims)
@@ -321,7 +330,8 @@ class DynamicResources(
         claims: PodClaims | None = state.get(self.name)
         if claims is None:
             return PostFilterResult(unschedulable(*self._no_action(NO_CLAIMS)))
-        return PostFilterResult(unschedulable(*self._free_claim(pod, claims, outcome)))
+        unavailable = self._unavailable_claims(claims, outcome.cluster, outcome.diagnosis)
+        return PostFilterResult(unschedulable(*self._free_claim(pod, claims, unavailable)))
 
     def pod_group_post_filter(self, outcome: GroupOutcome) -> GroupSteps[GroupPostFilterResult]:
         yield from ()
@@ -329,17 +339,46 @@ class DynamicResources(
             return GroupPostFilterResult(unschedulable())
         if self.name not in outcome.pre_filtered:
             return GroupPostFilterResult(failure(NOT_FOUND))
-        return GroupPostFilterResult(unschedulable(GROUP_CLAIMS_FREED))
+        return GroupPostFilterResult(unschedulable(self._free_claims_of_group(outcome)))
+
+    def _free_claims_of_group(self, outcome: GroupOutcome) -> str:
+        """Frees a claim of each member, or one of the group, if that may help. Returns the reason."""
+        cluster, group = outcome.cluster, outcome.group
+        unavailable: list[tuple[Pod, ResourceClaim]] = []
+        all_freed = True
+        for member in outcome.members:
+            if member.state is None:
+                continue
+            claims: PodClaims | None = member.state.get(self.name)
+            freed: tuple[str, ...] = ()
+            if claims is not None:
+                here = self._unavailable_claims(claims, cluster, member.diagnosis)
+                unavailable += [(member.pod, claim) for claim in here]
+                freed = self._free_claim(member.pod, claims, here)
+            all_freed = all_freed and freed in ((DEALLOCATED,), (DELETED,))
+        assert cluster.groups is not None
+        may_free_own = GATE in self.release.gates and not cluster.groups[group.key].scheduled
+        if all_freed or not may_free_own or not outcome.pods:
+            return GROUP_CLAIMS_FREED
+        for pod, claim in unavailable:
+            if all(consumer.uid == group.uid for consumer in claim.status.reserved_for):
+                if self._binder is not None:
+                    self._binder.deallocate(pod, claim)
+                return GROUP_CLAIM_DEALLOCATED
+        for claim in reserved_claims(cluster, group):
+            if self._binder is not None:
+                self._binder.unreserve(outcome.pods[0], claim, group.uid)
+            return GROUP_CLAIM_UNRESERVED
+        return GROUP_CLAIMS_FREED
 
     def _no_action(self, reason: str) -> tuple[str, ...]:
         """The reasons why no claim was freed, in releases that report them."""
         return () if self._rules.post_filter_without_message else (reason,)
 
-    def _free_claim(self, pod: Pod, claims: PodClaims, outcome: FilterOutcome) -> tuple[str, ...]:
+    def _free_claim(self, pod: Pod, claims: PodClaims, unavailable: list[ResourceClaim]) -> tuple[str, ...]:
         """Frees one claim, if that may help. Returns the reasons for the status."""
         handle = self.handle
         assert handle is not None
-        unavailable = self._unavailable_claims(claims, outcome)
         handle.random.shuffle(unavailable)
         demand = claims.demand
         for claim in unavailable:
@@ -355,17 +394,29 @@ class DynamicResources(
             return (DELETED,)
         return self._no_action(STILL_UNSCHEDULABLE)
 
-    def _unavailable_claims(self, claims: PodClaims, outcome: FilterOutcome) -> list[ResourceClaim]:
-        """The claims because of which this plugin, and none before it, rejected a node."""
-        rows = [
-            rows
-            for status, rows in outcome.diagnosis.statuses()
-            if status.plugin == self.name and REASON_NOT_AVAILABLE in status.reasons
-        ]
+    def _unavailable_claims(
+        self, claims: PodClaims, cluster: Cluster, diagnosis: Diagnosis | None
+    ) -> list[ResourceClaim]:
+        """The claims because of which this plugin, and none before it, rejected a node.
+
+        Without a diagnosis the pod found a node; its claims may not be available on others.
+        """
+        if diagnosis is None:
+            rows = [cluster.order]
+        else:
+            rows = [
+                rows
+                for status, rows in diagnosis.statuses()
+                if status.plugin == self.name and REASON_NOT_AVAILABLE in status.reasons
+            ]
         if not rows:
             return []
-        nodes = NodeColumns(outcome.cluster, np.concatenate(rows))
-        return [allocated.claim for allocated, _ in claims.unavailable_claims(nodes)]
+        nodes = NodeColumns(cluster, np.concatenate(rows))
+        return [
+            allocated.claim
+            for allocated, _ in claims.unavailable_claims(nodes)
+            if allocated.claim.uid not in claims.shared
+        ]
 
     # Scoring: alternatives in the order in which the claim names them
 
@@ -397,11 +448,19 @@ class DynamicResources(
             result = claims.results.at(cluster.nodes.row_of[node_name])
             if result is None and any(not claims.is_extended(claim) for claim in claims.to_allocate()):
                 return failure(NO_ALLOCATION)
-        plan = claims.plan = self._plan(claims, result)
+        if not are_shared_at(claims, cluster, node_name):
+            return failure(NO_ALLOCATION)
+        plan = claims.plan = make_plan(claims, cluster, result, consumers(cluster, pod))
+        cycle: GroupCycleState | None = state.get(GROUP_CYCLE)
         for planned in plan.claims:
-            if planned.allocation is None or is_in_flight(cluster.objects, planned.uid):
+            if planned.allocation is None:
                 continue
+            if cycle is not None:
+                cycle.pending_claims.add(planned.uid)
             claim = planned.claim
+            if is_in_flight(cluster.objects, planned.uid):
+                put_in_flight(cluster.objects, planned.uid, claim, pod.uid)
+                continue
             if self._rules.reserve_requires_claim and not planned.is_new:
                 known = cluster.objects.of(ResourceClaim).get(claim.name, claim.namespace)
                 if known is None:
@@ -409,23 +468,8 @@ class DynamicResources(
                 if known.uid == claim.uid and known.status.allocation is not None:
                     continue
             status = replace(claim.status, allocation=planned.allocation)
-            put_in_flight(cluster.objects, planned.uid, replace(claim, status=status))
+            put_in_flight(cluster.objects, planned.uid, replace(claim, status=status), pod.uid)
         return None
-
-    def _plan(self, claims: PodClaims, result: NodeResult | None) -> ClaimPlan:
-        found = iter(() if result is None else result.allocations)
-        planned: list[PlannedClaim] = []
-        for claim in claims.claims:
-            if claim.status.allocation is not None:
-                planned.append(PlannedClaim(claim.uid, claim))
-            elif not claims.is_extended(claim):
-                planned.append(PlannedClaim(claim.uid, claim, _with_share_ids(next(found))))
-            elif result is not None and result.variant is not None and result.variant.requests:
-                # On a node whose device plugin serves everything there is no claim to create.
-                new = claim_with(claim, result.variant.requests)
-                planned.append(PlannedClaim(claim.uid, new, _with_share_ids(next(found)), is_new=True))
-        mappings = () if result is None or result.variant is None else result.variant.mappings
-        return ClaimPlan(planned, mappings)
 
     def unreserve(self, state: CycleState, pod: Pod, node_name: str) -> None:
         claims: PodClaims | None = state.get(self.name)
@@ -433,11 +477,16 @@ class DynamicResources(
             return
         handle = self.handle
         assert handle is not None
-        if self._binder is not None:
+        cycle: GroupCycleState | None = state.get(GROUP_CYCLE)
+        if self._binder is not None and (cycle is None or not cycle.is_simulated):
             self._binder.release(pod, claims.plan)
             return
         for planned in claims.plan.claims:
-            remove_in_flight(handle.cluster.objects, planned.uid)
+            if planned.allocation is None:
+                continue
+            dropped = remove_in_flight(handle.cluster.objects, planned.uid, pod.uid)
+            if dropped is not None and cycle is not None:
+                cycle.pending_claims.discard(planned.uid)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
         return SKIP if state.get(self.name) is None else None
@@ -477,12 +526,6 @@ def _claim_keys(old: ResourceClaim | None, new: ResourceClaim | None) -> Collect
     return (new.key, FREED_DEVICES) if _was_freed(old, new) else (new.key,)
 
 
-def _with_share_ids(allocation: AllocationResult) -> AllocationResult:
-    """Results are shared by identical pods, but every share of a device has an id of its own."""
-    results = allocation.devices.results
-    if all(result.share_id is None for result in results):
-        return allocation
-    renamed = tuple(
-        result if result.share_id is None else replace(result, share_id=new_share_id()) for result in results
-    )
-    return replace(allocation, devices=replace(allocation.devices, results=renamed))
+def device_amounts(pod: Pod) -> Mapping[str, int]:
+    """What the pod requests of resources that DeviceClasses may serve, by name, never 0."""
+    return {name: amount for name, amount in fit_requests(pod).items() if amount and is_device_resource(name)}

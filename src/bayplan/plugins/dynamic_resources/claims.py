@@ -20,8 +20,9 @@ from bayplan.plugin.devices import (
     is_overdue,
     readiness,
 )
-from bayplan.plugin.objects import CompiledTerm, Objects, compile_terms_strict, rows_matching_terms
+from bayplan.plugin.objects import CompiledTerm, compile_terms_strict, rows_matching_terms
 from bayplan.plugins.dynamic_resources.extended import ExtendedDemand
+from bayplan.plugins.dynamic_resources.groups import GATE, owned_by_group
 from bayplan.plugins.dynamic_resources.results import (
     ExtendedNodeResults,
     NodeResults,
@@ -34,10 +35,14 @@ NO_SOURCE: Final = 'pod "{pod}", spec.resourceClaim "{name}": none of the suppor
 NOT_FOUND: Final = 'could not find ResourceClaim "{claim}"'
 BEING_DELETED: Final = 'resourceclaim "{name}" is being deleted'
 NOT_OWNER: Final = "ResourceClaim {claim} was not created for Pod {pod} (Pod is not owner)"
+NO_OWNER: Final = (
+    "ResourceClaim {claim} was not created for Pod {pod} (neither Pod nor PodGroup {group} is the owner)"
+)
 
 
-def resolve_claims(objects: Objects, pod: Pod) -> tuple[ResourceClaim, ...] | Status:
+def resolve_claims(cluster: Cluster, pod: Pod) -> tuple[ResourceClaim, ...] | Status:
     """The pod's claims, in the order in which it names them, or why they are not all there."""
+    objects = cluster.objects
     claims, owner_uid, namespace = objects.of(ResourceClaim), pod.metadata.uid, pod.metadata.namespace
     found: list[ResourceClaim] = []
     for entry in pod.spec.resource_claims:
@@ -62,7 +67,12 @@ def resolve_claims(objects: Objects, pod: Pod) -> tuple[ResourceClaim, ...] | St
         if from_template:
             owner = claim.metadata.controller()
             if owner is None or owner.uid != owner_uid:
-                return unresolvable(NOT_OWNER.format(claim=claim.key, pod=pod.key))
+                named = pod.spec.scheduling_group if GATE in cluster.release.gates else None
+                if named is None:
+                    return unresolvable(NOT_OWNER.format(claim=claim.key, pod=pod.key))
+                if not owned_by_group(claim, pod):
+                    names = {"claim": claim.key, "pod": pod.key, "group": named.pod_group_name}
+                    return unresolvable(NO_OWNER.format(**names))
         found.append(claim)
     return tuple(found)
 
@@ -71,14 +81,14 @@ class LastClaims:
     """The claims of the last pod, until a claim changes: the queue needs them several times at an event."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._objects = cluster.objects
+        self._cluster = cluster
         self._freshness = cluster.changes.freshness((cluster.changes.kind(ResourceClaim),))
         self._pod: Pod | None = None
         self._claims: tuple[ResourceClaim, ...] | Status = ()
 
     def of(self, pod: Pod) -> tuple[ResourceClaim, ...] | Status:
         if pod is not self._pod or not self._freshness.is_current:
-            self._pod, self._claims = pod, resolve_claims(self._objects, pod)
+            self._pod, self._claims = pod, resolve_claims(self._cluster, pod)
             self._freshness.mark_current()
         return self._claims
 
@@ -121,6 +131,8 @@ class PodClaims:
     """The pod's extended resources that DeviceClasses serve."""
     results: NodeResults | ExtendedNodeResults | None
     """The search for devices; None where all claims are allocated."""
+    shared: frozenset[str] = frozenset()
+    """The uids of claims that a member of the same group is about to get: they are among `allocated`."""
     plan: ClaimPlan | None = None
     """Created by Reserve."""
 
@@ -140,7 +152,8 @@ class PodClaims:
 
     def to_allocate(self) -> Iterator[ResourceClaim]:
         """The claims that need devices, in order."""
-        return (claim for claim in self.claims if claim.status.allocation is None)
+        shared = self.shared
+        return (claim for claim in self.claims if claim.status.allocation is None and claim.uid not in shared)
 
     @property
     def has_alternatives(self) -> bool:

@@ -27,9 +27,8 @@ from bayplan.plugin.devices import (
     ExtendedResources,
     ResourceClaim,
     ResourceClaimSpec,
-    is_device_resource,
 )
-from bayplan.plugin.objects import NANO, ObjectMeta, OwnerReference, fit_requests, parse_quantity
+from bayplan.plugin.objects import NANO, ObjectMeta, OwnerReference, parse_quantity
 
 IN_MEMORY_NAME: Final = "<extended-resources>"
 """The name of a claim that does not exist in the API server yet. No claim there can have it."""
@@ -62,11 +61,6 @@ class ExtendedDemand:
     @property
     def is_in_memory(self) -> bool:
         return self.claim.name == IN_MEMORY_NAME
-
-
-def device_amounts(pod: Pod) -> Mapping[str, int]:
-    """What the pod requests of resources that DeviceClasses may serve, by name, never 0."""
-    return {name: amount for name, amount in fit_requests(pod).items() if amount and is_device_resource(name)}
 
 
 def extended_demand(cluster: Cluster, pod: Pod, amounts: Mapping[str, int]) -> ExtendedDemand | None:

@@ -52,6 +52,7 @@ from bayplan.plugin._internal import DomainScorePlugin, DomainSums, RejectedRows
 from bayplan.plugin.args import PodTopologySpreadArgs
 from bayplan.plugin.objects import (
     DO_NOT_SCHEDULE,
+    OWNER_KINDS,
     SCHEDULE_ANYWAY,
     SYSTEM_DEFAULTS,
     SpreadConstraint,
@@ -63,8 +64,7 @@ from bayplan.plugin.objects import (
     rows_matching,
     untolerated_taint,
 )
-from bayplan.plugins.pod_topology_spread.counts import (
-    Counts,
+from bayplan.plugins.pod_topology_spread.domains import (
     Domains,
     Limit,
     Preference,
@@ -77,6 +77,49 @@ MISSING_LABEL: Final = unresolvable(
     "node(s) didn't match pod topology spread constraints (missing required label)"
 )
 SKEWED: Final = unschedulable("node(s) didn't match pod topology spread constraints")
+
+
+class Counts:
+    """The counts for pods of one signature: for their own constraints, or for the defaults."""
+
+    __slots__ = ("_freshness", "_violating", "_violating_domains", "domains", "limits")
+
+    def __init__(self, domains: tuple[Domains, ...], cluster: Cluster, by_default: bool) -> None:
+        self.domains = domains
+        self.limits: tuple[Limit, ...] | None = None
+        self._violating: RowMask | None = None
+        self._violating_domains: list[bytes] = []
+        changes = cluster.changes
+        # Default constraints count the pods that the owners of the pod select.
+        owners = changes.kinds(OWNER_KINDS) if by_default else ()
+        on_nodes = (changes.topology, changes.queries) if domains else ()
+        self._freshness = changes.freshness((*owners, *on_nodes))
+        self._freshness.mark_current()
+
+    def is_current(self, cluster: Cluster) -> bool:
+        """Whether nothing but pods has changed; sums are updated for those."""
+        if not self._freshness.is_current:
+            return False
+        for domains in self.domains:
+            if domains.count is not None:
+                cluster.counts.touch(domains.count)
+        return True
+
+    def violating_rows(self, nodes: NodeColumns) -> RowMask:
+        """The rows (`nodes` are all) that violate a hard constraint. They rarely change: a domain that has
+        got one more pod rarely has too many only now."""
+        tables = [limit.violating_domains() for limit in self.limits or ()]
+        content = [table.tobytes() for table in tables]
+        if self._violating is None or content != self._violating_domains:
+            violating = np.zeros(len(nodes), dtype=np.bool_)
+            for domains, table in zip(self.domains, tables, strict=True):
+                violating |= table.take(nodes.label(domains.constraint.topology_key).ids)
+            if self._violating is None:
+                self._violating = RowMask(nodes.cluster.changes.clock, violating)
+            else:
+                self._violating.assign(violating)
+            self._violating_domains = content
+        return self._violating
 
 
 class PodTopologySpread(
@@ -306,7 +349,7 @@ class PodTopologySpread(
         if not any(constraint.when_unsatisfiable == action for constraint in self._defaults):
             return ()
         selector = owner_selector(pod, cluster.objects)
-        return () if selector.is_empty else default_constraints(self._defaults, action, selector)
+        return () if selector is None else default_constraints(self._defaults, action, selector)
 
     def _counts(self, state: CycleState, pod: Pod, nodes: NodeColumns, action: str) -> Counts | None:
         """The counts for the pod's constraints with this action; None if it has none."""

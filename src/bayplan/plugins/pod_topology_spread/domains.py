@@ -1,4 +1,4 @@
-"""The number of matching pods in each domain, for the constraints of a signature; cached from pod to pod."""
+"""The number of matching pods in each domain, for one constraint."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.plugin import BoolColumn, Cluster, IntColumn, NodeColumns, Pod, PodQuery, PodSelector
-from bayplan.plugin._internal import DomainSums, PodCount, RowMask
-from bayplan.plugin.objects import OWNER_KINDS, SpreadConstraint
+from bayplan.plugin import BoolColumn, IntColumn, Pod, PodQuery, PodSelector
+from bayplan.plugin._internal import DomainSums, PodCount
+from bayplan.plugin.objects import SpreadConstraint
 
 UNBOUNDED: Final = np.iinfo(np.int64).max
 
@@ -46,49 +46,6 @@ class Domains:
     def totals(self, values: int) -> IntColumn:
         """Matching pods by domain id; the entry behind the last is for nodes without the label."""
         return np.zeros(values + 1, dtype=np.int64) if self.sums is None else self.sums.sums
-
-
-class Counts:
-    """The counts for pods of one signature: for their own constraints, or for the defaults."""
-
-    __slots__ = ("_freshness", "_violating", "_violating_domains", "domains", "limits")
-
-    def __init__(self, domains: tuple[Domains, ...], cluster: Cluster, by_default: bool) -> None:
-        self.domains = domains
-        self.limits: tuple[Limit, ...] | None = None
-        self._violating: RowMask | None = None
-        self._violating_domains: list[bytes] = []
-        changes = cluster.changes
-        # Default constraints count the pods that the owners of the pod select.
-        owners = changes.kinds(OWNER_KINDS) if by_default else ()
-        on_nodes = (changes.topology, changes.queries) if domains else ()
-        self._freshness = changes.freshness((*owners, *on_nodes))
-        self._freshness.mark_current()
-
-    def is_current(self, cluster: Cluster) -> bool:
-        """Whether nothing but pods has changed; sums are updated for those."""
-        if not self._freshness.is_current:
-            return False
-        for domains in self.domains:
-            if domains.count is not None:
-                cluster.counts.touch(domains.count)
-        return True
-
-    def violating_rows(self, nodes: NodeColumns) -> RowMask:
-        """The rows (`nodes` are all) that violate a hard constraint. They rarely change: a domain that has
-        got one more pod rarely has too many only now."""
-        tables = [limit.violating_domains() for limit in self.limits or ()]
-        content = [table.tobytes() for table in tables]
-        if self._violating is None or content != self._violating_domains:
-            violating = np.zeros(len(nodes), dtype=np.bool_)
-            for domains, table in zip(self.domains, tables, strict=True):
-                violating |= table.take(nodes.label(domains.constraint.topology_key).ids)
-            if self._violating is None:
-                self._violating = RowMask(nodes.cluster.changes.clock, violating)
-            else:
-                self._violating.assign(violating)
-            self._violating_domains = content
-        return self._violating
 
 
 @dataclass(frozen=True, slots=True)
