@@ -88,8 +88,8 @@ def test_errors(value: str, error: str) -> None:
             "DRADeviceTaintRules is enabled, but depends on features that are disabled: [DRADeviceTaints]",
         ),
         (
-            "GenericWorkload=true,DRAWorkloadResourceClaims=true",
-            "cannot turn on feature gate DRAWorkloadResourceClaims: not implemented yet",
+            "GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true",
+            "cannot turn on feature gate CompositePodGroup: not implemented yet",
         ),
         (
             "TopologyAwareWorkloadScheduling=true",

@@ -117,8 +117,6 @@ def test_defaults_of_preemption_mean_the_same_whether_given_or_left_out() -> Non
     spelled_out = make_profile_config(args={"DefaultPreemption": given}).profiles[0].plugin_config[0].args
     left_out = make_profile_config(args={"DefaultPreemption": {}}).profiles[0].plugin_config[0].args
     assert spelled_out == left_out == DefaultPreemptionArgs()
-    assert DefaultPreemptionArgs().evaluates_all_candidates
-    assert not DefaultPreemptionArgs(min_candidate_nodes_absolute=99).evaluates_all_candidates
 
 
 def test_gates_decide_on_defaults() -> None:

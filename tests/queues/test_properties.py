@@ -226,7 +226,7 @@ def test_victims_leave_every_queue_its_guarantee(
         others.append(queue)
     request = {"vcore": asked, "pods": 1}
     tasks = list(candidates(asking, request, 0).tasks)
-    chosen = within_guarantees(asking, request, tasks)
+    chosen = within_guarantees(asking, request, [[task] for task in tasks])
     for queue in others:
         lost: dict[str, int] = {}
         for group in queue.groups.values():

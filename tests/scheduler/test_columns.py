@@ -64,9 +64,9 @@ def described(cluster: Cluster) -> dict[str, Any]:
         "node_count": cluster.node_count,
         "order": sorted(names[row] for row in cluster.order.tolist()),
         "images": {image: sorted(names[row] for row in state.rows) for image, state in nodes.images.items()},
-        "ports": {names[row]: ports for row, ports in cluster.used_ports.items() if ports},
+        "ports": {names[row]: ports for row, ports in cluster.ports.on_row.items() if ports},
         "port rows": {
-            port: {names[row] for row in users} for port, users in cluster.port_rows.items() if users
+            port: {names[row] for row in users} for port, users in cluster.ports.rows.items() if users
         },
         "claims": cluster.claim_uses,
         "nominated": {
@@ -235,7 +235,7 @@ def test_a_hypothesis_is_evaluated_as_if_it_were_so(data: st.DataObject) -> None
         cpu, memory = cluster.nodes.nonzero_cpu_milli.cell[row], cluster.nodes.nonzero_memory_bytes.cell[row]
         assert view.nonzero_cpu_milli[position] == one.nonzero_cpu_milli == cpu
         assert view.nonzero_memory_bytes[position] == one.nonzero_memory_bytes == memory
-        assert view.used_ports(position) == cluster.used_ports.get(row, set())
+        assert view.used_ports(position) == cluster.ports.on_row.get(row, set())
         assert sorted(other.key for other in view.pods_on(position)) == sorted(
             other.key for other in cluster.pods_on(row)
         )

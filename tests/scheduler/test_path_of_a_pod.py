@@ -14,10 +14,10 @@ import pytest
 
 TOOL = Path(__file__).parents[2] / "tools" / "follow_a_pod.py"
 
-MAX_FILES_OF_FIRST_POD = 61
+MAX_FILES_OF_FIRST_POD = 55
 MAX_FILES_OF_SECOND_POD = 25
-MAX_BOUNDARIES_OF_SECOND_POD = 88
-MAX_FILES_OF_PREEMPTOR = 65
+MAX_BOUNDARIES_OF_SECOND_POD = 80
+MAX_FILES_OF_PREEMPTOR = 60
 
 
 @pytest.fixture(scope="module")

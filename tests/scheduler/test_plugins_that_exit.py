@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import types
-from collections.abc import Generator, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +111,9 @@ def test_a_plugin_file_that_exits_is_named(tmp_path: Path) -> None:
         load_plugin(f"{file}:Exiting")
 
 
-def test_a_plugin_is_not_blamed_when_its_loop_is_abandoned() -> None:
-    """The coroutine is closed at PreBind while no loop is running: that is not an error of the plugin."""
+@pytest.mark.parametrize("another_loop", [False, True])
+def test_a_plugin_is_not_blamed_when_its_loop_is_abandoned(another_loop: bool) -> None:
+    """The coroutine is closed at PreBind, perhaps while another loop runs: not an error of the plugin."""
 
     class Waiting(Plugin):
         def pre_bind_pre_flight(self, state: CycleState, pod: Pod, node_name: str) -> Status | None:
@@ -127,7 +128,14 @@ def test_a_plugin_is_not_blamed_when_its_loop_is_abandoned() -> None:
     placed = Placement(profile, CycleState(), make_pod("a"), "n")
     work = EXTENSION_POINTS.pre_bind(profile.pre_binds[0], placed, lambda: "")
     work.send(None)
-    work.close()  # raises what the coroutine raises instead of GeneratorExit
+    if another_loop:
+        asyncio.run(closing(work))
+    else:
+        work.close()  # raises what the coroutine raises instead of GeneratorExit
+
+
+async def closing(work: Coroutine[None, None, None]) -> None:
+    work.close()
 
 
 @types.coroutine

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bayplan.framework.status import is_cancelled, running_task
 from bayplan.scheduler.tasks import Parking, Tasks
 from bayplan.simulate.virtual_time import quiescent, run_virtual
 
@@ -270,3 +271,27 @@ def test_what_is_parked_when_everything_ends_never_goes_on() -> None:
         assert (lines, len(tasks)) == (["ended"], 0)
 
     in_tasks(True, test)
+
+
+@EAGER
+def test_work_that_got_a_task_while_it_waited_is_cancelled_with_it(eager: bool) -> None:
+    """Its first step may have run in another task, which goes on."""
+
+    async def test(tasks: Tasks) -> None:
+        seen: list[bool] = []
+
+        async def work() -> None:
+            begun_in = running_task()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError as error:
+                seen.append(is_cancelled(error, begun_in))
+
+        task = tasks.begin(work())
+        assert task is not None
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+        assert seen == [True]
+
+    in_tasks(eager, test)

@@ -39,7 +39,9 @@ from bayplan.config.model import (
     Extender,
     KubeSchedulerConfiguration,
     LeaderElection,
+    Mode,
     Profile,
+    QueueDialect,
     QueuesConfiguration,
 )
 from bayplan.config.output import completed, own_wire, to_yaml
@@ -54,11 +56,13 @@ __all__ = [
     "KubeSchedulerConfiguration",
     "LeaderElection",
     "LibraryPlugin",
+    "Mode",
     "OwnFlags",
     "PluginCatalog",
     "PluginEntry",
     "Profile",
     "ProfilePlan",
+    "QueueDialect",
     "QueuesConfiguration",
     "TableCatalog",
     "apply_extenders",

@@ -29,6 +29,7 @@ from bayplan.config.model import (
     KubeSchedulerConfiguration,
     PluginRef,
     Plugins,
+    PluginSet,
     Profile,
 )
 from bayplan.config.validation import apply_extenders, validate
@@ -122,14 +123,20 @@ _GROUPS: Final = "GenericWorkload"
 
 def _without_default_preemption(profile: Profile) -> Profile:
     """With capacity queues a pod takes only what its queue is owed, whatever its priority."""
-    post_filter = profile.plugins.post_filter
-    post_filter = msgspec.structs.replace(
-        post_filter,
-        enabled=tuple(plugin for plugin in post_filter.enabled if plugin.name != _DEFAULT_PREEMPTION),
-        disabled=(*post_filter.disabled, PluginRef(_DEFAULT_PREEMPTION)),
+    plugins = msgspec.structs.replace(
+        profile.plugins,
+        post_filter=_without(profile.plugins.post_filter, _DEFAULT_PREEMPTION),
+        pod_group_post_filter=_without(profile.plugins.pod_group_post_filter, _DEFAULT_PREEMPTION),
     )
-    plugins = msgspec.structs.replace(profile.plugins, post_filter=post_filter)
     return msgspec.structs.replace(profile, plugins=plugins)
+
+
+def _without(plugins: PluginSet, name: str) -> PluginSet:
+    return msgspec.structs.replace(
+        plugins,
+        enabled=tuple(plugin for plugin in plugins.enabled if plugin.name != name),
+        disabled=(*plugins.disabled, PluginRef(name)),
+    )
 
 
 _DEFAULT_PREEMPTION: Final = "DefaultPreemption"

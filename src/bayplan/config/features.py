@@ -45,7 +45,14 @@ _IMPLEMENTED: Final = frozenset({"DRAFractionalCapacityRange"})
 """Gates that are off by default and can be turned on."""
 _IMPLEMENTED_FROM: Final = (
     37,
-    frozenset({"GenericWorkload", "PodGroupPreemptionPolicy", "TopologyAwareWorkloadScheduling"}),
+    frozenset(
+        {
+            "DRAWorkloadResourceClaims",
+            "GenericWorkload",
+            "PodGroupPreemptionPolicy",
+            "TopologyAwareWorkloadScheduling",
+        }
+    ),
 )
 """The same since this minor release, whose design of pod groups differs from the one before."""
 

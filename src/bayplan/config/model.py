@@ -161,6 +161,7 @@ class QueueDialect(StrEnum):
 
     BAYPLAN = "bayplan"
     YUNIKORN = "yunikorn"
+    VOLCANO = "volcano"
 
 
 class QueuesConfiguration(ConfigRecord, frozen=True):
@@ -168,7 +169,16 @@ class QueuesConfiguration(ConfigRecord, frozen=True):
 
     dialect: QueueDialect = QueueDialect.BAYPLAN
     file: str = ""
-    """A queues.yaml, which is read again when it changes; "" is a queue for each namespace."""
+    """A queues.yaml, which is read again when it changes; "" is a queue for each namespace. With Volcano's
+    dialect a volcano-scheduler.conf; "" is Volcano's own default."""
+    config_map: str = ""
+    """A ConfigMap with the key queues.yaml instead, as namespace/name."""
+
+    def __post_init__(self) -> None:
+        if self.config_map and (self.file or self.dialect is QueueDialect.VOLCANO):
+            raise ValueError("queues.configMap cannot be used with a file, or with Volcano's dialect")
+        if self.config_map and self.config_map.count("/") != 1:
+            raise ValueError(f"queues.configMap must be namespace/name: {self.config_map}")
 
 
 class Decision(StrEnum):
@@ -180,10 +190,21 @@ class Decision(StrEnum):
     """The rules of descheduler, which does not know where the replacement goes."""
 
 
+class Mode(StrEnum):
+    """How a pod is moved."""
+
+    EVICT = "evict"
+    SURGE = "surge"
+    """Its owner creates the replacement first, where it allows that."""
+
+
 class DescheduleConfiguration(ConfigRecord, frozen=True):
     """How `bayplan deschedule` decides and acts; what it does is in a DeschedulerPolicy."""
 
     decision: Decision = Decision.SCHEDULER
+    mode: Mode = Mode.EVICT
+    interval: Duration = Duration.of(seconds=300)
+    """From cycle to cycle of `bayplan run --deschedule`."""
     margin: float = 5.0
     """By how many percentage points a move must improve utilization."""
     evictions_per_minute: int = 10
@@ -195,6 +216,8 @@ class DescheduleConfiguration(ConfigRecord, frozen=True):
             raise ValueError(f"deschedule.margin must be from 0 to 100: {self.margin}")
         if self.evictions_per_minute < 1:
             raise ValueError(f"deschedule.evictionsPerMinute must be positive: {self.evictions_per_minute}")
+        if self.interval <= Duration():
+            raise ValueError(f"deschedule.interval must be positive: {self.interval}")
         if self.replacement_timeout <= Duration():
             raise ValueError(f"deschedule.replacementTimeout must be positive: {self.replacement_timeout}")
 

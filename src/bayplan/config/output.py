@@ -92,8 +92,9 @@ def own_wire(settings: BayplanConfiguration) -> dict[str, object] | None:
     if settings.deschedule == DescheduleConfiguration():
         del values["deschedule"]
     else:
-        timeout = str(settings.deschedule.replacement_timeout)
-        values["deschedule"] = {**msgspec.to_builtins(settings.deschedule), "replacementTimeout": timeout}
+        found = settings.deschedule
+        durations = {"interval": str(found.interval), "replacementTimeout": str(found.replacement_timeout)}
+        values["deschedule"] = {**msgspec.to_builtins(found), **durations}
     if settings.pod_groups == BayplanConfiguration().pod_groups:
         del values["podGroups"]
     return {"apiVersion": OWN_API_VERSION, "kind": BAYPLAN_KIND} | values

@@ -6,16 +6,22 @@ binding, so here the order is found when a pod is popped:
     root ─► the first child by `queue_key` ─► … ─► leaf ─► the first group by `group_key` ─► its first pod
 
 Pods of a leaf that ask for the same amounts for the same owner form a *class*: either all of them fit into
-the room, or none. So a pop looks at queues and classes, never at all pods. A leaf in which no class fits is
-set aside until something on its path is freed (`_waiters`), without attempts, events or backoff of its pods.
+the room, or none, and either all groups of it that have no pod yet may begin, or none. So a pop looks at
+queues and classes, never at all pods or groups. A class that does not fit is set aside, and so is a leaf
+without any other, until something on its path is freed (`_waiters`), without attempts, events or backoff of
+its pods.
+
+A pod group is one entity here, too. It fits if the members that it needs at least do; as many of the others
+are popped with it as fit.
 
 What pods use, and to which group they belong, is in `usage.py`; `QueueCache` in `scheduler/` reports them.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -23,43 +29,20 @@ from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import SortKey
 from bayplan.queues import tree
-from bayplan.queues.amounts import Amounts, fits, total
-from bayplan.queues.tree import Blocking, GroupKey, Queue, QueueKey
-from bayplan.queues.usage import ClassKey, PodEntry, PodGroupOf, QueueUsage, Requests
-from bayplan.queues.users import UserLimits
+from bayplan.queues.amounts import Amounts, fits, is_positive, plus, total
+from bayplan.queues.order import GroupHeap, PodClass, QueueNode, QueueOrder
+from bayplan.queues.tree import Blocking, GroupKey, Queue
+from bayplan.queues.usage import ClassKey, PodEntry, PodGroupOf, QueueTree, Requests, Shape
+from bayplan.queues.users import APPLICATIONS, UserLimits
 from bayplan.queues.yunikorn.build import Partition
-from bayplan.queues.yunikorn.config import VCORE, PartitionConfig
+from bayplan.queues.yunikorn.config import PartitionConfig
 from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.scheduling_queue.queued import Entity, QueuedGroup, QueuedPod, members_of
 from bayplan.scheduling_queue.sub_queues import PodHeap
+from bayplan.state.groups import GroupKey as PodGroupKey
 
 MAX_REPORTED_AT_ONCE: Final = 100
 """How many pods are told in one pop that they wait; the others follow with the next one."""
-
-
-@dataclass(slots=True)
-class _Class:
-    """Active pods of a leaf that either all fit into the room, or none."""
-
-    amounts: Amounts
-    groups: list[tuple[GroupKey, int, PodGroupOf]] = field(default_factory=list)
-    """A heap; an entry with another key than that of its group is outdated."""
-    unreported: list[Entity] = field(default_factory=list)
-    blocking: Blocking | None = None
-
-
-@dataclass(slots=True)
-class _Node:
-    """What is known of a queue for finding the next pod."""
-
-    queue: Queue
-    is_live: bool = False
-    """Whether something below may be popped."""
-    key: QueueKey | None = None
-    children: list[tuple[QueueKey, int, Queue]] = field(default_factory=list)
-    """A heap; an entry with another key than that of its queue is outdated."""
-    classes: dict[ClassKey, _Class] = field(default_factory=dict)
-    held: dict[str, PodGroupOf] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +53,21 @@ class Notice:
     message: str
 
 
-class CapacityQueues(QueueUsage, PodHeap):
+@dataclass(frozen=True, slots=True)
+class WaitingAbove:
+    """The first entity of a class that waits for the ceiling of a parent queue."""
+
+    leaf: Queue
+    blocked_by: Queue
+    entity: Entity
+    amounts: Amounts
+    """What has to fit: of a pod group, what its first members ask for."""
+    least: int
+    """How many members that are."""
+    priority: int
+
+
+class CapacityQueues(QueueOrder, PodHeap):
     """Active pods in capacity queues.
 
     Args:
@@ -78,34 +75,44 @@ class CapacityQueues(QueueUsage, PodHeap):
         requests: of a pod.
         capacity: what all nodes have together, by resource.
         namespace: finds a Namespace object.
+        scheduled: the number of members of a pod group that have a node.
     """
 
     def __init__(
         self,
-        partition: Partition,
+        partition: QueueTree,
         requests: Requests,
         capacity: Callable[[], Mapping[str, int]],
         namespace: Callable[[str], Namespace | None] = lambda name: None,
+        scheduled: Callable[[PodGroupKey], int] = lambda key: 0,
     ) -> None:
         PodHeap.__init__(self, "active")
-        QueueUsage.__init__(self, partition, requests, namespace)
+        QueueOrder.__init__(self, partition, requests, namespace)
         self._capacity = capacity
         self._is_resized = True
-        self._nodes: dict[str, _Node] = {}
-        self._active: dict[int, tuple[PodGroupOf, Amounts, int]] = {}
-        """By ticket: the group of an active entity, what it asks for, and its priority when it entered."""
+        self._scheduled = scheduled
+        self._active: dict[int, tuple[PodGroupOf, Amounts, int, Shape]] = {}
+        """By ticket: the group of an active entity, what it asks for, its priority when it entered, and what
+        has to fit."""
         self._size = 0
-        self._entries = 0
-        self._stale: dict[str, Queue] = {}
-        """Leaves whose path has changed since the last pop."""
-        self._waiters: dict[str, set[str]] = {}
-        """By path: leaves that wait for a limit there."""
+        self._idle: list[PodGroupOf] = []
+        """Groups whose last active pod was popped last. It is charged before the next pop, or not at all."""
+        self._above: dict[tuple[str, ClassKey], tuple[QueueNode, str]] = {}
+        """Classes that wait for the ceiling of a parent: their leaf, and the path of the parent."""
+        self.loaded: asyncio.Event | None = None
+        """Set once the configuration is known; None if it is."""
+        self.check: Callable[[], None] = lambda: None
+        """Called after pods were popped; set by the scheduler that owns the queues."""
+        self.version = 0
+        """Changes with the configuration."""
         self._rejected: dict[str, tuple[Entity, str]] = {}
         """By key of the pod: applications that no queue takes."""
         self.notices: list[Notice] = []
         """Pods that have to wait, not reported yet."""
         self.follow_file: Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None = None
         """Applies changes of the configuration until it is cancelled, and calls its argument then."""
+        self.admit_groups: Callable[[], None] | None = None
+        """Admits jobs whose pods do not exist yet, where the dialect has such jobs."""
 
     # The interface of the heap of active pods
 
@@ -118,35 +125,44 @@ class CapacityQueues(QueueUsage, PodHeap):
         info.ticket = self._entries
         self._size += 1
         try:
-            group = self.group_of(members_of(info)[0].pod)
+            group, amounts, priority, shape = entry = self._asked(info)
         except PlacementError as error:
             self._rejected[info.key] = (info, str(error))
             self.notices.append(Notice(info, str(error)))
             self._update_count()
             return
-        amounts, priority = self._asked(info)
-        key = (frozenset(amounts.items()), group.user, group.user_groups)
+        key, node = (shape, group.owner), self._node(group.queue)
         group.active += 1
-        self._active[info.ticket] = (group, amounts, priority)
-        heappush(group.classes.setdefault(key, []), (rank, info.sequence, info.ticket, info))
+        self._active[info.ticket] = entry
+        pods = group.classes.get(key)
+        is_first = pods is None
+        if pods is None:
+            pods = group.classes[key] = []
+        heappush(pods, (rank, info.sequence, info.ticket, info))
         tree.add_pending(group, amounts, priority)
-        node = self._node(group.queue)
         known = node.classes.get(key)
         if known is None:
-            known = node.classes[key] = _Class(amounts)
-        known.unreported.append(info)
-        if not self._reorder_group(group):
-            self._enter(group, key)
-        self._reorder_path(group.queue)
-        self._revive(group.queue)
+            known = node.classes[key] = PodClass(shape.amounts)
+        node.ready[key] = known
+        (known.unreported if group.tasks else known.unreported_new).append(info)
+        if not self._reorder_group(group) and is_first:
+            self._enter(node, group, key)
+        self._mark_stale(node)
+        self._revive(node)
         self.count = self._size
 
     def pop(self) -> Entity | None:
         """The next pod, or None if everything that is active has to wait."""
         self.refresh()
-        info = self._pop(self.partition.root)
+        root = self._nodes.get(self.partition.root.path)
+        info = None if root is None else self._pop(root)
         self._update_count()
         return info
+
+    def changed(self, info: Entity) -> None:
+        if info.sub_queue is self:
+            self.remove(info)
+            self.push(info, info.sort_key)
 
     def first(self) -> Entity | None:
         return next(iter(self), None)
@@ -155,22 +171,30 @@ class CapacityQueues(QueueUsage, PodHeap):
         info.sub_queue = None
         self._size -= 1
         if self._rejected.pop(info.key, None) is None:
-            self._leave(info)
+            self._forget_if_empty(self._leave(info))
         self._update_count()
 
     def __iter__(self) -> Iterator[Entity]:
         """The active pods in the order of the tree as it is, those that wait included."""
 
         def visit(queue: Queue) -> Iterator[Entity]:
-            for child in tree.ordered_children(queue):
+            for child in self.ordered_children(queue):
                 yield from visit(child)
-            for group in tree.ordered_groups(queue):
-                assert isinstance(group, PodGroupOf)
+            for group in self.ordered_groups(queue):
                 entries = sorted(entry for heap in group.classes.values() for entry in heap)
                 yield from (entry[3] for entry in entries if self._is_current(entry))
 
         yield from visit(self.partition.root)
         yield from (info for info, _ in self._rejected.values())
+
+    def ordered_children(self, queue: Queue) -> list[Queue]:
+        """The children that have something pending, in order."""
+        return tree.ordered_children(queue, self._queue_key)
+
+    def ordered_groups(self, queue: Queue) -> list[PodGroupOf]:
+        """The groups of a leaf that have something pending, in order."""
+        groups = (group for group in queue.groups.values() if isinstance(group, PodGroupOf))
+        return sorted((group for group in groups if is_positive(group.pending)), key=self._group_key)
 
     def _is_current(self, entry: tuple[SortKey, int, int, Entity]) -> bool:
         return entry[3].ticket == entry[2] and entry[3].sub_queue is self
@@ -185,34 +209,22 @@ class CapacityQueues(QueueUsage, PodHeap):
         notices, self.notices = self.notices, []
         return [(member, notice.message) for notice in notices for member in members_of(notice.info)]
 
-    def resources_by_state(self) -> dict[tuple[str, str, str], float]:
-        """The amounts of every queue, by queue, state (as YuniKorn calls it) and resource."""
-        found: dict[tuple[str, str, str], float] = {}
-        for queue in self.partition.root.downwards():
-            states: dict[str, Amounts | None] = {
-                "allocated": queue.used,
-                "pending": queue.pending,
-                "preempting": queue.leaving,
-                "guaranteed": queue.guaranteed,
-                "max": queue.ceiling,
-            }
-            for state, amounts in states.items():
-                for kind, amount in (amounts or {}).items():
-                    found[queue.path, state, kind] = float(amount)
-        return found
-
     # Use
 
     def _use_changed(self, group: PodGroupOf) -> None:
         self._reorder_group(group)
-        self._reorder_path(group.queue)
+        self._mark_stale(self._node(group.queue))
 
     def _freed(self, group: PodGroupOf) -> None:
         self._wake(group.queue)
         self._update_count()
 
     def _group_ended(self, group: PodGroupOf) -> None:
-        self._node(group.queue).held.pop(group.name, None)
+        queue = group.queue
+        while self.partition.remove_if_empty(queue):
+            self._nodes.pop(queue.path, None)
+            assert queue.parent is not None, "the root is never removed"
+            queue = queue.parent
 
     def capacity_changed(self) -> None:
         """Nodes came, left or changed their size."""
@@ -220,6 +232,10 @@ class CapacityQueues(QueueUsage, PodHeap):
 
     def refresh(self) -> None:
         """Brings shares up to date, as a pop would."""
+        if self._idle:
+            idle, self._idle = self._idle, []
+            for group in idle:
+                self._forget_if_empty(group)
         if self._is_resized:
             self._resize()
         if self._stale:
@@ -228,12 +244,11 @@ class CapacityQueues(QueueUsage, PodHeap):
     def _resize(self) -> None:
         """Takes the capacity of the cluster as the denominator of shares without a guarantee."""
         self._is_resized = False
-        self.partition.root.capacity = {
-            VCORE if kind == "cpu" else kind: amount for kind, amount in self._capacity().items() if amount
-        }
+        capacity = self._capacity()
+        self.partition.root.capacity = {**self._amounts(capacity), "pods": capacity.get("pods", 0)}
         for node in list(self._nodes.values()):
             if node.queue.is_leaf:
-                self._reorder_path(node.queue)
+                self._mark_stale(node)
 
     def reload(self, config: PartitionConfig) -> None:
         """Applies a new configuration; groups stay in their queues.
@@ -241,8 +256,10 @@ class CapacityQueues(QueueUsage, PodHeap):
         Raises:
             QueueConfigError: it cannot be applied, and nothing changes.
         """
+        assert isinstance(self.partition, Partition)
         Partition(config)  # raises before anything has changed
         self.partition.reload(config)
+        self.version += 1
         limits = self.partition.user_limits = UserLimits(self.partition.user_limits.limits)
         for group in self._groups.values():
             group.member_of = None
@@ -253,199 +270,213 @@ class CapacityQueues(QueueUsage, PodHeap):
             self._size -= 1
             self.push(info, info.sort_key)
         for group in self._groups.values():
-            self._reorder_group(group)
-            self._reorder_path(group.queue)
+            self._reorder_group(group, again=True)
+            self._mark_stale(self._node(group.queue))
         self.wake_all()
+
+    def begin_with(self, config: PartitionConfig) -> None:
+        """Replaces a configuration that was never in force: everything is placed again.
+
+        Raises:
+            QueueConfigError: it cannot be applied, and nothing changes.
+        """
+        assert isinstance(self.partition, Partition)
+        partition = self.partition.with_config(config)
+        waiting = list(self)
+        assigned = [(self._known[uid].pod, task.place) for uid, task in self._tasks.items()]
+        self.partition = partition
+        for each in (self._groups, self._tasks, self._nodes, self._active, self._waiters, self._rejected):
+            each.clear()
+        for every in (self._stale, self._idle, self.notices):
+            every.clear()
+        self._above.clear()
+        self._size, self._is_resized = 0, True
+        for pod, node_name in assigned:
+            self.charge(pod, node_name)
+        for info in waiting:
+            self.push(info, info.sort_key)
+        self._update_count()
 
     # Groups
 
-    def _asked(self, info: Entity) -> tuple[Amounts, int]:
-        """What a pod, or all members of a pod group, ask for, and the highest priority."""
-        members = members_of(info)
-        if len(members) == 1:
-            return self.amounts_of(members[0].pod), members[0].pod.priority
-        amounts = total(self.amounts_of(member.pod) for member in members)
-        return amounts, max(member.pod.priority for member in members)
+    def _asked(self, info: Entity) -> tuple[PodGroupOf, Amounts, int, Shape]:
+        """The group of an entity, what it asks for, its priority, and what has to fit.
 
-    def _leave(self, info: Entity) -> None:
-        """A pod or group is no longer active."""
-        group, amounts, priority = self._active.pop(info.ticket)
+        Raises:
+            PlacementError: no queue takes it.
+        """
+        if isinstance(info, QueuedPod):
+            read = self._read(info.pod)
+            return self._group(read), read.shape.amounts, info.pod.priority, read.shape
+        pods = [member.pod for member in info.members]
+        names = sorted({self._application(pod) for pod in pods})
+        if len(names) > 1:
+            raise PlacementError(f"pods of one pod group belong to several applications: {', '.join(names)}")
+        amounts = [self.amounts_of(pod) for pod in pods]
+        least = self.total_shape(amounts[: self._least(info)])
+        return self.group_of(pods[0]), total(amounts), max(pod.priority for pod in pods), least
+
+    def _shape_of(self, info: Entity) -> Shape | None:
+        """What has to fit; None if that is not certain."""
+        if isinstance(info, QueuedPod):
+            return self._read(info.pod).shape
+        try:
+            return self._asked(info)[3]
+        except PlacementError:
+            return None
+
+    def _least(self, info: QueuedGroup) -> int:
+        """How many members of a pod group have to be scheduled together now."""
+        return max(1, info.group.min_count - self._scheduled(info.group.key)) if info.group.is_gang else 1
+
+    def _leave(self, info: Entity) -> PodGroupOf:
+        """A pod or pod group is no longer active."""
+        group, amounts, priority, _ = self._active.pop(info.ticket)
         group.active -= 1
         tree.remove_pending(group, amounts, priority)
         self._reorder_group(group)
-        self._reorder_path(group.queue)
-        self._forget_if_empty(group)
-
-    # Order
-
-    def _node(self, queue: Queue) -> _Node:
-        node = self._nodes.get(queue.path)
-        if node is None:
-            node = self._nodes[queue.path] = _Node(queue)
-        return node
-
-    def _reorder_group(self, group: PodGroupOf) -> bool:
-        """Enters a group again if its key has changed. False if it has not."""
-        key = tree.group_key(group)
-        if key == group.key:
-            return False
-        group.key = key
-        for each in group.classes:
-            self._enter(group, each)
-        return True
-
-    def _enter(self, group: PodGroupOf, key: ClassKey) -> None:
-        self._entries += 1
-        known = self._node(group.queue).classes.get(key)
-        if known is not None:
-            heappush(known.groups, (group.key, self._entries, group))
-
-    def _reorder_path(self, leaf: Queue) -> None:
-        """Something on the path of this leaf has changed; the next pop compares its queues again."""
-        self._stale[leaf.path] = leaf
-
-    def _reorder_stale(self) -> None:
-        stale, self._stale = self._stale, {}
-        seen: set[str] = set()
-        for leaf in stale.values():
-            for queue in leaf.path_up[:-1]:
-                if queue.path in seen:
-                    break
-                seen.add(queue.path)
-                node, key = self._node(queue), tree.queue_key(queue)
-                if node.key != key:
-                    node.key = key
-                    if node.is_live:
-                        self._offer(node)
-
-    def _offer(self, node: _Node) -> None:
-        parent = node.queue.parent
-        assert parent is not None
-        if node.key is None:
-            node.key = tree.queue_key(node.queue)
-        self._entries += 1
-        heappush(self._node(parent).children, (node.key, self._entries, node.queue))
-
-    def _revive(self, leaf: Queue) -> None:
-        """Something in this leaf may be popped."""
-        node = self._node(leaf)
-        for group in node.held.values():
-            group.is_held = False
-            for key in group.classes:
-                self._enter(group, key)
-        node.held.clear()
-        for queue in leaf.upwards():
-            each = self._node(queue)
-            if each.is_live:
-                return
-            each.is_live = True
-            if queue.parent is not None:
-                self._offer(each)
-
-    def _wake(self, leaf: Queue) -> None:
-        """Something was freed on the path of this leaf."""
-        for queue in leaf.upwards():
-            for path in self._waiters.pop(queue.path, ()):
-                waiting = self.partition.find(path)
-                if waiting is not None:
-                    self._revive(waiting)
-
-    def wake_all(self) -> None:
-        """Limits have changed."""
-        self._waiters.clear()
-        for node in list(self._nodes.values()):
-            if node.queue.is_leaf and node.classes:
-                self._revive(node.queue)
-        self._update_count()
+        self._mark_stale(self._node(group.queue))
+        return group
 
     # The next pod
 
-    def _pop(self, queue: Queue) -> Entity | None:
-        node = self._nodes.get(queue.path)
-        if node is None or not node.is_live:
+    def _pop(self, node: QueueNode) -> Entity | None:
+        if not node.is_live:
             return None
-        if queue.is_leaf:
+        if node.queue.is_leaf:
             found = self._pop_from_leaf(node)
             if found is None:
                 node.is_live = False
             return found
         children = node.children
         while children:
-            key, _, child = children[0]
-            below = self._nodes[child.path]
-            if below.key != key or not below.is_live:
-                heappop(children)
-                continue
-            found = self._pop(child)
-            if found is not None:
-                return found
-            below.is_live = False
+            entry = children[0]
+            child: QueueNode = entry[-1]
+            if child.is_live and child.entry is entry:
+                found = self._pop(child)
+                if found is not None:
+                    return found
+            heappop(children)
         node.is_live = False
         return None
 
-    def _pop_from_leaf(self, node: _Node) -> Entity | None:
-        leaf = node.queue
-        room = tree.room(leaf)
-        best: tuple[GroupKey, PodEntry, ClassKey, PodGroupOf] | None = None
-        for key, each in list(node.classes.items()):
-            group = self._head(node, each, key)
-            if group is None:
+    def _pop_from_leaf(self, node: QueueNode) -> Entity | None:
+        while True:
+            room = tree.room(node.queue)
+            best: tuple[GroupKey, PodEntry, ClassKey, PodGroupOf] | None = None
+            for key, each in tuple(node.ready.items()):
+                group = self._first_group(node, key, each, room)
+                if group is not None:
+                    entry = group.classes[key][0]
+                    if best is None or (group.key, entry[:3]) < (best[0], best[1][:3]):
+                        best = (group.key, entry, key, group)
+            if best is None:
+                return None
+            _, entry, key, group = best
+            pods = group.classes[key]
+            heappop(pods)
+            if not pods:
+                del group.classes[key]
+                each = node.ready[key]
+                heappop(each.running if group.is_running else each.new)
+            info, shape = entry[3], key[0]
+            info.sub_queue = None
+            self._size -= 1
+            self._leave(info)
+            if self._shape_of(info) is not shape:  # its pod has changed since it entered
+                self.push(info, entry[0])
                 continue
-            blocking = self._blocking(group, each.amounts, room)
-            if blocking is not None:
-                self._report(each, blocking)
-                self._waiters.setdefault(blocking.queue, set()).add(leaf.path)
-                continue
-            entry = group.classes[key][0]
-            if best is None or (group.key, entry[:3]) < (best[0], best[1][:3]):
-                best = (group.key, entry, key, group)
-        if best is None:
-            return None
-        _, entry, key, group = best
-        heappop(group.classes[key])
-        info = entry[3]
-        info.sub_queue = None
-        self._size -= 1
-        if not group.classes[key]:
-            del group.classes[key]
-        asked = self._active[info.ticket][1]
-        self._leave(info)
-        if isinstance(info, QueuedGroup) and self._asked(info)[0] != asked:
-            # Members have joined or left since it entered.
-            self.push(info, entry[0])
-            return self._pop_from_leaf(node)
-        return info
+            if not group.active and not group.tasks:
+                self._idle.append(group)
+            if isinstance(info, QueuedGroup):
+                self._leave_out(info, group, room)
+            return info
 
-    def _head(self, node: _Node, each: _Class, key: ClassKey) -> PodGroupOf | None:
-        """The first group with a pod of this class that may run; removes outdated entries."""
-        groups = each.groups
-        while groups:
-            rank, _, group = groups[0]
-            pods = group.classes.get(key)
-            while pods and not self._is_current(pods[0]):
-                heappop(pods)
-            if not pods or rank != group.key or group.is_held:
-                if pods is not None and not pods:
-                    del group.classes[key]
-                heappop(groups)
-                continue
-            full = None if group.tasks else self._first_full(group)
-            if full is None:
-                return group
-            group.is_held = True
-            node.held[group.name] = group
-            heappop(groups)
-            self._report(each, full)
-            self._waiters.setdefault(full.queue, set()).add(node.queue.path)
-        del node.classes[key]
-        if any(key in group.classes for group in node.held.values()):
-            node.classes[key] = each
+    def _leave_out(self, info: QueuedGroup, group: PodGroupOf, room: Amounts | None) -> None:
+        """Leaves members out that have no room, beside those that have to be scheduled together."""
+        taken: dict[str, int] = {}
+        members, info.members, least = info.members, [], self._least(info)
+        for member in members:
+            asked = plus(taken, self.amounts_of(member.pod))
+            if len(info.members) < least or self._blocking(group, asked, room) is None:
+                info.members.append(member)
+                taken = asked
+            else:
+                info.left_out.append(member)
+
+    def _first_group(
+        self, node: QueueNode, key: ClassKey, each: PodClass, room: Amounts | None
+    ) -> PodGroupOf | None:
+        """The first group of a class that may take a pod; sets a class aside that is blocked."""
+        running = self._head(each.running, key, is_running=True)
+        new = self._head(each.new, key, is_running=False)
+        first = running or new
+        if first is None:
+            del node.classes[key], node.ready[key]
+            return None
+        blocking = self._blocking(first, each.amounts, room)
+        if blocking is None:
+            if new is None or (running is not None and running.key <= new.key):
+                return running
+            blocking = self._first_full(new)
+            if blocking is None:
+                return new
+            self._report(each, blocking, new_only=True)
+        else:
+            self._report(each, blocking)
+        self._waiters.setdefault(blocking.queue, {})[node.queue.path] = node
+        if running is None or blocking.kind != APPLICATIONS:
+            del node.ready[key]
+            is_ceiling = not blocking.user and not blocking.user_group and blocking.kind != APPLICATIONS
+            if is_ceiling and blocking.queue != node.queue.path:
+                self._above[node.queue.path, key] = (node, blocking.queue)
+            return None
+        return running
+
+    def _head(self, heap: GroupHeap, key: ClassKey, *, is_running: bool) -> PodGroupOf | None:
+        """The first group with a pod of this class; removes outdated entries."""
+        while heap:
+            rank, _, group = heap[0]
+            if rank == group.key and group.is_running is is_running:
+                pods = group.classes.get(key)
+                while pods and not self._is_current(pods[0]):
+                    heappop(pods)
+                if pods:
+                    return group
+                group.classes.pop(key, None)
+            heappop(heap)
         return None
+
+    def waiting_above(self) -> Iterator[WaitingAbove]:
+        """The classes that wait for the ceiling of a parent queue now."""
+        for (path, key), (node, blocked_by) in list(self._above.items()):
+            each, parent = node.classes.get(key), self.partition.find(blocked_by)
+            group = None
+            if each is not None and key not in node.ready and parent is not None:
+                running = self._head(each.running, key, is_running=True)
+                group = running or self._head(each.new, key, is_running=False)
+            if group is None or parent is None:
+                del self._above[path, key]
+                continue
+            entity = group.classes[key][0][3]
+            least = self._least(entity) if isinstance(entity, QueuedGroup) else 1
+            priority = max(member.pod.priority for member in members_of(entity))
+            yield WaitingAbove(node.queue, parent, entity, key[0].amounts, least, priority)
+
+    @property
+    def preempts(self) -> bool:
+        """Whether a queue may take what it is owed from others."""
+        return getattr(self.partition, "preempts", False)
+
+    @property
+    def enforces_quota(self) -> bool:
+        """Whether a lowered maximum evicts pods."""
+        return getattr(self.partition, "enforces_quota", False)
 
     def _first_full(self, group: PodGroupOf) -> Blocking | None:
         full = tree.first_full(group.queue, group.name)
         if full is not None:
-            return Blocking(full.path, "applications", full.running, 1, full.max_groups)
+            return Blocking(full.path, APPLICATIONS, full.running, 1, full.max_groups)
         return self.partition.user_limits.first_full(group)
 
     def _blocking(self, group: PodGroupOf, amounts: Amounts, room: Amounts | None) -> Blocking | None:
@@ -474,9 +505,24 @@ class CapacityQueues(QueueUsage, PodHeap):
         found = self.blocking(pod)
         return found.sentence() if isinstance(found, Blocking) else found or ""
 
-    def _report(self, each: _Class, blocking: Blocking) -> None:
-        each.blocking = blocking
-        waiting, each.unreported = each.unreported, each.unreported[MAX_REPORTED_AT_ONCE:]
-        for info in waiting[:MAX_REPORTED_AT_ONCE]:
-            if info.sub_queue is self:
-                self.notices.append(Notice(info, blocking.sentence()))
+    def _report(self, each: PodClass, blocking: Blocking, *, new_only: bool = False) -> None:
+        """Reports the limit to pods of this class that were not told yet, or only to those of new groups."""
+        waiting = each.unreported_new[:MAX_REPORTED_AT_ONCE]
+        if waiting:
+            del each.unreported_new[:MAX_REPORTED_AT_ONCE]
+            if new_only:
+                each.unreported += (info for info in waiting if self._has_begun(info))
+                waiting = [info for info in waiting if not self._has_begun(info)]
+        if not new_only and each.unreported:
+            waiting += each.unreported[:MAX_REPORTED_AT_ONCE]
+            del each.unreported[:MAX_REPORTED_AT_ONCE]
+        if waiting:
+            sentence = blocking.sentence()
+            self.notices += (Notice(info, sentence) for info in waiting if info.sub_queue is self)
+
+    def _has_begun(self, info: Entity) -> bool:
+        return (
+            info.sub_queue is self
+            and info.ticket in self._active
+            and bool(self._active[info.ticket][0].tasks)
+        )

@@ -5,7 +5,8 @@ bytes, `pods` as a count, any other type in whole units. Limits are sparse, and 
 depends on the question: in a ceiling it is unlimited, on a node it is zero, in a guarantee it is invisible.
 So there is a function for each question instead of one comparison with flags. None is "no limit at all".
 
-All functions return new dictionaries and leave their arguments unchanged.
+All functions return new dictionaries and leave their arguments unchanged, except `add_to` and
+`subtract_from`.
 """
 
 from __future__ import annotations
@@ -107,6 +108,22 @@ def minus(left: Amounts, right: Amounts) -> dict[str, int]:
         else:
             result.pop(kind, None)
     return result
+
+
+def add_to(amounts: dict[str, int], more: Amounts) -> None:
+    """Adds in place."""
+    for kind, amount in more.items():
+        amounts[kind] = amounts.get(kind, 0) + amount
+
+
+def subtract_from(amounts: dict[str, int], less: Amounts) -> None:
+    """Subtracts in place, and removes types that become zero."""
+    for kind, amount in less.items():
+        rest = amounts.get(kind, 0) - amount
+        if rest:
+            amounts[kind] = rest
+        else:
+            amounts.pop(kind, None)
 
 
 def total(parts: Iterable[Amounts]) -> dict[str, int]:

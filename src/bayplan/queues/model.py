@@ -5,12 +5,12 @@ These are only values. `tree.py` has the verbs that change them and the function
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from bayplan.queues.amounts import Amounts, readable
+from bayplan.queues.amounts import Amounts, readable, total
 
 MIN_PRIORITY: Final = -(1 << 31)
 """The priority of a queue or group without pending tasks."""
@@ -125,6 +125,7 @@ class Group:
         "name",
         "pending",
         "priorities",
+        "priority",
         "queue",
         "tasks",
         "used",
@@ -153,13 +154,10 @@ class Group:
         self.pending: dict[str, int] = {}
         self.priorities: dict[int, int] = {}
         """The number of pending tasks by priority."""
+        self.priority = MIN_PRIORITY
+        """The highest of them."""
         self.tasks: dict[str, Task] = {}
         """Tasks that have a place, by key."""
-
-    @property
-    def priority(self) -> int:
-        """The highest priority of its pending tasks."""
-        return max(self.priorities, default=MIN_PRIORITY)
 
 
 class Queue:
@@ -188,7 +186,6 @@ class Queue:
         "parent",
         "path",
         "path_up",
-        "pending",
         "policy",
         "priorities",
         "reserved",
@@ -196,6 +193,7 @@ class Queue:
         "starting",
         "state",
         "used",
+        "waiting",
         "weight",
     )
 
@@ -218,7 +216,8 @@ class Queue:
         self.policy = Policy()
         self.state = State.ACTIVE
         self.used: dict[str, int] = {}
-        self.pending: dict[str, int] = {}
+        self.waiting = 0
+        """The sum of all amounts that are pending below."""
         self.leaving: dict[str, int] = {}
         self.running = 0
         """How many groups run."""
@@ -233,6 +232,12 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"Queue({self.path})"
+
+    @property
+    def pending(self) -> dict[str, int]:
+        """What its groups, or those below, have pending."""
+        parts: Iterable[Group | Queue] = self.groups.values() if self.is_leaf else self.children.values()
+        return total(part.pending for part in parts)
 
     def upwards(self) -> tuple[Queue, ...]:
         """The queue and its ancestors, root last."""

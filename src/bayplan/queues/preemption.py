@@ -4,7 +4,8 @@ A pod that has room in its queue but finds no node may evict pods of other queue
 it asks for, after the delay of its queue. Victims are chosen as by DefaultPreemption (all that one node needs
 or none, PodDisruptionBudgets first), among the pods that `victims.py` allows: of equal or lower priority
 within the fences, and only as long as every queue keeps its guarantee. So a victim cannot take back from its
-preemptor: its own queue is not owed anything.
+preemptor: its own queue is not owed anything. A pod of a DaemonSet can run on one node only, and takes there
+what it needs from any queue, without a delay.
 
 This plugin takes the place of DefaultPreemption where capacity queues are configured: priority alone evicts
 no pod, because a queue would then lose what it was guaranteed to a pod of its own or of another.
@@ -12,21 +13,26 @@ no pod, because a queue would then lose what it was guaranteed to a pod of its o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from bayplan.api.pod import Pod
-from bayplan.framework.outcome import FilterOutcome, Nomination, PostFilterResult
+from bayplan.framework.group_api import GroupOutcome, GroupPostFilterResult, GroupSteps
+from bayplan.framework.outcome import Eviction, FilterOutcome, Nomination, PostFilterResult
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import unschedulable
+from bayplan.preemption.groups import preempt, violations
 from bayplan.preemption.plugin import PreemptionPlugin
 from bayplan.preemption.victims import MayEvict
 from bayplan.queues import victims
 from bayplan.queues.active import CapacityQueues
-from bayplan.queues.amounts import Amounts
+from bayplan.queues.amounts import Amounts, total
 from bayplan.queues.tree import Queue, Task
 from bayplan.queues.usage import created_at
+from bayplan.queues.yunikorn.config import VCORE
 from bayplan.queues.yunikorn.pods import facts
+from bayplan.state.cluster import Cluster
 
 NOT_OWED: Final = "preemption: queue {queue} is not owed what the pod asks for"
 TOO_EARLY: Final = "preemption: queue {queue} may take from others {seconds:g} s after a pod was created"
@@ -46,42 +52,138 @@ class CapacityPreemption(PreemptionPlugin):
         known = facts(pod)
         if not known.may_preempt:
             return PostFilterResult(unschedulable(NEVER))
-        leaf = queues.group_of(pod).queue
-        delay = leaf.policy.preemption_delay
-        remaining = created_at(pod) + delay - self.handle.now()
-        if remaining > 0:
-            self.handle.call_later(remaining, lambda: self.handle.activate([pod]))
-            return PostFilterResult(
-                unschedulable(TOO_EARLY.format(queue=leaf.path, seconds=delay)), Nomination("")
-            )
-        if not victims.is_owed(self._candidates(pod, leaf), queues.amounts_of(pod)):
-            return PostFilterResult(unschedulable(NOT_OWED.format(queue=leaf.path)), Nomination(""))
-        return super().post_filter(state, pod, outcome)
+        if not known.required_node:
+            reason = self._not_now([pod], queues.amounts_of(pod), pod.priority)
+            if reason:
+                return PostFilterResult(unschedulable(reason), Nomination(""))
+        return self._with_units(super().post_filter(state, pod, outcome), outcome.cluster)
 
-    def _candidates(self, pod: Pod, leaf: Queue) -> victims.Candidates:
-        assert self.queues is not None
-        return victims.candidates(leaf, self.queues.amounts_of(pod), pod.priority)
-
-    def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict:
+    def _not_now(self, pods: Sequence[Pod], asked: Amounts, priority: int) -> str:
+        """Why these pods of one application may not take from others now; "" if they may."""
         queues = self.queues
         assert queues is not None
+        leaf = queues.group_of(pods[0]).queue
+        delay = leaf.policy.preemption_delay
+        remaining = min(map(created_at, pods)) + delay - self.handle.now()
+        if remaining > 0:
+            self.handle.call_later(remaining, lambda: self.handle.activate(list(pods)))
+            return TOO_EARLY.format(queue=leaf.path, seconds=delay)
+        if not victims.is_owed(victims.candidates(leaf, asked, priority), asked):
+            return NOT_OWED.format(queue=leaf.path)
+        return ""
+
+    def _with_units(self, result: PostFilterResult, cluster: Cluster) -> PostFilterResult:
+        """Victims of a pod group that is disrupted as a whole bring its other pods with them."""
+        if cluster.groups is None or result.eviction is None:
+            return result
+        alternatives = result.alternatives
+        return replace(
+            result,
+            eviction=_whole(result.eviction, cluster),
+            alternatives=None
+            if alternatives is None
+            else lambda: [_whole(eviction, cluster) for eviction in alternatives()],
+        )
+
+    def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict:
+        queues, cluster = self.queues, outcome.cluster
+        assert queues is not None
         asked, leaf = queues.amounts_of(pod), queues.group_of(pod).queue
-        by_key = {task.key: task for task in self._candidates(pod, leaf).tasks}
+        if facts(pod).required_node:
+            return lambda row, pods: self._on_required_node(pod, row, pods, cluster)
+        by_key = {task.key: task for task in victims.candidates(leaf, asked, pod.priority).tasks}
 
         def allowed(row: int, pods: Sequence[Pod]) -> Sequence[Pod]:
-            tasks = [task for each in pods if (task := by_key.get(each.uid)) is not None]
-            chosen = within_guarantees(leaf, asked, tasks)
+            units: dict[str, list[Task]] = {}
+            for each in pods:
+                together = [by_key.get(uid) for uid in pods_together(each, cluster)]
+                if None not in together:
+                    units[min(task.key for task in together if task)] = [task for task in together if task]
+            chosen = within_guarantees(leaf, asked, units.values())
             return [each for each in pods if each.uid in chosen]
 
         return allowed
 
+    def _on_required_node(self, pod: Pod, row: int, pods: Sequence[Pod], cluster: Cluster) -> Sequence[Pod]:
+        """Who may go for a DaemonSet pod, which can run on this node only: guarantees do not count."""
+        queues = self.queues
+        assert queues is not None
+        tasks = [task for each in pods if (task := queues.task_of(each.uid)) is not None]
+        asked, available = queues.amounts_of(pod), _available(cluster, row)
+        chosen = {task.key for task in victims.required_place_victims(asked, available, tasks, pod.priority)}
+        return [each for each in pods if each.uid in chosen]
 
-def within_guarantees(asking: Queue, asked: Amounts, tasks: Sequence[Task]) -> set[str]:
-    """The keys of the tasks that may all go together, so that every queue keeps its guarantee."""
-    world, chosen = victims.Hypothesis(asking), set()
-    for task in sorted(tasks, key=victims.victim_key):
-        queue = task.group.queue
-        if victims.may_lose(world, queue, asked) and victims.keeps_guarantee(world, queue, task.amounts):
-            world.remove(queue, task.amounts)
-            chosen.add(task.key)
+    def pod_group_post_filter(self, outcome: GroupOutcome) -> GroupSteps[GroupPostFilterResult]:
+        queues, group, cluster = self.queues, outcome.group, outcome.cluster
+        if queues is None:
+            return GroupPostFilterResult(unschedulable("preemption: there are no capacity queues"))
+        asked = total(queues.amounts_of(pod) for pod in outcome.pods)
+        reason = self._not_now(outcome.pods, asked, group.priority)
+        if reason:
+            return GroupPostFilterResult(unschedulable(reason))
+        leaf = queues.group_of(outcome.pods[0]).queue
+        by_key = {task.key: task for task in victims.candidates(leaf, asked, group.priority).tasks}
+
+        def allowed(units: Sequence[Sequence[int]]) -> Sequence[int]:
+            found = {}
+            for index, slots in enumerate(units):
+                pods = (cluster.pods.pod[slot] for slot in slots)
+                tasks = [None if pod is None else by_key.get(pod.uid) for pod in pods]
+                if None not in tasks:
+                    found[index] = [task for task in tasks if task is not None]
+            chosen = within_guarantees(leaf, asked, found.values())
+            return [index for index, tasks in found.items() if tasks[0].key in chosen]
+
+        has_own_policy = "PodGroupPreemptionPolicy" in self.release.gates
+        return (yield from preempt(outcome, has_own_policy=has_own_policy, allowed=allowed))
+
+
+def _available(cluster: Cluster, row: int) -> dict[str, int]:
+    """What is free on a node."""
+    nodes = cluster.nodes
+    amounts = {"pods": nodes.allowed_pods.cell[row] - len(cluster.row_pods[row])}
+    for kind in nodes.resource_names():
+        columns = nodes.resource(kind)
+        free = columns.allocatable.cell[row] - columns.requested.cell[row]
+        amounts[VCORE if kind == "cpu" else kind] = free
+    return amounts
+
+
+def pods_together(pod: Pod, cluster: Cluster) -> Collection[str]:
+    """The uids of the pods that are evicted if this one is, itself included."""
+    group = None if cluster.groups is None else cluster.groups.group_of(pod)
+    if group is None or not group.is_disrupted_as_one:
+        return (pod.uid,)
+    assert cluster.groups is not None
+    return cluster.groups[group.key].scheduled
+
+
+def unprotected_first(tasks: Iterable[Task], cluster: Cluster, node_name: str) -> list[Task]:
+    """First the tasks whose eviction violates no PodDisruptionBudget, and of them those on this node."""
+    known = [task for task in tasks if cluster.has_pod(task.key)]
+    counts = violations(cluster, [[cluster.slot_of(task.key)] for task in known])
+    protected = {task.key for task, count in zip(known, counts.tolist(), strict=True) if count}
+    return sorted(known, key=lambda task: (task.key in protected, task.place != node_name))
+
+
+def _whole(eviction: Eviction, cluster: Cluster) -> Eviction:
+    uids = dict.fromkeys(uid for victim in eviction.victims for uid in pods_together(victim, cluster))
+    pods = {victim.uid: victim for victim in eviction.victims}
+    for uid in uids:
+        if uid not in pods and (assigned := cluster.assigned_pod(uid)) is not None:
+            pods[uid] = assigned[0]
+    return replace(eviction, victims=tuple(pods.values()))
+
+
+def within_guarantees(asking: Queue, asked: Amounts, units: Iterable[Sequence[Task]]) -> set[str]:
+    """The keys of the tasks that may all go together, so that every queue keeps its guarantee.
+
+    Args:
+        units: tasks that go together, or not at all.
+    """
+    world = victims.Hypothesis(asking)
+    chosen: set[str] = set()
+    for unit in sorted(units, key=lambda unit: max(map(victims.victim_key, unit))):
+        if victims.remove_unit(world, asked, unit):
+            chosen.update(task.key for task in unit)
     return chosen

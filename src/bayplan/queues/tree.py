@@ -20,7 +20,9 @@ as running) is in its folder.
 
 from __future__ import annotations
 
-from bayplan.queues.amounts import Amounts, is_positive, left_over, lowest, minus, plus
+from collections.abc import Callable
+
+from bayplan.queues.amounts import Amounts, add_to, is_positive, left_over, lowest, minus, plus, subtract_from
 from bayplan.queues.model import DEFAULT_BACKOFF_DELAY as DEFAULT_BACKOFF_DELAY
 from bayplan.queues.model import DEFAULT_PREEMPTION_DELAY as DEFAULT_PREEMPTION_DELAY
 from bayplan.queues.model import MAX_PRIORITY as MAX_PRIORITY
@@ -34,7 +36,7 @@ from bayplan.queues.model import Queue as Queue
 from bayplan.queues.model import State as State
 from bayplan.queues.model import Task as Task
 
-QueueKey = tuple[float, float, float, str]
+QueueKey = tuple[float | str, ...]
 GroupKey = tuple[object, ...]
 
 
@@ -44,12 +46,12 @@ GroupKey = tuple[object, ...]
 def charge(queue: Queue, amounts: Amounts) -> None:
     """A task of the leaf takes its amounts. The ceilings are not checked: see `room`."""
     for each in queue.path_up:
-        _add(each.used, amounts)
+        add_to(each.used, amounts)
 
 
 def refund(queue: Queue, amounts: Amounts) -> None:
     for each in queue.path_up:
-        _subtract(each.used, amounts)
+        subtract_from(each.used, amounts)
 
 
 def mark_leaving(queue: Queue, amounts: Amounts) -> None:
@@ -65,16 +67,14 @@ def unmark_leaving(queue: Queue, amounts: Amounts) -> None:
 
 def add_pending(group: Group, amounts: Amounts, priority: int) -> None:
     """A task of the group waits."""
-    _add(group.pending, amounts)
-    for each in group.queue.path_up:
-        _add(each.pending, amounts)
+    add_to(group.pending, amounts)
+    _change_waiting(group.queue, sum(amounts.values()))
     _change_priority(group, priority, 1)
 
 
 def remove_pending(group: Group, amounts: Amounts, priority: int) -> None:
-    _subtract(group.pending, amounts)
-    for each in group.queue.path_up:
-        _subtract(each.pending, amounts)
+    subtract_from(group.pending, amounts)
+    _change_waiting(group.queue, -sum(amounts.values()))
     _change_priority(group, priority, -1)
 
 
@@ -88,8 +88,7 @@ def remove_group(group: Group) -> None:
     queue = group.queue
     if queue.groups.pop(group.name, None) is None:
         return
-    for each in queue.path_up:
-        _subtract(each.pending, group.pending)
+    _change_waiting(queue, -sum(group.pending.values()))
     _count_groups(queue, group.priority, -1)
 
 
@@ -115,24 +114,20 @@ def stop(group: Group) -> None:
         queue.running = max(queue.running - 1, 0)
 
 
-def _add(total: dict[str, int], amounts: Amounts) -> None:
-    for kind, amount in amounts.items():
-        total[kind] = total.get(kind, 0) + amount
-
-
-def _subtract(total: dict[str, int], amounts: Amounts) -> None:
-    for kind, amount in amounts.items():
-        rest = total.get(kind, 0) - amount
-        if rest:
-            total[kind] = rest
-        else:
-            total.pop(kind, None)
+def _change_waiting(queue: Queue, change: int) -> None:
+    for each in queue.path_up:
+        each.waiting += change
 
 
 def _change_priority(group: Group, priority: int, change: int) -> None:
+    counts = group.priorities
+    count = counts.get(priority, 0) + change
+    if count > 0 and count != change:  # the others of this priority stay
+        counts[priority] = count
+        return
     before = group.priority
-    _count(group.priorities, priority, change)
-    after = group.priority
+    _count(counts, priority, change)
+    after = group.priority = max(counts, default=MIN_PRIORITY)
     if before == after or group.name not in group.queue.groups:
         return
     queue = group.queue
@@ -191,9 +186,10 @@ def _count(counts: dict[int, int], key: int, change: int) -> None:
 def room(queue: Queue) -> dict[str, int] | None:
     """What the queue may still take; None without any limit, and an absent type is unlimited."""
     result: dict[str, int] | None = None
-    for each in queue.upwards():
+    for each in queue.path_up:
         if each.ceiling is not None:
-            result = lowest(left_over(each.ceiling, each.used), result)
+            left = left_over(each.ceiling, each.used)
+            result = left if result is None else lowest(left, result)
     return result
 
 
@@ -243,10 +239,10 @@ def first_full(queue: Queue, group: str) -> Queue | None:
 
 def current_priority(queue: Queue) -> int:
     """The priority of what waits in a queue, as its parent sees it."""
-    highest = max(queue.priorities, default=MIN_PRIORITY)
-    if highest == MIN_PRIORITY:
+    priorities = queue.priorities
+    if not priorities:
         return MIN_PRIORITY
-    policy = queue.policy
+    highest, policy = max(priorities), queue.policy
     if policy.priority_fence:
         return policy.priority_offset
     return max(MIN_PRIORITY, min(MAX_PRIORITY, highest + policy.priority_offset))
@@ -256,8 +252,11 @@ def fair_capacity(queue: Queue) -> Amounts:
     """What a queue could use at best: the capacity of the cluster, replaced by the ceilings of its path."""
     if queue.parent is None:
         return queue.capacity
-    above, ceiling = fair_capacity(queue.parent), queue.ceiling
-    if not above or not ceiling:
+    ceiling = queue.ceiling
+    if not ceiling:
+        return fair_capacity(queue.parent)
+    above = fair_capacity(queue.parent)
+    if not above:
         return above
     known = queue.fair_cache
     if known is None or known[0] is not above or known[1] is not ceiling:
@@ -314,7 +313,7 @@ def queue_key(queue: Queue) -> QueueKey:
     """
     assert queue.parent is not None
     priority = -current_priority(queue)
-    waiting = -sum(queue.pending.values())
+    waiting = -queue.waiting
     if queue.parent.policy.by_priority:
         return (priority, share(queue), waiting, queue.path)
     return (share(queue), priority, waiting, queue.path)
@@ -330,15 +329,15 @@ def group_key(group: Group) -> GroupKey:
 
 
 def has_pending(queue: Queue) -> bool:
-    return is_positive(queue.pending)
+    return queue.waiting > 0
 
 
-def ordered_children(queue: Queue) -> list[Queue]:
-    """The children that have something pending, in order."""
+def ordered_children(queue: Queue, key: Callable[[Queue], QueueKey] | None = None) -> list[Queue]:
+    """The children that have something pending, in the order of `queue_key` or of another key."""
     waiting = [
         child for child in queue.children.values() if has_pending(child) and child.state is not State.STOPPED
     ]
-    return sorted(waiting, key=queue_key)
+    return sorted(waiting, key=key or queue_key)
 
 
 def ordered_groups(queue: Queue) -> list[Group]:

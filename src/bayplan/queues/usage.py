@@ -6,46 +6,89 @@ after a restart the same pods give the same tree. `active.py` orders the groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import SortKey
 from bayplan.queues import tree
-from bayplan.queues.amounts import minus, plus
+from bayplan.queues.amounts import Amounts, add_to, subtract_from, total
 from bayplan.queues.tree import Group, GroupKey, Queue, Task
+from bayplan.queues.users import UserLimits
 from bayplan.queues.yunikorn import pods as yunikorn
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.placement import PlacementError
+from bayplan.queues.yunikorn.task_groups import minimum_of, task_groups_of
 from bayplan.scheduling_queue.queued import Entity
 
 MAX_REMEMBERED: Final = 500_000
 
-ClassKey = tuple[frozenset[tuple[str, int]], str, tuple[str, ...]]
+
+class Shape:
+    """What pods ask for that ask for the same. Two pods with equal requests usually share it."""
+
+    __slots__ = ("amounts",)
+
+    def __init__(self, amounts: dict[str, int]) -> None:
+        self.amounts = amounts
+
+
+Owner = tuple[str, tuple[str, ...]]
+"""A user and their groups."""
+ClassKey = tuple[Shape, Owner]
 PodEntry = tuple[SortKey, int, int, Entity]
 
 
 class PodGroupOf(Group):
     """A group with its active pods."""
 
-    __slots__ = ("active", "classes", "is_held", "key")
+    __slots__ = ("active", "classes", "is_running", "key", "owner", "ranked")
 
     def __init__(
         self, name: str, queue: Queue, user: str, user_groups: tuple[str, ...], created: float
     ) -> None:
         super().__init__(name, queue, user=user, user_groups=user_groups, created=created)
+        self.owner: Owner = (user, user_groups)
         self.classes: dict[ClassKey, list[PodEntry]] = {}
+        """Heaps of its active pods."""
         self.active = 0
         """The number of its active pods."""
         self.key: GroupKey = ()
-        self.is_held = False
-        """Waits because of a limit on the number of groups."""
+        """Its position among the groups of its leaf."""
+        self.ranked: tuple[int, float] = (0, 0.0)
+        """Its priority and time when the position was found."""
+        self.is_running = False
+        """Whether it had a task then."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is read from a pod once."""
+
+    pod: Pod
+    shape: Shape
+    application: str
+    created: float
 
 
 class Requests(Protocol):
     def __call__(self, pod: Pod) -> Mapping[str, int]:
         """What a pod requests, by resource: cpu in millis."""
+
+
+class QueueTree(Protocol):
+    """The queues of a dialect, and limits by user."""
+
+    root: Queue
+    user_limits: UserLimits
+
+    def find(self, path: str) -> Queue | None:
+        """A queue by its path."""
+
+    def remove_if_empty(self, queue: Queue) -> bool:
+        """Removes a queue that exists only as long as it has groups."""
 
 
 class QueueUsage:
@@ -58,7 +101,7 @@ class QueueUsage:
     """
 
     def __init__(
-        self, partition: Partition, requests: Requests, namespace: Callable[[str], Namespace | None]
+        self, partition: QueueTree, requests: Requests, namespace: Callable[[str], Namespace | None]
     ) -> None:
         self.partition = partition
         self._requests = requests
@@ -66,8 +109,35 @@ class QueueUsage:
         self._groups: dict[str, PodGroupOf] = {}
         self._tasks: dict[str, Task] = {}
         """By uid: pods that have a node."""
-        self._amounts: dict[str, tuple[Pod, dict[str, int]]] = {}
-        """By uid; computing them takes longer than everything else here."""
+        self._known: dict[str, _Known] = {}
+        """By uid; reading a pod takes longer than everything else here."""
+        self._shapes: dict[tuple[tuple[str, int], ...], Shape] = {}
+
+    # What a dialect reads from pods
+
+    def _application(self, pod: Pod) -> str:
+        """The name of the group of a pod."""
+        return yunikorn.application_id(pod)
+
+    def _new_group(self, name: str, pod: Pod, created: float) -> PodGroupOf:
+        """The group of a pod, which is its first.
+
+        Raises:
+            PlacementError: no queue takes it.
+        """
+        assert isinstance(self.partition, Partition)
+        app = yunikorn.submission(pod, self._namespace(pod.namespace))
+        queue = self.partition.queue_for(app, minimum_of(task_groups_of(pod)))
+        return PodGroupOf(name, queue, app.user, app.groups, created)
+
+    def _facts(self, pod: Pod) -> yunikorn.TaskFacts:
+        return yunikorn.facts(pod)
+
+    def _amounts(self, requests: Mapping[str, int]) -> dict[str, int]:
+        """Requests under the names that the queues use."""
+        return yunikorn.amounts_of(requests)
+
+    # What changes
 
     def _use_changed(self, group: PodGroupOf) -> None:
         """A pod of the group got or lost its node."""
@@ -83,23 +153,26 @@ class QueueUsage:
 
     def charge(self, pod: Pod, node_name: str) -> None:
         """A pod has a node, assumed or confirmed; or one that is charged already has changed."""
-        task = self._tasks.get(pod.metadata.uid)
+        task, read = self._tasks.get(pod.metadata.uid), self._read(pod)
+        amounts = read.shape.amounts
         if task is not None:
             task.place = node_name
-            if task.amounts == self.amounts_of(pod):
+            if pod.is_terminating and not task.leaving:
+                task.leaving = True
+                tree.mark_leaving(task.group.queue, task.amounts)
+            if task.amounts == amounts:
                 return
             self.refund(task.key)
         try:
-            group = self.group_of(pod)
+            group = self._group(read)
         except PlacementError:
             return
-        known = yunikorn.facts(pod)
-        amounts = self.amounts_of(pod)
+        known = self._facts(pod)
         task = Task(
             pod.metadata.uid,
             group,
             amounts,
-            created=created_at(pod),
+            created=read.created,
             priority=pod.priority,
             place=node_name,
             role=known.role,
@@ -113,7 +186,7 @@ class QueueUsage:
         if self.partition.user_limits.limits:
             self.partition.user_limits.charge(group, amounts)
         if not known.is_placeholder:
-            group.used = plus(group.used, amounts)
+            add_to(group.used, amounts)
         if not group.tasks:
             tree.start(group)
         group.tasks[task.key] = task
@@ -124,7 +197,7 @@ class QueueUsage:
         task = self._tasks.pop(uid, None)
         if task is None:
             return
-        self._amounts.pop(uid, None)
+        self._known.pop(uid, None)
         group = task.group
         assert isinstance(group, PodGroupOf)
         del group.tasks[uid]
@@ -132,7 +205,7 @@ class QueueUsage:
         if task.leaving:
             tree.unmark_leaving(group.queue, task.amounts)
         if not task.is_placeholder:
-            group.used = minus(group.used, task.amounts)
+            subtract_from(group.used, task.amounts)
         ended = not group.tasks
         if self.partition.user_limits.limits:
             self.partition.user_limits.refund(group, task.amounts, ended=ended)
@@ -148,31 +221,71 @@ class QueueUsage:
         Raises:
             PlacementError: no queue takes its application.
         """
-        name = yunikorn.application_id(pod)
+        return self._group(self._read(pod))
+
+    def _group(self, read: _Known) -> PodGroupOf:
+        name, created, pod = read.application, read.created, read.pod
         group = self._groups.get(name)
-        created = created_at(pod)
         if group is None:
-            app = yunikorn.submission(pod, self._namespace(pod.namespace))
-            queue = self.partition.queue_for(app)
-            group = self._groups[name] = PodGroupOf(name, queue, app.user, app.groups, created)
+            group = self._groups[name] = self._new_group(name, pod, created)
             tree.add_group(group)
         elif created < group.created:
             group.created = created
         return group
 
+    def resources_by_state(self) -> dict[tuple[str, str, str], float]:
+        """The amounts of every queue, by queue, state (as YuniKorn calls it) and resource."""
+        found: dict[tuple[str, str, str], float] = {}
+        for queue in self.partition.root.downwards():
+            states: dict[str, Amounts | None] = {
+                "allocated": queue.used,
+                "pending": queue.pending,
+                "preempting": queue.leaving,
+                "guaranteed": queue.guaranteed,
+                "max": queue.ceiling,
+            }
+            for state, amounts in states.items():
+                for kind, amount in (amounts or {}).items():
+                    found[queue.path, state, kind] = float(amount)
+        return found
+
+    def task_of(self, uid: str) -> Task | None:
+        """The task of a pod that has a node."""
+        return self._tasks.get(uid)
+
     def group_if_known(self, pod: Pod) -> PodGroupOf | None:
-        return self._groups.get(yunikorn.application_id(pod))
+        return self._groups.get(self._read(pod).application)
 
     def amounts_of(self, pod: Pod) -> dict[str, int]:
-        known = self._amounts.get(pod.metadata.uid)
-        if known is None or known[0] is not pod:
-            if len(self._amounts) >= MAX_REMEMBERED:
-                self._amounts.clear()
-            known = self._amounts[pod.metadata.uid] = (pod, yunikorn.amounts_of(self._requests(pod)))
-        return known[1]
+        return self._read(pod).shape.amounts
+
+    def total_shape(self, amounts: Sequence[Amounts]) -> Shape:
+        """The shape of several pods together."""
+        whole = total(amounts)
+        items = (*whole.items(), ("", len(amounts)))
+        return self._shapes.get(items) or self._new_shape(items, whole)
+
+    def _read(self, pod: Pod) -> _Known:
+        uid = pod.metadata.uid
+        known = self._known.get(uid)
+        if known is None or known.pod is not pod:
+            if len(self._known) >= MAX_REMEMBERED:
+                self._known.clear()
+            requests = self._requests(pod)
+            items = tuple(requests.items())
+            shape = self._shapes.get(items) or self._new_shape(items, self._amounts(requests))
+            known = _Known(pod, shape, self._application(pod), created_at(pod))
+            self._known[uid] = known
+        return known
+
+    def _new_shape(self, items: tuple[tuple[str, int], ...], amounts: dict[str, int]) -> Shape:
+        if len(self._shapes) >= MAX_REMEMBERED:
+            self._shapes.clear()
+        shape = self._shapes[items] = Shape(amounts)
+        return shape
 
     def _forget_if_empty(self, group: PodGroupOf) -> None:
-        if not group.tasks and not group.active:
+        if not group.tasks and not group.active and self._groups.get(group.name) is group:
             tree.remove_group(group)
             self._groups.pop(group.name, None)
             self._group_ended(group)

@@ -18,6 +18,8 @@ from bayplan.queues.amounts import Amounts, is_zero, left_over, lowest, minus, p
 from bayplan.queues.tree import Blocking, Group, Queue
 
 EVERYBODY: Final = "*"
+APPLICATIONS: Final = "applications"
+"""What a limit on the number of groups counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class UserLimits:
         for queue, limit, use, user, user_group in self._limits_of(group):
             if limit.max_groups and group.name not in use.groups and len(use.groups) >= limit.max_groups:
                 count = len(use.groups)
-                return Blocking(queue.path, "applications", count, 1, limit.max_groups, user, user_group)
+                return Blocking(queue.path, APPLICATIONS, count, 1, limit.max_groups, user, user_group)
         return None
 
     def _limits_of(self, group: Group) -> list[tuple[Queue, Limit, Use, str, str]]:

@@ -216,6 +216,19 @@ def keeps_guarantee(world: Hypothesis, queue: Queue, amounts: Amounts) -> bool:
     )
 
 
+def remove_unit(world: Hypothesis, asked: Amounts, unit: Sequence[Task]) -> bool:
+    """Removes tasks that go together, if every queue keeps its guarantee. False: nothing was removed."""
+    for index, task in enumerate(unit):
+        queue = task.group.queue
+        if may_lose(world, queue, asked) and keeps_guarantee(world, queue, task.amounts):
+            world.remove(queue, task.amounts)
+        else:
+            for other in unit[:index]:
+                world.add(other.group.queue, other.amounts)
+            return False
+    return True
+
+
 def task_score(task: Task) -> int:
     """Victims with a lower score are preferred."""
     return (ORIGINATOR_SCORE if task.is_originator else 0) | (NO_PREEMPT_SCORE if task.opted_out else 0)

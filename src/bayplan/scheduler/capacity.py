@@ -11,21 +11,31 @@ import logging
 from collections.abc import Callable, Container
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
+from bayplan.api import volcano
+from bayplan.api.cluster_api import ClusterAPI
+from bayplan.api.meta import Object
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
-from bayplan.config import QueuesConfiguration
+from bayplan.client.informer import Handler
+from bayplan.config import QueueDialect, QueuesConfiguration
 from bayplan.errors import ConfigError
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.preemption import CapacityPreemption
 from bayplan.queues.tree import MAX_PRIORITY
+from bayplan.queues.volcano.active import VolcanoQueues
+from bayplan.queues.volcano.conf import DEFAULT_CONF, Conf, ConfError
+from bayplan.queues.volcano.conf import load as load_conf
+from bayplan.queues.volcano.preemption import VolcanoPreemption
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.checks import load
 from bayplan.queues.yunikorn.config import DEFAULT_CONFIG, PartitionConfig, QueueConfigError
+from bayplan.scheduler.context import Context
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.queue_config_map import follow_config_map
 from bayplan.state.cache import Cache
 from bayplan.state.cluster import Cluster
 from bayplan.state.nodes import NodeChange
@@ -43,19 +53,23 @@ def read_partition(settings: QueuesConfiguration) -> PartitionConfig:
     Raises:
         ConfigError: the file cannot be read, or is invalid.
     """
-    text = DEFAULT_CONFIG
-    if settings.file:
-        try:
-            text = Path(settings.file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"queues.file: {error}") from error
     try:
-        config = load(text)
+        config = load(_text_of(settings, DEFAULT_CONFIG))
     except QueueConfigError as error:
         raise ConfigError(f"{settings.file}: {error.problem}") from error
     if not config.partitions:
         raise ConfigError(f"{settings.file}: there is no partition")
     return config.partitions[0]
+
+
+def _text_of(settings: QueuesConfiguration, default: str) -> str:
+    """The text of the configured file; the default without one."""
+    if not settings.file:
+        return default
+    try:
+        return Path(settings.file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"queues.file: {error}") from error
 
 
 def make_queues(settings: QueuesConfiguration, cluster: Cluster) -> CapacityQueues:
@@ -64,29 +78,61 @@ def make_queues(settings: QueuesConfiguration, cluster: Cluster) -> CapacityQueu
     Raises:
         ConfigError: they cannot be created.
     """
-    if cluster.groups is not None:
-        raise ConfigError("capacity queues cannot be used with the feature gate GenericWorkload yet")
+    if settings.dialect is QueueDialect.VOLCANO:
+        return make_volcano_queues(settings, cluster)
     try:
-        partition = Partition(read_partition(settings))
+        partition = Partition(read_partition(settings), fair_gangs=settings.dialect is QueueDialect.BAYPLAN)
     except QueueConfigError as error:
         raise ConfigError(f"{settings.file}: {error.problem}") from error
 
-    nodes = cluster.nodes
-
-    def capacity() -> dict[str, int]:
-        amounts = {kind: int(nodes.resource(kind).allocatable.array.sum()) for kind in nodes.resource_names()}
-        return {**amounts, "pods": int(nodes.allowed_pods.array.sum())}
-
+    groups = cluster.groups
     return CapacityQueues(
         partition,
         lambda pod: cluster.pod_infos.of(pod).requests,
-        capacity,
+        lambda: _capacity(cluster),
         lambda name: cluster.objects.of(Namespace).get(name),
+        lambda key: 0 if groups is None else groups[key].scheduled_count,
+    )
+
+
+def _capacity(cluster: Cluster) -> dict[str, int]:
+    """What all nodes have together."""
+    nodes = cluster.nodes
+    amounts = {kind: int(nodes.resource(kind).allocatable.array.sum()) for kind in nodes.resource_names()}
+    return {**amounts, "pods": int(nodes.allowed_pods.array.sum())}
+
+
+def read_conf(settings: QueuesConfiguration) -> Conf:
+    """The volcano-scheduler.conf of a configuration.
+
+    Raises:
+        ConfigError: the file cannot be read, or is invalid.
+    """
+    try:
+        return load_conf(_text_of(settings, DEFAULT_CONF))
+    except ConfError as error:
+        raise ConfigError(f"{settings.file}: {error}") from error
+
+
+def make_volcano_queues(settings: QueuesConfiguration, cluster: Cluster) -> VolcanoQueues:
+    """Volcano's queues: its Queue objects are read from the cluster.
+
+    Raises:
+        ConfigError: the configuration is invalid.
+    """
+    groups = cluster.groups
+    return VolcanoQueues(
+        read_conf(settings),
+        lambda pod: cluster.pod_infos.of(pod).requests,
+        lambda: _capacity(cluster),
+        cluster.objects,
+        cluster.changes,
+        lambda key: 0 if groups is None else groups[key].scheduled_count,
     )
 
 
 def connect_queues(
-    settings: QueuesConfiguration, core: SchedulingCore
+    settings: QueuesConfiguration, core: SchedulingCore, api: ClusterAPI | None = None
 ) -> tuple[CapacityQueues, QueueCache, FirmNominations]:
     """The queues, shown to the plugin that takes from them; the cache that reports use; the nominations.
 
@@ -94,16 +140,63 @@ def connect_queues(
         ConfigError: they cannot be created.
     """
     queues = make_queues(settings, core.cluster)
-    if settings.file:
+    if isinstance(queues, VolcanoQueues):
+        for text in queues.conf.ignored:
+            _log.warning("queues: %s: not used: %s", settings.file or "volcano-scheduler.conf", text)
+    elif settings.file:
         queues.follow_file = partial(reload_queues, queues, settings)
+    elif settings.config_map and api is not None:
+        queues.loaded = asyncio.Event()
+        queues.follow_file = partial(follow_config_map, api, queues, settings.config_map, queues.loaded)
     for framework in core.frameworks.values():
         for plugin in framework.profile.all_plugins():
-            if isinstance(plugin, CapacityPreemption):
+            if isinstance(plugin, CapacityPreemption) or (
+                isinstance(plugin, VolcanoPreemption) and isinstance(queues, VolcanoQueues)
+            ):
                 plugin.queues = queues
     for pod, node_name in core.cluster.assigned_pods():
         if pod.spec.scheduler_name in core.frameworks:
             queues.charge(pod, node_name)
     return queues, QueueCache(core.cluster, queues, core.frameworks), FirmNominations(core.cluster)
+
+
+class NotifyingHandler:
+    """A handler that tells Volcano's queues that an object has changed."""
+
+    def __init__(self, handler: Handler[Any], changed: Callable[[], None]) -> None:
+        self._handler = handler
+        self._changed = changed
+
+    def added(self, item: Any) -> None:
+        self._handler.added(item)
+        self._changed()
+
+    def updated(self, old: Any, new: Any) -> None:
+        self._handler.updated(old, new)
+        self._changed()
+
+    def deleted(self, item: Any) -> None:
+        self._handler.deleted(item)
+        self._changed()
+
+
+def follow_objects(
+    handlers: dict[type[Object], Handler[Any]], queues: CapacityQueues, context: Context
+) -> None:
+    """Tells the queues of a dialect that has objects of its own when they change, and lets it admit jobs."""
+    if not isinstance(queues, VolcanoQueues):
+        return
+
+    def changed() -> None:
+        queues.objects_changed()
+        context.wake()
+
+    for record in (volcano.Queue, volcano.PodGroup):
+        handlers[record] = NotifyingHandler(handlers[record], changed)
+    for groups in context.dialects:
+        if groups.dialect.record is volcano.PodGroup:
+            groups.admit = queues.admit
+            queues.admit_groups = groups.admit_groups
 
 
 async def reload_queues(

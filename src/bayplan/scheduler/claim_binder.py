@@ -39,6 +39,7 @@ from bayplan.scheduler.claim_writes import (
     Reservation,
     deallocate_claim,
     delete_claim,
+    is_reserved_for_pod,
     read_claim,
 )
 from bayplan.scheduler.context import Context
@@ -94,7 +95,7 @@ class ClusterClaimBinder:
                 await self._wait_for_devices(pod, node_name, plan, timeout_seconds)
             if self._in_flight_until_bound:
                 context = self._context
-                context.between_cycles(lambda: self._no_longer_in_flight(*plan.claims))
+                context.between_cycles(lambda: self._no_longer_in_flight(pod, *plan.claims))
         except (APIError, ClaimWriteError, DeviceBindingError, OverdueError) as error:
             return failure(str(error))
         return None
@@ -106,20 +107,20 @@ class ClusterClaimBinder:
             while (ended := self._being_taken.get(key)) is not None:
                 await ended.wait()
             planned.claim = await read_claim(self._context.api, planned.claim)
-        elif planned.claim.is_reserved_for(pod.uid):
+        elif is_reserved_for_pod(planned.claim, pod):
             # It may have been released since the attempt began.
             claims = self._context.cluster.objects.of(ResourceClaim)
             known = claims.get(planned.claim.name, planned.claim.namespace)
             if known is not None and known.uid == planned.uid:
                 planned.claim = known
-        return planned.claim.is_reserved_for(pod.uid)
+        return is_reserved_for_pod(planned.claim, pod)
 
     async def _bind_claim(self, pod: Pod, planned: PlannedClaim, plan: ClaimPlan) -> None:
         context = self._context
         claim = planned.claim
         if planned.is_new:
             claim = planned.claim = await self._create(claim)
-        reservation = Reservation(context.api, pod, planned.allocation, context.now)
+        reservation = Reservation(context.api, pod, planned.allocation, context.now, planned.consumer)
         planned.in_doubt = True
         try:
             written = planned.claim = await reservation.write(claim)
@@ -130,19 +131,21 @@ class ClusterClaimBinder:
         if planned.is_new:
             await self._set_extended_claim_status(pod, written, plan)
             await self._assume_created(written)
-        context.between_cycles(lambda: self._claim_written(planned, written, reservation.replaced))
+        context.between_cycles(lambda: self._claim_written(pod, planned, written, reservation.replaced))
 
-    def _claim_written(self, planned: PlannedClaim, written: ResourceClaim, replaced: list[str]) -> None:
+    def _claim_written(
+        self, pod: Pod, planned: PlannedClaim, written: ResourceClaim, replaced: list[str]
+    ) -> None:
         """The allocation that was in flight has been written."""
         self._handler.assume(written, replaced)
         if not self._in_flight_until_bound:
-            self._no_longer_in_flight(planned)
+            self._no_longer_in_flight(pod, planned)
         self._context.wake()
 
-    def _no_longer_in_flight(self, *claims: PlannedClaim) -> None:
+    def _no_longer_in_flight(self, pod: Pod, *claims: PlannedClaim) -> None:
         for planned in claims:
             if planned.allocation is not None:
-                remove_in_flight(self._context.cluster.objects, planned.uid)
+                remove_in_flight(self._context.cluster.objects, planned.uid, pod.uid)
 
     async def _create(self, claim: ResourceClaim) -> ResourceClaim:
         """Creates the claim for a pod's extended resources."""
@@ -251,12 +254,12 @@ class ClusterClaimBinder:
             if planned.in_doubt:
                 self._take(pod, claim, partial(self._resolve_in_doubt, pod, planned))
                 continue
-            self._drop_allocation(planned)
+            self._drop_allocation(pod, planned)
             if planned.is_new:
                 if claim.metadata.resource_version:
                     self._start(self._delete_created(claim), pod)
             elif claim.status.allocation is not None and claim.is_reserved_for(pod.uid):
-                self._take(pod, claim, partial(self._remove_reservation, pod, claim))
+                self._take(pod, claim, partial(self._remove_reservation, claim, pod.uid))
 
     def _take(self, pod: Pod, claim: ResourceClaim, take: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Takes a claim from the pod between two cycles. Until then the next attempt for the pod waits."""
@@ -276,11 +279,14 @@ class ClusterClaimBinder:
 
         self._start(run(), pod)
 
-    async def _remove_reservation(self, pod: Pod, claim: ResourceClaim) -> None:
+    def unreserve(self, pod: Pod, claim: ResourceClaim, uid: str) -> None:
+        self._take(pod, claim, partial(self._remove_reservation, claim, uid))
+
+    async def _remove_reservation(self, claim: ResourceClaim, uid: str) -> None:
         api = self._context.api
         try:
             try:
-                released = await api.release_claim(claim, pod.uid)
+                released = await api.release_claim(claim, uid)
             except (ServerError, UnknownOutcomeError) as error:
                 _log.warning("cannot unreserve ResourceClaim %s, reading it: %s", claim.key, error)
                 released = await read_claim(api, claim)
@@ -300,10 +306,10 @@ class ClusterClaimBinder:
         except APIError as error:
             _log.warning("cannot delete ResourceClaim %s: %s", claim.key, error)
 
-    def _drop_allocation(self, planned: PlannedClaim) -> None:
+    def _drop_allocation(self, pod: Pod, planned: PlannedClaim) -> None:
         """Frees the devices of an allocation that is no longer in flight. No watch event will follow."""
         if planned.allocation is not None:
-            dropped = remove_in_flight(self._context.cluster.objects, planned.uid)
+            dropped = remove_in_flight(self._context.cluster.objects, planned.uid, pod.uid)
             if dropped is not None:
                 self._handler.freed(dropped)
                 self._context.wake()

@@ -63,12 +63,34 @@ async def read_claim(api: ClusterAPI, claim: ResourceClaim) -> ResourceClaim:
         return found
 
 
+def is_reserved_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
+    """Whether the claim is reserved for the pod or for its group, of which pods do not know the uid."""
+    named = pod.spec.scheduling_group
+    group = "" if named is None else named.pod_group_name
+    return any(
+        consumer.uid == pod.uid
+        or (
+            bool(group)
+            and (consumer.api_group, consumer.resource) == ("scheduling.k8s.io", "podgroups")
+            and consumer.name == group
+        )
+        for consumer in claim.status.reserved_for
+    )
+
+
 class Reservation:
-    """Reserves a claim for a pod, and allocates it if it has no allocation."""
+    """Reserves a claim for a pod, or for its group, and allocates it if it has no allocation."""
 
     def __init__(
-        self, api: ClusterAPI, pod: Pod, allocation: AllocationResult | None, now: Callable[[], float]
+        self,
+        api: ClusterAPI,
+        pod: Pod,
+        allocation: AllocationResult | None,
+        now: Callable[[], float],
+        consumer: ResourceClaimConsumerReference | None = None,
     ) -> None:
+        own = ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
+        self._consumer = own if consumer is None else consumer
         self._api = api
         self._pod = pod
         self._allocation = allocation
@@ -110,6 +132,10 @@ class Reservation:
 
     async def _write_once(self, claim: ResourceClaim) -> ResourceClaim:
         key, allocation = claim.key, self._allocation
+        if self._is_allocated_by_sibling(claim):
+            if claim.is_reserved_for(self._consumer.uid):
+                return claim
+            allocation = None
         if claim.metadata.deletion_timestamp is not None:
             raise ClaimWriteError(f"claim {key} got deleted in the meantime")
         if allocation is None:
@@ -125,11 +151,8 @@ class Reservation:
                 moment = datetime.fromtimestamp(int(self._now()), UTC)
                 allocation = replace(allocation, allocation_timestamp=moment)
             what = f"add allocation and reservation to claim {key}"
-        pod = self._pod
-        consumer = ResourceClaimConsumerReference(resource="pods", name=pod.name, uid=pod.uid)
-        status = replace(
-            claim.status, allocation=allocation, reserved_for=(*claim.status.reserved_for, consumer)
-        )
+        reserved = (*claim.status.reserved_for, self._consumer)
+        status = replace(claim.status, allocation=allocation, reserved_for=reserved)
         self.replaced.append(claim.metadata.resource_version)
         return await _send(what, self._api.update_status(replace(claim, status=status)))
 
@@ -144,9 +167,15 @@ class Reservation:
     def _is_written(self, claim: ResourceClaim) -> bool:
         """Whether our write without a response took effect."""
         stored, ours = claim.status.allocation, self._allocation
-        if stored is None or not claim.is_reserved_for(self._pod.uid):
+        if stored is None or not claim.is_reserved_for(self._consumer.uid):
             return False
         return ours is None or stored.devices == ours.devices
+
+    def _is_allocated_by_sibling(self, claim: ResourceClaim) -> bool:
+        """Whether a member of the same group, which shares the claim, has written its allocation already."""
+        stored, ours = claim.status.allocation, self._allocation
+        is_member = self._pod.spec.scheduling_group is not None
+        return is_member and stored is not None and ours is not None and stored.devices == ours.devices
 
 
 async def deallocate_claim(api: ClusterAPI, claim: ResourceClaim) -> ResourceClaim:

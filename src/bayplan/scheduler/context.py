@@ -26,7 +26,10 @@ from bayplan.state.cluster import Cluster
 from bayplan.state.groups import Group
 
 if TYPE_CHECKING:
+    from bayplan.scheduler.cycle import Decision
+    from bayplan.scheduler.group_cycle import GroupDecision
     from bayplan.scheduler.group_dialects import ForeignGroups
+    from bayplan.scheduling_queue.queued import QueuedGroup
 
 
 def wall_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
@@ -83,6 +86,10 @@ class Context:
     """Pods and groups to activate when the binding of a victim is reverted, by the uid of the victim."""
     dialects: list[ForeignGroups] = field(default_factory=list)
     """Pod groups of other schedulers."""
+    on_decision: Callable[[Decision], None] | None = None
+    """Called with every decision, before it is executed."""
+    on_group: Callable[[QueuedGroup, GroupDecision | None], None] | None = None
+    """Called before the cycle of a group, and with its decision after it, before its members are reported."""
     on_binding: Callable[[BindingProgress], None] | None = None
     """Called when a pod waits at Permit, is bound, or is rejected after a node was found."""
 

@@ -9,13 +9,20 @@ import logging
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
-from bayplan.config import KubeSchedulerConfiguration, ProfilePlan, build_profiles, default_config
+from bayplan.config import (
+    KubeSchedulerConfiguration,
+    ProfilePlan,
+    QueueDialect,
+    build_profiles,
+    default_config,
+)
 from bayplan.dra.budget import SearchClock, StepClock
 from bayplan.errors import ConfigError
 from bayplan.framework.outcome import fit_error
@@ -32,6 +39,9 @@ from bayplan.runtime.search import SearchStart
 from bayplan.scheduler.cycle import Decision, decide, error_decision
 from bayplan.scheduler.plugin_sources import catalog_with, enable_everywhere, named_library_plugins
 from bayplan.state.cluster import Cluster
+
+if TYPE_CHECKING:
+    from bayplan.extender.chain import ExtenderChain
 
 _log = logging.getLogger(__name__)
 
@@ -105,9 +115,23 @@ def queue_plugins(config: KubeSchedulerConfiguration) -> tuple[type[Plugin], ...
     if config.bayplan.queues is None:
         return ()
     # Imported here: few configurations have queues, and the import delays every start.
+    if config.bayplan.queues.dialect is QueueDialect.VOLCANO:
+        from bayplan.queues.volcano.preemption import VolcanoPreemption
+
+        return (VolcanoPreemption,)
     from bayplan.queues.preemption import CapacityPreemption
 
     return (CapacityPreemption,)
+
+
+def make_extenders(config: KubeSchedulerConfiguration, cluster: Cluster) -> ExtenderChain | None:
+    """The extenders of a configuration; None if it has none."""
+    if not config.extenders:
+        return None
+    # Imported here: few configurations have extenders, and the import delays every start.
+    from bayplan.extender.chain import build_chain
+
+    return build_chain(config.extenders, cluster)
 
 
 class SchedulingCore:
@@ -219,6 +243,8 @@ class SchedulingCore:
         for pod in present:
             if pod.spec.node_name:
                 continue
+            if self.cluster.groups is not None and pod.spec.scheduler_name in self.frameworks:
+                self.cluster.groups.pod_pending(pod)
             if pod.status.nominated_node_name and self._counts_as_nominated(pod):
                 self.cluster.nominate(pod, pod.status.nominated_node_name)
 

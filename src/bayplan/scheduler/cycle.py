@@ -13,7 +13,7 @@ import msgspec
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Diagnosis, Nomination, PostFilterResult, fit_error
-from bayplan.framework.state import is_cut_off
+from bayplan.framework.state import GROUP_CYCLE, GroupCycleState, is_cut_off
 from bayplan.framework.status import SUCCESS, Code, Status
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.framework import Framework
@@ -62,7 +62,12 @@ def decide(framework: Framework, pod: Pod) -> Decision:
 
 
 def scheduling_cycle(
-    framework: Framework, pod: Pod, rows: IdColumn | None = None, *, runs_post_filter: bool = True
+    framework: Framework,
+    pod: Pod,
+    rows: IdColumn | None = None,
+    group: GroupCycleState | None = None,
+    *,
+    runs_post_filter: bool = True,
 ) -> Steps[Decision]:
     """One attempt to schedule the pod.
 
@@ -70,8 +75,8 @@ def scheduling_cycle(
 
     schedule_one.go: schedulingAlgorithm
     """
-    # Upstream lists the nodes at the beginning of every attempt, even of one that does not evaluate them.
-    if not len(framework.cluster.order):
+    if not framework.cluster.node_count:
+        framework.cluster.list_nodes()
         return Decision(pod, Status(Code.UNRESOLVABLE, (NO_NODES,)), NO_NODES, nomination=Nomination(""))
     observer, search = framework.observer, None
     if observer is not None:
@@ -79,8 +84,11 @@ def scheduling_cycle(
     try:
         search = framework.begin(pod)
         search.rows = rows
+        if group is not None:
+            search.state.write(GROUP_CYCLE, group)
         result = yield from framework.search(search)
     except AttemptError as error:
+        framework.cluster.list_nodes()
         cut_off = search is not None and is_cut_off(search.state)
         return error_decision(pod, str(error), error.plugin, error.traceback, cut_off=cut_off)
     if observer is not None:

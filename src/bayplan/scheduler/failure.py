@@ -163,6 +163,7 @@ async def patch_status(context: Context, pod: Pod, patch: PodStatusPatch) -> Non
 
 
 REASON: Final = "PreemptionByScheduler"
+QUOTA: Final = "quota of its queue"
 
 SKIPPED: Final = "SchedulingSkipped"
 """YuniKorn's reason for pods that wait for quota."""
@@ -182,8 +183,8 @@ class _Task:
     preemption: Preemption
     profile: str
     node_name: str
-    nodes: dict[str, str] | None
-    """By uid: the nodes of victims, if they need not be on `node_name`."""
+    nodes: dict[str, str]
+    """By uid: the nodes of victims, which need not be `node_name`."""
 
 
 def pods_of(preemptor: Pod | Group, cluster: Cluster) -> list[Pod]:
@@ -206,6 +207,7 @@ class Evictions:
         victims = [victim for victim in eviction.victims if not victim.is_terminating]
         if victims or self._context.cluster.release.metrics.counts_terminating_victims:
             self._context.metrics.preemption(len(eviction.victims))
+            self._observe_disruptions(preemptor, eviction)
         if not victims:
             return
         self._start(preemptor, victims, eviction.node_name, plugin, preemptor.spec.scheduler_name)
@@ -213,18 +215,47 @@ class Evictions:
     def start_for_group(self, group: Group, profile: str, eviction: Eviction, plugin: str) -> None:
         """Starts the eviction for a group of this profile; returns at once."""
         victims = [victim for victim in eviction.victims if not victim.is_terminating]
+        if victims or self._context.cluster.release.metrics.counts_terminating_victims:
+            self._context.metrics.group_victims(len(eviction.victims))
+            self._observe_disruptions(group, eviction)
         if victims:
             self._start(group, victims, eviction.node_name, plugin, profile)
+
+    def _observe_disruptions(self, preemptor: Pod | Group, eviction: Eviction) -> None:
+        groups = self._context.cluster.groups
+        if groups is None or not self._context.metrics.enabled:
+            return
+        of_groups = [(pod, group) for pod in eviction.victims if (group := groups.group_of(pod)) is not None]
+        units = {group.uid if group.is_disrupted_as_one else pod.uid for pod, group in of_groups}
+        self._context.metrics.disruptions(_type_of(preemptor), len(units), eviction.pdb_violations)
+
+    def start_for_quota(self, victims: Iterable[Pod], queue: str) -> None:
+        """Starts the eviction of pods of a queue above its maximum; returns at once."""
+        for victim in victims:
+            if not victim.is_terminating:
+                self._context.tasks.start(self._evict_for_quota(victim, queue), "quota of queue", victim.key)
+
+    async def _evict_for_quota(self, victim: Pod, queue: str) -> None:
+        context, profile = self._context, victim.spec.scheduler_name
+        if self._stop_binding(victim, QUOTA) is _Result.FAILED:
+            message = f"{profile}: preempting to enforce the maximum of queue {queue}"
+            try:
+                await self._set_disruption_target(victim, message)
+                await context.api.delete_pod(victim)
+            except NotFoundError:
+                return
+            except APIError as error:
+                _log.warning("cannot evict pod %s above the maximum of %s: %s", victim.key, queue, error)
+                return
+        context.recorder.above_quota(victim, queue, profile)
 
     def _start(
         self, preemptor: Pod | Group, victims: list[Pod], node_name: str, plugin: str, profile: str
     ) -> None:
         preemption = self._nominations.preemption_started(preemptor, plugin)
         cluster, what = self._context.cluster, "pod" if isinstance(preemptor, Pod) else "pod group"
-        nodes = None
-        if cluster.groups is not None:
-            # The pods of a unit are evicted wherever they run.
-            nodes = {victim.uid: cluster.node_of(victim.uid) for victim in victims}
+        # The pods of a unit, and those that make room in a queue, are evicted wherever they run.
+        nodes = {victim.uid: cluster.node_of(victim.uid) for victim in victims}
         task = _Task(preemption, profile, node_name, nodes)
         self._context.tasks.start(self._run(task, victims), f"preemption for {what}", str(preemptor.key))
 
@@ -253,7 +284,7 @@ class Evictions:
                 context.queue.activate(pods_of(preemptor, context.cluster))
                 context.wake()
             context.metrics.preemption_task_ended(
-                "error" if failed else "success", context.stopwatch() - started
+                _type_of(preemptor), "error" if failed else "success", context.stopwatch() - started
             )
 
     def _missed_last_deletion(self, preemptor: Pod | Group, last_victim: Pod, task: _Task) -> bool:
@@ -273,8 +304,7 @@ class Evictions:
     def _is_there(self, victim: Pod, task: _Task) -> bool:
         """Whether the victim is still on the node where it was found."""
         assigned = self._context.cluster.assigned_pod(victim.uid)
-        node_name = task.node_name if task.nodes is None else task.nodes[victim.uid]
-        return assigned is not None and assigned[1] == node_name
+        return assigned is not None and assigned[1] == task.nodes[victim.uid]
 
     async def _clear_nominations(self, preemptor: Pod | Group, node_name: str) -> bool:
         """Clears the nominations of lower-priority pods to this node. False if a write failed."""
@@ -302,8 +332,8 @@ class Evictions:
             context.recorder.preempted(victim, preemptor, task.node_name, profile, in_memory=True)
             return result
         try:
-            kind = "pod" if isinstance(preemptor, Pod) else "podgroup"
-            await self._set_disruption_target(victim, profile, kind)
+            message = f"{profile}: preempting to accommodate a higher priority {_type_of(preemptor)}"
+            await self._set_disruption_target(victim, message)
             await context.api.delete_pod(victim)
         except NotFoundError:
             return _Result.EVICTED
@@ -322,8 +352,7 @@ class Evictions:
         is_stopped = pre_binding is not None and pre_binding.cancel(f"preempted by {plugin}")
         return _Result.IN_MEMORY if is_stopped else _Result.FAILED
 
-    async def _set_disruption_target(self, victim: Pod, profile: str, preemptor: str) -> None:
-        message = f"{profile}: preempting to accommodate a higher priority {preemptor}"
+    async def _set_disruption_target(self, victim: Pod, message: str) -> None:
         for known in victim.status.conditions:
             if known.type == "DisruptionTarget" and (known.status, known.reason, known.message) == (
                 "True",
@@ -339,3 +368,8 @@ class Evictions:
             observed_generation=victim.metadata.generation,
         )
         await patch_status(self._context, victim, PodStatusPatch(condition))
+
+
+def _type_of(preemptor: Pod | Group) -> str:
+    """The word for it in messages and metrics."""
+    return "pod" if isinstance(preemptor, Pod) else "podgroup"

@@ -17,7 +17,7 @@ schedule_one_podgroup.go: podGroupSchedulingAlgorithm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,14 +28,17 @@ from bayplan.framework.group_api import (
     GroupOutcome,
     GroupPlacement,
     GroupPostFilterResult,
+    MemberOutcome,
     NodePlacement,
     Placed,
 )
 from bayplan.framework.outcome import Eviction, Nomination, fit_error
+from bayplan.framework.state import GroupCycleState
 from bayplan.framework.status import Code, Status
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.extension_points import Placement, RejectedError
 from bayplan.runtime.framework import Framework
+from bayplan.runtime.room import room
 from bayplan.runtime.search import Found, Steps
 from bayplan.scheduler.cycle import Decision, error_decision, scheduling_cycle
 from bayplan.state.groups import PREEMPT_LOWER_PRIORITY, Group, GroupState
@@ -75,6 +78,7 @@ class GroupDecision:
     preempting_plugin: str = ""
     preemption_code: Code | None = None
     """The result of preemption; None if it was not tried."""
+    preemption_seconds: float = 0.0
 
     @property
     def message(self) -> str:
@@ -88,9 +92,17 @@ class GroupCycle:
         framework: of their profile.
         members: what is known of the group.
         pods: the members to schedule, in order.
+        stopwatch: measures placements and preemption.
     """
 
-    def __init__(self, framework: Framework, group: Group, members: GroupState, pods: Sequence[Pod]) -> None:
+    def __init__(
+        self,
+        framework: Framework,
+        group: Group,
+        members: GroupState,
+        pods: Sequence[Pod],
+        stopwatch: Callable[[], float] = float,
+    ) -> None:
         self._framework = framework
         self._cluster = framework.cluster
         self._group = group
@@ -98,6 +110,11 @@ class GroupCycle:
         self._pods = pods
         self._pre_filtered: frozenset[str] = frozenset()
         self._is_local = True
+        self._stopwatch = stopwatch
+        self.shared = GroupCycleState()
+        self.generated_placements = 0
+        self.evaluations: list[tuple[bool, float]] = []
+        """Of each placement that was evaluated: whether it is feasible, and how long that took."""
 
     def decide(self) -> Steps[GroupDecision]:
         run = yield from self._find()
@@ -117,24 +134,63 @@ class GroupCycle:
         placements = points.generate_placements(profile, self._group, scheduled)
         if isinstance(placements, Status):
             return _Run(placements)
+        self.generated_placements += len(placements)
+        run = yield from self._find_by_room(placements, scheduled)
+        if run is not None:
+            return run
         runs: list[_Run] = []
         for placement in placements:
+            started = self._stopwatch()
             run = yield from self._place(placement)
             if run.status.code is Code.ERROR or not profile.placement_generators:
                 return self._checked(run)
+            self.evaluations.append((run.status.is_success, self._stopwatch() - started))
             runs.append(run)
         fitting = [index for index, run in enumerate(runs) if run.status.is_success]
         if not fitting:
-            return _none_fits(runs)
-        best = fitting[0]
-        if len(fitting) > 1:
-            sets, placed = (
-                [placements[i] for i in fitting],
-                [[d.pod for d in runs[i].placed] for i in fitting],
-            )
-            totals = points.score_placements(profile, self._group, scheduled, sets, placed)
-            best = fitting[totals.index(max(totals))]
-        return self._checked(runs[best])
+            return _none_fits(runs[0], len(runs))
+        placed = [[decision.pod for decision in run.placed] for run in runs]
+        return self._checked(runs[self._best(placements, scheduled, fitting, placed)])
+
+    def _best(
+        self,
+        placements: Sequence[NodePlacement],
+        scheduled: Sequence[Pod],
+        fitting: Sequence[int],
+        placed: Sequence[Sequence[Pod]],
+    ) -> int:
+        """The index of the best placement among those that fit; `placed` are its members, for each."""
+        if len(fitting) == 1:
+            return fitting[0]
+        points, profile = self._framework.points, self._framework.profile
+        sets, members = [placements[index] for index in fitting], [placed[index] for index in fitting]
+        totals = points.score_placements(profile, self._group, scheduled, sets, members)
+        return fitting[totals.index(max(totals))]
+
+    def _find_by_room(
+        self, placements: Sequence[NodePlacement], scheduled: Sequence[Pod]
+    ) -> Steps[_Run | None]:
+        """The same for identical members: how many fit decides, and only one placement is searched.
+
+        None if every placement has to be searched.
+        """
+        started = self._stopwatch()
+        sets = [placement.rows for placement in placements if placement.rows is not None]
+        fit = room(self._framework, self._pods, sets) if len(sets) == len(placements) > 1 else None
+        if fit is None:
+            return None
+        before = self._members.scheduled_count
+        fitting = [i for i, count in enumerate(fit) if self._feasible(before + count, 0).is_success]
+        chosen = 0
+        if fitting:
+            placed = [self._pods[:count] for count in fit]
+            chosen = self._best(placements, scheduled, fitting, placed)
+        run = yield from self._place(placements[chosen])
+        if run.status.code is Code.ERROR or len(run.placed) != fit[chosen]:
+            return None
+        seconds, fits = (self._stopwatch() - started) / len(placements), set(fitting)
+        self.evaluations += [(index in fits, seconds) for index in range(len(placements))]
+        return self._checked(run) if fitting else _none_fits(run, len(placements))
 
     def _checked(self, run: _Run) -> _Run:
         """A group is scheduled only if a member was placed now; those of earlier attempts do not count."""
@@ -171,7 +227,9 @@ class GroupCycle:
                 text = f"failed to evaluate placement feasibility: {feasible.message}"
                 run.status = Status(Code.ERROR, (text,))
                 return run
-            decision = yield from scheduling_cycle(self._framework, pod, nodes.rows, runs_post_filter=False)
+            decision = yield from scheduling_cycle(
+                self._framework, pod, nodes.rows, self.shared, runs_post_filter=False
+            )
             self._observe(decision)
             if decision.found is not None:
                 decision = self._assume(decision, decision.found, reserved)
@@ -230,10 +288,13 @@ class GroupCycle:
             pre_filtered=self._pre_filtered,
             place_again=self._place_again,
             is_local=self._is_local,
+            members=[_outcome(member) for member in decision.decisions if member is not None],
         )
         points, profile = self._framework.points, self._framework.profile
+        started = self._stopwatch()
         answer = yield from points.pod_group_post_filter(profile, outcome)
         decision.preemption_code = outcome.preemption_code
+        decision.preemption_seconds = self._stopwatch() - started
         self._add_answer(decision, answer)
 
     def _add_answer(self, decision: GroupDecision, answer: GroupPostFilterResult) -> None:
@@ -266,15 +327,20 @@ class GroupCycle:
                 framework.points.unreserve(reserved.pop())
                 self._cluster.remove_pod(pod.uid)
 
-        return Placed(pod, found.row, partial(framework.fits_on, pod, found.row), put, take)
+        return Placed(pod, found.row, partial(framework.fits_on, pod, found.row, self.shared), put, take)
 
 
-def _none_fits(runs: Sequence[_Run]) -> _Run:
-    """The group fits on no placement. The members have the results of the first."""
-    first = runs[0].status
-    text = UNSCHEDULABLE if first.reasons[:1] == (UNSCHEDULABLE,) else first.message
-    reason = f"0/{len(runs)} placements are available, first placement status: {text}"
-    return _Run(Status(Code.UNSCHEDULABLE, (UNSCHEDULABLE, reason)), runs[0].decisions)
+def _outcome(member: Decision) -> MemberOutcome:
+    search = member.search if member.found is None else member.found.search
+    return MemberOutcome(member.pod, None if search is None else search.state, member.diagnosis)
+
+
+def _none_fits(first: _Run, count: int) -> _Run:
+    """The group fits on none of so many placements. The members have the results of the first."""
+    status = first.status
+    text = UNSCHEDULABLE if status.reasons[:1] == (UNSCHEDULABLE,) else status.message
+    reason = f"0/{count} placements are available, first placement status: {text}"
+    return _Run(Status(Code.UNSCHEDULABLE, (UNSCHEDULABLE, reason)), first.decisions)
 
 
 def invalid(group: Group, members: GroupState, pods: Sequence[Pod], *, has_own_policy: bool = False) -> str:

@@ -21,7 +21,8 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
@@ -52,14 +53,25 @@ _log = logging.getLogger(__name__)
 
 PENDING, INQUEUE, RUNNING, UNKNOWN = "Pending", "Inqueue", "Running", "Unknown"
 """Phases of Volcano's groups."""
+UNSCHEDULABLE: Final = "Unschedulable"
 NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
+NOT_ENOUGH_TASKS: Final = "Not enough valid tasks for gang-scheduling, valid: {valid}, min: {least}"
+NOT_ENOUGH_OF_TASK: Final = (
+    "NotEnoughPodsOfTask",
+    "Not enough valid pods of each task for gang-scheduling",
+)
 READY_REASON: Final = "tasks in gang are ready to be scheduled"
+
+
+MAX_WRITES: Final = 20
+"""Writes of a group's status in a row; the next change of a member begins again."""
 
 
 class Dialect(Protocol):
     """One kind of foreign group."""
 
-    record: type[Object]
+    record: type[Object] | None
+    """None: its groups have no objects."""
     more: tuple[type[Object], ...]
     """Other kinds that it reads."""
 
@@ -78,8 +90,11 @@ class Dialect(Protocol):
     def seen(self, item: Any) -> Object | None:
         """The object after the scheduler has seen it first; None if nothing is written."""
 
+    def observed(self, item: Any, members: Collection[Pod], now: float) -> Object | None:
+        """The object with what its members show, without an attempt; None if it has that already."""
 
-def _gang(min_count: int, priority: int) -> PodGroupSpec:
+
+def gang(min_count: int, priority: int) -> PodGroupSpec:
     return PodGroupSpec(
         scheduling_policy=PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=max(1, min_count))),
         disruption_mode=DisruptionMode(single=Mode()),
@@ -94,14 +109,14 @@ def _priority_of(members: Iterable[Pod]) -> int:
 class Coscheduling:
     """scheduling.x-k8s.io: a label names the group, minMember is the minimum."""
 
-    record: type[Object] = CoschedulingPodGroup
+    record: type[Object] | None = CoschedulingPodGroup
     more: tuple[type[Object], ...] = ()
 
     def group_name(self, pod: Pod) -> str:
         return pod.metadata.labels.get(POD_GROUP_LABEL, "")
 
     def spec(self, item: CoschedulingPodGroup, members: Collection[Pod], objects: Objects) -> PodGroupSpec:
-        return _gang(item.spec.min_member, _priority_of(members))
+        return gang(item.spec.min_member, _priority_of(members))
 
     def is_scheduled(self, item: CoschedulingPodGroup) -> bool:
         return False
@@ -114,21 +129,27 @@ class Coscheduling:
     def seen(self, item: CoschedulingPodGroup) -> Object | None:
         return None
 
+    def observed(self, item: CoschedulingPodGroup, members: Collection[Pod], now: float) -> Object | None:
+        return None
+
 
 class Volcano:
     """scheduling.volcano.sh: an annotation names the group. It may have minima for its tasks, too."""
 
-    record: type[Object] = volcano.PodGroup
+    record: type[Object] | None = volcano.PodGroup
     more: tuple[type[Object], ...] = (PriorityClass,)
 
     def group_name(self, pod: Pod) -> str:
-        return pod.metadata.annotations.get(volcano.GROUP_ANNOTATION, "")
+        annotations = pod.metadata.annotations
+        return annotations.get(volcano.GROUP_ANNOTATION) or annotations.get(
+            volcano.OTHER_GROUP_ANNOTATION, ""
+        )
 
     def spec(self, item: volcano.PodGroup, members: Collection[Pod], objects: Objects) -> PodGroupSpec:
         spec = item.spec
         known = objects.of(PriorityClass).get(spec.priority_class_name) if spec.priority_class_name else None
         priority = _priority_of(members) if known is None else known.value
-        return _gang(self._min_count(spec, members), priority)
+        return gang(self._min_count(spec, members), priority)
 
     def _min_count(self, spec: volcano.PodGroupSpec, members: Collection[Pod]) -> int:
         """So many that every task has its minimum, whichever members are left out."""
@@ -154,16 +175,48 @@ class Volcano:
         # gang.go: OnSessionClose; session.go: getPodGroupPhase
         is_ready = condition.status == "True"
         phase = RUNNING if is_ready else UNKNOWN if state.scheduled_count else INQUEUE
-        made = volcano.PodGroupCondition(
-            type="Scheduled" if is_ready else "Unschedulable",
-            status="True",
-            transition_id=str(uuid.uuid5(uuid.NAMESPACE_OID, f"{item.uid}{condition.message}")),
-            last_transition_time=datetime.fromtimestamp(int(now), UTC),
-            reason=READY_REASON if is_ready else NOT_ENOUGH_RESOURCES,
-            message="" if is_ready else _unschedulable(item, state, condition.message),
-        )
-        others = tuple(one for one in item.status.conditions if one.type != made.type)
-        return replace(item, status=replace(item.status, phase=phase, conditions=(*others, made)))
+        kind, reason = ("Scheduled", READY_REASON) if is_ready else (UNSCHEDULABLE, NOT_ENOUGH_RESOURCES)
+        message = "" if is_ready else _unschedulable(item, state, condition.message)
+        conditions = _with_condition(item, kind, reason, message, now)
+        return replace(item, status=replace(item.status, phase=phase, conditions=conditions))
+
+    def observed(self, item: volcano.PodGroup, members: Collection[Pod], now: float) -> Object | None:
+        """The number of running members and, as long as there are too few for an attempt, a condition."""
+        # session.go: jobStatus; gang.go: OnSessionOpen (validJobFn)
+        running = sum(pod.status.phase == "Running" for pod in members)
+        status = replace(item.status, running=running)
+        reason, message = self._invalid(item.spec, members)
+        known = next((one for one in item.status.conditions if one.type == UNSCHEDULABLE), None)
+        is_told = known is not None and (known.reason, known.message) == (reason, message)
+        if reason and members and item.status.phase in ("", PENDING, INQUEUE) and not is_told:
+            status = replace(status, conditions=_with_condition(item, UNSCHEDULABLE, reason, message, now))
+        return None if status == item.status else replace(item, status=status)
+
+    def _invalid(self, spec: volcano.PodGroupSpec, members: Collection[Pod]) -> tuple[str, str]:
+        """Volcano's reason and message if there are too few members to try them; both empty otherwise."""
+        tasks = Counter(pod.metadata.annotations.get(volcano.TASK_ANNOTATION, "") for pod in members)
+        # Minima of tasks that are more than minMember together are not checked before the attempt.
+        is_checked = spec.min_member >= sum(spec.min_task_member.values())
+        if is_checked and any(tasks[task] < least for task, least in spec.min_task_member.items()):
+            return NOT_ENOUGH_OF_TASK
+        if len(members) < spec.min_member:
+            return "NotEnoughTasks", NOT_ENOUGH_TASKS.format(valid=len(members), least=spec.min_member)
+        return "", ""
+
+
+def _with_condition(
+    item: volcano.PodGroup, kind: str, reason: str, message: str, now: float
+) -> tuple[volcano.PodGroupCondition, ...]:
+    """The conditions of the group with this one instead of another of its type."""
+    made = volcano.PodGroupCondition(
+        type=kind,
+        status="True",
+        transition_id=str(uuid.uuid5(uuid.NAMESPACE_OID, f"{item.uid}{message}")),
+        last_transition_time=datetime.fromtimestamp(int(now), UTC),
+        reason=reason,
+        message=message,
+    )
+    return (*(one for one in item.status.conditions if one.type != kind), made)
 
 
 def _unschedulable(item: volcano.PodGroup, state: GroupState, why: str) -> str:
@@ -205,6 +258,17 @@ class ForeignGroups:
         self._items: dict[GroupKey, Object] = {}
         self._shown: dict[GroupKey, PodGroup] = {}
         self._members: dict[GroupKey, dict[str, Pod]] = {}
+        self._observing: set[GroupKey] = set()
+        """Groups whose status is being written."""
+        self.admit: Callable[[], Iterable[Object]] | None = None
+        """The groups that capacity queues admit now; None: every group is admitted when it is seen."""
+
+    def admit_groups(self) -> None:
+        """Something has changed in the capacity queues: writes the status of groups that are admitted now."""
+        for item in () if self.admit is None else self.admit():
+            key = GroupKey(item.namespace, item.name)
+            if key in self._items and (seen := self.dialect.seen(self._items[key])) is not None:
+                self._context.tasks.start(self._write(seen), "status of pod group", str(key))
 
     def __contains__(self, key: GroupKey) -> bool:
         return key in self._items
@@ -212,9 +276,10 @@ class ForeignGroups:
     def added(self, item: Object) -> None:
         key = GroupKey(item.namespace, item.name)
         self._items[key] = item
+        self._objects.put(item)
         shown = self._shown[key] = self._translated(key)
         self._handler.added(shown)
-        if (seen := self.dialect.seen(item)) is not None:
+        if self.admit is None and (seen := self.dialect.seen(item)) is not None:
             self._context.tasks.start(self._write(seen), "status of pod group", str(key))
 
     async def _write(self, item: Object) -> None:
@@ -229,16 +294,25 @@ class ForeignGroups:
     def updated(self, old: Object, new: Object) -> None:
         key = GroupKey(new.namespace, new.name)
         self._items[key] = new
+        self._objects.put(new)
         self._refresh(key)
 
     def deleted(self, item: Object) -> None:
         key = GroupKey(item.namespace, item.name)
         del self._items[key]
+        self._objects.remove(item)
         self._handler.deleted(self._shown.pop(key))
+
+    def pod_changed(self, pod: Pod) -> None:
+        """A pod, member of a group or not, was added or changed."""
+
+    def pod_gone(self, pod: Pod) -> None:
+        """A pod was deleted."""
 
     def member_changed(self, key: GroupKey, pod: Pod) -> None:
         self._members.setdefault(key, {})[pod.uid] = pod
         self._refresh(key)
+        self._observe(key)
 
     def member_gone(self, key: GroupKey, pod: Pod) -> None:
         members = self._members.get(key)
@@ -246,6 +320,33 @@ class ForeignGroups:
             if not members:
                 del self._members[key]
             self._refresh(key)
+            self._observe(key)
+
+    def _observe(self, key: GroupKey) -> None:
+        """Writes what the members show, if that is new. Members that come meanwhile share the next write."""
+        if key in self._items and key not in self._observing and self._observed(self._items[key]) is not None:
+            self._observing.add(key)
+            self._context.tasks.start(self._write_observed(key), "status of pod group", str(key))
+
+    def _observed(self, item: Object) -> Object | None:
+        members = self._members.get(GroupKey(item.namespace, item.name), {}).values()
+        return self.dialect.observed(item, members, self._context.now())
+
+    async def _write_observed(self, key: GroupKey) -> None:
+        api, kind = self._context.api, type(self._items[key])
+        try:
+            for _ in range(MAX_WRITES):
+                item = self._observed(await api.get(kind, key.name, key.namespace))
+                if item is None:
+                    return
+                with suppress(ConflictError):  # it has changed: the next round reads it again
+                    await api.update_status(item)
+        except NotFoundError:
+            pass
+        except APIError as error:
+            _log.warning("cannot write the status of pod group %s: %s", key, error)
+        finally:
+            self._observing.discard(key)
 
     def _refresh(self, key: GroupKey) -> None:
         if key in self._items:
@@ -255,24 +356,62 @@ class ForeignGroups:
                 self._handler.updated(before, after)
 
     def _translated(self, key: GroupKey) -> PodGroup:
-        item, dialect = self._items[key], self.dialect
-        meta = item.metadata
         members = self._members.get(key, {}).values()
-        conditions: tuple[Condition, ...] = ()
-        if dialect.is_scheduled(item):
-            conditions = (Condition(type=INITIALLY_SCHEDULED, status="True", reason="Scheduled"),)
-        return PodGroup(
-            metadata=ObjectMeta(
-                name=meta.name,
-                namespace=meta.namespace,
-                uid=meta.uid,
-                generation=meta.generation,
-                creation_timestamp=meta.creation_timestamp,
-                deletion_timestamp=meta.deletion_timestamp,
-            ),
-            spec=dialect.spec(item, members, self._objects),
-            status=PodGroupStatus(conditions=conditions),
-        )
+        return translated(self.dialect, self._items[key], members, self._objects)
+
+
+def translated(dialect: Dialect, item: Object, members: Collection[Pod], objects: Objects) -> PodGroup:
+    """The PodGroup of Kubernetes that asks for the same as an object of a dialect."""
+    meta = item.metadata
+    conditions: tuple[Condition, ...] = ()
+    if dialect.is_scheduled(item):
+        conditions = (Condition(type=INITIALLY_SCHEDULED, status="True", reason="Scheduled"),)
+    return PodGroup(
+        metadata=ObjectMeta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            generation=meta.generation,
+            creation_timestamp=meta.creation_timestamp,
+            deletion_timestamp=meta.deletion_timestamp,
+        ),
+        spec=dialect.spec(item, members, objects),
+        status=PodGroupStatus(conditions=conditions),
+    )
+
+
+def translate_all(items: Iterable[Object], dialects: Sequence[Dialect]) -> list[Object]:
+    """The objects of a cluster with groups of these dialects as groups of Kubernetes.
+
+    Members get `spec.schedulingGroup`, and each PodGroup of a dialect is followed by its translation.
+    """
+    objects, pods = Objects(), dict[tuple[Dialect, GroupKey], list[Pod]]()
+    read: list[Object] = []
+    for item in items:
+        if isinstance(item, Pod):
+            item, dialect = read_member(item, dialects)
+            if dialect is not None and not item.is_finished:
+                pods.setdefault((dialect, _key(item)), []).append(item)
+        elif isinstance(item, PriorityClass):
+            objects.put(item)
+        read.append(item)
+    of_record = {dialect.record: dialect for dialect in dialects}
+    found: list[Object] = []
+    for item in read:
+        found.append(item)
+        owner = of_record.get(type(item))
+        if owner is not None:
+            members = pods.get((owner, GroupKey(item.namespace, item.name)), [])
+            found.append(translated(owner, item, members, objects))
+    return found
+
+
+def read_member(pod: Pod, dialects: Iterable[Dialect]) -> tuple[Pod, Dialect | None]:
+    """The pod with the group that it names in a dialect, and that dialect."""
+    for dialect in dialects:
+        if pod.spec.scheduling_group is None and (name := dialect.group_name(pod)):
+            return with_group(pod, name), dialect
+    return pod, None
 
 
 class Members:
@@ -283,6 +422,8 @@ class Members:
         self._dialects = dialects
 
     def added(self, pod: Pod) -> None:
+        for each in self._dialects:
+            each.pod_changed(pod)
         pod, groups = self._read(pod)
         if groups is not None:
             groups.member_changed(_key(pod), pod)
@@ -296,6 +437,8 @@ class Members:
             self.deleted(old)
             self.added(new)
             return
+        for each in self._dialects:
+            each.pod_changed(new)
         if is_in is not None:
             is_in.member_changed(_key(after), after)
         self._handler.updated(before, after)
@@ -305,12 +448,12 @@ class Members:
         self._handler.deleted(pod)
         if groups is not None:
             groups.member_gone(_key(pod), pod)
+        for each in self._dialects:
+            each.pod_gone(pod)
 
     def _read(self, pod: Pod) -> tuple[Pod, ForeignGroups | None]:
-        for groups in self._dialects:
-            if pod.spec.scheduling_group is None and (name := groups.dialect.group_name(pod)):
-                return with_group(pod, name), groups
-        return pod, None
+        pod, dialect = read_member(pod, [groups.dialect for groups in self._dialects])
+        return pod, next((groups for groups in self._dialects if groups.dialect is dialect), None)
 
 
 def with_group(pod: Pod, name: str) -> Pod:
@@ -338,7 +481,4 @@ class MemberLister:
         return [self._read(pod) for pod in self._pods.with_label(namespace, key, value)]
 
     def _read(self, pod: Pod) -> Pod:
-        for dialect in self._dialects:
-            if pod.spec.scheduling_group is None and (name := dialect.group_name(pod)):
-                return with_group(pod, name)
-        return pod
+        return read_member(pod, self._dialects)[0]

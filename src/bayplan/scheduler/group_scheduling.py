@@ -22,6 +22,7 @@ from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
 from bayplan.framework.outcome import Nomination
+from bayplan.framework.state import GROUP_CYCLE
 from bayplan.framework.status import Code, Status, describe
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.search import Steps
@@ -53,7 +54,6 @@ class GroupScheduling:
         bindings: Bindings,
         evictions: Evictions,
         run_cycle: RunCycle,
-        on_decision: Callable[[Decision], None] | None = None,
     ) -> None:
         self._context = context
         self._frameworks = frameworks
@@ -61,7 +61,6 @@ class GroupScheduling:
         self._bindings = bindings
         self._evictions = evictions
         self._run_cycle = run_cycle
-        self._on_decision = on_decision
         self._conditions = GroupConditions(context)
 
     @property
@@ -93,25 +92,31 @@ class GroupScheduling:
             return
         pods = [info.pod for info in infos]
         framework = self._frameworks[pods[0].spec.scheduler_name]
-        cycle = GroupCycle(framework, group, members, pods)
+        cycle = GroupCycle(framework, group, members, pods, context.stopwatch)
+        if context.on_group is not None:
+            context.on_group(entity, None)
         try:
             decision = await self._run_cycle(cycle.decide(), pods[0])
         except Exception as error:
             _log.exception("scheduling pod group %s failed", key)
             self._fail_all(infos, describe(error), group, started)
             return
+        if context.on_group is not None:
+            context.on_group(entity, decision)
         metrics = context.metrics
         if metrics.enabled:
             metrics.group_algorithm(context.loop.time() - started)
+        cycle.shared.is_simulated = False
         self._submit(framework, decision, infos, started)
         self._conditions.write(group, _condition(decision.final, group))
         if metrics.enabled:
             seconds = context.loop.time() - started
             metrics.group_attempt(_result(decision), framework.profile.scheduler_name, seconds)
             if decision.preemption_code is not None:
-                victims = 0 if decision.eviction is None else len(decision.eviction.victims)
-                violations = 0 if decision.eviction is None else decision.eviction.pdb_violations
-                metrics.group_preemption(decision.preemption_code.label, victims, violations)
+                metrics.group_preemption(decision.preemption_code.label, decision.preemption_seconds)
+            profile = framework.profile
+            if profile.placement_generators:
+                metrics.placements(profile.scheduler_name, cycle.generated_placements, cycle.evaluations)
         self._ended(decision.status.code)
 
     def _ended(self, code: Code) -> None:
@@ -154,9 +159,8 @@ class GroupScheduling:
             )
         attempts = []
         for info, member in zip(infos, decision.decisions, strict=True):
-            if member is not None:
-                self._report(member)
             if decision.final.is_success and member is not None and member.found is not None:
+                self._report(member)
                 attempt = make_attempt(framework, member.found, info, started)
                 if self._bindings.assume(attempt):
                     attempts.append(attempt)
@@ -164,20 +168,21 @@ class GroupScheduling:
                 self._fail_member(decision, member, info, started)
         # All members are assumed before the first passes Permit, so that none has to wait for the others.
         for attempt in attempts:
+            attempt.state.pop(GROUP_CYCLE, None)
             self._bindings.commit(attempt, is_assumed=True)
 
     def _report(self, member: Decision) -> None:
-        context = self._context
-        if member.traceback:
-            context.failures.log(_log, f"pod {member.pod.key}: {member.message}", member.traceback)
-        if self._on_decision is not None:
-            self._on_decision(member)
+        """Reports what becomes of a member: one that found a node has none if its group is not scheduled."""
+        if self._context.on_decision is not None:
+            self._context.on_decision(member)
 
     def _fail_member(
         self, decision: GroupDecision, member: Decision | None, info: QueuedPod, started: float
     ) -> None:
         """A member is not scheduled: because of itself, of the group, or both."""
         final = decision.final
+        if member is not None and member.traceback:
+            self._context.failures.log(_log, f"pod {member.pod.key}: {member.message}", member.traceback)
         if final.code is Code.ERROR:
             if member is not None and member.status.code is Code.ERROR:
                 final = member.status
@@ -210,6 +215,7 @@ class GroupScheduling:
             result = "unschedulable" if status.is_rejection else "error"
             context.metrics.attempt(result, info.profile, context.loop.time() - started)
         diagnosis = None if member is None else member.diagnosis
+        self._report(Decision(info.pod, status, message, diagnosis=diagnosis))
         plugins: frozenset[str] = frozenset()
         if member is not None and diagnosis is None and member.status.plugin:
             plugins = frozenset((member.status.plugin,))
@@ -309,7 +315,9 @@ class GroupConditions:
         """Writes a condition, with retries where they can help."""
         context, wait = self._context, PATCH_WAIT_SECONDS
         dialect = next((one.dialect for one in context.dialects if group.key in one), None)
-        kind: type[Object] = PodGroup if dialect is None else dialect.record
+        kind = PodGroup if dialect is None else dialect.record
+        if kind is None:
+            return
         for tries_left in range(PATCH_TRIES - 1, -1, -1):
             try:
                 current = await context.api.get(kind, group.key.name, group.key.namespace)

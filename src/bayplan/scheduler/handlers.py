@@ -2,7 +2,7 @@
 
 Their order matters and is upstream's: the queue is notified after a pod is counted on a node, and before a
 node is removed. While a cycle waits for an extender, events are deferred (`Deferrals`), so that the cycle
-continues with the same columns. `make_handlers` and `make_informers` connect every watched kind.
+continues with the same columns. `watched.py` connects every watched kind with its handler.
 
 eventhandlers.go: addAllEventHandlers
 """
@@ -10,26 +10,20 @@ eventhandlers.go: addAllEventHandlers
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection
+from typing import Final
 
 from msgspec.structs import replace
 
 from bayplan.api.devices import DeviceTaintRule, ResourceClaim, ResourceSlice
-from bayplan.api.groups import PodGroup
-from bayplan.api.kinds import KINDS, Watch
 from bayplan.api.meta import Object, version_number
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.release import device_features
-from bayplan.api.releases import Release
-from bayplan.client.informer import Handler, Informer, is_older_version
-from bayplan.config.model import PodGroupDialect
+from bayplan.client.informer import is_older_version
 from bayplan.dra.state import TaintRules, has_equal_taints
 from bayplan.framework.events import Action, ClusterEvent, Resource
 from bayplan.scheduler.context import Context
-from bayplan.scheduler.deferrals import Deferrals, DeferredHandler
-from bayplan.scheduler.group_dialects import DIALECTS, Dialect, ForeignGroups, Members
 from bayplan.scheduling_queue.object_events import (
     ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
@@ -66,7 +60,7 @@ class PodHandler:
     def added(self, pod: Pod) -> None:
         if pod.spec.node_name:
             self._assigned_added(pod)
-        elif self._is_ours(pod):
+        elif pod.spec.scheduler_name in self._scheduler_names:
             started = self._stopwatch()
             if self._groups is None:
                 self._context.queue.add(pod)
@@ -85,14 +79,14 @@ class PodHandler:
             self._assigned_updated(old, new)
         elif new.spec.node_name:
             self._assigned_added(new)
-            if self._is_ours(old):
+            if old.spec.scheduler_name in self._scheduler_names:
                 started = self._stopwatch()
                 if self._groups is not None:
                     self._groups.pod_not_pending(old)
                 self._context.queue.delete(old)
                 if self._measures:
                     self._handled(self._events.delete.label, self._stopwatch() - started)
-        elif self._is_ours(new):
+        elif new.spec.scheduler_name in self._scheduler_names:
             self._pending_updated(old, new)
         self._changed()
 
@@ -100,7 +94,7 @@ class PodHandler:
         self._context.queue.nominations.pod_terminating(pod)
         if pod.spec.node_name:
             self._assigned_deleted(pod)
-        elif self._is_ours(pod):
+        elif pod.spec.scheduler_name in self._scheduler_names:
             self._pending_deleted(pod)
         self._changed()
 
@@ -113,7 +107,7 @@ class PodHandler:
         context.queue.move_to_active_or_backoff(ASSIGNED_POD_DELETE, pod, None)
         if self._measures:
             self._handled(_ASSIGNED_DELETED, self._stopwatch() - started)
-        if self._is_ours(pod):
+        if pod.spec.scheduler_name in self._scheduler_names:
             context.queue.delete(pod)
 
     def _pending_deleted(self, pod: Pod) -> None:
@@ -127,9 +121,6 @@ class PodHandler:
             self._nomination_removed(pod)
         if self._measures:
             self._handled(self._events.delete.label, self._stopwatch() - started)
-
-    def _is_ours(self, pod: Pod) -> bool:
-        return pod.spec.scheduler_name in self._scheduler_names
 
     def _assigned_added(self, pod: Pod) -> None:
         started = self._stopwatch()
@@ -422,85 +413,3 @@ class GroupHandler(ObjectHandler):
 
 def _group_key(item: Object) -> GroupKey:
     return GroupKey(item.metadata.namespace, item.metadata.name)
-
-
-Handlers = dict[type[Object], Handler[Any]]
-
-
-def make_handlers(
-    context: Context,
-    release: Release,
-    scheduler_names: Collection[str],
-    kinds: Iterable[type[Object]],
-    claims: ClaimHandler,
-    deferrals: Deferrals | None,
-    changed: Callable[[], None],
-    dialects: Sequence[PodGroupDialect] = (PodGroupDialect.KUBERNETES,),
-) -> Handlers:
-    """A handler for each watched kind, pods last.
-
-    Args:
-        kinds: further kinds, besides those of the release.
-        deferrals: defers changes while a cycle waits for an extender; None without extenders.
-        changed: called after each change of the queue.
-        dialects: whose pod groups are read, with the feature gate of pod groups.
-    """
-    made: Handlers = {Node: NodeHandler(context, changed)}
-    gates = ("", *release.gates)
-    watched = (
-        kind.record for kind in KINDS.watched() if kind.gate in gates and kind.record not in (Pod, Node)
-    )
-    for record in dict.fromkeys((*watched, *kinds)):
-        kind = KINDS.find(record)
-        if record is ResourceClaim:
-            made[record] = claims
-        elif record is DeviceTaintRule:
-            made[record] = TaintRuleHandler(context, changed)
-        elif record is PodGroup and kind is not None:
-            made[record] = GroupHandler(context, kind.event, changed)
-        else:
-            made[record] = ObjectHandler(context, "" if kind is None else kind.event, changed)
-    made[Pod] = PodHandler(context, scheduler_names, changed)
-    foreign = [DIALECTS[dialect] for dialect in dialects if dialect in DIALECTS]
-    if foreign and context.cluster.groups is not None:
-        _add_dialects(made, context, foreign, changed, reads_own=PodGroupDialect.KUBERNETES in dialects)
-    if deferrals is None:
-        return made
-    return {record: DeferredHandler(handler, deferrals) for record, handler in made.items()}
-
-
-def _add_dialects(
-    made: Handlers,
-    context: Context,
-    dialects: Sequence[Dialect],
-    changed: Callable[[], None],
-    *,
-    reads_own: bool,
-) -> None:
-    """Handlers of the groups of other schedulers; pods come after them."""
-    pods = made.pop(Pod)
-    if not reads_own:
-        del made[PodGroup]
-    of_groups = GroupHandler(context, KINDS.of(PodGroup).event, changed)
-    for dialect in dialects:
-        for record in dialect.more:
-            made.setdefault(record, ObjectHandler(context, "", changed))
-        groups = ForeignGroups(dialect, of_groups, context)
-        made[dialect.record] = groups
-        context.dialects.append(groups)
-    made[Pod] = Members(pods, context.dialects)
-
-
-def make_informers(context: Context, handlers: Handlers) -> dict[type[Object], Informer[Any]]:
-    """An informer for each handler."""
-    made: dict[type[Object], Informer[Any]] = {}
-    for record, handler in handlers.items():
-        kind = KINDS.find(record)
-        # Scheduling waits for the kinds that every API server has; a plugin's kind may not be installed.
-        optional = kind is None or kind.watch is not Watch.REQUIRED
-        informer = made[record] = Informer(context.api, record, handler, rng=context.rng, optional=optional)
-        if kind is not None and context.metrics.enabled:
-            informer.observe = context.metrics.declare_informer(
-                kind.group, kind.version, kind.name, informer.version
-            )
-    return made

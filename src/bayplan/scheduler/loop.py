@@ -35,18 +35,19 @@ from bayplan.runtime.search import ResultT, Steps, run_through
 from bayplan.scheduler.binding import Bindings, make_attempt
 from bayplan.scheduler.claim_binder import ClusterClaimBinder
 from bayplan.scheduler.context import Context, LatestPods, PodLister, SchedulerHandle, wall_clock
-from bayplan.scheduler.core import SchedulingCore, queue_plugins
+from bayplan.scheduler.core import SchedulingCore, make_extenders, queue_plugins
 from bayplan.scheduler.cycle import Decision, decide, error_decision, scheduling_cycle
 from bayplan.scheduler.deferrals import Deferrals
 from bayplan.scheduler.failure import Evictions, Failures
 from bayplan.scheduler.group_dialects import MemberLister
 from bayplan.scheduler.group_scheduling import GroupScheduling
-from bayplan.scheduler.handlers import ClaimHandler, make_handlers, make_informers
-from bayplan.scheduler.observing import ExtensionPointMetrics, QueueMetrics, Watchdog
+from bayplan.scheduler.handlers import ClaimHandler
+from bayplan.scheduler.observing import QueueMetrics, Watchdog, observe_profiles
 from bayplan.scheduler.recorder import THROUGH_CLUSTER, EventOutput, EventRecorder
 from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.scheduler.waiting import BindingProgress
+from bayplan.scheduler.watched import make_handlers, make_informers
 from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.scheduling_queue.waiting import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings
@@ -72,16 +73,6 @@ if TYPE_CHECKING:
     from bayplan.scheduling_queue.nominations import NominatedPods
 
 _log = logging.getLogger(__name__)
-
-
-def make_extenders(config: KubeSchedulerConfiguration, cluster: Cluster) -> ExtenderChain | None:
-    """The extenders of a configuration; None if it has none."""
-    if not config.extenders:
-        return None
-    # Imported here: few configurations have extenders, and the import delays every start.
-    from bayplan.extender.chain import build_chain
-
-    return build_chain(config.extenders, cluster)
 
 
 class Scheduler:
@@ -144,7 +135,6 @@ class Scheduler:
         self._frameworks = core.frameworks
         self._extenders = make_extenders(config, core.cluster) if extenders is None else extenders
         self._on_attempt = on_attempt
-        self.on_decision = on_decision
         """Called with every decision. It may be replaced while the scheduler runs."""
         self.metrics = metrics
         self._work = asyncio.Event()
@@ -158,11 +148,12 @@ class Scheduler:
         self.queues: CapacityQueues | None = None
         """The capacity queues, if there are any."""
         pod_cache = Cache(core.cluster)
-        self._nominated: NominatedPods = core.cluster
+        self.nominated: NominatedPods = core.cluster
+        """The columns that nominations change."""
         if config.bayplan.queues is not None:
             from bayplan.scheduler.capacity import connect_queues
 
-            self.queues, pod_cache, self._nominated = connect_queues(config.bayplan.queues, core)
+            self.queues, pod_cache, self.nominated = connect_queues(config.bayplan.queues, core, api)
         self.pods: Informer[Pod]
         """The informer of pods; not set if a lister is used."""
         latest = LatestPods()
@@ -188,13 +179,18 @@ class Scheduler:
             wake=self._work.set,
             rng=random.Random(seed + 2),
             failures=core.failures,
+            on_decision=on_decision,
             on_binding=on_binding,
         )
         self._failures = Failures(self.context)
         self._evictions = Evictions(self.context, self._plugins())
         self._bindings = Bindings(self.context, self._failures, self._extenders or None)
+        if self.queues is not None:
+            from bayplan.scheduler.queue_preemption import QueuePreemption
+
+            self.queues.check = QueuePreemption(self.queues, core, self.context, self._evictions).check
         parts = (self._failures, self._bindings, self._evictions, self._run_group_cycle)
-        self._groups = GroupScheduling(self.context, self._frameworks, *parts, on_decision)
+        self._groups = GroupScheduling(self.context, self._frameworks, *parts)
         self.handlers = self._connect(kinds)
         """The event handler of each watched kind."""
         self.informers: tuple[Informer[Any], ...] = ()
@@ -216,7 +212,7 @@ class Scheduler:
         return SchedulingQueue(
             [framework.profile for framework in self._frameworks.values()],
             now=now,
-            columns=self._nominated,
+            columns=self.nominated,
             pod_lister=pods.latest,
             extenders=bool(self._extenders),
             settings=QueueSettings(
@@ -244,7 +240,7 @@ class Scheduler:
         claims = ClaimHandler(context, KINDS.of(ResourceClaim).event, self._queue_changed)
         handle.connect(context, ClusterVolumeBinder(context), ClusterClaimBinder(context, claims))
         of_plugins = (record for plugin in self._plugins() for record in plugin.kinds)
-        return make_handlers(
+        made = make_handlers(
             context,
             self.config.release,
             self._frameworks.keys(),
@@ -253,7 +249,13 @@ class Scheduler:
             self._deferrals if self._extenders else None,
             self._queue_changed,
             self.config.bayplan.pod_groups,
+            task_groups=self.queues is not None,
         )
+        if self.queues is not None:
+            from bayplan.scheduler.capacity import follow_objects
+
+            follow_objects(made, self.queues, context)
+        return made
 
     def _plugins(self) -> Iterator[Plugin]:
         for framework in self._frameworks.values():
@@ -261,15 +263,10 @@ class Scheduler:
 
     def _declare_metrics(self) -> None:
         context, metrics = self.context, self.metrics
-        for name, framework in self._frameworks.items():
-            plugins = framework.profile.plugins
-            if metrics.enabled:
-                framework.observer = ExtensionPointMetrics(metrics, framework.profile, time.perf_counter)
-            metrics.declare_profile(
-                name, {point: [plugin.name for plugin in plugins[point]] for point in plugins}
-            )
+        observe_profiles(self._frameworks.values(), metrics)
         queues = (*QUEUES, *self.config.release.queue.group_queues)
         metrics.pending_pods_from(lambda: {name: getattr(context.queue.counts(), name) for name in queues})
+        metrics.queued_entities_from(context.queue.entity_counts)
         if self.queues is not None:
             metrics.queue_resources_from(self.queues.resources_by_state)
         metrics.inflight_events_from(context.queue.in_flight_counts)
@@ -316,6 +313,8 @@ class Scheduler:
         """Waits until all informers have synced."""
         for informer in self.informers:
             await informer.synced.wait()
+        if self.queues is not None and self.queues.loaded is not None:
+            await self.queues.loaded.wait()
 
     def stop(self) -> None:
         """Ends `schedule` after the current attempt."""
@@ -345,18 +344,28 @@ class Scheduler:
 
     async def schedule(self) -> None:
         """Schedules one pod after the other, once everything has synced, until `stop`."""
+        context = self.context
         await self.synced()
         while not self._stopped:
-            started = self.context.loop.time()
+            started = context.loop.time()
             if await self._schedule_some():
-                took = self.context.loop.time() - started
+                took = context.loop.time() - started
                 await asyncio.sleep(REST_SECONDS if took > SECONDS_BEFORE_REST else 0)
-            else:
-                await self._wait_for_work()
-        self.context.tasks.run_deferred()
+                continue
+            self._work.clear()
+            alarm = None
+            if self._alarm_at < inf:
+                alarm = context.loop.call_later(max(self._alarm_at - context.now(), 0.0), self._work.set)
+            try:
+                await self._work.wait()
+            finally:
+                self._alarm_at = inf
+                if alarm is not None:
+                    alarm.cancel()
+        context.tasks.run_deferred()
 
     async def _schedule_some(self) -> bool:
-        """Schedules pods until other tasks should run. False if no pod is left."""
+        """Schedules pods until other tasks should run. False if no pod is left; the alarm is then set."""
         context, is_empty, in_a_row = self.context, False, 0
         now = context.loop.time()
         yield_at = now + MAX_SECONDS_BETWEEN_YIELDS
@@ -364,6 +373,7 @@ class Scheduler:
             timer = context.queue.next_timer()
             if timer is not None and timer <= context.now():
                 context.queue.flush()
+                timer = context.queue.next_timer()
             info = context.queue.pop()
             if info is not None:
                 if isinstance(info, QueuedPod):
@@ -375,13 +385,17 @@ class Scheduler:
                 # A binding may fail, and its pod be ready again.
                 context.tasks.run_deferred()
             else:
-                is_empty = True
+                is_empty, self._alarm_at = True, inf if timer is None else timer
                 break
             now = context.loop.time()
         if context.tasks.deferred:
             context.tasks.run_deferred()
-        if self.queues is not None and self.queues.notices:
-            self._failures.wait_for_quota(self.queues.take_notices())
+        if self.queues is not None:
+            if self.queues.notices:
+                self._failures.wait_for_quota(self.queues.take_notices())
+            if self.queues.admit_groups is not None:
+                self.queues.admit_groups()
+            self.queues.check()
         if context.metrics.enabled:
             context.metrics.flush()
         return not is_empty
@@ -400,22 +414,6 @@ class Scheduler:
         timer = queue.next_timer()
         if timer is not None and timer < self._alarm_at:
             self._work.set()
-
-    async def _wait_for_work(self) -> None:
-        """Waits until an event or a timer makes a pod ready."""
-        self._work.clear()
-        timer = self.context.queue.next_timer()
-        if timer is None:
-            await self._work.wait()
-            return
-        wait = max(timer - self.context.now(), 0.0)
-        alarm = self.context.loop.call_later(wait, self._work.set)
-        self._alarm_at = timer
-        try:
-            await self._work.wait()
-        finally:
-            self._alarm_at = inf
-            alarm.cancel()
 
     async def _schedule_one(self, info: QueuedPod, started: float) -> None:
         context, pod = self.context, info.pod
@@ -447,8 +445,8 @@ class Scheduler:
             context.failures.log(_log, f"pod {pod.key}: {decision.message}", decision.traceback)
         if context.metrics.enabled:
             context.metrics.algorithm(context.loop.time() - started)
-        if self.on_decision is not None:
-            self.on_decision(decision)
+        if context.on_decision is not None:
+            context.on_decision(decision)
         if decision.found is not None:
             self._bindings.commit(make_attempt(framework, decision.found, info, started))
         else:

@@ -13,7 +13,8 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Final, Self
 
@@ -22,6 +23,7 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import Code
 from bayplan.metrics import Metrics, Observe, ignore
+from bayplan.runtime.framework import Framework
 from bayplan.runtime.observed import NO_TIMER, AttemptTimer, RarePoints
 from bayplan.runtime.plugin_results import EvaluationCounter
 from bayplan.runtime.profile import Profile
@@ -72,21 +74,18 @@ class QueueMetrics(QueueObserver):
 class PointTimer(AttemptTimer):
     """Measures the extension points and plugins of one sampled attempt (`runtime.observed.AttemptTimer`)."""
 
-    __slots__ = ("_clock", "_metrics", "_since")
+    __slots__ = ("_metrics", "_since", "clock")
 
     def __init__(self, metrics: ExtensionPointMetrics, clock: Callable[[], float]) -> None:
         self._metrics = metrics
-        self._clock = clock
+        self.clock = clock
         self._since = clock()
 
-    def clock(self) -> float:
-        return self._clock()
-
     def start(self) -> None:
-        self._since = self._clock()
+        self._since = self.clock()
 
     def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
-        now = self._clock()
+        now = self.clock()
         self._metrics.observe(point, code, now - self._since)
         self._since = now
 
@@ -136,8 +135,8 @@ class ExtensionPointMetrics:
             observe = self._plugins[key] = self._metrics.plugin_duration(*key)
         observe(seconds)
 
-    def preemption_tried(self) -> None:
-        self._metrics.preemption_attempt()
+    def preemption_tried(self, code: Code, seconds: float) -> None:
+        self._metrics.preemption_attempt(code.label, seconds)
 
     # Evaluated plugins
 
@@ -188,6 +187,18 @@ class ExtensionPointMetrics:
             ]
             evaluated[Point.PRE_SCORE] = [p.name for p in self._profile.pre_scores if p.name in scoring]
         return evaluated
+
+
+def observe_profiles(frameworks: Iterable[Framework], metrics: Metrics) -> None:
+    """Connects the extension points of all profiles to the metrics."""
+    for framework in frameworks:
+        profile = framework.profile
+        if metrics.enabled:
+            framework.observer = ExtensionPointMetrics(metrics, profile, time.perf_counter)
+        metrics.declare_profile(
+            profile.scheduler_name,
+            {point: [plugin.name for plugin in plugins] for point, plugins in profile.plugins.items()},
+        )
 
 
 CYCLE_BUDGET_SECONDS: Final = 1.0

@@ -39,7 +39,7 @@ from bayplan.config.defaults import default_arguments
 from bayplan.config.model import PluginConfig, PluginRef
 from bayplan.errors import ConfigError, InputError
 from bayplan.framework.plugin_api import NodePlugin, Plugin
-from bayplan.framework.points import PLUGIN_ENTRY_POINTS
+from bayplan.framework.points import PLUGIN_ENTRY_POINTS, Point
 from bayplan.framework.status import plugin_exceptions
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.profile import points_of
@@ -155,11 +155,17 @@ def catalog_with(plugins: Iterable[type[Plugin]], release: Release = DEFAULT_REL
     """
     return default_catalog(release).with_plugins(
         {
-            plugin.name: PluginEntry(points_of(plugin), plugin.args_type)
+            plugin.name: PluginEntry(points_of(plugin) | _group_points(plugin), plugin.args_type)
             for plugin in known_plugins(plugins)
             if plugin not in BUILTIN_PLUGINS
         }
     )
+
+
+def _group_points(plugin: type[Plugin]) -> frozenset[Point]:
+    """A plugin that preempts does so for groups only if it has its own rule for them."""
+    has_rule = "pod_group_post_filter" in vars(plugin)
+    return frozenset({Point.POD_GROUP_POST_FILTER} if has_rule else ())
 
 
 def enable_everywhere(

@@ -206,6 +206,10 @@ class EventRecorder:
     def waiting_for_quota(self, pod: Pod, message: str, profile: str) -> None:
         self.record(reference(pod), NORMAL, "WaitingForQuota", "Scheduling", message, profile)
 
+    def above_quota(self, pod: Pod, queue: str, profile: str) -> None:
+        note = f"Preempted by Quota change enforcement process in {queue}"
+        self.record(reference(pod), NORMAL, "Preempted", "Preempting", note, profile)
+
     def skipped_deleting(self, pod: Pod, profile: str) -> None:
         """A popped pod is being deleted."""
         self.failed_scheduling(pod, f"skip schedule deleting pod: {pod.key}", profile)
@@ -344,10 +348,9 @@ class EventRecorder:
         self.dropped += 1
 
     def _log_dropped(self) -> None:
-        if self.dropped > self._dropped_logged:
-            lost = self.dropped - self._dropped_logged
-            _log.warning("%d events were dropped, %d since the start", lost, self.dropped)
-            self._dropped_logged = self.dropped
+        lost = self.dropped - self._dropped_logged
+        _log.warning("%d events were dropped, %d since the start", lost, self.dropped)
+        self._dropped_logged = self.dropped
 
     def _enqueue(self, event: Event, tries: int = 0) -> None:
         self._queue.append((event, tries))
@@ -377,7 +380,8 @@ class EventRecorder:
                     written = await Rest(work, waits_for)
                 if not written:
                     self._retry(event, tries + 1)
-            self._log_dropped()
+            if self.dropped > self._dropped_logged:
+                self._log_dropped()
         finally:
             self._writers -= 1
 

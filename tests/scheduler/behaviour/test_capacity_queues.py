@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from bayplan.api.meta import OWN_API_VERSION
-from bayplan.api.pod import Pod
+from bayplan.api.cluster_api import Event
+from bayplan.api.meta import (
+    OWN_API_VERSION,
+    LabelSelectorRequirement,
+    NodeSelector,
+    NodeSelectorTerm,
+    ObjectMeta,
+    OwnerReference,
+)
+from bayplan.api.pod import Affinity, NodeAffinity, Pod
 from bayplan.metrics.scheduler import SchedulerMetrics
-from bayplan.testing.builders import make_node, make_pod
+from bayplan.scheduler.queue_config_map import ConfigMap
+from bayplan.testing.builders import make_node, make_pdb, make_pod
+from tests.queues.building import queued_pod as pod
+from tests.queues.building import queues_config as config
 
 from .running import World, running, virtual
 
@@ -33,21 +46,11 @@ partitions:
 NODE = make_node("n", cpu=16, memory="64Gi")
 
 
-def config(path: Path) -> str:
-    return f"---\napiVersion: {OWN_API_VERSION}\nkind: BayplanConfiguration\nqueues: {{file: {path}}}\n"
-
-
 @pytest.fixture
 def queues(tmp_path: Path) -> Path:
     path = tmp_path / "queues.yaml"
     path.write_text(QUEUES)
     return path
-
-
-def pod(name: str, queue: str, cpu: int = 1, app: str = "", user: str = "", priority: int = 0) -> Pod:
-    annotations = {"yunikorn.apache.org/user.info": f'{{"user": "{user}"}}'} if user else {}
-    labels = {"queue": f"root.{queue}", "applicationId": app or f"app-{queue}"}
-    return make_pod(name, cpu=cpu, labels=labels, annotations=annotations, priority=priority)
 
 
 def waiting(world: World, *names: str) -> list[str]:
@@ -269,3 +272,178 @@ async def test_preemption_policy_never_is_respected(guarantees: Path) -> None:
         await world.create(make_pod("never", cpu=1, labels=labels, preemption_policy="Never"))
         await world.after(60)
         assert world.names() == ["never", "r0", "r1"]
+
+
+def daemon(name: str, queue: str, node: str, **fields: Any) -> Pod:
+    """A pod of a DaemonSet for one node."""
+    made = pod(name, queue, **fields)
+    owner = OwnerReference(api_version="apps/v1", kind="DaemonSet", name="d", uid="d", controller=True)
+    term = NodeSelectorTerm(
+        match_fields=(LabelSelectorRequirement(key="metadata.name", operator="In", values=(node,)),)
+    )
+    affinity = Affinity(node_affinity=NodeAffinity(required=NodeSelector(node_selector_terms=(term,))))
+    return replace(
+        made,
+        metadata=replace(made.metadata, owner_references=(owner,)),
+        spec=replace(made.spec, affinity=affinity),
+    )
+
+
+@virtual
+async def test_a_daemon_takes_what_it_needs_on_its_node(guarantees: Path) -> None:
+    """Whatever is guaranteed, and at once: it can run nowhere else. Pods that opted out are spared."""
+    nodes = (make_node("n", cpu=2), make_node("m", cpu=2))
+    async with running(*nodes, config=config(guarantees)) as world:
+        opted_out = {"yunikorn.apache.org/allow-preemption": "false"}
+        await world.create(pod("spared", "rich", annotations=opted_out, node="n"))
+        await world.create(pod("victim", "closed", node="n"))
+        await world.create(daemon("d", "rich", "n"))
+        await world.after(5)
+        assert world.names() == ["d", "spared"]
+        assert world.node_of("d") == "n"
+
+
+# Preemption for room in queues
+
+
+CEILINGS = """
+partitions:
+- name: default
+  preemption: {quotapreemptionenabled: true}
+  queues:
+  - name: root
+    submitacl: "*"
+    queues:
+    - name: p
+      resources: {max: {vcore: 4}}
+      queues:
+      - name: owed
+        resources: {guaranteed: {vcore: 2}}
+        properties: {preemption.delay: 10s}
+      - name: rich
+        resources: {guaranteed: {vcore: 1}}
+    - name: shrinks
+      resources: {guaranteed: {vcore: 1}, max: {vcore: 4}}
+      properties: {quota.preemption.delay: 20s}
+"""
+
+
+AS_LARGE = "{guaranteed: {vcore: 1}, max: {vcore: 4}}"
+
+
+@pytest.fixture
+def ceilings(tmp_path: Path) -> Path:
+    path = tmp_path / "queues.yaml"
+    path.write_text(CEILINGS)
+    return path
+
+
+@virtual
+async def test_a_queue_takes_below_the_ceiling_of_its_parent(ceilings: Path) -> None:
+    """After the delay, on whichever nodes; the other queue keeps its guarantee."""
+    nodes = (make_node("n", cpu=4), make_node("m", cpu=4))
+    async with running(*nodes, config=config(ceilings)) as world:
+        await world.create(*(pod(f"r{i}", "p.rich") for i in range(4)))
+        await world.create(pod("big", "p.owed", 2))
+        assert "queue root.p: vcore 4 used, 2 asked, 4 max" in world.message("big")
+        await world.after(9)
+        assert len(world.names()) == 5
+        await world.after(5)
+        assert world.node_of("big")
+        assert len([name for name in world.names() if name.startswith("r")]) == 2
+        await world.create(pod("more", "p.rich"))
+        await world.after(60)
+        assert not world.node_of("more")
+
+
+@pytest.mark.parametrize("protected", [("r0", "r1"), ("r2", "r3")])
+@virtual
+async def test_pods_with_a_budget_are_taken_last_below_a_ceiling(
+    ceilings: Path, protected: tuple[str, ...]
+) -> None:
+    async with running(make_node("n", cpu=8), config=config(ceilings)) as world:
+        await world.create(make_pdb("budget", labels={"kept": "yes"}, allowed=0))
+        pods = [pod(f"r{i}", "p.rich") for i in range(4)]
+        for each in pods:
+            kept = {"kept": "yes"} if each.name in protected else {}
+            labels = {**each.metadata.labels, **kept}
+            await world.create(replace(each, metadata=replace(each.metadata, labels=labels)))
+        await world.create(pod("big", "p.owed", 2))
+        await world.after(14)
+        assert world.names() == ["big", *protected]
+
+
+@virtual
+async def test_nothing_is_taken_below_a_ceiling_if_no_node_fits(ceilings: Path) -> None:
+    nodes = [make_node(f"n{i}", cpu=1) for i in range(4)]
+    async with running(*nodes, config=config(ceilings)) as world:
+        await world.create(*(pod(f"r{i}", "p.rich") for i in range(4)))
+        await world.create(pod("big", "p.owed", 2))
+        await world.after(60)
+        await world.create(pod("other", "p.rich"))
+        await world.after(60)
+        assert len(world.names()) == 6
+        assert world.cluster.written("delete") == []
+
+
+@virtual
+async def test_nothing_is_taken_below_a_ceiling_beyond_the_guarantee(ceilings: Path) -> None:
+    async with running(make_node("n", cpu=8), config=config(ceilings)) as world:
+        await world.create(*(pod(f"r{i}", "p.rich") for i in range(4)))
+        await world.create(pod("big", "p.owed", 3))
+        await world.after(60)
+        assert world.cluster.written("delete") == []
+
+
+@virtual
+async def test_a_lowered_maximum_is_enforced_after_its_delay(ceilings: Path) -> None:
+    """Newest first, not below the guarantee, and with the event of YuniKorn."""
+    async with running(make_node("n", cpu=8), config=config(ceilings)) as world:
+        await world.create(*(pod(f"s{i}", "shrinks") for i in range(4)))
+        ceilings.write_text(
+            CEILINGS.replace("{guaranteed: {vcore: 1}, max: {vcore: 4}}", "{max: {vcore: 2}}")
+        )
+        await world.after(20)
+        assert len(world.names()) == 4
+        await world.after(10)
+        assert len(world.names()) == 2
+        notes = [event.note for event in world.store.list(Event) if event.reason == "Preempted"]
+        assert notes == ["Preempted by Quota change enforcement process in root.shrinks"] * 2
+
+
+@virtual
+async def test_a_lowered_maximum_evicts_nothing_unless_it_is_configured(ceilings: Path) -> None:
+    ceilings.write_text(
+        text := CEILINGS.replace("quotapreemptionenabled: true", "quotapreemptionenabled: false")
+    )
+    async with running(make_node("n", cpu=8), config=config(ceilings)) as world:
+        await world.create(*(pod(f"s{i}", "shrinks") for i in range(4)))
+        ceilings.write_text(
+            text.replace("max: {vcore: 4}}\n      properties", "max: {vcore: 2}}\n      properties")
+        )
+        await world.after(60)
+        assert len(world.names()) == 4
+
+
+@virtual
+async def test_the_file_may_be_in_a_config_map(caplog: pytest.LogCaptureFixture) -> None:
+    """It is read before the first pod is scheduled, and again when it changes; an invalid one is ignored."""
+
+    def config_map(text: str) -> ConfigMap:
+        meta = ObjectMeta(name="yunikorn-configs", namespace="yunikorn")
+        return ConfigMap(metadata=meta, data={"queues.yaml": text})
+
+    settings = "queues: {configMap: yunikorn/yunikorn-configs}"
+    document = f"---\napiVersion: {OWN_API_VERSION}\nkind: BayplanConfiguration\n{settings}\n"
+    objects = (NODE, config_map(QUEUES), pod("one", "a", 4), pod("two", "a", 2))
+    async with running(*objects, config=document) as world:
+        assert world.order() == ["one"]
+        stored = world.store.get(ConfigMap, "yunikorn-configs", "yunikorn")
+        world.store.update(replace(stored, data={"queues.yaml": "partitions: [{name: default}]"}))
+        await world.after(6)
+        assert "queue config is not set" in caplog.text
+        stored = world.store.get(ConfigMap, "yunikorn-configs", "yunikorn")
+        larger = QUEUES.replace("max: {vcore: 4}", "max: {vcore: 6}")
+        world.store.update(replace(stored, data={"queues.yaml": larger}))
+        await world.after(6)
+        assert world.order() == ["one", "two"]

@@ -166,6 +166,36 @@ async def test_phases_and_conditions_of_volcano() -> None:
 
 
 @virtual
+async def test_too_few_tasks_of_volcano_are_named() -> None:
+    async with running(config=config("volcano")) as world:
+        await world.create(make_node("n", cpu=8), volcano_group(3, min_task_member={"ps": 1, "worker": 2}))
+        await world.create(annotated("w0", "worker", cpu=1))
+        (condition,) = stored(world).status.conditions
+        assert (condition.type, condition.reason) == ("Unschedulable", "NotEnoughPodsOfTask")
+        assert condition.message == "Not enough valid pods of each task for gang-scheduling"
+        await world.create(annotated("w1", "worker", cpu=1), annotated("ps", "ps", cpu=1))
+        assert bound(world) == {"w0", "w1", "ps"}
+        assert {one.type: one.reason for one in stored(world).status.conditions}["Scheduled"]
+
+
+@virtual
+async def test_counts_of_volcano_follow_the_members() -> None:
+    async with running(config=config("volcano")) as world:
+        await world.create(make_node("n", cpu=8), volcano_group(2))
+        await world.create(annotated("a", cpu=1))
+        status = stored(world).status
+        (condition,) = status.conditions
+        assert condition.reason == "NotEnoughTasks"
+        assert condition.message == "Not enough valid tasks for gang-scheduling, valid: 1, min: 2"
+        await world.create(annotated("b", cpu=1))
+        for name in ("a", "b"):
+            await world.update(name, lambda pod: replace(pod, status=replace(pod.status, phase="Running")))
+        assert (stored(world).status.phase, stored(world).status.running) == ("Running", 2)
+        await world.delete("a")
+        assert stored(world).status.running == 1
+
+
+@virtual
 async def test_a_volcano_group_has_the_priority_of_its_class() -> None:
     async with running(config=config("volcano")) as world:
         high = PriorityClass(metadata=ObjectMeta(name="high"), value=9)

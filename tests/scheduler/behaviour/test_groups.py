@@ -292,9 +292,55 @@ async def test_attempts_of_groups_are_counted() -> None:
             f'scheduler_podgroup_schedule_attempts_total{{result="scheduled",{profile}}} 1.0',
             'scheduler_workload_preemption_attempts_total{result="UnschedulableAndUnresolvable"} 1.0',
             'scheduler_pending_pods{queue="backoff"} 3.0',
+            'scheduler_queued_entities{queue="backoff",type="podgroup"} 1.0',
+            'scheduler_queued_entities{queue="backoff",type="pod"} 0.0',
             f'{INCOMING}{{queue="active",event="UnscheduledPodAdd",type="podgroup"}} 2.0',
         )
         assert [line for line in expected if _sorted(line) not in shown] == []
+
+
+@virtual
+async def test_preemptions_by_and_of_groups_are_measured() -> None:
+    """A gang evicts a gang as one and two members of another group; then a pod evicts the gang."""
+    metrics = SchedulerMetrics(release=GROUPS)
+    async with grouped(*nodes(2), metrics=metrics) as world:
+        await world.create(make_group("a", min_count=2, as_one=True), *members(2, "a"))
+        await world.create(make_group("b"), *members(2, "b"))
+        await world.create(make_group("high", min_count=4, priority=5, as_one=True))
+        await world.create(*members(4, "high", priority=5))
+        await world.after(60)
+        assert bound(world) == [f"high-{number}" for number in range(4)]
+        await world.create(make_pod("single", cpu="1", priority=9))
+        await world.after(60)
+        shown = {_sorted(line) for line in metrics.exposition().decode().splitlines()}
+        evaluation = "scheduler_preemption_evaluation_duration_seconds"
+        execution = "scheduler_preemption_execution_duration_seconds"
+        expected = (
+            "scheduler_workload_preemption_victims_sum 4.0",
+            'scheduler_preemption_workload_disruptions_sum{preemptor="podgroup"} 3.0',
+            'scheduler_preemption_workload_disruptions_sum{preemptor="pod"} 1.0',
+            f'{evaluation}_count{{preemptor="podgroup",result="Success"}} 1.0',
+            f'{evaluation}_count{{preemptor="pod",result="Success"}} 1.0',
+            f'{execution}_count{{preemptor="podgroup",result="success"}} 1.0',
+            f'{execution}_count{{preemptor="pod",result="success"}} 1.0',
+        )
+        assert [line for line in expected if _sorted(line) not in shown] == []
+
+
+@virtual
+async def test_placements_are_counted() -> None:
+    metrics = SchedulerMetrics(release=TOPOLOGY)
+    racks = [make_node(f"n{n}", cpu=str(n + 1), labels={"rack": f"r{n}"}) for n in range(3)]
+    async with grouped(*racks, release=TOPOLOGY, metrics=metrics) as world:
+        await world.create(make_group(min_count=2, key="rack"), *members(2))
+        shown = metrics.exposition().decode().splitlines()
+        assert 'scheduler_generated_placements_total{profile="default-scheduler"} 3.0' in shown
+        counts = {line for line in shown if line.startswith("scheduler_placement_evaluations_total")}
+        name = "scheduler_placement_evaluations_total"
+        assert {_sorted(line) for line in counts} == {
+            _sorted(f'{name}{{profile="default-scheduler",result="feasible"}} 2.0'),
+            _sorted(f'{name}{{profile="default-scheduler",result="infeasible"}} 1.0'),
+        }
 
 
 def _sorted(line: str) -> str:

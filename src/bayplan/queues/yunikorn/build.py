@@ -100,11 +100,16 @@ class Settings:
 class Partition:
     """The tree of one partition with its rules and limits.
 
+    Args:
+        fair_gangs: whether applications with task groups may be in queues that sort by share. YuniKorn
+            rejects them, because its placeholders do not count for the share of an application.
+
     Raises:
         QueueConfigError: the partition cannot be created although the configuration passes all checks.
     """
 
-    def __init__(self, config: PartitionConfig) -> None:
+    def __init__(self, config: PartitionConfig, *, fair_gangs: bool = False) -> None:
+        self._fair_gangs = fair_gangs
         self.name = config.name
         self.root = Queue(ROOT, leaf=False)
         self.settings: dict[str, Settings] = {}
@@ -120,6 +125,15 @@ class Partition:
         except QueueConfigError as error:
             self.rules, self.rules_error = None, error.problem
         self._apply_partition(config, root)
+
+    def with_config(self, config: PartitionConfig) -> Partition:
+        """A new partition of the same dialect.
+
+        Raises:
+            QueueConfigError: as for `reload`.
+        """
+        build_rules(config.placement_rules)
+        return Partition(config, fair_gangs=self._fair_gangs)
 
     def reload(self, config: PartitionConfig) -> None:
         """Applies a new configuration to the queues as they are.
@@ -218,7 +232,7 @@ class Partition:
         if not queue.is_managed and path != RECOVERY_QUEUE:
             _apply_tags(queue, app)
         if placeholders and any(placeholders.values()):
-            if queue.policy.order is not Order.FIFO:
+            if queue.policy.order is not Order.FIFO and not self._fair_gangs:
                 raise PlacementError(
                     f"queue {path} cannot run application {app.name} "
                     "with task group request: unsupported sort type"
@@ -276,10 +290,16 @@ class Partition:
     def _clean(self, queue: Queue) -> None:
         for child in list(queue.children.values()):
             self._clean(child)
-        removable = queue.state is State.DRAINING or not queue.is_managed
-        if removable and not queue.children and not queue.groups:
-            remove_queue(queue)
-            del self.settings[queue.path]
+        self.remove_if_empty(queue)
+
+    def remove_if_empty(self, queue: Queue) -> bool:
+        """Removes a queue that is drained or was created for applications, if it is empty."""
+        is_temporary = queue.state is State.DRAINING or not queue.is_managed
+        if not is_temporary or queue.children or queue.groups or self.settings.get(queue.path) is None:
+            return False
+        remove_queue(queue)
+        del self.settings[queue.path]
+        return True
 
 
 def max_of_path_below_root(queue: Queue) -> dict[str, int] | None:

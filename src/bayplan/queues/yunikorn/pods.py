@@ -113,8 +113,13 @@ def _namespace_amounts(text: str) -> dict[str, int]:
         return {}
 
 
+_PLAIN: Final = TaskFacts()
+
+
 def facts(pod: Pod) -> TaskFacts:
     annotations = pod.metadata.annotations
+    if not annotations and pod.spec.affinity is None and pod.spec.preemption_policy != "Never":
+        return _PLAIN
     return TaskFacts(
         role=annotations.get(TASK_GROUP, ""),
         required_node=_required_node(pod),

@@ -1,0 +1,80 @@
+"""Who gives way below a ceiling that is reached.
+
+A leaf that is owed resources may find the ceiling of an ancestor reached, because other leaves below it use
+more than they are guaranteed. No single node can help then: pods have to go wherever they run.
+`room_for` chooses all that are needed, or none, by the rules of `victims.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from bayplan.queues import victims
+from bayplan.queues.amounts import Amounts
+from bayplan.queues.tree import Queue, Task
+
+
+def room_for(
+    leaf: Queue,
+    asked: Amounts,
+    priority: int,
+    *,
+    together: Callable[[Task], Sequence[Task] | None] = lambda task: (task,),
+    leaving: Iterable[Task] = (),
+    preferred: Callable[[list[Task]], Iterable[Task]] = lambda tasks: tasks,
+) -> list[Task] | None:
+    """The tasks that have to go so that the ceilings of the path have room for a request of this leaf.
+
+    Args:
+        together: the tasks that go with a task, itself included; None if they may not go.
+        leaving: tasks that are on their way out already.
+        preferred: gets the tasks that may go in the order of `victim_key`, and returns them in the order in
+            which they are tried.
+
+    Returns:
+        None if the leaf is not owed what it asks for, or if it would not suffice. Empty if tasks that are
+        leaving make the room.
+    """
+    found = victims.candidates(leaf, asked, priority)
+    if not victims.is_owed(found, asked):
+        return None
+    world = victims.Hypothesis(leaf)
+    gone = set()
+    for task in leaving:
+        if not task.leaving:
+            world.remove(task.group.queue, task.amounts)
+        gone.add(task.key)
+    allowed = {task.key for task in found.tasks}
+    taken: list[Sequence[Task]] = []
+    for task in preferred(sorted(found.tasks, key=victims.victim_key)):
+        if _has_room(world, leaf, asked):
+            break
+        unit = together(task)
+        if task.key in gone or unit is None or any(each.key not in allowed for each in unit):
+            continue
+        if victims.remove_unit(world, asked, unit):
+            gone.update(each.key for each in unit)
+            taken.append(unit)
+    if not _has_room(world, leaf, asked):
+        return None
+    for unit in reversed(taken.copy()):
+        for task in unit:
+            world.add(task.group.queue, task.amounts)
+        if _has_room(world, leaf, asked):
+            taken.remove(unit)
+        else:
+            for task in unit:
+                world.remove(task.group.queue, task.amounts)
+    return [task for unit in taken for task in unit]
+
+
+def _has_room(world: victims.Hypothesis, leaf: Queue, asked: Amounts) -> bool:
+    for queue in leaf.upwards():
+        if queue.ceiling is None:
+            continue
+        used = world.used(queue)
+        for kind, amount in asked.items():
+            limit = queue.ceiling.get(kind)
+            if limit is not None and amount > 0 and used.get(kind, 0) + amount > limit:
+                return False
+    return True

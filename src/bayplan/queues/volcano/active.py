@@ -1,0 +1,514 @@
+"""Volcano's queues in the scheduler: Queue objects as a tree, PodGroups as its groups.
+
+The objects are read from the cluster. A changed Queue rebuilds the tree, a changed PodGroup moves its group.
+What queues deserve depends on what everybody requests (plugin proportion): it is computed again after so many
+changes that the cost of a change stays constant, and whenever nothing could be popped.
+
+    Queue ──► QueueSpec ──► Account ─┐   deserved, share, room: `accounts.py`
+    PodGroup ──► its queue, minimum and priority ──► Group in a leaf
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import inf
+from typing import Final
+
+from bayplan.api import volcano
+from bayplan.api.pod import Pod
+from bayplan.api.quantity import resource_amounts
+from bayplan.api.workloads import PriorityClass
+from bayplan.clock import Changes, Freshness
+from bayplan.framework.plugin_api import SortKey
+from bayplan.queues import tree
+from bayplan.queues.active import CapacityQueues
+from bayplan.queues.amounts import Amounts, is_positive, readable
+from bayplan.queues.tree import Blocking, GroupKey, Order, Queue, QueueKey
+from bayplan.queues.usage import PodGroupOf, Requests
+from bayplan.queues.users import UserLimits
+from bayplan.queues.volcano import accounts as accounting
+from bayplan.queues.volcano import drf, jobs
+from bayplan.queues.volcano import resources as r
+from bayplan.queues.volcano.accounts import OPEN, ROOT, Account, Entitlement, QueueSpec
+from bayplan.queues.volcano.conf import Conf
+from bayplan.queues.volcano.resources import Resources
+from bayplan.queues.yunikorn.placement import PlacementError
+from bayplan.queues.yunikorn.pods import TaskFacts
+from bayplan.scheduling_queue.queued import Entity
+from bayplan.state.groups import GroupKey as PodGroupKey
+from bayplan.state.objects import Objects
+
+DEFAULT_QUEUE: Final = "default"
+PENDING, INQUEUE = "Pending", "Inqueue"
+"""Phases of PodGroups."""
+EPOCH: Final = datetime.fromtimestamp(0, UTC)
+CRITICAL: Final = frozenset({"system-cluster-critical", "system-node-critical"})
+_CHANGES_PER_GROUP: Final = 8
+"""What queues deserve is computed again after one change for so many groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimit(Blocking):
+    """The limit of one of Volcano's queues that keeps a pod out."""
+
+    name: str = ""
+    """The name of the queue."""
+    word: str = "capability"
+    """Which limit it is, as Volcano calls it."""
+    note: str = ""
+
+    def sentence(self) -> str:
+        if not self.kind:
+            return f"waiting for queue {self.name}: {self.note}"
+        kind = "vcore" if self.kind == "cpu" else self.kind
+        used, asked, limit = (readable(kind, each) for each in (self.used, self.asked, self.limit))
+        note = f" ({self.note})" if self.note else ""
+        return (
+            f"waiting for queue {self.name}: {self.kind} {used} allocated, {asked} requested, "
+            f"{limit} {self.word}{note}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as `jobs.py` and `victims.py` see it."""
+
+    name: str
+    account: Account
+    priority: int
+    created: float
+    min_available: int
+    ready: int
+    allocated: Resources
+    capacity: Resources
+
+    @property
+    def is_ready(self) -> bool:
+        return self.ready >= self.min_available
+
+    @property
+    def share(self) -> float:
+        return drf.job_share(self.allocated, self.capacity)
+
+
+class VolcanoTree:
+    """The tree of queues, without limits by user."""
+
+    def __init__(self) -> None:
+        self.root = Queue(ROOT, leaf=False)
+        self.user_limits = UserLimits()
+
+    def find(self, path: str) -> Queue | None:
+        return self.root.find(path)
+
+    def remove_if_empty(self, queue: Queue) -> bool:
+        return False
+
+
+class VolcanoQueues(CapacityQueues):
+    """Active pods in Volcano's queues.
+
+    Args:
+        conf: actions and plugins.
+        objects: has Queues, PodGroups and PriorityClasses.
+        changes: of the cluster that the objects are from.
+    """
+
+    def __init__(
+        self,
+        conf: Conf,
+        requests: Requests,
+        capacity: Callable[[], Mapping[str, int]],
+        objects: Objects,
+        changes: Changes,
+        scheduled: Callable[[PodGroupKey], int] = lambda key: 0,
+    ) -> None:
+        self.conf = conf
+        self.kind: Entitlement = conf.entitlement
+        self.accounts: dict[str, Account] = {}
+        self.problems: dict[str, str] = {}
+        """By name of the queue: why it cannot be used."""
+        self._by_path: dict[str, Account] = {}
+        self._objects = objects
+        self.order_of_jobs = jobs.job_order(conf)
+        self._queues_log = objects.of(volcano.Queue).changes
+        self._groups_log = objects.of(volcano.PodGroup).changes
+        self._freshness = Freshness(changes.clock, objects=(self._queues_log, self._groups_log))
+        self._lost = Queue("unknown")
+        """Where pods are counted that run in a queue that does not exist."""
+        self._changes = 0
+        self._is_open = False
+        self._may_admit = True
+        """Whether a PodGroup may be admitted that could not be before."""
+        super().__init__(VolcanoTree(), requests, capacity, scheduled=scheduled)
+        self._build()
+
+    # From objects to the tree
+
+    def refresh(self) -> None:
+        if not self._freshness.is_current:
+            changed = self._freshness.recorded(self._groups_log)
+            if self._freshness.recorded(self._queues_log) != () or changed is None:
+                self._rebuild()
+            else:
+                names = {f"{item.namespace}/{item.name}" for pair in changed for item in pair if item}
+                self._move({name for name in names if name in self._groups})
+            self._freshness.mark_current()
+        if self._is_resized:
+            self._is_open = False
+        super().refresh()
+        if not self._is_open or self._changes > len(self._groups) // _CHANGES_PER_GROUP:
+            self._open()
+            super().refresh()
+
+    def objects_changed(self) -> None:
+        """A Queue or PodGroup has changed: the next pop finds out what that means."""
+        self._may_admit = True
+        self.count = max(1, self._size)
+
+    def pop(self) -> Entity | None:
+        found = super().pop()
+        if found is None and self._changes and self._size:
+            self._open()
+            found = super().pop()
+        return found
+
+    def _build(self) -> None:
+        specs = {name: QueueSpec(name) for name in (ROOT, DEFAULT_QUEUE)}
+        for item in self._objects.of(volcano.Queue):
+            specs[item.name] = spec_of(item)
+        if not self.conf.hierarchy:
+            del specs[ROOT]
+        self.accounts, self.problems = accounting.accounts_by_name(
+            specs.values(), hierarchy=self.conf.hierarchy
+        )
+        for name, account in self.accounts.items():
+            problem = queue_problem(account.spec)
+            if problem:
+                # Only this queue is stopped: what it would be promised does not limit others.
+                self.problems[name] = problem
+                account.spec = replace(account.spec, guarantee={}, deserved={}, weight=0)
+            account.queue.policy.order = Order.FAIR  # the position of a group changes with its use
+            account.queue.weight = account.spec.weight
+        self._by_path = {account.queue.path: account for account in self.accounts.values()}
+        queue = next(iter(self.accounts.values())).queue
+        self.partition.root = queue.path_up[-1]
+        self._is_open = False
+
+    def _rebuild(self) -> None:
+        """Queues have changed: all groups enter the tree again."""
+        waiting = self._take_out(set(self._groups))
+        self._nodes.clear()
+        self._waiters.clear()
+        self._stale.clear()
+        self._lost = Queue("unknown")
+        self._build()
+        for group in self._groups.values():
+            self._enter_tree(group)
+        for info in waiting:
+            self.push(info, info.sort_key)
+        self.capacity_changed()
+
+    def _move(self, names: set[str]) -> None:
+        """PodGroups have changed: these groups leave their queues and enter them again."""
+        waiting = self._take_out(names)
+        for name in names:
+            group = self._groups.get(name)
+            if group is not None:
+                for task in group.tasks.values():
+                    tree.refund(group.queue, task.amounts)
+                tree.stop(group)
+                tree.remove_group(group)
+                self._enter_tree(group)
+                self._use_changed(group)
+        for info in waiting:
+            self.push(info, info.sort_key)
+        self.wake_all()
+
+    def _take_out(self, names: set[str]) -> list[Entity]:
+        """Removes the active pods of groups, and those that have no queue."""
+        found = [info for info, _ in self._rejected.values()]
+        for name in names:
+            group = self._groups[name]
+            for entries in group.classes.values():
+                found.extend(entry[3] for entry in entries if self._is_current(entry))
+        for info in found:
+            self.remove(info)
+        return found
+
+    def _enter_tree(self, group: PodGroupOf) -> None:
+        """Places a group that has tasks, and nothing active."""
+        try:
+            queue = self._leaf(self._queue_name(group.name, ""))
+        except PlacementError:
+            queue = self._lost
+        group.queue, group.key = queue, ()
+        tree.add_group(group)
+        for task in group.tasks.values():
+            tree.charge(queue, task.amounts)
+        if group.tasks:
+            tree.start(group)
+        self._mark_stale(self._node(queue))
+
+    # From pods to groups
+
+    def _application(self, pod: Pod) -> str:
+        name = group_name(pod)
+        if name:
+            return f"{pod.namespace}/{name}"
+        owner = pod.metadata.controller()
+        return f"{pod.namespace}/podgroup-{pod.uid if owner is None else owner.uid}"
+
+    def _queue_name(self, group: str, own: str) -> str:
+        found = self.pod_group(group)
+        return (found.spec.queue if found is not None else own) or DEFAULT_QUEUE
+
+    def pod_group(self, group: str) -> volcano.PodGroup | None:
+        """The PodGroup object of a group, if it has one."""
+        namespace, _, name = group.partition("/")
+        return self._objects.of(volcano.PodGroup).get(name, namespace)
+
+    def _leaf(self, name: str) -> Queue:
+        account = self.accounts.get(name)
+        if account is None or name in self.problems:
+            raise PlacementError(self.problems.get(name) or f"queue {name} does not exist")
+        if account.children:
+            raise PlacementError(f"queue {name} has children: jobs belong to one of its leaves")
+        return account.queue
+
+    def _new_group(self, name: str, pod: Pod, created: float) -> PodGroupOf:
+        own = pod.metadata.annotations.get(volcano.QUEUE_ANNOTATION, "")
+        try:
+            queue = self._leaf(self._queue_name(name, own))
+        except PlacementError:
+            if not pod.spec.node_name:
+                raise
+            queue = self._lost
+        return PodGroupOf(name, queue, "", (), created)
+
+    def _facts(self, pod: Pod) -> TaskFacts:
+        return TaskFacts(
+            role=pod.metadata.annotations.get(volcano.TASK_ANNOTATION, ""),
+            may_preempt=pod.spec.preemption_policy != "Never",
+        )
+
+    def _amounts(self, requests: Mapping[str, int]) -> dict[str, int]:
+        amounts = {kind: amount for kind, amount in requests.items() if amount}
+        amounts["pods"] = 1
+        return amounts
+
+    # Entitlement
+
+    def _open(self) -> None:
+        """Computes what all queues deserve, and compares them again."""
+        self._changes, self._is_open, self._may_admit = 0, True, True
+        capacity: Resources = self.partition.root.capacity
+        guarantees = [account.spec.guarantee for account in self.accounts.values()]
+        for account in self.accounts.values():
+            if not account.children:
+                account.request = r.plus(account.queue.used, account.queue.pending)
+        if self.kind is not Entitlement.PROPORTION:
+            # Only configured limits keep a pod waiting: one that finds no node is unschedulable.
+            promised = r.total(guarantees)
+            capacity = {kind: amount if promised.get(kind) else inf for kind, amount in capacity.items()}
+        root = self.accounts[ROOT] if self.conf.hierarchy else None
+        accounting.open_accounts(
+            list(self.accounts.values()), self.kind, capacity, guarantees=guarantees, root=root
+        )
+        for node in list(self._nodes.values()):
+            if node.queue.is_leaf:
+                self._mark_stale(node)
+        self.wake_all()
+
+    def _use_changed(self, group: PodGroupOf) -> None:
+        self._changes += self.kind is Entitlement.PROPORTION
+        super()._use_changed(group)
+
+    def _freed(self, group: PodGroupOf) -> None:
+        self._may_admit = True
+        super()._freed(group)
+
+    def push(self, info: Entity, rank: SortKey) -> None:
+        self._changes += self.kind is Entitlement.PROPORTION
+        super().push(info, rank)
+
+    def account(self, queue: Queue) -> Account | None:
+        return self._by_path.get(queue.path)
+
+    def _blocking(self, group: PodGroupOf, amounts: Amounts, room: Amounts | None) -> Blocking | None:
+        account = self._by_path.get(group.queue.path)
+        if account is None:
+            return None
+        capacity = self.partition.root.capacity
+        # What no node has and no queue limits is for the nodes to say, so that an autoscaler can help.
+        asked = {
+            kind: each for kind, each in amounts.items() if kind in capacity or kind in account.capability
+        }
+        lack = accounting.lacking(account, asked, self.kind)
+        return None if lack is None else self.limit(lack, asked)
+
+    def limit(self, lack: accounting.Lack, asked: Amounts) -> QueueLimit:
+        """A limit in numbers."""
+        account, spec = lack.account, lack.account.spec
+        if not lack.kinds:
+            note = f"it is {spec.state}, so it takes no pods"
+            return QueueLimit(account.queue.path, "", 0, 0, 0, name=spec.name, word="state", note=note)
+        kind = lack.kinds[0]
+        limit = accounting.limit_of(account, self.kind).get(kind, 0.0)
+        word, note = lack.limit, ""
+        if word == "capability" and limit < spec.capability.get(kind, inf):
+            word, note = "left by the guarantees of other queues", ""
+        elif word == "deserved":
+            note = f"weight {spec.weight}"
+        used = int(account.allocated.get(kind, 0))
+        return QueueLimit(
+            account.queue.path,
+            kind,
+            used,
+            int(asked.get(kind, 0)),
+            int(limit),
+            name=spec.name,
+            word=word,
+            note=note,
+        )
+
+    # Order
+
+    def _queue_key(self, queue: Queue) -> QueueKey:
+        account = self._by_path.get(queue.path)
+        if account is None:
+            return (0.0, 0.0, 1.0, 0.0, queue.path)
+        account.share = accounting.share(account, self.kind)
+        share, has_none = accounting.standing(account, self.kind)
+        spec = account.spec
+        return (-float(spec.priority), share, float(has_none), spec.created, spec.name)
+
+    def _group_key(self, group: PodGroupOf) -> GroupKey:
+        return jobs.job_key(self.job(group), self.order_of_jobs)
+
+    def job(self, group: PodGroupOf) -> JobView:
+        """A group as a job."""
+        found = self.pod_group(group.name)
+        account = self._by_path.get(group.queue.path) or Account(QueueSpec("unknown"), group.queue)
+        return JobView(
+            group.name,
+            account,
+            self._priority(group, found),
+            group.created,
+            1 if found is None else found.spec.min_member,
+            len(group.tasks),
+            group.used,
+            self.partition.root.capacity,
+        )
+
+    def _priority(self, group: PodGroupOf, found: volcano.PodGroup | None) -> int:
+        if found is not None and found.spec.priority_class_name:
+            known = self._objects.of(PriorityClass).get(found.spec.priority_class_name)
+            if known is not None:
+                return known.value
+        if group.priorities:
+            return group.priority
+        return max((task.priority for task in group.tasks.values()), default=0)
+
+    # Admission
+
+    def admit(self) -> list[volcano.PodGroup]:
+        """The pending PodGroups whose minimum has room now, in order.
+
+        Admitted jobs reserve their minimum until their first attempt: one that cannot be placed is
+        Unschedulable, and gives it back.
+        """
+        if not self._may_admit:
+            return []
+        self.refresh()
+        self._may_admit = False
+        waiting = []
+        for account in self.accounts.values():
+            account.inqueue = {}
+        for item in self._objects.of(volcano.PodGroup):
+            if item.status.phase in ("", PENDING):
+                waiting.append(item)
+            elif item.status.phase == INQUEUE and not is_unschedulable(item):
+                self._reserve(item)
+        admitted = []
+        for item in sorted(waiting, key=lambda item: (item.metadata.creation_timestamp or EPOCH, item.key)):
+            if self.not_admissible(item) is None:
+                self._reserve(item)
+                admitted.append(item)
+        return admitted
+
+    def _reserve(self, item: volcano.PodGroup) -> None:
+        account = self.accounts.get(item.spec.queue or DEFAULT_QUEUE)
+        group = self._groups.get(f"{item.namespace}/{item.name}")
+        used: Resources = {} if group is None else group.used
+        rest = accounting.inqueue_of(resource_amounts(item.spec.min_resources), used)
+        for each in () if account is None else account.upwards():
+            each.inqueue = r.plus(each.inqueue, rest)
+
+    def not_admissible(self, item: volcano.PodGroup) -> QueueLimit | str | None:
+        """What keeps a PodGroup from being admitted: a limit, or why no queue takes it; None if nothing."""
+        try:
+            queue = self._leaf(item.spec.queue or DEFAULT_QUEUE)
+        except PlacementError as error:
+            return str(error)
+        account = self._by_path[queue.path]
+        least = resource_amounts(item.spec.min_resources)
+        if not is_positive(least) or self.kind is Entitlement.PROPORTION:
+            # With proportion the limit is what the queue deserves, which follows from what it requests.
+            lack = None if account.is_open else accounting.Lack(account, "state")
+        else:
+            lack = accounting.not_admissible(account, least, self.kind)
+        return None if lack is None else self.limit(lack, least)
+
+
+def is_unschedulable(item: volcano.PodGroup) -> bool:
+    """Whether an attempt to schedule the group has failed."""
+    return any(one.type == "Unschedulable" and one.status == "True" for one in item.status.conditions)
+
+
+def group_name(pod: Pod) -> str:
+    """The PodGroup that a pod names; "" if it names none."""
+    annotations = pod.metadata.annotations
+    return annotations.get(volcano.GROUP_ANNOTATION) or annotations.get(volcano.OTHER_GROUP_ANNOTATION, "")
+
+
+def spec_of(item: volcano.Queue) -> QueueSpec:
+    """A Queue object in base units."""
+    spec, meta = item.spec, item.metadata
+    stamp = meta.creation_timestamp
+    return QueueSpec(
+        item.name,
+        weight=spec.weight,
+        capability=resource_amounts(spec.capability),
+        deserved=resource_amounts(spec.deserved),
+        guarantee=resource_amounts(spec.guarantee.resource),
+        parent=spec.parent,
+        priority=spec.priority,
+        reclaimable=spec.reclaimable is not False,
+        state=item.status.state or OPEN,
+        created=0.0 if stamp is None else stamp.timestamp(),
+        hierarchy=meta.annotations.get("volcano.sh/hierarchy", ""),
+        hierarchy_weights=meta.annotations.get("volcano.sh/hierarchy-weights", ""),
+    )
+
+
+def queue_problem(spec: QueueSpec) -> str:
+    """Why a queue cannot be used: what Volcano's webhook would reject; "" if it can."""
+    if spec.weight < 1:
+        return f"queue {spec.name} cannot be used: its weight is {spec.weight}, which must be positive"
+    for lower, upper, small, large in (
+        ("deserved", "guarantee", spec.guarantee, spec.deserved),
+        ("capability", "deserved", spec.deserved, spec.capability),
+        ("capability", "guarantee", spec.guarantee, spec.capability),
+    ):
+        for kind, amount in small.items():
+            most = large.get(kind)
+            if most is not None and amount > most:
+                unit = "vcore" if kind == "cpu" else kind
+                shown = (readable(unit, int(each)) for each in (most, amount))
+                text = "queue {} cannot be used: {}[{}]={} must be >= {}[{}]={}"
+                first, second = shown
+                return text.format(spec.name, lower, kind, first, upper, kind, second)
+    return ""

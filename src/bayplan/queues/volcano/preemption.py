@@ -1,0 +1,232 @@
+"""VolcanoPreemption: the actions reclaim and preempt, as a plugin.
+
+A pod or gang that has room in its queue and finds no nodes may evict pods of other queues, if its queue stays
+within what it deserves (reclaim), and pods of jobs with a lower priority in its own queue (preempt). Victims
+are chosen as by DefaultPreemption (all that are needed or none, PodDisruptionBudgets first) among the pods
+that all plugins of the configuration allow: queues stay above `deserved` and `guarantee`, gangs keep their
+minimum, and critical pods stay.
+
+Volcano asks only the first tier of plugins that has an answer, so with the usual two tiers the plugin of the
+queues is never asked, and a queue below its share loses pods. Here all plugins are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Final
+
+from bayplan.api import volcano
+from bayplan.api.meta import Object
+from bayplan.api.pod import Pod
+from bayplan.api.workloads import PriorityClass
+from bayplan.framework.group_api import GroupOutcome, GroupPostFilterResult, GroupSteps
+from bayplan.framework.outcome import FilterOutcome, Nomination, PostFilterResult
+from bayplan.framework.state import CycleState
+from bayplan.framework.status import unschedulable
+from bayplan.preemption.groups import preempt
+from bayplan.preemption.plugin import PreemptionPlugin
+from bayplan.preemption.victims import MayEvict
+from bayplan.queues.amounts import readable, total
+from bayplan.queues.usage import PodGroupOf
+from bayplan.queues.volcano import accounts as accounting
+from bayplan.queues.volcano import jobs, victims
+from bayplan.queues.volcano.accounts import Account, Entitlement
+from bayplan.queues.volcano.active import CRITICAL, JobView, VolcanoQueues
+from bayplan.queues.volcano.resources import Resources, is_empty
+
+NO_ACTION: Final = "preemption: neither reclaim nor preempt is among the actions of volcano-scheduler.conf"
+NEVER: Final = "preemption: not eligible due to preemptionPolicy=Never."
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A pod as `victims.py` sees it."""
+
+    uid: str
+    job: JobView
+    asked: Resources
+    priority: int
+    created: float
+    is_critical: bool
+
+
+class VolcanoPreemption(PreemptionPlugin):
+    """Takes for a queue what it is owed, and for a job what jobs of lower priority in its queue have."""
+
+    kinds: ClassVar[tuple[type[Object], ...]] = (volcano.Queue, volcano.PodGroup, PriorityClass)
+    queues: VolcanoQueues | None = None
+    """Set by the scheduler."""
+
+    def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
+        queues = self.queues
+        if queues is None:
+            return PostFilterResult(unschedulable("preemption: there are no capacity queues"))
+        if pod.spec.preemption_policy == "Never":
+            return PostFilterResult(unschedulable(NEVER))
+        reason = why_not(queues, queues.group_of(pod), queues.amounts_of(pod))
+        if reason:
+            return PostFilterResult(unschedulable(reason), Nomination(""))
+        return super().post_filter(state, pod, outcome)
+
+    def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict:
+        queues = self.queues
+        assert queues is not None
+        asking = running_pod(queues, pod, queues.amounts_of(pod))
+
+        def allowed(row: int, pods: Sequence[Pod]) -> Sequence[Pod]:
+            chosen = choose(queues, asking, pods)
+            return [each for each in pods if each.uid in chosen]
+
+        return allowed
+
+    def pod_group_post_filter(self, outcome: GroupOutcome) -> GroupSteps[GroupPostFilterResult]:
+        queues, cluster, pods = self.queues, outcome.cluster, outcome.pods
+        if queues is None:
+            return GroupPostFilterResult(unschedulable("preemption: there are no capacity queues"))
+        asked = total(queues.amounts_of(pod) for pod in pods)
+        reason = why_not(queues, queues.group_of(pods[0]), asked)
+        if reason:
+            return GroupPostFilterResult(unschedulable(reason))
+        asking = running_pod(queues, pods[0], asked)
+
+        def allowed(units: Sequence[Sequence[int]]) -> Sequence[int]:
+            found = [[pod for slot in unit if (pod := cluster.pods.pod[slot]) is not None] for unit in units]
+            chosen = choose(queues, asking, (pod for together in found for pod in together))
+            return [index for index, unit in enumerate(found) if all(pod.uid in chosen for pod in unit)]
+
+        has_own_policy = "PodGroupPreemptionPolicy" in self.release.gates
+        result = yield from preempt(outcome, has_own_policy=has_own_policy, allowed=allowed)
+        if not result.status.is_success and (
+            reason := _why_not_owed(queues, queues.group_of(pods[0]), asked)
+        ):
+            return GroupPostFilterResult(unschedulable(reason))
+        return result
+
+
+def why_not(queues: VolcanoQueues, group: PodGroupOf, asked: Resources) -> str:
+    """Why a group may take nothing from others; "" if it may take something."""
+    actions = queues.conf.actions
+    if "preempt" in actions:
+        return ""
+    if "reclaim" not in actions:
+        return NO_ACTION
+    return _why_not_owed(queues, group, asked)
+
+
+def _why_not_owed(queues: VolcanoQueues, group: PodGroupOf, asked: Resources) -> str:
+    account = queues.account(group.queue)
+    if account is None or owes(queues, account, asked):
+        return ""
+    return f"preemption: {not_owed(account, asked)}"
+
+
+def not_owed(account: Account, asked: Resources) -> str:
+    """Why a queue may not reclaim, in numbers."""
+    deserved = account.deserved
+    if is_empty(deserved):
+        return f"queue {account.name} deserves nothing, so it takes nothing from others"
+    for kind, amount in asked.items():
+        limit, used = deserved.get(kind), account.allocated.get(kind, 0)
+        if limit is not None and kind != "pods" and used + amount > limit:
+            unit = "vcore" if kind == "cpu" else kind
+            shown = (readable(unit, int(each)) for each in (used, amount, limit))
+            text = "queue {} is not owed this: {} {} allocated, {} requested, {} deserved"
+            return text.format(account.name, kind, *shown)
+    return f"queue {account.name} is not owed this"
+
+
+def owes(queues: VolcanoQueues, account: Account, asked: Resources) -> bool:
+    """Whether a queue is owed what is asked for, so that it may reclaim."""
+    levels = queues.conf.reclaim_levels if queues.conf.hierarchy else 0
+    return accounting.may_reclaim(account, asked, queues.kind, levels=levels, strict=True)
+
+
+def running_pod(queues: VolcanoQueues, pod: Pod, asked: Resources) -> Running:
+    """A pod that asks for victims, as `victims.py` sees it."""
+    return Running(pod.uid, queues.job(queues.group_of(pod)), asked, pod.priority, 0.0, is_critical=False)
+
+
+def choose(queues: VolcanoQueues, asking: Running, pods: Iterable[Pod]) -> set[str]:
+    """The uids of the pods that may go, all of them together."""
+    found = list(_running(queues, pods))
+    own, account = asking.job, asking.job.account
+    chosen: set[str] = set()
+    if "reclaim" in queues.conf.actions and owes(queues, account, asking.asked):
+        others = [
+            each
+            for each in found
+            if each.job.account.name != account.name and each.job.account.spec.reclaimable
+        ]
+        ordered = in_order(queues, account, others)
+        chosen |= {each.uid for each in victims.decide([_reclaim_plugins(queues, asking)], ordered)}
+    if "preempt" in queues.conf.actions:
+        same = [each for each in found if each.job.account.name == account.name and each.job.name != own.name]
+        ordered = in_order(queues, account, same)
+        chosen |= {each.uid for each in victims.decide([_preempt_plugins(queues, asking)], ordered)}
+    return chosen
+
+
+def _running(queues: VolcanoQueues, pods: Iterable[Pod]) -> Iterable[Running]:
+    views: dict[str, JobView] = {}
+    for pod in pods:
+        task = queues.task_of(pod.uid)
+        if task is None or pod.metadata.deletion_timestamp is not None or not is_preemptable(pod):
+            continue
+        group = task.group
+        assert isinstance(group, PodGroupOf)
+        job = views.get(group.name)
+        if job is None:
+            job = views[group.name] = queues.job(group)
+        critical = pod.namespace == "kube-system" or pod.spec.priority_class_name in CRITICAL
+        yield Running(pod.uid, job, task.amounts, task.priority, task.created, is_critical=critical)
+
+
+def is_preemptable(pod: Pod) -> bool:
+    meta = pod.metadata
+    value = meta.annotations.get(volcano.PREEMPTABLE) or meta.labels.get(volcano.PREEMPTABLE, "true")
+    return value.lower() in ("1", "t", "true")
+
+
+def in_order(queues: VolcanoQueues, asking: Account, found: list[Running]) -> list[Running]:
+    """Candidates, those that should go first in front: near queues, those with most of what they deserve."""
+    order = jobs.job_order(queues.conf)
+    ranked = sorted(found, key=lambda each: (each.priority, -each.created, each.uid))
+    ranked.sort(key=lambda each: (jobs.standing(each.job, order), each.job.name), reverse=True)
+    ranked.sort(key=lambda each: accounting.standing(each.job.account, queues.kind), reverse=True)
+    ranked.sort(key=lambda each: each.job.account.spec.priority)
+    if queues.conf.hierarchy:
+        ranked.sort(key=lambda each: victims.nearness(asking, each.job.account))
+    return ranked
+
+
+def _common(queues: VolcanoQueues) -> list[victims.Plugin[Running]]:
+    found: list[victims.Plugin[Running]] = [victims.not_critical]
+    if queues.conf.has("gang"):
+        found.append(victims.spared_by_gang)
+    return found
+
+
+def _reclaim_plugins(queues: VolcanoQueues, asking: Running) -> list[victims.Plugin[Running]]:
+    levels = queues.conf.reclaim_levels if queues.conf.hierarchy else 0
+    found = _common(queues)
+    if queues.kind is Entitlement.PROPORTION:
+        found.append(victims.above_deserved)
+    elif queues.kind is Entitlement.CAPACITY:
+        found.append(lambda tasks: victims.reclaimable(asking, tasks, levels=levels))
+    return found
+
+
+def _preempt_plugins(queues: VolcanoQueues, asking: Running) -> list[victims.Plugin[Running]]:
+    """By priority or by share, whichever is in the first tier; both if they are in the same."""
+    found = _common(queues)
+    for tier in queues.conf.tiers:
+        names = {each.name for each in tier if each.enabled("enablePreemptable")} & {"priority", "drf"}
+        if "priority" in names:
+            found.append(partial(victims.of_lower_priority, asking))
+        if "drf" in names:
+            found.append(lambda tasks: victims.of_larger_share(asking, tasks, asking.job.capacity))
+        if names:
+            return found
+    return [lambda tasks: []]

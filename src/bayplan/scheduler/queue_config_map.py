@@ -1,0 +1,70 @@
+"""The queues.yaml of a ConfigMap, as YuniKorn keeps it: read before the first pod is scheduled, and again.
+
+The ConfigMap is read every few seconds instead of watched, so a scheduler needs the permission to get one
+ConfigMap, and not to list all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from bayplan.api.cluster_api import ClusterAPI
+from bayplan.api.meta import Object
+from bayplan.errors import APIError, NotFoundError
+from bayplan.queues.active import CapacityQueues
+from bayplan.queues.yunikorn.checks import load
+from bayplan.queues.yunikorn.config import DEFAULT_CONFIG, QueueConfigError
+
+KEY: Final = "queues.yaml"
+READ_SECONDS: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class ConfigMap(Object, frozen=True):
+    api_resource: ClassVar[str] = "configmaps.v1."
+
+    data: dict[str, str] = {}
+
+
+async def follow_config_map(
+    api: ClusterAPI, queues: CapacityQueues, name: str, loaded: asyncio.Event, changed: Callable[[], None]
+) -> None:
+    """Applies the ConfigMap `namespace/name` and every change of it, until it is cancelled.
+
+    Args:
+        loaded: set once a valid configuration was applied. An invalid one is reported and ignored.
+        changed: called after each change.
+    """
+    namespace, _, own_name = name.partition("/")
+    known = None
+    while True:
+        try:
+            item = await api.get(ConfigMap, own_name, namespace)
+            text = item.data.get(KEY) or DEFAULT_CONFIG
+        except NotFoundError:
+            text = DEFAULT_CONFIG
+            if text != known:
+                _log.warning("queues: there is no ConfigMap %s: each namespace gets a queue", name)
+        except APIError as error:
+            _log.warning("queues: cannot read ConfigMap %s: %s", name, error)
+            text = known or ""
+        if text and text != known:
+            known = text
+            try:
+                apply = queues.reload if loaded.is_set() else queues.begin_with
+                apply(load(text).partitions[0])
+            except (QueueConfigError, IndexError) as error:
+                problem = error.problem if isinstance(error, QueueConfigError) else "there is no partition"
+                stays = "the old one stays in force" if loaded.is_set() else "no pod is scheduled"
+                _log.error(
+                    "queues: the configuration in ConfigMap %s is invalid, %s: %s", name, stays, problem
+                )
+            else:
+                _log.warning("queues: the configuration was loaded from ConfigMap %s", name)
+                loaded.set()
+                changed()
+        await asyncio.sleep(READ_SECONDS)

@@ -1,0 +1,195 @@
+"""Preemption for room in queues, not on nodes: no attempt of a pod leads to it.
+
+A pod that waits for the ceiling of a parent queue is not tried, so CapacityPreemption never sees it. If its
+own queue is owed what it asks for, this makes room below the parent (`queues/ceilings.py`), unless no node
+would take the pod afterwards. And a queue whose maximum was lowered below what it uses loses pods after its
+delay, if that is configured (`queues/quota.py`).
+
+`check` is called after pods were popped. Nothing runs in between, except for a timer while a delay passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Final
+
+from bayplan.api.pod import Pod
+from bayplan.framework.outcome import Eviction
+from bayplan.queues.active import CapacityQueues, WaitingAbove
+from bayplan.queues.ceilings import room_for
+from bayplan.queues.preemption import CapacityPreemption, pods_together, unprotected_first
+from bayplan.queues.quota import distribute, excess, quota_victims
+from bayplan.queues.tree import Queue, Task
+from bayplan.queues.usage import created_at
+from bayplan.runtime.search import run_through
+from bayplan.scheduler.context import Context
+from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.cycle import scheduling_cycle
+from bayplan.scheduler.failure import Evictions
+from bayplan.scheduling_queue.queued import QueuedGroup, members_of
+
+RETRY_SECONDS: Final = 15.0
+"""Time between two attempts for pods of one leaf, as in YuniKorn."""
+MAX_ATTEMPTS: Final = 10
+"""In one check, as in YuniKorn."""
+
+
+class QueuePreemption:
+    """Evicts pods where a queue has to give way to another, or to its own maximum."""
+
+    def __init__(
+        self, queues: CapacityQueues, core: SchedulingCore, context: Context, evictions: Evictions
+    ) -> None:
+        self._queues = queues
+        self._core = core
+        self._context = context
+        self._evictions = evictions
+        self._tried: dict[str, float] = {}
+        """By path of a leaf: when its pods were last tried."""
+        self._taken: dict[str, float] = {}
+        """By uid: when a pod was last chosen as a victim."""
+        self._due: dict[str, float] = {}
+        """By path: when the lowered maximum of a queue is enforced; infinite once it was."""
+        self._seen_version = -1
+        self._timer: asyncio.TimerHandle | None = None
+
+    def check(self) -> None:
+        """Evicts what has to go now, and sets a timer for what follows."""
+        queues, now = self._queues, self._context.now()
+        wait = inf
+        if queues.version != self._seen_version or self._due:
+            self._seen_version = queues.version
+            wait = self._enforce(now)
+        if queues.preempts:
+            left = MAX_ATTEMPTS
+            for waiting in queues.waiting_above():
+                due = self._due_at(waiting)
+                if due > now:
+                    wait = min(wait, due - now)
+                elif left and now >= self._tried.get(waiting.leaf.path, -inf) + RETRY_SECONDS:
+                    left -= 1
+                    self._tried[waiting.leaf.path] = now
+                    self._make_room(waiting, now)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wait < inf:
+            self._timer = self._context.loop.call_later(wait, self.check)
+
+    # Below the ceiling of a parent
+
+    def _due_at(self, waiting: WaitingAbove) -> float:
+        oldest = min(created_at(member.pod) for member in members_of(waiting.entity))
+        return oldest + waiting.leaf.policy.preemption_delay
+
+    def _make_room(self, waiting: WaitingAbove, now: float) -> None:
+        pods = [member.pod for member in members_of(waiting.entity)][: waiting.least]
+        framework = self._core.framework_for(pods[0])
+        if framework is None or framework.extenders is not None:
+            return  # what an extender would answer is not known
+        if any(pod.spec.preemption_policy == "Never" for pod in pods):
+            return
+        for node_name in self._places(waiting):
+            chosen = self._room_for(waiting, node_name, now)
+            if not chosen:
+                return
+            victims = [pod for task in chosen if (pod := self._pod(task)) is not None]
+            place = self._node_without(victims, pods)
+            if place:
+                break
+        else:
+            return
+        self._taken.update((task.key, now) for task in chosen)
+        eviction = Eviction(place, tuple(victims))
+        if isinstance(waiting.entity, QueuedGroup):
+            group, profile = waiting.entity.group, pods[0].spec.scheduler_name
+            self._evictions.start_for_group(group, profile, eviction, CapacityPreemption.name)
+        else:
+            self._evictions.start(pods[0], eviction, CapacityPreemption.name)
+
+    def _room_for(self, waiting: WaitingAbove, node_name: str, now: float) -> list[Task] | None:
+        queues, cluster = self._queues, self._core.cluster
+        self._taken = {uid: at for uid, at in self._taken.items() if at > now - RETRY_SECONDS}
+        leaving = [task for uid in self._taken if (task := queues.task_of(uid)) is not None]
+
+        def together(task: Task) -> Sequence[Task] | None:
+            pod = self._pod(task)
+            found = (
+                [queues.task_of(uid) for uid in pods_together(pod, cluster)] if pod is not None else [None]
+            )
+            tasks = [each for each in found if each is not None]
+            return tasks if len(tasks) == len(found) else None
+
+        return room_for(
+            waiting.leaf,
+            waiting.amounts,
+            waiting.priority,
+            together=together,
+            leaving=leaving,
+            preferred=lambda tasks: unprotected_first(tasks, cluster, node_name),
+        )
+
+    def _places(self, waiting: WaitingAbove) -> Iterator[str]:
+        """Where victims are preferred: nowhere first, then node by node."""
+        yield ""
+        places = {
+            task.place
+            for queue in waiting.blocked_by.downwards()
+            for group in queue.groups.values()
+            for task in group.tasks.values()
+        }
+        yield from sorted(places)[:MAX_ATTEMPTS]
+
+    def _pod(self, task: Task) -> Pod | None:
+        assigned = self._core.cluster.assigned_pod(task.key)
+        return None if assigned is None else assigned[0]
+
+    def _node_without(self, victims: Sequence[Pod], pods: Sequence[Pod]) -> str:
+        """The node of the first of these pods if all of them fit without the victims; "" if not."""
+        cluster, first = self._core.cluster, ""
+        cluster.undo.mark()
+        try:
+            for victim in victims:
+                cluster.remove_pod(victim.uid)
+            for pod in pods:
+                framework = self._core.framework_for(pod)
+                assert framework is not None
+                decision = run_through(scheduling_cycle(framework, pod, runs_post_filter=False))
+                if decision.found is None:
+                    return ""
+                first = first or decision.node_name
+                cluster.add_pod(pod, decision.node_name)
+        finally:
+            cluster.undo.revert()
+        return first
+
+    # Lowered maxima
+
+    def _enforce(self, now: float) -> float:
+        """Evicts from queues whose delay has passed. Returns the time until the next."""
+        waits = [inf]
+
+        def visit(queue: Queue) -> None:
+            delay = queue.policy.quota_delay if queue.is_managed and queue.parent is not None else 0.0
+            above = excess(queue) if delay and self._queues.enforces_quota else {}
+            if not above:
+                self._due.pop(queue.path, None)
+            else:
+                due = self._due.setdefault(queue.path, now + delay)
+                if due <= now:
+                    self._due[queue.path] = inf
+                    self._evict_above(queue, above)
+                    return
+                waits.append(due - now)
+            for child in queue.children.values():
+                visit(child)
+
+        visit(self._queues.partition.root)
+        return min(waits)
+
+    def _evict_above(self, queue: Queue, above: dict[str, int]) -> None:
+        tasks = [task for leaf, part in distribute(queue, above) for task in quota_victims(leaf, part)]
+        pods = [pod for task in tasks if (pod := self._pod(task)) is not None]
+        self._evictions.start_for_quota(pods, queue.path)

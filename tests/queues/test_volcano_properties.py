@@ -1,0 +1,102 @@
+"""Whatever happens to Volcano's queues, their use is that of a recount, and no limit is exceeded."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from bayplan.api import volcano
+from bayplan.api.meta import ObjectMeta, ResourceList
+from bayplan.api.pod import Pod
+from bayplan.clock import Changes
+from bayplan.queues.volcano.active import VolcanoQueues
+from bayplan.queues.volcano.conf import load
+from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.state.objects import Objects
+from bayplan.testing.builders import make_pod
+
+CONF = """
+actions: "enqueue, allocate, reclaim"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: drf}, {name: PLUGIN}]
+"""
+NAMES = ("a", "b", "c")
+CPUS = 20
+
+
+class History:
+    """Queues with pods that come, run and go, while Queue objects and PodGroups change."""
+
+    def __init__(self, seed: int, plugin: str) -> None:
+        self.random = random.Random(seed)
+        changes = Changes()
+        self.objects = Objects(changes)
+        self.queues = VolcanoQueues(
+            load(CONF.replace("PLUGIN", plugin)),
+            lambda pod: {"cpu": int(pod.labels["cpu"]) * 1000},
+            lambda: {"cpu": CPUS * 1000, "pods": 100},
+            self.objects,
+            changes,
+        )
+        self.running: dict[str, Pod] = {}
+        self.numbers = 0
+
+    def queue(self) -> None:
+        limited = self.random.random() < 0.5
+        capability: ResourceList = {"cpu": self.random.randint(1, CPUS)} if limited else {}
+        spec = volcano.QueueSpec(weight=self.random.randint(1, 3), capability=capability)
+        self.objects.put(volcano.Queue(metadata=ObjectMeta(name=self.random.choice(NAMES)), spec=spec))
+        self.queues.objects_changed()
+
+    def group(self) -> None:
+        meta = ObjectMeta(name=f"g{self.random.randint(0, 4)}", namespace="default")
+        spec = volcano.PodGroupSpec(queue=self.random.choice((*NAMES, "gone")))
+        self.objects.put(volcano.PodGroup(metadata=meta, spec=spec))
+        self.queues.objects_changed()
+
+    def pod(self) -> None:
+        self.numbers += 1
+        pod = make_pod(f"p{self.numbers}", labels={"cpu": str(self.random.randint(1, 3))})
+        notes = {volcano.GROUP_ANNOTATION: f"g{self.random.randint(0, 4)}"}
+        pod = replace(pod, metadata=replace(pod.metadata, annotations=notes, uid=f"u{self.numbers}"))
+        info = QueuedPod(pod, pod.key, 0.0, self.numbers)
+        info.sort_key = (self.numbers,)
+        self.queues.push(info, info.sort_key)
+
+    def pop(self) -> None:
+        info = self.queues.pop()
+        if info is None:
+            return
+        assert isinstance(info, QueuedPod)
+        pod = info.pod
+        assert self.queues.blocking(pod) is None, "a pod was popped that has no room"
+        self.queues.charge(pod, "n")
+        self.running[pod.uid] = pod
+
+    def end(self) -> None:
+        if self.running:
+            uid = self.random.choice(sorted(self.running))
+            del self.running[uid]
+            self.queues.refund(uid)
+
+    def check(self) -> None:
+        self.queues.refresh()
+        counted: dict[str, int] = {}
+        for pod in self.running.values():
+            path = self.queues.group_of(pod).queue.path
+            counted[path] = counted.get(path, 0) + int(pod.labels["cpu"]) * 1000
+        for account in self.queues.accounts.values():
+            assert account.allocated.get("cpu", 0) == counted.get(account.queue.path, 0)
+
+
+@pytest.mark.parametrize("plugin", ["capacity", "proportion"])
+def test_histories(plugin: str) -> None:
+    for seed in range(60):
+        history = History(seed, plugin)
+        steps = [history.queue, history.group, *[history.pod] * 5, *[history.pop] * 5, *[history.end] * 2]
+        for _ in range(80):
+            history.random.choice(steps)()
+        history.check()
+        assert history.running, "nothing ran"

@@ -1,0 +1,222 @@
+"""Pod groups and task groups in capacity queues: all or nothing, within the room of their queue."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bayplan.api.groups import (
+    DisruptionMode,
+    GangSchedulingPolicy,
+    Mode,
+    PodGroup,
+    PodGroupSchedulingPolicy,
+    PodGroupSpec,
+)
+from bayplan.api.meta import ObjectMeta
+from bayplan.api.pod import Pod, PodSchedulingGroup
+from bayplan.api.releases import V1_37
+from bayplan.config import KubeSchedulerConfiguration, parse_config
+from bayplan.testing.builders import make_node
+from tests.queues.building import queued_pod, queues_config
+
+from .running import World, running, virtual
+
+RELEASE = V1_37.with_gates(V1_37.gates | {"GenericWorkload"})
+QUEUES = """
+partitions:
+- name: default
+  queues:
+  - name: root
+    submitacl: "*"
+    queues:
+    - name: a
+      resources: {guaranteed: {vcore: 4}, max: {vcore: 4}}
+      properties: {preemption.delay: 1s}
+    - name: b
+      resources: {guaranteed: {vcore: 1}}
+    - name: fair
+      properties: {application.sort.policy: fair}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "queues.yaml"
+    path.write_text(QUEUES)
+    return path
+
+
+def config(path: Path, dialect: str = "bayplan") -> KubeSchedulerConfiguration:
+    return parse_config(queues_config(path, dialect), release=RELEASE)
+
+
+def member(name: str, queue: str, cpu: int = 1, app: str = "", group: str = "g", **fields: Any) -> Pod:
+    pod = queued_pod(name, queue, cpu, app, **fields)
+    return replace(pod, spec=replace(pod.spec, scheduling_group=PodSchedulingGroup(pod_group_name=group)))
+
+
+def gang(count: int, name: str = "g", *, as_one: bool = False) -> PodGroup:
+    policy = PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=count))
+    mode = DisruptionMode(all=Mode()) if as_one else DisruptionMode(single=Mode())
+    return PodGroup(
+        metadata=ObjectMeta(name=name, namespace="default"),
+        spec=PodGroupSpec(scheduling_policy=policy, disruption_mode=mode),
+    )
+
+
+def bound(world: World) -> set[str]:
+    return {pod.name for pod in world.store.list(Pod) if pod.spec.node_name}
+
+
+def condition(world: World, name: str) -> str:
+    for each in world.pod(name).status.conditions:
+        if each.type == "PodScheduled" and each.status == "False":
+            return f"{each.reason}: {each.message}"
+    return ""
+
+
+@virtual
+async def test_a_gang_waits_until_its_queue_has_room_for_all(file: Path) -> None:
+    async with running(make_node("n", cpu=16), config=config(file)) as world:
+        await world.create(queued_pod("one", "a", 2, "other"), gang(3))
+        await world.create(*(member(f"g{i}", "a") for i in range(3)))
+        assert bound(world) == {"one"}
+        text = "SchedulingSkipped: waiting for quota of queue root.a: vcore 2 used, 3 asked, 4 max"
+        assert [condition(world, f"g{i}") for i in range(3)] == [text] * 3
+        await world.delete("one")
+        assert bound(world) == {"g0", "g1", "g2"}
+
+
+@virtual
+async def test_members_beyond_the_minimum_run_as_far_as_there_is_room(file: Path) -> None:
+    async with running(make_node("n", cpu=16), config=config(file)) as world:
+        await world.create(gang(2), *(member(f"g{i}", "a") for i in range(6)))
+        assert bound(world) == {"g0", "g1", "g2", "g3"}
+        await world.delete("g0")
+        assert bound(world) == {"g1", "g2", "g3", "g4"}
+
+
+@virtual
+async def test_a_gang_that_becomes_smaller_may_fit(file: Path) -> None:
+    async with running(make_node("n", cpu=16), config=config(file)) as world:
+        await world.create(gang(2), member("g0", "a", 3), member("g1", "a", 2), member("g2", "a"))
+        assert bound(world) == set()
+        await world.delete("g1")
+        assert bound(world) == {"g0", "g2"}
+
+
+@virtual
+async def test_members_belong_to_one_application(file: Path) -> None:
+    async with running(make_node("n", cpu=16), config=config(file)) as world:
+        await world.create(gang(2), member("g0", "a", app="x"), member("g1", "b", app="y"))
+        assert bound(world) == set()
+        text = "SchedulingSkipped: pods of one pod group belong to several applications: x, y"
+        assert condition(world, "g0") == text
+
+
+@virtual
+async def test_a_gang_that_is_owed_takes_from_others(file: Path) -> None:
+    """All victims that it needs go together, and the other queue keeps its guarantee."""
+    async with running(make_node("n", cpu=4), config=config(file)) as world:
+        await world.create(*(queued_pod(f"b{i}", "b") for i in range(4)))
+        await world.create(gang(3), *(member(f"g{i}", "a") for i in range(3)))
+        await world.after(20)
+        assert {"g0", "g1", "g2"} <= bound(world)
+        assert len([name for name in world.names() if name.startswith("b")]) == 1
+
+
+@virtual
+async def test_a_gang_that_would_not_fit_takes_nothing(file: Path) -> None:
+    async with running(make_node("n", cpu=4), config=config(file)) as world:
+        await world.create(*(queued_pod(f"b{i}", "b") for i in range(4)))
+        await world.create(gang(2), *(member(f"g{i}", "a", 2) for i in range(2)))
+        await world.after(20)
+        assert bound(world) == {"b0", "b1", "b2", "b3"}
+        assert world.cluster.written("delete") == []
+
+
+@virtual
+async def test_a_gang_is_evicted_as_a_whole(file: Path) -> None:
+    """One of its pods on the node would suffice, but they are disrupted together."""
+    nodes = (make_node("n", cpu=2), make_node("m", cpu=2))
+    async with running(*nodes, config=config(file)) as world:
+        await world.create(queued_pod("keep", "a", 1, "k"), gang(3, as_one=True))
+        await world.create(*(member(f"g{i}", "fair") for i in range(3)))
+        assert len(bound(world)) == 4
+        await world.create(queued_pod("owed", "a"))
+        await world.after(20)
+        assert bound(world) == {"keep", "owed"}
+
+
+@virtual
+async def test_a_gang_below_the_guarantee_is_not_a_victim(file: Path) -> None:
+    """Without its last pod the queue would fall below its guarantee, so none of them goes."""
+    async with running(make_node("n", cpu=3), config=config(file)) as world:
+        await world.create(gang(3, as_one=True), *(member(f"g{i}", "b") for i in range(3)))
+        await world.create(queued_pod("owed", "a"))
+        await world.after(20)
+        assert bound(world) == {"g0", "g1", "g2"}
+
+
+def task_groups(**counts: int) -> dict[str, str]:
+    groups = [{"name": name, "minMember": count, "minResource": {"cpu": 1}} for name, count in counts.items()]
+    return {"yunikorn.apache.org/task-groups": json.dumps(groups)}
+
+
+def task(name: str, role: str, queue: str = "a", **annotations: str) -> Pod:
+    role_of = {"yunikorn.apache.org/task-group-name": role}
+    return queued_pod(name, queue, app="spark", annotations={**role_of, **annotations})
+
+
+@virtual
+async def test_a_driver_starts_and_its_executors_start_together(file: Path) -> None:
+    """The annotation of the driver says how many executors are needed."""
+    async with running(make_node("n", cpu=16), config=config(file)) as world:
+        await world.create(task("driver", "driver", **task_groups(driver=1, executor=3)))
+        assert bound(world) == {"driver"}
+        await world.create(task("e0", "executor"), task("e1", "executor"))
+        assert bound(world) == {"driver"}
+        await world.create(task("e2", "executor"))
+        assert bound(world) == {"driver", "e0", "e1", "e2"}
+        await world.delete("e0")
+        await world.create(task("e3", "executor"))
+        assert "e3" in bound(world)
+
+
+@virtual
+async def test_a_gang_larger_than_its_queue_is_rejected(file: Path) -> None:
+    async with running(make_node("n", cpu=16), config=config(file)) as world:
+        await world.create(*(task(f"t{i}", "t", **task_groups(t=5)) for i in range(5)))
+        assert "cannot fit application spark: task group request" in condition(world, "t0")
+
+
+@pytest.mark.parametrize(("dialect", "starts"), [("bayplan", {"t"}), ("yunikorn", set())])
+def test_gangs_in_fair_queues(file: Path, dialect: str, starts: set[str]) -> None:
+    """YuniKorn rejects them."""
+
+    @virtual
+    async def check() -> None:
+        async with running(make_node("n", cpu=16), config=config(file, dialect)) as world:
+            await world.create(task("t", "t", "fair", **task_groups(t=1)))
+            assert bound(world) == starts
+            if not starts:
+                assert "unsupported sort type" in condition(world, "t")
+
+    check()
+
+
+@virtual
+async def test_placeholders_count_and_are_no_members(file: Path) -> None:
+    async with running(make_node("n", cpu=16), config=config(file)) as world:
+        holds = {"internal.yunikorn.apache.org/placeholder": "true"}
+        await world.create(task("p0", "t", **task_groups(t=2), **holds), task("p1", "t", **holds))
+        assert bound(world) == {"p0", "p1"}
+        await world.create(task("t0", "t"))
+        assert bound(world) == {"p0", "p1"}
+        await world.create(task("t1", "t"))
+        assert bound(world) == {"p0", "p1", "t0", "t1"}

@@ -1,0 +1,228 @@
+"""Volcano's queues in a running scheduler: situations that its users report, and what they read here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from bayplan.api import volcano
+from bayplan.api.meta import ObjectMeta
+from bayplan.api.pod import Pod
+from bayplan.api.releases import V1_37
+from bayplan.config import KubeSchedulerConfiguration, parse_config
+from bayplan.errors import ConfigError
+from bayplan.testing.builders import make_node, make_pod
+
+from .running import World, running, virtual
+
+RELEASE = V1_37.with_gates(V1_37.gates | {"GenericWorkload"})
+CAPACITY = """
+actions: "enqueue, allocate, backfill, preempt, reclaim"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: drf}, {name: capacity}]
+"""
+HIERARCHY = CAPACITY.replace("{name: capacity}", "{name: capacity, enableHierarchy: true}")
+PROPORTION = CAPACITY.replace("capacity", "proportion")
+
+
+def config(tmp_path: Path, conf: str = CAPACITY) -> KubeSchedulerConfiguration:
+    path = tmp_path / "volcano-scheduler.conf"
+    path.write_text(conf)
+    text = (
+        "apiVersion: bayplan/v1\nkind: BayplanConfiguration\npodGroups: [volcano]\n"
+        f"queues: {{dialect: volcano, file: '{path}'}}\n"
+    )
+    return parse_config(text, release=RELEASE)
+
+
+def queue(name: str, state: str = "", **spec: Any) -> volcano.Queue:
+    if "guarantee" in spec:
+        spec["guarantee"] = volcano.Guarantee(resource=spec["guarantee"])
+    status = volcano.QueueStatus(state=state)
+    return volcano.Queue(metadata=ObjectMeta(name=name), spec=volcano.QueueSpec(**spec), status=status)
+
+
+def job(name: str, queue: str, members: int = 1, **spec: Any) -> volcano.PodGroup:
+    meta = ObjectMeta(name=name, namespace="default")
+    return volcano.PodGroup(metadata=meta, spec=volcano.PodGroupSpec(min_member=members, queue=queue, **spec))
+
+
+def member(group: str, number: int, **fields: Any) -> Pod:
+    pod = make_pod(f"{group}-{number}", **fields)
+    annotations = {volcano.GROUP_ANNOTATION: group}
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+
+
+def members(group: str, count: int, **fields: Any) -> list[Pod]:
+    return [member(group, number, **fields) for number in range(count)]
+
+
+def bound(world: World) -> set[str]:
+    return {pod.name for pod in world.store.list(Pod) if pod.spec.node_name}
+
+
+def phase(world: World, name: str) -> str:
+    return world.store.get(volcano.PodGroup, name, "default").status.phase
+
+
+@virtual
+async def test_a_pod_above_the_capability_reads_the_numbers(tmp_path: Path) -> None:
+    """volcano#2416, #3220, #4311: which resource of which queue is short, and by how much."""
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=8), queue("research", capability={"cpu": "3"}))
+        await world.create(job("first", "research"), *members("first", 1, cpu=2))
+        await world.create(job("second", "research"), *members("second", 1, cpu=2))
+        assert bound(world) == {"first-0"}
+        assert world.message("second-0") == (
+            "waiting for queue research: cpu 2 allocated, 2 requested, 3 capability"
+        )
+        await world.delete("first-0")
+        assert bound(world) == {"second-0"}
+
+
+@virtual
+async def test_an_exhausted_quota_of_gpus_does_not_stop_a_cpu_job(tmp_path: Path) -> None:
+    """volcano#5240."""
+    gpu = "nvidia.com/gpu"
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=8, resources={gpu: 4}), queue("q", capability={gpu: "1"}))
+        await world.create(job("gpus", "q"), *members("gpus", 1, requests={"cpu": 1, gpu: 1}))
+        await world.create(job("more", "q"), *members("more", 1, requests={"cpu": 1, gpu: 1}))
+        await world.create(job("plain", "q"), *members("plain", 1, cpu=1))
+        assert bound(world) == {"gpus-0", "plain-0"}
+        assert f"{gpu} 1 allocated, 1 requested, 1 capability" in world.message("more-0")
+
+
+@virtual
+async def test_a_queue_that_is_owed_resources_in_a_full_cluster_gets_them(tmp_path: Path) -> None:
+    """volcano#4679: the job is not admitted by what is free, so reclaim sees it."""
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=4))
+        await world.create(queue("greedy", deserved={"cpu": "2"}), queue("owed", deserved={"cpu": "2"}))
+        await world.create(job("many", "greedy"), *members("many", 4, cpu=1))
+        assert len(bound(world)) == 4
+        await world.create(job("gang", "owed", 2, min_resources={"cpu": "2"}))
+        assert phase(world, "gang") == "Inqueue"
+        await world.create(*members("gang", 2, cpu=1))
+        await world.after(5)
+        names = bound(world)
+        assert {"gang-0", "gang-1"} <= names
+        assert len([name for name in names if name.startswith("many")]) == 2
+
+
+@virtual
+async def test_a_queue_at_its_share_takes_nothing(tmp_path: Path) -> None:
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=4))
+        await world.create(queue("a", deserved={"cpu": "2"}), queue("b", deserved={"cpu": "2"}))
+        await world.create(job("one", "a"), *members("one", 2, cpu=1))
+        await world.create(job("two", "b"), *members("two", 2, cpu=1))
+        await world.create(job("more", "b"), *members("more", 1, cpu=1))
+        await world.after(5)
+        assert bound(world) == {"one-0", "one-1", "two-0", "two-1"}
+        (condition,) = world.store.get(volcano.PodGroup, "more", "default").status.conditions
+        assert "queue b is not owed this: cpu 2 allocated, 1 requested, 2 deserved" in condition.message
+
+
+@virtual
+async def test_an_invalid_queue_only_stops_itself(tmp_path: Path) -> None:
+    """volcano#4227: a parent that does not exist, and a job in a queue with children."""
+    async with running(config=config(tmp_path, HIERARCHY)) as world:
+        await world.create(make_node("n", cpu=8))
+        await world.create(queue("eng"), queue("dev", parent="eng"), queue("stray", parent="gone"))
+        await world.create(job("good", "dev"), *members("good", 1, cpu=1))
+        await world.create(job("high", "eng"), *members("high", 1, cpu=1))
+        await world.create(job("lost", "stray"), *members("lost", 1, cpu=1))
+        assert bound(world) == {"good-0"}
+        assert world.message("high-0") == "queue eng has children: jobs belong to one of its leaves"
+        assert world.message("lost-0") == "queue stray cannot be used: its parent gone does not exist"
+        await world.create(queue("gone"))
+        assert bound(world) == {"good-0", "lost-0"}
+
+
+@virtual
+async def test_limits_of_parents_hold_for_their_children(tmp_path: Path) -> None:
+    async with running(config=config(tmp_path, HIERARCHY)) as world:
+        await world.create(make_node("n", cpu=8))
+        await world.create(queue("eng", capability={"cpu": "2"}))
+        await world.create(queue("dev", parent="eng"), queue("prod", parent="eng"))
+        await world.create(job("a", "dev"), *members("a", 2, cpu=1))
+        await world.create(job("b", "prod"), *members("b", 1, cpu=1))
+        assert bound(world) == {"a-0", "a-1"}
+        assert world.message("b-0") == "waiting for queue eng: cpu 2 allocated, 1 requested, 2 capability"
+
+
+@virtual
+async def test_proportion_divides_the_cluster_by_weight(tmp_path: Path) -> None:
+    async with running(config=config(tmp_path, PROPORTION)) as world:
+        await world.create(queue("a", weight=1), queue("b", weight=3))
+        await world.create(job("one", "a"), *members("one", 8, cpu=1))
+        await world.create(job("two", "b"), *members("two", 8, cpu=1))
+        await world.create(make_node("n", cpu=8))
+        counts = [sum(name.startswith(group) for name in bound(world)) for group in ("one", "two")]
+        assert counts == [2, 6]
+        waiting = next(
+            pod.name for pod in world.store.list(Pod) if not pod.spec.node_name and "one" in pod.name
+        )
+        assert world.message(waiting) == (
+            "waiting for queue a: cpu 2 allocated, 1 requested, 2 deserved (weight 1)"
+        )
+
+
+@virtual
+async def test_guarantees_stay_free(tmp_path: Path) -> None:
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=4))
+        await world.create(queue("kept", guarantee={"cpu": "3"}, deserved={"cpu": "3"}), queue("other"))
+        await world.create(job("j", "other"), *members("j", 2, cpu=1))
+        assert len(bound(world)) == 1
+        await world.create(job("k", "kept"), *members("k", 3, cpu=1))
+        assert len(bound(world)) == 4
+
+
+@virtual
+async def test_a_closed_queue_takes_no_pods(tmp_path: Path) -> None:
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=4), queue("q", state="Closed"))
+        await world.create(job("j", "q"), *members("j", 1, cpu=1))
+        assert bound(world) == set()
+        assert world.message("j-0") == "waiting for queue q: it is Closed, so it takes no pods"
+        assert phase(world, "j") == ""
+
+
+@virtual
+async def test_jobs_are_admitted_as_their_minimum_fits(tmp_path: Path) -> None:
+    """An admitted job that cannot be placed gives its reservation back (volcano#5006)."""
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=4), queue("q", capability={"cpu": "4"}))
+        await world.create(job("large", "q", min_resources={"cpu": "3"}))
+        await world.create(job("next", "q", min_resources={"cpu": "3"}))
+        assert (phase(world, "large"), phase(world, "next")) == ("Inqueue", "")
+        await world.create(*members("large", 1, cpu=3, node_selector={"disk": "ssd"}))
+        await world.after(5)
+        assert phase(world, "next") == "Inqueue"
+
+
+@virtual
+async def test_pods_without_a_group_use_their_annotation_or_the_default_queue(tmp_path: Path) -> None:
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=4), queue("q", capability={"cpu": "1"}))
+        pods = [make_pod(name, cpu=1) for name in "ab"]
+        notes = {volcano.QUEUE_ANNOTATION: "q"}
+        await world.create(*(replace(p, metadata=replace(p.metadata, annotations=notes)) for p in pods))
+        await world.create(make_pod("c", cpu=1))
+        assert len(bound(world)) == 2
+        assert "c" in bound(world)
+
+
+def test_an_invalid_configuration_is_rejected(tmp_path: Path) -> None:
+    from bayplan.scheduler.capacity import read_conf
+
+    settings = config(tmp_path, "actions: allocate, fly\n").bayplan.queues
+    assert settings is not None
+    with pytest.raises(ConfigError, match="failed to find Action  fly"):
+        read_conf(settings)
