@@ -28,6 +28,7 @@ from bayplan.simulate.virtual_time import VirtualLoop, VirtualTimeError, current
 from tests.faults.checks import Oversight, misplaced, oversights, untidiness
 from tests.faults.cluster import SPOILED, LastingClient, Ledger, WatchedCluster
 from tests.faults.devices import DeviceWorld, claim_problems, has_devices
+from tests.faults.expensive import ExpensiveClaims, Probes, SlowSearches, has_expensive_claims
 from tests.faults.faulty_cluster import Fault, FaultyCluster
 from tests.faults.groups import RELEASE, BoundGangs, GroupWorld, waiting_groups
 from tests.faults.plugins import Hazard, InjectedError, SlowExtender, requeue_on_any_event
@@ -147,8 +148,10 @@ class _Run:
         self._spoiled = world.spoiled
         world.begin()
         controller = self._add_devices(world)
+        self._add_expensive_claims(world)
         self._ledger.check()
         self._start()
+        probing = asyncio.ensure_future(self._probes.run())
         crashes = asyncio.ensure_future(self._crash_now_and_then())
         pace = rng.choice((0.05, 0.3, 2.0))
         for _ in range(rng.randint(5, MAX_ACTIONS)):
@@ -163,10 +166,16 @@ class _Run:
         world.clear_orphans()
         await asyncio.sleep(SETTLING_SECONDS)
         world.clear_orphans()
+        if self._expensive is not None:
+            self._expensive.give_up()
         self._hurry()
         await asyncio.sleep(QUIET_SECONDS + (PERMIT_SECONDS if self._with_groups else 0))
         await self._stop(controller)
+        await self._stop(probing)
         await loop.quiescent()
+        self._report.problems.extend(self._probes.problems())
+        if self._searches is not None:
+            self._report.problems.extend(self._searches.problems(self._report.crashes + 1))
         self._report.problems.extend(self._ledger.problems)
         self._report.problems.extend(claim_problems(self._store, self._ledger.ours))
         if self._running.done():
@@ -191,6 +200,17 @@ class _Run:
             devices.begin()
             world.add_actions(devices.actions)
         return asyncio.ensure_future(control())
+
+    def _add_expensive_claims(self, world: World) -> None:
+        """Claims whose searches take long, for some seeds."""
+        self._probes = Probes(self._loop)
+        self._expensive: ExpensiveClaims | None = None
+        self._searches: SlowSearches | None = None
+        if has_expensive_claims(self._report.seed):
+            self._expensive = ExpensiveClaims(self._store, random.Random(self._report.seed), self._trace)
+            self._searches = SlowSearches(self._loop)
+            self._expensive.begin()
+            world.add_actions(self._expensive.actions)
 
     async def _act(self, world: World, pace: float) -> None:
         """The cluster changes, and some time passes; often none."""
@@ -261,6 +281,7 @@ class _Run:
             on_decision=self._decided,
             events=EventOutput(hostname="here"),
             extenders=self._extender,
+            search_clock=self._searches,
         )
         if not self._rates and not self._hazard_rate and self._extender is None:
             # Otherwise members fail after their cycle, and those that do not are bound all the same.

@@ -34,7 +34,7 @@ def test_lives_with_groups(seeds: range) -> None:
 
 def test_lives_with_groups_are_hard_enough() -> None:
     """Between them the seeds see crashes, bindings, scheduled groups and changes of minCount."""
-    reports = [play(seed, with_groups=True) for seed in range(4)]
+    reports = [play(seed, with_groups=True) for seed in (1, 4)]
     lines = [line for report in reports for line in report.trace]
     for text in ("the scheduler dies", "PodGroup g", "has a new status", "is bound to", "is evicted"):
         assert any(text in line for line in lines), text

@@ -5,8 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NEEDED_LATER = ("bayplan.extender", "prometheus_client", "aiohttp", "cryptography")
-"""By configurations with extenders, by the first scrape, by endpoints, by client certificates."""
+NEEDED_LATER = (
+    "bayplan.extender",
+    "bayplan.process.recording",
+    "prometheus_client",
+    "aiohttp",
+    "cryptography",
+)
+"""By configurations with extenders, by --record, by the first scrape, by endpoints, by certificates."""
 
 
 def test_a_start_imports_nothing_that_is_needed_later_or_never() -> None:

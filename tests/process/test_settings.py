@@ -267,8 +267,8 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         None,
-        ["--feature-gates=DRAWorkloadResourceClaims=true"],
-        "cannot turn on feature gate DRAWorkloadResourceClaims: not implemented yet",
+        ["--feature-gates=CompositePodGroup=true"],
+        "cannot turn on feature gate CompositePodGroup: not implemented yet",
         id="a gate that is not built",
     ),
     pytest.param(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -18,12 +18,16 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as messages
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc as service
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from bayplan.api.groups import GangSchedulingPolicy, PodGroup, PodGroupSchedulingPolicy, PodGroupSpec
+from bayplan.api.meta import ObjectMeta
 from bayplan.api.pod import Pod
+from bayplan.api.releases import V1_37
 from bayplan.errors import ConfigError
 from bayplan.plugin import CycleState, NodeInfo, NodePlugin
 from bayplan.process import tracing
 from bayplan.process.tracing import TRACEPARENT, Tracing, TracingConfiguration, load_tracing
 from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.group_dialects import with_group
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.testing import make_node, make_pod
@@ -89,7 +93,10 @@ def over_http() -> Iterator[tuple[str, Receiver]]:
 
 
 def schedule(
-    config: TracingConfiguration, pods: list[Pod], plugins: tuple[type[NodePlugin], ...] = ()
+    config: TracingConfiguration,
+    pods: list[Pod],
+    plugins: tuple[type[NodePlugin], ...] = (),
+    groups: Sequence[PodGroup] = (),
 ) -> None:
     """Schedules the pods on one node of 4 CPUs, traced, until all are bound or unschedulable."""
 
@@ -105,6 +112,7 @@ def schedule(
         scheduler = Scheduler(
             MemoryCluster(store),
             plugins=plugins,
+            release=V1_37.with_gates(V1_37.gates | {"GenericWorkload"}) if groups else V1_37,
             on_attempt=traces.popped,
             on_decision=decided,
             on_binding=traces.progressed,
@@ -112,6 +120,8 @@ def schedule(
         traces.observe(scheduler)
         running = asyncio.ensure_future(scheduler.run())
         store.create(make_node("n", cpu="4"))
+        for group in groups:
+            store.create(group)
         for pod in pods:
             store.create(pod)
         async with asyncio.timeout(60):
@@ -254,3 +264,27 @@ def test_invalid_configurations_say_why(tmp_path: Path, text: str, said: str) ->
     file.write_text(text)
     with pytest.raises(ConfigError, match=said):
         load_tracing(str(file))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "result", "count"),
+    [pytest.param("1", "scheduled", 3, id="fits"), pytest.param("3", "unschedulable", 1, id="does not fit")],
+)
+def test_the_attempt_of_a_group_is_one_trace(cpu: str, result: str, count: int) -> None:
+    """The group's cycle with its points, and a span for each member below that of the group."""
+    spec = PodGroupSpec(scheduling_policy=PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=3)))
+    group = PodGroup(metadata=ObjectMeta(name="train", namespace="default", uid="g"), spec=spec)
+    pods = [with_group(make_pod(f"train-{number}", cpu=cpu), "train") for number in range(3)]
+    with over_grpc() as (endpoint, receiver):
+        schedule(TracingConfiguration(endpoint, ALL), pods, groups=[group])
+    (root,) = (span for span in receiver.spans if span.name == "Schedule group")
+    attributes = {item.key: item.value.string_value or item.value.int_value for item in root.attributes}
+    assert (attributes["scheduler.group"], attributes["scheduler.group.members"]) == ("train", 3)
+    assert (attributes["scheduler.result"], attributes["scheduler.group.feasible"]) == (result, count)
+    assert {span.trace_id for span in receiver.spans} == {root.trace_id}
+    members = [span for span in receiver.spans if span.name == "Schedule pod"]
+    assert [span.parent_span_id for span in members] == [root.span_id] * 3
+    (cycle,) = (span for span in receiver.spans if span.name == "Group cycle")
+    assert "Filter" in {span.name for span in receiver.spans if span.parent_span_id == cycle.span_id}
+    bound = [span for span in receiver.spans if span.name == "Binding cycle"]
+    assert len(bound) == (3 if result == "scheduled" else 0)

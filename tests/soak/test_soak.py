@@ -22,6 +22,7 @@ from tests.soak.measurements import (
 )
 
 
+@pytest.mark.long
 def test_a_short_soak(tmp_path: Path) -> None:
     size = Size(seconds=8.0, nodes=10, pods=30, scale=0.3, watchers=2, slow=1)
     measured, program = asyncio.run(soak(size, tmp_path))

@@ -6,6 +6,9 @@
     logs.py          klog's text and JSON forms for Python's logging
     starting.py      from flags to a running process, and to its exit status
     process.py       connect, sync, elect, serve, schedule; stop in the opposite order; the dump on SIGUSR2
+    history.py       what was seen of a cluster: objects, changes, attempts, in bounded memory
+    recording.py     a history as a file
+    tracing.py       spans of attempts
     endpoints.py     what is served over HTTPS, by serving/
 
 The flags, their precedence, messages and exit codes are those of kube-scheduler v1.36 and v1.37.

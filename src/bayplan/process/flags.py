@@ -1,9 +1,9 @@
 """All flags of `bayplan run`, in the groups of the usage text, and how their values are parsed.
 
 They are kube-scheduler's, so that its command lines start bayplan, too, and a few of our own (a group of
-settings, `--plugin` and `--tracing-config-file`). A flag without an effect says so in its text ("no
-effect"): a process in Python has no HTTP/2 and no locks to profile. The texts of errors are those of Go's
-libraries, which users of kube-scheduler and their tools know.
+settings, `--plugin`, `--tracing-config-file`, `--record` and `--deschedule`). A flag without an effect says
+so in its text ("no effect"): a process in Python has no HTTP/2 and no locks to profile. The texts of errors
+are those of Go's libraries, which users of kube-scheduler and their tools know.
 """
 
 from __future__ import annotations
@@ -183,6 +183,13 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             "it. May be repeated.",
         ),
         Flag(
+            "record",
+            TEXT,
+            "",
+            "Record the cluster and every decision in this file, for bayplan ui --recording; gzipped if its "
+            "name ends in .gz.",
+        ),
+        Flag(
             "write-config-to", TEXT, "", "Write the configuration with every default to this file, and exit."
         ),
         Flag("version", VERSION, "false", "Print the Kubernetes version that is emulated, and exit."),
@@ -207,6 +214,13 @@ GROUPS: Final[dict[str, tuple[Flag, ...]]] = {
             DURATION,
             _seconds(1),
             "Log scheduling cycles that take longer, with the plugin that is running; 0: none.",
+        ),
+        Flag(
+            "deschedule",
+            TEXT,
+            "",
+            "A file with a DeschedulerPolicy: pods are moved to better nodes, too, while this process leads. "
+            "deschedule of the BayplanConfiguration has the interval and more.",
         ),
     ),
     "Leader election (each overrides the configuration file)": (

@@ -22,11 +22,14 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Coroutine, Iterable, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 
 from bayplan import __version__
+from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.client.http import KubernetesCluster
@@ -48,7 +51,10 @@ from bayplan.state.nodes import CPU, MEMORY
 
 if TYPE_CHECKING:
     from bayplan.process.endpoints import Endpoints
+    from bayplan.process.recording import SchedulerRecording
     from bayplan.process.tracing import Tracing
+
+T = TypeVar("T")
 
 DRAIN_SECONDS: Final = 5.0
 """Time for bindings in progress and their events when the process stops. Less than a lease, and than the 30 s
@@ -71,14 +77,32 @@ class _StoppedError(Exception):
     """A signal arrived: interrupts the current wait."""
 
 
+class Companion(Protocol):
+    """What runs beside the scheduler while it leads (`deschedule/companion.py`)."""
+
+    kinds: ClassVar[tuple[type[Object], ...]]
+    """Kinds that the scheduler has to watch besides its own."""
+
+    async def run(
+        self,
+        settings: Settings,
+        scheduler: Scheduler,
+        cluster: KubernetesCluster,
+        may_write: Callable[[], bool],
+    ) -> None:
+        """Runs until it is cancelled."""
+
+
 class Process:
     """One run of a scheduler, from its settings to its end."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, companion: Companion | None = None) -> None:
         self._settings = settings
+        self._companion = companion
         self._stopped = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
         self._scheduling: asyncio.Task[None] | None = None
+        self._beside: asyncio.Task[None] | None = None
         self._serving: list[asyncio.Task[None]] = []
         self._synced = asyncio.Event()
         self._served = asyncio.Event()
@@ -87,6 +111,7 @@ class Process:
             show_hidden=bool(settings.flags["show-hidden-metrics-for-version"]),
         )
         self._tracing = self._make_tracing()
+        self._recording = self._make_recording()
 
     async def run(self) -> None:
         """Runs until a signal arrives.
@@ -117,17 +142,19 @@ class Process:
                         sockets = await listen(serving_settings(self._settings.flags))
                         serving = self._serve(scheduler, election, sockets)
                         self._serving.append(asyncio.ensure_future(serving))
-                    await self._run_until_stopped(scheduler, election)
+                    await self._run_until_stopped(scheduler, election, cluster)
                 finally:
                     await cancel_all(self._serving)
         if election is None:
             raise FinishedError("finished without leader elect")
         log(_log, logging.INFO, "Requested to terminate, exiting")
 
-    async def _run_until_stopped(self, scheduler: Scheduler, election: LeaderElection | None) -> None:
+    async def _run_until_stopped(
+        self, scheduler: Scheduler, election: LeaderElection | None, cluster: KubernetesCluster
+    ) -> None:
         """Runs until stopped; returns when everything has ended."""
         try:
-            await self._work(scheduler, election)
+            await self._work(scheduler, election, cluster)
         except _StoppedError:
             log(_log, logging.INFO, "Received a signal to stop, finishing the bindings in progress")
             await self._finish(scheduler, election)
@@ -136,6 +163,8 @@ class Process:
             await cancel_all(self._background)
             if self._tracing is not None:
                 await asyncio.to_thread(self._tracing.close)
+            if self._recording is not None:
+                self._recording.close()
 
     # The parts
 
@@ -162,7 +191,8 @@ class Process:
 
     def _make_scheduler(self, cluster: KubernetesCluster) -> Scheduler:
         settings, limits = self._settings, self._settings.config.client_connection
-        tracing = self._tracing
+        tracing, recording = self._tracing, self._recording
+        observers = [one for one in (tracing, None if recording is None else recording.history) if one]
         scheduler = Scheduler(
             cluster,
             settings.for_scheduler,
@@ -175,12 +205,15 @@ class Process:
             ),
             max_in_unschedulable=settings.flags["pod-max-in-unschedulable-pods-duration"].seconds,
             search_clock=ElapsedTime(asyncio.get_running_loop().time),
+            kinds=() if self._companion is None else self._companion.kinds,
             on_attempt=None if tracing is None else tracing.popped,
-            on_decision=None if tracing is None else tracing.decided,
-            on_binding=None if tracing is None else tracing.progressed,
+            on_decision=each_observer([one.decided for one in observers]),
+            on_binding=each_observer([one.progressed for one in observers]),
         )
         if tracing is not None:
             tracing.observe(scheduler)
+        if recording is not None:
+            recording.observe(scheduler)
         return scheduler
 
     def _make_tracing(self) -> Tracing | None:
@@ -191,6 +224,14 @@ class Process:
         from bayplan.process.tracing import make_tracing
 
         return make_tracing(path)
+
+    def _make_recording(self) -> SchedulerRecording | None:
+        path = self._settings.flags["record"]
+        if not path:
+            return None
+        from bayplan.process.recording import SchedulerRecording
+
+        return SchedulerRecording(Path(path), self._settings.config.release.version, time.time)
 
     def _make_endpoints(
         self, scheduler: Scheduler, election: LeaderElection | None, sockets: Sequence[socket.socket]
@@ -229,7 +270,9 @@ class Process:
 
     # The stages
 
-    async def _work(self, scheduler: Scheduler, election: LeaderElection | None) -> None:
+    async def _work(
+        self, scheduler: Scheduler, election: LeaderElection | None, cluster: KubernetesCluster
+    ) -> None:
         """Raises _StoppedError in the end, or the error of a background task."""
         if election is not None and self._settings.config.delay_cache_until_active:
             await self._lead(election)
@@ -243,12 +286,17 @@ class Process:
         if self._serving and reads_files(self._settings.flags):
             await self._before_stop(self._served.wait())
         self._scheduling = self._start(scheduler.schedule())
+        if self._companion is not None:
+            may_write = election.may_write if election is not None else lambda: True
+            self._beside = self._start(self._companion.run(self._settings, scheduler, cluster, may_write))
         await self._before_stop(asyncio.Event().wait())
 
     async def _sync(self, scheduler: Scheduler) -> None:
         self._start(scheduler.watch())
         await self._before_stop(_synced(scheduler.informers))
         self._synced.set()
+        if self._recording is not None:
+            self._start(self._recording.run())
         # Most objects that exist now stay, so the garbage collector need not visit them again. It does not
         # run first: that would delay the first binding, and there is less than a megabyte of garbage.
         gc.freeze()
@@ -263,6 +311,8 @@ class Process:
 
         A decision that waits for an extender is dropped: it has had no effect yet.
         """
+        if self._beside is not None:
+            await cancel_all([self._beside])
         if self._scheduling is not None:
             await cancel_all([self._scheduling])
             if not await scheduler.drain_bindings(DRAIN_SECONDS):
@@ -300,6 +350,22 @@ class Process:
             logging.shutdown()
             os._exit(1)
         self._stopped.set()
+
+
+def each_observer(callbacks: Sequence[Callable[[T], None]]) -> Callable[[T], None] | None:
+    """Calls all of them; None if there are none. One that fails is logged, and not called any more: a trace
+    or a recording must not fail the scheduling of a pod."""
+    working = list(callbacks)
+
+    def call(value: T) -> None:
+        for one in tuple(working):
+            try:
+                one(value)
+            except Exception:
+                working.remove(one)
+                _log.exception("An observer of the scheduler failed, it is not called any more: %r", one)
+
+    return call if working else None
 
 
 async def _synced(informers: Sequence[Informer[Any]]) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -26,7 +27,7 @@ from bayplan.config.features import without_effect
 from bayplan.errors import APIError, BayplanError, ConfigError, ForbiddenError, NotFoundError
 from bayplan.process.command_line import FlagValues
 from bayplan.process.logs import log, verbosity
-from bayplan.process.process import FinishedError, Process
+from bayplan.process.process import Companion, FinishedError, Process
 from bayplan.process.serving.settings import serving_settings
 from bayplan.process.settings import Settings, make_settings, shown_config, write_config
 
@@ -36,9 +37,14 @@ FAILED: Final = 1
 _log = logging.getLogger(__name__)
 
 
-def start(flags: FlagValues) -> int:
-    """Runs a scheduler with these flags until its end; returns the exit status."""
+def start(flags: FlagValues, make_companion: Callable[[], Companion] | None = None) -> int:
+    """Runs a scheduler with these flags until its end; returns the exit status.
+
+    Args:
+        make_companion: makes what runs beside the scheduler.
+    """
     try:
+        companion = None if make_companion is None else make_companion()
         if flags["emulated-version"] or flags["write-config-to"]:
             settings = make_settings(flags)
         else:
@@ -59,7 +65,7 @@ def start(flags: FlagValues) -> int:
             write_config(settings, flags["write-config-to"])
             log(_log, logging.INFO, "Wrote configuration", file=flags["write-config-to"])
             return OK
-        asyncio.run(Process(settings).run())
+        asyncio.run(Process(settings, companion).run())
         return OK
     except LeadershipLostError as lost:
         log(_log, logging.ERROR, str(lost))

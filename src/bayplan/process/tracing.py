@@ -35,10 +35,11 @@ from bayplan.metrics import NULL_METRICS
 from bayplan.runtime.observed import AttemptTimer, PointObserver, RarePoints
 from bayplan.runtime.search import Found, NotFound
 from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.group_cycle import GroupDecision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.observing import ExtensionPointMetrics
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
-from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.scheduling_queue.queued import QueuedGroup, QueuedPod
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
@@ -60,6 +61,8 @@ MAX_NOTES: Final = 64
 """Plugins and extension points noted for one attempt; more are counted only."""
 MAX_TEXT: Final = 256
 """Length of an attribute; names and messages come from users."""
+MAX_MEMBERS: Final = 200
+"""Members of a group that have spans."""
 MAX_BINDING: Final = 4096
 """Sampled attempts whose binding is in progress; of more, only the decision is exported."""
 
@@ -126,6 +129,8 @@ class AttemptTrace:
     decided: float = 0.0
     decision: Decision | None = None
     waited_for: tuple[str, ...] = ()
+    group: SpanContext | None = None
+    """The span of the group of which the pod is a member."""
 
     def note(self, plugin: str, point: str, code: Code, begin: float, end: float) -> None:
         if len(self.notes) < MAX_NOTES:
@@ -144,8 +149,7 @@ class TraceTimer(AttemptTimer):
         self._metrics = metrics
         self._since = time.perf_counter()
 
-    def clock(self) -> float:
-        return time.perf_counter()
+    clock = staticmethod(time.perf_counter)
 
     def start(self) -> None:
         self._since = time.perf_counter()
@@ -190,8 +194,8 @@ class TracedPoints:
     def ended(self, result: Found | NotFound) -> None:
         self._metrics.ended(result)
 
-    def preemption_tried(self) -> None:
-        self._metrics.preemption_tried()
+    def preemption_tried(self, code: Code, seconds: float) -> None:
+        self._metrics.preemption_tried(code, seconds)
 
 
 class Tracing:
@@ -214,11 +218,14 @@ class Tracing:
         self.current: AttemptTrace | None = None
         """The attempt whose scheduling cycle runs; None if it is not sampled."""
         self._binding: dict[str, AttemptTrace] = {}
+        self._members: dict[str, AttemptTrace] = {}
+        """The members of that group that have not been reported yet, by uid."""
         self._make = SpanMaker()
 
     def observe(self, scheduler: Scheduler) -> None:
         """Measures the extension points of sampled attempts, beside the metrics."""
         self._now = scheduler.context.now
+        scheduler.context.on_group = self.group_attempt
         for framework in scheduler.core.frameworks.values():
             metrics = framework.observer
             if metrics is None:
@@ -234,9 +241,32 @@ class Tracing:
         waited = max(self._now() - info.timestamp, 0.0)
         self.current = AttemptTrace(info.pod, info.attempts, begin - waited, begin)
 
+    def group_attempt(self, entity: QueuedGroup, decision: GroupDecision | None) -> None:
+        """The cycle of a group begins (no decision), or has ended."""
+        if decision is None:
+            self._members.clear()
+            infos = entity.members
+            self.popped(infos[0])
+            if self.current is not None:
+                begin = self.current.started
+                for info in infos[:MAX_MEMBERS]:
+                    queued = begin - max(self._now() - info.timestamp, 0.0)
+                    self._members[info.pod.uid] = AttemptTrace(info.pod, info.attempts, queued, begin)
+            return
+        trace, self.current = self.current, None
+        if trace is None:
+            return
+        trace.decided = time.perf_counter()
+        group, spans = self._make.group_spans(trace, entity, decision, self._rng)
+        for one in self._members.values():
+            one.group = group
+        for span in spans:
+            self._processor.on_end(span)
+
     def decided(self, decision: Decision) -> None:
         """Its scheduling cycle has ended."""
-        trace, self.current = self.current, None
+        member = self._members.pop(decision.pod.uid, None)
+        trace, self.current = self.current if member is None else member, None
         if trace is None:
             return
         trace.decided = time.perf_counter()
@@ -308,7 +338,7 @@ class SpanMaker:
         """All spans of an attempt, the root first."""
         decision, pod = trace.decision, trace.pod
         assert decision is not None, "exported after the decision"
-        trace_id = rng.getrandbits(128) or 1
+        trace_id = (rng.getrandbits(128) or 1) if trace.group is None else trace.group.trace_id
         failure = failure or ("" if decision.found is not None else decision.message)
         root = self._context(trace_id, rng)
         attributes: dict[str, Any] = {
@@ -324,16 +354,50 @@ class SpanMaker:
         if trace.omitted:
             attributes["scheduler.omitted_spans"] = trace.omitted
         made = [
-            self._made("Schedule pod", root, None, trace.queued, end, attributes, failure, self._links(pod)),
+            self._made(
+                "Schedule pod", root, trace.group, trace.queued, end, attributes, failure, self._links(pod)
+            ),
             self._made("Queue", self._context(trace_id, rng), root, trace.queued, trace.started),
         ]
-        cycle = self._context(trace_id, rng)
-        made.append(self._made("Scheduling cycle", cycle, root, trace.started, trace.decided))
+        # The cycle of a member is that of its group.
+        cycle = root if trace.group is not None else self._context(trace_id, rng)
+        if trace.group is None:
+            made.append(self._made("Scheduling cycle", cycle, root, trace.started, trace.decided))
         binding = cycle
         if decision.found is not None:
             binding = self._context(trace_id, rng)
             waited = {"scheduler.permit.plugins": trace.waited_for} if trace.waited_for else None
             made.append(self._made("Binding cycle", binding, root, trace.decided, end, waited, failure))
+        return made + self._noted(trace, cycle, binding, rng)
+
+    def group_spans(
+        self, trace: AttemptTrace, entity: QueuedGroup, decision: GroupDecision, rng: random.Random
+    ) -> tuple[SpanContext, list[ReadableSpan]]:
+        """The span of a group, to which its members belong, and all spans of its cycle."""
+        trace_id, key = rng.getrandbits(128) or 1, entity.group.key
+        root, cycle = self._context(trace_id, rng), self._context(trace_id, rng)
+        members = decision.decisions
+        attributes: dict[str, Any] = {
+            "k8s.namespace.name": key.namespace[:MAX_TEXT],
+            "scheduler.group": key.name[:MAX_TEXT],
+            "scheduler.group.members": len(members),
+            "scheduler.group.feasible": sum(one is not None and one.found is not None for one in members),
+            "scheduler.result": "scheduled" if decision.final.is_success else "unschedulable",
+        }
+        failure = "" if decision.final.is_success else decision.message
+        end = trace.decided
+        return root, [
+            self._made("Schedule group", root, None, trace.queued, end, attributes, failure),
+            self._made("Group cycle", cycle, root, trace.started, end),
+            *self._noted(trace, cycle, cycle, rng),
+        ]
+
+    def _noted(
+        self, trace: AttemptTrace, cycle: SpanContext, binding: SpanContext, rng: random.Random
+    ) -> list[ReadableSpan]:
+        """The extension points and plugins that were noted."""
+        made: list[ReadableSpan] = []
+        trace_id = cycle.trace_id
         # A plugin is noted before its point, so the points are needed first.
         points: dict[str, SpanContext] = {}
         for plugin, point, code, begin, ended in trace.notes:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from bayplan.api.meta import Content
+from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.kinds import JOBS, PODS
+from bayplan.embedded.server.subresources import evict
 from tests.embedded.controllers.world import World, in_world, template
 
 
@@ -218,5 +220,115 @@ def test_completed_indexes_of_another_writer(text: str) -> None:
             world.api.patch(PODS, pod["metadata"]["name"], "default", {"metadata": {"annotations": notes}})
         await world.after(15)
         assert active(world) == 3
+
+    in_world(test)
+
+
+EXIT_42 = {"operator": "In", "values": [42]}
+TARGET = [{"type": "DisruptionTarget"}]
+
+
+@pytest.mark.parametrize(
+    ("action", "expected", "failed"),
+    [
+        ("FailJob", {"FailureTarget": "PodFailurePolicy", "Failed": "PodFailurePolicy"}, 1),
+        ("Count", {"FailureTarget": "BackoffLimitExceeded", "Failed": "BackoffLimitExceeded"}, 2),
+    ],
+)
+def test_an_exit_code_decides(action: str, expected: dict[str, str], failed: int) -> None:
+    async def test(world: World) -> None:
+        rules = [{"action": action, "onExitCodes": EXIT_42}]
+        job(world, exit_code=42, backoffLimit=1, podFailurePolicy={"rules": rules})
+        await world.after(60)
+        assert (conditions(world), status(world)["failed"]) == (expected, failed)
+
+    in_world(test)
+
+
+def test_the_message_of_a_failed_job_names_the_rule() -> None:
+    async def test(world: World) -> None:
+        rules = [
+            {"action": "Ignore", "onPodConditions": TARGET},
+            {"action": "FailJob", "onExitCodes": EXIT_42},
+        ]
+        job(world, exit_code=42, podFailurePolicy={"rules": rules})
+        await world.after(15)
+        (pod,) = world.pods()
+        (message,) = {each["message"] for each in status(world)["conditions"]}
+        name = f"default/{pod['metadata']['name']}"
+        container = pod["spec"]["containers"][0]["name"]
+        assert message == (
+            f"Container {container} for pod {name} failed with exit code 42 matching FailJob rule at index 1"
+        )
+
+    in_world(test)
+
+
+def test_evictions_can_be_ignored() -> None:
+    """A pod that is evicted is not counted, and is replaced when it has ended."""
+
+    async def test(world: World) -> None:
+        rules = [{"action": "Ignore", "onPodConditions": TARGET}]
+        job(world, seconds=20, backoffLimit=0, podFailurePolicy={"rules": rules})
+        await world.after(5)
+        (pod,) = world.pods()
+        evict(world.api, pod["metadata"]["name"], "default", DeleteOptions())
+        await world.after(40)
+        assert (status(world)["succeeded"], status(world).get("failed")) == (1, None)
+        assert conditions(world)["Complete"] == "CompletionsReached"
+
+    in_world(test)
+
+
+@pytest.mark.parametrize(
+    ("rule", "completed"),
+    [
+        pytest.param({"succeededCount": 2}, "0-1", id="as many as the rule asks for"),
+        pytest.param({"succeededIndexes": "1"}, "0-1", id="the index that the rule names"),
+        pytest.param({"succeededIndexes": "0-3", "succeededCount": 2}, "0-1", id="some of these indexes"),
+    ],
+)
+def test_a_success_policy_ends_a_job_early(rule: Content, completed: str) -> None:
+    async def test(world: World) -> None:
+        spec: dict[str, Any] = {"completionMode": "Indexed", "completions": 4, "parallelism": 2}
+        job(world, seconds=5, successPolicy={"rules": [{"succeededCount": 4}, rule]}, **spec)
+        await world.after(9)
+        assert conditions(world) == {"SuccessCriteriaMet": "SuccessPolicy", "Complete": "SuccessPolicy"}
+        assert status(world)["completedIndexes"] == completed
+        assert {each["message"] for each in status(world)["conditions"]} == {"Matched rules at index 1"}
+
+    in_world(test)
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "failed", "indexes"),
+    [
+        pytest.param({"backoffLimitPerIndex": 1}, "FailedIndexes", 4, "0-1", id="each index twice"),
+        pytest.param({"backoffLimitPerIndex": 0}, "FailedIndexes", 2, "0-1", id="each index once"),
+        pytest.param(
+            {"backoffLimitPerIndex": 0, "maxFailedIndexes": 0, "parallelism": 1},
+            "MaxFailedIndexesExceeded",
+            1,
+            "0",
+            id="too many indexes",
+        ),
+        pytest.param(
+            {
+                "backoffLimitPerIndex": 5,
+                "podFailurePolicy": {"rules": [{"action": "FailIndex", "onExitCodes": EXIT_42}]},
+            },
+            "FailedIndexes",
+            2,
+            "0-1",
+            id="a rule fails the index at once",
+        ),
+    ],
+)
+def test_indexes_fail(spec: Content, reason: str, failed: int, indexes: str) -> None:
+    async def test(world: World) -> None:
+        job(world, exit_code=42, **{"completionMode": "Indexed", "completions": 2, "parallelism": 2, **spec})
+        await world.after(200)
+        assert conditions(world) == {"FailureTarget": reason, "Failed": reason}
+        assert (status(world)["failed"], status(world)["failedIndexes"]) == (failed, indexes)
 
     in_world(test)

@@ -31,6 +31,23 @@ def test_a_new_quota_counts_what_is_there() -> None:
     in_world(test)
 
 
+def test_an_overwritten_status_is_replaced() -> None:
+    """Within five minutes: the quota is counted again then."""
+
+    async def test(world: World) -> None:
+        world.create(RESOURCE_QUOTAS, "q", {"hard": {"pods": "3"}})
+        await world.after(1)
+        quota = world.get(RESOURCE_QUOTAS, "q")
+        quota["status"] = {"hard": {"pods": "7"}, "used": {"pods": "7"}}
+        world.api.update(RESOURCE_QUOTAS, quota, subresource="status")
+        await world.after(10)
+        assert status(world) == {"hard": {"pods": "7"}, "used": {"pods": "7"}}
+        await world.after(300)
+        assert status(world) == {"hard": {"pods": "3"}, "used": {"pods": "0"}}
+
+    in_world(test)
+
+
 def test_what_is_deleted_or_has_ended_is_not_charged_any_more() -> None:
     async def test(world: World) -> None:
         world.create(RESOURCE_QUOTAS, "q", {"hard": {"pods": "5", "count/pods": "5", "configmaps": "2"}})

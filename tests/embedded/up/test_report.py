@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from bayplan.api.meta import OwnerReference
-from bayplan.api.pod import Pod
+from bayplan.api.pod import Pod, PodSchedulingGroup
 from bayplan.embedded.up.report import Outcomes, Report, State, lines
+from bayplan.embedded.up.screen import PlainLines
+from bayplan.framework.status import Code, Status
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.testing.builders import make_node, make_pod
 
@@ -89,3 +92,48 @@ def test_pods_of_one_controller_with_other_reasons_have_rows_of_their_own() -> N
         ("default/web-0", "Permit plugin X: closed"),
         ("default/web-1 and 1 more", "Permit plugin X: full"),
     ]
+
+
+def _member(name: str, node: str = "", group: str = "gang") -> Pod:
+    return make_pod(name, uid=name, node=node, scheduling_group=PodSchedulingGroup(pod_group_name=group))
+
+
+def test_a_group_is_one_row() -> None:
+    outcomes = Outcomes(clock=lambda: 0.0)
+    pods = [_member(f"m{number}") for number in range(4)]
+    texts = [
+        "pod group is unschedulable, too few",
+        "pod group is unschedulable, too few",
+        "0/3 fit",
+        "too few",
+    ]
+    for pod, text in zip(pods, texts, strict=True):
+        outcomes.decided(Decision(pod, Status(Code.UNSCHEDULABLE, (text,)), text))
+    bound = [_member(f"b{number}", node=f"n{number}", group="other") for number in range(2)]
+    waiting = [_member("w", group="new")]
+    report = Report(outcomes, why_incomplete=lambda pod: "2 more must be created")
+    assert _shown(report, [*pods, *bound, *waiting]) == {
+        "Bound: 2 pods": ["group default/other: 2 pods  n0 n1"],
+        "Unschedulable: 4 pods": [
+            "group default/gang: 4 pods  2 of them: pod group is unschedulable, too few; 1 of them: 0/3 fit"
+        ],
+        "Not attempted yet: 1 pod": ["group default/new: 1 pod  2 more must be created"],
+    }
+
+
+def test_a_plain_line_of_a_group_waits_for_its_members() -> None:
+    now = 0.0
+    plain = PlainLines()
+    outcomes = Outcomes(plain.add, clock=lambda: now)
+    for number in (0, 0, 1, 2):
+        now += 0.1
+        pod = _member(f"m{number}")
+        outcomes.progressed(BindingProgress(pod, f"n{number}", BindingStep.BOUND, "Bind", ()))
+        assert plain.take(now) == []
+    (line,) = plain.take(now + 1)
+    assert "bound" in line
+    assert "group default/gang: 3 pods" in line
+    assert "n0 n1 n2" in line
+    outcomes.progressed(BindingProgress(_member("late"), "n3", BindingStep.BOUND, "Bind", ()))
+    (line,) = plain.take()
+    assert "group default/gang: 1 pod" in line

@@ -19,7 +19,7 @@ from tests.fuzz.oracle import FindingError
 
 RUNS: Final = ("basic.jsonl.gz", "preemption.jsonl.gz", "mixed.jsonl.gz", "profiles.jsonl.gz")
 VECTORS: Final = ("mixed.jsonl.gz", "volumes.jsonl.gz", "podaffinity.jsonl.gz", "dra.jsonl.gz")
-STATUSES: Final = (0, 1, 2)
+STATUSES: Final = (0, 1, 2, 3)
 
 
 class Command(msgspec.Struct, frozen=True):

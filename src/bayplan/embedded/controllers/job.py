@@ -1,14 +1,15 @@
 """Jobs: pods that run until enough of them have succeeded. Indexed jobs number their pods.
 
 A finished pod is counted once: it carries a finalizer, which is taken away in the same step in which it is
-counted, so neither a deletion in between nor a restart can make it count twice or not at all.
+counted, so neither a deletion in between nor a restart can make it count twice or not at all. The rules of
+policies and of failed indexes are in `bayplan/controllers/jobs.py`. The backoff after failures is that of the
+whole job, also where upstream has one for each index.
 
 https://kubernetes.io/docs/concepts/workloads/controllers/job/
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import dropwhile, islice
@@ -17,6 +18,17 @@ from typing import ClassVar, Final
 from bayplan.api.go_values import seconds_or_1970
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
+from bayplan.controllers.jobs import (
+    FAIL_INDEX,
+    FAIL_JOB,
+    IGNORE,
+    failed_pod_action,
+    index_failure,
+    indexes_text,
+    met_success_rule,
+    parse_index,
+    parse_indexes,
+)
 from bayplan.controllers.pods import find_condition, has_condition, is_active, pod_from
 from bayplan.controllers.workloads import job_pods
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, OwnedPods, uid_of
@@ -71,19 +83,19 @@ class Jobs(PodOwner):
         status = dict(job.get("status") or {})
         if not status.get("startTime") and not spec.get("suspend"):
             status["startTime"] = self.api.now()
-        self._count(key, job, status)
+        failure = self._count(key, job, status)
         self.cluster.sync()
         pods = self.pods_of(job)
-        failure = self._failure(job, status, pods)
+        failure = failure or self._failure(job, status, pods)
+        success = self._success(job, status, pods)
         again = self._deadline(spec, status)
         if failure is not None:
             self._delete_all(job, pods)
             self._finish(status, "Failed", *failure)
             self.events.warning(job, *failure)
-        elif self._is_complete(spec, status, pods):
+        elif success is not None:
             self._delete_all(job, pods)
-            reason, message = "CompletionsReached", "Reached expected number of succeeded pods"
-            self._finish(status, "Complete", reason, message)
+            self._finish(status, "Complete", *success)
             status["completionTime"] = self.api.now()
             self.events.normal(job, "Completed", "Job completed")
         elif spec.get("suspend"):
@@ -101,42 +113,66 @@ class Jobs(PodOwner):
 
     # Counting
 
-    def _count(self, key: str, job: Content, status: Content) -> None:
-        """Counts the pods that finished since the last reconcile."""
-        is_indexed = job["spec"].get("completionMode") == "Indexed"
-        done = _completed(job, status)
+    def _count(self, key: str, job: Content, status: Content) -> tuple[str, str] | None:
+        """Counts the pods that finished since the last reconcile. Returns why one of them fails the job."""
+        spec, failure = job["spec"], None
+        is_indexed = spec.get("completionMode") == "Indexed"
+        done, failed_indexes = _completed(job, status), _failed_indexes(job, status)
         succeeded, failed = status.get("succeeded", 0), status.get("failed", 0)
         for pod in list(self.pods_of(job).pods.values()):
-            has_succeeded = pod.status.phase == "Succeeded"
-            if is_active(pod) or not self._untrack(pod):
+            content = self._newly_finished(spec, pod)
+            if content is None:
                 continue
-            if has_succeeded and is_indexed:
-                done.add(_index_of(pod))
-            elif has_succeeded:
-                succeeded += 1
-            else:
-                failed += 1
-            in_a_row = 0 if has_succeeded else self._failures.get(key, (0, 0.0))[0] + 1
-            self._failures[key] = in_a_row, self.api.time()
+            if pod.status.phase == "Succeeded":
+                self._failures[key] = 0, self.api.time()
+                if is_indexed:
+                    done.add(_index_of(pod))
+                else:
+                    succeeded += 1
+                continue
+            matched = failed_pod_action(spec, content)
+            if matched.action == FAIL_JOB and failure is None:
+                failure = "PodFailurePolicy", matched.message
+            if matched.action == IGNORE:
+                continue
+            failed += 1
+            self._failures[key] = self._failures.get(key, (0, 0.0))[0] + 1, self.api.time()
+            limit = spec.get("backoffLimitPerIndex")
+            if limit is not None and (matched.action == FAIL_INDEX or _failure_count(pod) >= limit):
+                failed_indexes.add(_index_of(pod))
         if is_indexed:
-            completions = job["spec"]["completions"]
-            done = {index for index in done if 0 <= index < completions}
+            done = {index for index in done if 0 <= index < spec["completions"]}
             status["completedIndexes"] = indexes_text(done) or None
             succeeded = len(done)
+        if spec.get("backoffLimitPerIndex") is not None:
+            status["failedIndexes"] = indexes_text(failed_indexes - done - {-1})
         status.update(counts(succeeded=succeeded, failed=failed))
+        return failure
+
+    def _newly_finished(self, spec: Content, pod: Pod) -> Content | None:
+        """A pod that has to be counted now, which it is only once; None if it has not."""
+        if is_active(pod):
+            return None
+        if spec.get("podReplacementPolicy") == "Failed" and not pod.is_finished and pod.spec.node_name:
+            return None  # its kubelet writes how it ended
+        return self._untracked(pod)
 
     def _untrack(self, pod: Pod) -> bool:
         """Removes our finalizer from a pod. Returns whether it was there."""
+        return self._untracked(pod) is not None
+
+    def _untracked(self, pod: Pod) -> Content | None:
+        """A pod after our finalizer was removed from it; None if it did not have it."""
         document = self.api.store.find(PODS, pod.key)
         if document is None or TRACKING.encode() not in document.body:
-            return False
+            return None
         content = document.parse()
         finalizers = content["metadata"].get("finalizers") or ()
         if TRACKING not in finalizers:
-            return False
+            return None
         content["metadata"]["finalizers"] = [each for each in finalizers if each != TRACKING]
         self.api.update(PODS, content)
-        return True
+        return content
 
     def _untrack_some(self, uid: str) -> bool:
         """Removes our finalizer from pods of a job, some per call. Returns whether none is left."""
@@ -145,11 +181,19 @@ class Jobs(PodOwner):
 
     # Effects of the counts
 
-    def _is_complete(self, spec: Content, status: Content, pods: OwnedPods) -> bool:
-        succeeded = int(status.get("succeeded", 0))
+    def _success(self, job: Content, status: Content, pods: OwnedPods) -> tuple[str, str] | None:
+        """Reason and message if the job has succeeded."""
+        spec, succeeded = job["spec"], int(status.get("succeeded", 0))
+        if (
+            spec.get("successPolicy")
+            and (rule := met_success_rule(spec, _completed(job, status))) is not None
+        ):
+            return "SuccessPolicy", f"Matched rules at index {rule}"
         if spec.get("completions") is None:
-            return succeeded > 0 and pods.active == 0
-        return succeeded >= int(spec["completions"])
+            is_complete = succeeded > 0 and pods.active == 0
+        else:
+            is_complete = succeeded >= int(spec["completions"])
+        return ("CompletionsReached", "Reached expected number of succeeded pods") if is_complete else None
 
     def _failure(self, job: Content, status: Content, pods: OwnedPods) -> tuple[str, str] | None:
         spec = job["spec"]
@@ -159,6 +203,8 @@ class Jobs(PodOwner):
         left = self._deadline(spec, status)
         if left is not None and left <= 0:
             return "DeadlineExceeded", "Job was active longer than specified deadline"
+        if spec.get("backoffLimitPerIndex") is not None:
+            return index_failure(spec, _failed_indexes(job, status), status.get("succeeded", 0))
         return None
 
     def _restarted_too_often(self, spec: Content, pods: OwnedPods, limit: int) -> bool:
@@ -211,8 +257,9 @@ class Jobs(PodOwner):
     def _scale(self, key: str, job: Content, status: Content, pods: OwnedPods, now: float) -> float | None:
         """Creates or deletes pods. After failures it waits with exponential backoff; returns the delay."""
         spec = job["spec"]
-        wanted = job_pods(spec, succeeded=status.get("succeeded", 0), active=pods.active)
-        busy = pods.active
+        lost = _failed_indexes(job, status)
+        over = status.get("succeeded", 0) + len(lost)
+        wanted, busy = job_pods(spec, succeeded=over, active=pods.active), pods.active
         if spec.get("podReplacementPolicy") == "Failed":
             busy += pods.terminating
         for pod in pods.all_active()[: max(pods.active - wanted, 0)]:
@@ -226,15 +273,22 @@ class Jobs(PodOwner):
             if left > 0:
                 return left
         missing = min(wanted - busy, pods_per_call(spec["template"]))
-        indexes: list[int] = []
+        indexes: list[int | None] = [None] * missing
         if spec.get("completionMode") == "Indexed":
             taken = {_index_of(pod) for pod in pods.all_active()}
-            done = _completed(job, status)
-            indexes = missing_indexes(spec["completions"], taken | done, missing)
-        for number in range(missing):
+            if spec.get("podReplacementPolicy") == "Failed":
+                taken |= {_index_of(pod) for pod in pods.pods.values() if not pod.is_finished}
+            taken |= lost | _completed(job, status)
+            indexes = [*missing_indexes(spec["completions"], taken, missing)]
+        earlier = _failure_counts(pods) if spec.get("backoffLimitPerIndex") is not None else None
+        for index in indexes:
             new = pod_from(spec["template"], job)
             new["metadata"]["finalizers"] = [*new["metadata"].get("finalizers", ()), TRACKING]
-            self.create_pod(job, indexed_pod(new, job, indexes[number]) if indexes else new)
+            if index is not None:
+                new = indexed_pod(new, job, index)
+                if earlier is not None:
+                    new["metadata"]["annotations"][FAILURE_COUNT] = str(earlier.get(index, 0))
+            self.create_pod(job, new)
         return None if missing == wanted - busy else 0.0
 
     # The end
@@ -269,38 +323,28 @@ def _completed(job: Content, status: Content) -> set[int]:
     return parse_indexes(status.get("completedIndexes") or "", job["spec"].get("completions") or 0)
 
 
-COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
-MAX_INDEXES: Final = 1_000_000
-"""Of the completed ones that are counted; kube-apiserver limits jobs with indexes to 100,000 pods at once."""
-_INDEX: Final = re.compile(r"[0-9]{1,10}")
-_VARIABLE: Final = "JOB_COMPLETION_INDEX"
+def _failed_indexes(job: Content, status: Content) -> set[int]:
+    return parse_indexes(status.get("failedIndexes") or "", job["spec"].get("completions") or 0)
 
 
-def parse_indexes(text: str, completions: int) -> set[int]:
-    """`1,3-5` as numbers below `completions`. What is not a number is ignored: clients can write a status."""
-    found: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        low, high = parse_index(first), parse_index(last or first)
-        if low is not None and high is not None:
-            found.update(range(low, min(high + 1, completions, low + MAX_INDEXES - len(found))))
+def _failure_count(pod: Pod) -> int:
+    """How many pods of the same index failed before this one."""
+    return parse_index(pod.annotations.get(FAILURE_COUNT, "")) or 0
+
+
+def _failure_counts(pods: OwnedPods) -> dict[int, int]:
+    """How many pods of each index have failed, from the last one that did."""
+    found: dict[int, int] = {}
+    for pod in pods.pods.values():
+        if pod.status.phase == "Failed":
+            index = _index_of(pod)
+            found[index] = max(found.get(index, 0), _failure_count(pod) + 1)
     return found
 
 
-def parse_index(text: str) -> int | None:
-    """The number in a text, None if there is none, or one that no job can have."""
-    return int(text) if _INDEX.fullmatch(text) else None
-
-
-def indexes_text(indexes: set[int]) -> str:
-    """Numbers as `1,3-5`; two neighbours are a range, too."""
-    parts: list[tuple[int, int]] = []
-    for index in sorted(indexes):
-        if parts and parts[-1][1] == index - 1:
-            parts[-1] = parts[-1][0], index
-        else:
-            parts.append((index, index))
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+FAILURE_COUNT: Final = "batch.kubernetes.io/job-index-failure-count"
+_VARIABLE: Final = "JOB_COMPLETION_INDEX"
 
 
 def missing_indexes(completions: int, taken: set[int], count: int) -> list[int]:

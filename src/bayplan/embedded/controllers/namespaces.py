@@ -177,6 +177,11 @@ class NamespaceDefaults(Controller):
             self.api.update(CONFIG_MAPS, {**found, "data": data}, namespace)
 
 
+_RESYNC_SECONDS: Final = 300.0
+"""After this time every quota is counted again, because clients can write its status. It is the default of
+kube-controller-manager."""
+
+
 class ResourceQuotas(Controller):
     """Keeps the status of quotas."""
 
@@ -213,7 +218,7 @@ class ResourceQuotas(Controller):
         if status != quota.get("status"):
             quota["status"] = status
             self.api.update(RESOURCE_QUOTAS, quota, subresource="status")
-        return None
+        return _RESYNC_SECONDS
 
 
 def _may_take_less(change: ObjectChange) -> bool:

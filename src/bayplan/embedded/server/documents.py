@@ -193,6 +193,9 @@ class Journal(Protocol):
     def record(self, resource: Resource, document: Document, *, removed: bool) -> None:
         """Accepts a write, which is committed soon."""
 
+    def advance(self, version: int) -> None:
+        """Accepts a version without a write."""
+
     @property
     def committed(self) -> int:
         """All writes up to this version are on the disk."""
@@ -333,6 +336,12 @@ class DocumentStore:
         document = self._next(key, body)
         self._append(table, Entry(Change.DELETED, document, previous, str(document.version)))
         return document
+
+    def advance(self) -> None:
+        """The next version, without a change."""
+        self.version += 1
+        if self._journal is not None:
+            self._journal.advance(self.version)
 
     def compact(self) -> None:
         """Drops all history: watchers that are up to date continue, everyone else must list."""

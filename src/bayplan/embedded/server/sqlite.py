@@ -113,7 +113,15 @@ class SQLiteJournal(Journal):
             raise _write_error(self._failure)
         place = (resource.api_version, resource.plural, document.key)
         self._pending[place] = None if removed else Row(*place, document.version, document.body)
-        self._pending_version = document.version
+        self._schedule(document.version)
+
+    def advance(self, version: int) -> None:
+        if self._failure is not None:
+            raise _write_error(self._failure)
+        self._schedule(version)
+
+    def _schedule(self, version: int) -> None:
+        self._pending_version = version
         if not self._is_busy:
             self._is_busy = True
             self._idle.clear()
@@ -175,7 +183,7 @@ class SQLiteJournal(Journal):
             return
         self._committed = version
         self._release(lambda waiter: waiter.set_result(None), version)
-        if self._pending:
+        if self._pending_version > version:
             self._flush()
         else:
             self._is_busy = False

@@ -290,11 +290,26 @@ def too_old(version: int | str, oldest: int) -> ForgottenError:
     return ForgottenError(f"too old resource version: {version} ({oldest})", reason="Expired")
 
 
-def expired_continue() -> ForgottenError:
-    return ForgottenError(
+class ExpiredListError(ForgottenError):
+    """410 for the token of a list, with another one: for the rest of the list as it is now."""
+
+    def __init__(self, message: str, token: str) -> None:
+        super().__init__(message, reason="Expired")
+        self._token = token
+
+    def status(self) -> dict[str, Any]:
+        return {**super().status(), "metadata": {"continue": self._token}}
+
+
+def expired_continue(token: str) -> ExpiredListError:
+    # etcd3/errors.go: inconsistentContinue
+    return ExpiredListError(
         "The provided continue parameter is too old to display a consistent list result. You can start a new "
-        "list without the continue parameter.",
-        reason="Expired",
+        "list without the continue parameter, or use the continue token in this response to retrieve the "
+        "remainder of the results. Continuing with the provided token results in an inconsistent list - "
+        "objects that were created, modified, or deleted between the time the first chunk was returned and "
+        "now may show up in the list.",
+        token,
     )
 
 

@@ -5,6 +5,7 @@ A Scale is the number of replicas that a workload should have, in the same form 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from bayplan.api.meta import Content
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 POD_SCHEDULED: Final = "PodScheduled"
 _RETRY_SECONDS: Final = 10
+_EVICTED: Final = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
 _TOO_MANY: Final = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -125,7 +132,7 @@ def evict(api: ObjectAPI, name: str, namespace: str, options: DeleteOptions) -> 
     """Deletes a pod, unless that would violate a PodDisruptionBudget."""
     pod = api.get(PODS, name, namespace)
     if _needs_no_budget(pod):
-        api.delete(PODS, name, namespace, options)
+        _delete_evicted(api, pod, options)
         return
     budgets = _budgets_of(api, pod)
     if len(budgets) > 1:
@@ -135,7 +142,18 @@ def evict(api: ObjectAPI, name: str, namespace: str, options: DeleteOptions) -> 
         raise UnavailableError(message, 500)
     if budgets and not options.dry_run:
         _take_from(api, budgets[0], pod)
-    api.delete(PODS, name, namespace, options)
+    _delete_evicted(api, pod, options)
+
+
+def _delete_evicted(api: ObjectAPI, pod: Content, options: DeleteOptions) -> None:
+    # eviction.go: addConditionAndDeletePod
+    if not options.dry_run:
+        options.check(PODS, pod)
+        if _merge_condition(pod.setdefault("status", {}), dict(_EVICTED), api.now()):
+            pod = api.update(PODS, pod, subresource="status")
+        if options.resource_version:
+            options = replace(options, resource_version=pod["metadata"]["resourceVersion"])
+    api.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"], options)
 
 
 def _needs_no_budget(pod: Content) -> bool:

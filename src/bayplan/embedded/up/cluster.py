@@ -49,6 +49,7 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.queue_position import queue_position
 from bayplan.scheduler.tasks import cancel_all, first_to_end
 from bayplan.scheduler.waiting import BindingProgress
+from bayplan.state.groups import group_key
 
 IDLE_SECONDS: Final = 0.5
 """A cluster is idle when nothing was written for this time, and nothing is in progress."""
@@ -223,7 +224,7 @@ class LocalCluster:
 
     def _connect(self) -> None:
         if self.scheduler is not None:
-            self.scheduler.on_decision = self._on_decision
+            self.scheduler.context.on_decision = self._on_decision
             self.scheduler.context.on_binding = self._on_binding
 
     @property
@@ -332,6 +333,12 @@ class LocalCluster:
     def scheduler_names(self) -> Collection[str]:
         """The values of `schedulerName` that are scheduled here."""
         return () if self.scheduler is None else self.scheduler.core.frameworks.keys()
+
+    def why_incomplete(self, pod: Pod) -> str:
+        """What the group of a member waits for before it can be tried; empty if for nothing."""
+        groups = None if self.scheduler is None else self.scheduler.core.cluster.groups
+        key = group_key(pod)
+        return "" if groups is None or key is None else groups.why_incomplete(key)
 
     async def idle(self) -> None:
         """Waits until every pod is scheduled or unschedulable, and nothing else is in progress.

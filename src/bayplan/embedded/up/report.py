@@ -9,6 +9,7 @@ one line.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -21,6 +22,7 @@ from bayplan.api.pod import Pod
 from bayplan.printable import printable
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
+from bayplan.state.groups import group_key
 
 MAX_OUTCOMES: Final = 20_000
 """Maximum number of pods whose latest outcome is kept; then the oldest ones are dropped."""
@@ -57,6 +59,8 @@ class Outcome:
     """Seconds since the epoch."""
     failures: int = 0
     """Attempts for this pod that failed, up to now."""
+    group: str = ""
+    """The pod group that it is a member of, as namespace/name."""
 
 
 class Outcomes:
@@ -120,10 +124,16 @@ class Outcomes:
             failures += before.failures
         elif len(self._latest) >= MAX_OUTCOMES:
             del self._latest[next(iter(self._latest))]
-        outcome = Outcome(pod.key, pod.uid, state, node, reason, self._clock(), failures)
+        outcome = Outcome(pod.key, pod.uid, state, node, reason, self._clock(), failures, group_name(pod))
         self._latest[pod.uid] = outcome
         if self._on_change is not None:
             self._on_change(outcome)
+
+
+def group_name(pod: Pod) -> str:
+    """The pod group of a member as namespace/name; empty for a single pod."""
+    key = group_key(pod)
+    return "" if key is None else str(key)
 
 
 def why_there(decision: Decision) -> str:
@@ -192,7 +202,14 @@ class Section:
 class Report:
     """Groups pods into sections. It caches the group key of pods, so that each is encoded only once."""
 
-    def __init__(self, outcomes: Outcomes, schedulers: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        outcomes: Outcomes,
+        schedulers: Iterable[str] = (),
+        why_incomplete: Callable[[Pod], str] = lambda pod: "",
+    ) -> None:
+        """`why_incomplete` returns what the group of a member waits for before it can be tried."""
+        self._why_incomplete = why_incomplete
         self._outcomes = outcomes
         self._schedulers = frozenset(schedulers)
         self._group_keys: dict[str, object] = {}
@@ -206,15 +223,16 @@ class Report:
                 continue
             group_key = group_keys[pod.uid] = self._group_keys.get(pod.uid) or _group_key(pod)
             outcome = self._outcome(pod)
-            # The reasons of bound pods differ although nothing else does: the best of 9 nodes, then of 8.
-            reason = "" if outcome.state is State.BOUND else outcome.reason
+            # The reasons of bound pods differ although nothing else does: the best of 9 nodes, then of 8. The
+            # reasons of a group's members belong together.
+            reason = "" if outcome.state is State.BOUND or outcome.group else outcome.reason
             groups.setdefault((outcome.state, pod.namespace, group_key, reason), []).append(outcome)
         self._group_keys = group_keys
         sections = []
         for state in State:
             found = [group for key, group in groups.items() if key[0] is state]
             if found:
-                rows = sorted(map(_row, found), key=lambda row: (-row.time, row.pods))
+                rows = sorted(map(row_of, found), key=lambda row: (-row.time, row.pods))
                 sections.append(Section(state, sum(map(len, found)), rows))
         return sections
 
@@ -223,12 +241,15 @@ class Report:
         if pod.spec.node_name:
             if known is not None and known.state is State.BOUND:
                 return known
-            return Outcome(pod.key, pod.uid, State.BOUND, pod.spec.node_name, "", _bound_at(pod))
+            return Outcome(
+                pod.key, pod.uid, State.BOUND, pod.spec.node_name, "", _bound_at(pod), group=group_name(pod)
+            )
         if known is not None and known.state is not State.BOUND:
             return known
         created = pod.metadata.creation_timestamp
+        time = created.timestamp() if created else 0
         return Outcome(
-            pod.key, pod.uid, State.PENDING, "", self._why_pending(pod), created.timestamp() if created else 0
+            pod.key, pod.uid, State.PENDING, "", self._why_pending(pod), time, group=group_name(pod)
         )
 
     def _why_pending(self, pod: Pod) -> str:
@@ -236,7 +257,7 @@ class Report:
             return _GATED.format(gates=", ".join(gate.name for gate in pod.spec.scheduling_gates))
         if self._schedulers and pod.spec.scheduler_name not in self._schedulers:
             return _OTHER_SCHEDULER.format(name=pod.spec.scheduler_name)
-        return ""
+        return self._why_incomplete(pod)
 
 
 def lines(section: Section) -> list[Text]:
@@ -262,23 +283,40 @@ def clock(seconds: float) -> str:
 
 
 def _group_key(pod: Pod) -> object:
-    """Equal for identical pods: those of one controller, or with the same spec."""
+    """Equal for pods that share a row: those of one group, of one controller, or with the same spec."""
+    if group := group_name(pod):
+        return group
     for owner in pod.metadata.owner_references:
         if owner.controller:
             return owner.uid
     return hash(msgspec.json.encode(msgspec.structs.replace(pod.spec, node_name="")))
 
 
-def _row(group: Sequence[Outcome]) -> Row:
-    latest = max(group, key=lambda outcome: outcome.time)
-    first = min(outcome.pod for outcome in group)
-    more = f" and {len(group) - 1:,} more" if len(group) > 1 else ""
-    nodes = list(dict.fromkeys(outcome.node for outcome in group if outcome.node))
+def row_of(outcomes: Sequence[Outcome]) -> Row:
+    """One row for pods of the same state: identical ones, or the members of a group."""
+    latest = max(outcomes, key=lambda outcome: outcome.time)
+    nodes = list(dict.fromkeys(outcome.node for outcome in outcomes if outcome.node))
     left = f" +{len(nodes) - MAX_NODES_NAMED:,}" if len(nodes) > MAX_NODES_NAMED else ""
     named = " ".join(sorted(nodes)[:MAX_NODES_NAMED]) + left
-    same = all(outcome.reason == latest.reason for outcome in group)
-    reason = latest.reason if same else f"the last one: {latest.reason}"
-    return Row(latest.time, printable(first + more), printable(named), printable(reason))
+    count = len(outcomes)
+    if latest.group:
+        pods, reason = f"group {latest.group}: {count:,} pod{'' if count == 1 else 's'}", _shared(outcomes)
+    else:
+        pods = min(outcome.pod for outcome in outcomes) + (f" and {count - 1:,} more" if count > 1 else "")
+        same = all(outcome.reason == latest.reason for outcome in outcomes)
+        reason = latest.reason if same else f"the last one: {latest.reason}"
+    return Row(latest.time, printable(pods), printable(named), printable(reason))
+
+
+def _shared(members: Sequence[Outcome]) -> str:
+    """The reasons of a group's members, each once; what all of them share comes in the longest one."""
+    if members[0].state is State.BOUND:
+        return ""
+    reasons = Counter(member.reason for member in members if member.reason)
+    told = [one for one in reasons if not any(one in other for other in reasons if other != one)]
+    if len(told) < 2:
+        return "".join(told)
+    return "; ".join(f"{reasons[reason]:,} of them: {reason}" for reason in told)
 
 
 def _bound_at(pod: Pod) -> float:

@@ -19,6 +19,8 @@ import termios
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -28,7 +30,7 @@ from rich.text import Text
 
 from bayplan.embedded.server.kinds import NODES
 from bayplan.embedded.up.cluster import Census, LocalCluster
-from bayplan.embedded.up.report import Outcome, Outcomes, Report, Section, State, clock, lines
+from bayplan.embedded.up.report import Outcome, Outcomes, Report, Section, State, clock, lines, row_of
 from bayplan.printable import printable
 
 PROGRAM: Final = "bayplan"
@@ -119,9 +121,19 @@ class PlainLines:
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._printed: dict[tuple[str, State], Outcome] = {}
+        self._members: dict[tuple[str, State], dict[str, Outcome]] = {}
+        """Of groups whose line is not complete yet: the latest outcome of each member, by uid."""
 
     def add(self, outcome: Outcome) -> None:
-        """Adds the line of an outcome, unless it repeats an earlier one."""
+        """Adds the line of an outcome, unless it repeats an earlier one. The members of a group share one."""
+        if outcome.group:
+            members = self._members.setdefault((outcome.group, outcome.state), {})
+            members.pop(outcome.uid, None)
+            members[outcome.uid] = outcome
+            return
+        self._add(outcome)
+
+    def _add(self, outcome: Outcome) -> None:
         key = (outcome.uid, outcome.state)
         before = self._printed.get(key)
         if before is not None and (
@@ -133,12 +145,23 @@ class PlainLines:
         self._printed[key] = outcome
         self._lines.append(in_a_line(outcome))
 
+    def _add_group(self, members: list[Outcome]) -> None:
+        """The line of a group, as if it were one pod; of one that is bound, for each member once."""
+        row, latest = row_of(members), members[-1]
+        uid = latest.uid if latest.state is State.BOUND else f"group {latest.group}"
+        self._add(replace(latest, pod=row.pods, uid=uid, node=row.nodes, reason=row.reason))
+
     def note(self, line: str) -> None:
         """Adds a line that is no outcome."""
         self._lines.append(line)
 
-    def take(self) -> list[str]:
-        """The lines that were added since the last call."""
+    def take(self, before: float = inf) -> list[str]:
+        """The lines that were added since the last call; of groups only if no member came since `before`."""
+        for key, by_uid in list(self._members.items()):
+            members = list(by_uid.values())
+            if members[-1].time < before:
+                del self._members[key]
+                self._add_group(members)
         taken, self._lines = self._lines, []
         return taken
 
@@ -179,7 +202,7 @@ class Screen:
         self._outcomes = outcomes
         self._kubeconfig = kubeconfig
         self._log = LogLines() if log is None else log
-        self._report = Report(outcomes, cluster.scheduler_names)
+        self._report = Report(outcomes, cluster.scheduler_names, cluster.why_incomplete)
 
     async def run(self) -> None:
         """Draws the page whenever the cluster or the size of the terminal changes."""

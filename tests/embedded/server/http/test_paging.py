@@ -84,3 +84,38 @@ def test_tokens_expire(limit: str, value: float, monkeypatch: pytest.MonkeyPatch
         return await call("GET", f"{CONFIG_MAPS}?limit=1&continue={token}")
 
     assert serve(scenario).status == 410
+
+
+def test_an_expired_list_can_be_continued_with_the_objects_of_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the last object that was read on, whatever happened since; and again in pages of one version."""
+
+    async def names(call: Caller, token: str | None) -> tuple[list[str], str | None]:
+        page = await call("GET", f"{CONFIG_MAPS}?limit=2&continue={token}")
+        return [item["metadata"]["name"] for item in page.body["items"]], page.body["metadata"].get(
+            "continue"
+        )
+
+    async def scenario(call: Caller) -> list[list[str]]:
+        token = await first_page(call)
+        version = (await call("GET", CONFIG_MAPS)).body["metadata"]["resourceVersion"]
+        with monkeypatch.context() as patched:
+            patched.setattr(reading, "MAX_LIST_SECONDS", -1.0)
+            unchanged = await call("GET", f"{CONFIG_MAPS}?limit=2&continue={token}")
+        rest = await call("GET", f"{CONFIG_MAPS}?continue={unchanged.body['metadata']['continue']}")
+        assert rest.body["metadata"]["resourceVersion"] != version
+        await call("DELETE", f"{CONFIG_MAPS}/b")
+        for name in ("0", "d", "e"):
+            await call("POST", CONFIG_MAPS, config_map(name))
+        with monkeypatch.context() as patched:
+            patched.setattr(reading, "MAX_LIST_SECONDS", -1.0)
+            expired = await call("GET", f"{CONFIG_MAPS}?limit=2&continue={token}")
+        assert (expired.status, expired.reason) == (410, "Expired")
+        second, following = await names(call, expired.body["metadata"]["continue"])
+        await call("POST", CONFIG_MAPS, config_map("f"))
+        third, end = await names(call, following)
+        assert end is None
+        return [second, third]
+
+    assert serve(scenario, tmp_path) == [["c", "d"], ["e"]]

@@ -565,7 +565,7 @@ def test_large_yaml_does_not_delay_others(monkeypatch: pytest.MonkeyPatch) -> No
         raise DecodeError("too slow")
 
     monkeypatch.setattr(requests, "parse_documents", slow)
-    text = b"data: {a: " + b"x" * 10_000 + b"}\n"
+    text = b"data: {a: " + b"x" * 100_000 + b"}\n"
 
     async def scenario(call: Caller) -> tuple[list[int], int]:
         waiting = [asyncio.create_task(call("POST", CONFIG_MAPS, text, "application/yaml")) for _ in range(8)]

@@ -31,6 +31,9 @@ class Disk(Journal):
     def record(self, resource: Resource, document: Document, *, removed: bool) -> None:
         self.written = document.version
 
+    def advance(self, version: int) -> None:
+        self.written = version
+
     @property
     def committed(self) -> int:
         return self.written if self.is_done.is_set() else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from bayplan.embedded.server import steps
-from bayplan.embedded.server.http import answers
+from bayplan.embedded.server.http import answers, requests
 from bayplan.embedded.server.http.answers import pieces
 from bayplan.embedded.server.steps import in_steps, in_thread_if, paced
 from tests.embedded.server.http.serving import (
@@ -141,6 +142,51 @@ def test_large_objects(content_type: str) -> None:
 
     reply = serve(scenario)
     assert (reply.status, reply.body["data"]) == (201, LARGE)
+
+
+BLOCK_YAML = "metadata: {{name: {name}}}\ndata:\n{data}"
+FLOW_YAML = "{{metadata: {{name: {name}}}, data: {{{data}}}}}"
+
+
+@pytest.mark.parametrize("flow", [False, True], ids=["block style", "flow style"])
+def test_yaml_that_takes_long_delays_nothing_else(flow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few large bodies wait, one at a time; more are refused, and smaller ones are served meanwhile."""
+    goes_on = threading.Event()
+    decode = requests._decoded_yaml
+
+    def held(body: bytes, what: str) -> Any:
+        if len(body) > requests.MAX_QUICK_YAML_BYTES:
+            goes_on.wait(60)
+        return decode(body, what)
+
+    monkeypatch.setattr(requests, "_decoded_yaml", held)
+
+    def body(name: str, count: int) -> bytes:
+        if flow:
+            return FLOW_YAML.format(name=name, data=",".join(f"k{i}: v{i}" for i in range(count))).encode()
+        return BLOCK_YAML.format(name=name, data="\n".join(f"  k{i}: v{i}" for i in range(count))).encode()
+
+    async def scenario(call: Caller) -> list[int]:
+        def write(name: str, count: int) -> asyncio.Task[Reply]:
+            return asyncio.create_task(call("POST", CONFIG_MAPS, body(name, count), "application/yaml"))
+
+        large = [write(f"large-{number}", 6000) for number in range(steps.MAX_YAML_WAITING + 2)]
+        refused = [await task for task in itertools.islice(asyncio.as_completed(large), 2)]
+        small = await write("small", 1500)
+        goes_on.set()
+        accepted = [reply.status for task in large if (reply := await task) not in refused]
+        return [*(reply.status for reply in refused), small.status, *accepted]
+
+    assert serve(scenario) == [429, 429, 201, *[201] * steps.MAX_YAML_WAITING]
+
+
+def test_yaml_in_flow_style_has_the_limit_of_yaml() -> None:
+    body = FLOW_YAML.format(name="x", data=f"a: {'x' * requests.MAX_YAML_BODY_BYTES}").encode()
+
+    async def scenario(call: Caller) -> Reply:
+        return await call("POST", CONFIG_MAPS, body, "application/yaml")
+
+    assert serve(scenario).status == 413
 
 
 def test_yaml_in_flow_style_is_not_json() -> None:

@@ -13,10 +13,12 @@ import base64
 import itertools
 import secrets
 import time
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, compress
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -43,6 +45,8 @@ MAX_LIST_SECONDS: Final = 300.0
 _ROWS: Final = 10
 """Rows of a table that are rendered at once, before other tasks run."""
 _TOKEN_NAME: Final = "bayplan"
+_NOW: Final = "now"
+"""The lifetime in tokens that continue an expired list with the objects of now."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -146,25 +150,29 @@ class Reader:
             query.get("labelSelector", ""),
             query.get("fieldSelector", ""),
         )
-        if token:
-            lifetime, key = _read_token(token)
-            found = self._open.get(key) if lifetime == self._lifetime else None
-            if found is None:
-                raise statuses.expired_continue()
-            if found.question != question:
-                raise bad_request("continue key is not valid: it is for another list")
-        else:
+        lifetime, key, last = _read_token(token) if token else (_NOW, "", "")
+        if lifetime == _NOW:
             version = self._api.store.version
             documents: Sequence[Document] = await select(
                 self._api, target.resource, selection_of(request, target)
             )
-            found = _OpenList(documents, 0, version, time.monotonic(), question)
+            read = bisect_right(documents, last, key=attrgetter("key"))
+            found = _OpenList(documents, read, version, time.monotonic(), question)
+        else:
+            still_open = self._open.get(key) if lifetime == self._lifetime else None
+            if still_open is None:
+                # So that the rest differs in its version, as it does upstream: compaction is a write to etcd.
+                self._api.store.advance()
+                raise statuses.expired_continue(_make_token(_NOW, "", last))
+            if still_open.question != question:
+                raise bad_request("continue key is not valid: it is for another list")
+            found = still_open
         documents, end = found.documents, found.start + limit
         if not limit or len(documents) <= end:
             return documents[found.start :] if found.start else documents, found.version, "", None
         next_key = str(next(self._tokens))
         self._open[next_key] = found._replace(start=end)
-        next_token = _make_token(self._lifetime, next_key)
+        next_token = _make_token(self._lifetime, next_key, documents[end - 1].key)
         return documents[found.start : end], found.version, next_token, len(documents) - end
 
     def _forget_lists(self) -> None:
@@ -207,20 +215,20 @@ def metadata_only(content: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _make_token(lifetime: str, key: str) -> str:
-    """Opaque to clients."""
-    return base64.urlsafe_b64encode(f"{_TOKEN_NAME}:{lifetime}:{key}".encode()).decode()
+def _make_token(lifetime: str, key: str, last: str) -> str:
+    """Opaque to clients. `last` is the key of the last object of the page."""
+    return base64.urlsafe_b64encode(f"{_TOKEN_NAME}:{lifetime}:{key}:{last}".encode()).decode()
 
 
-def _read_token(token: str) -> tuple[str, str]:
-    """The server's lifetime and the key in a token."""
+def _read_token(token: str) -> tuple[str, str, str]:
+    """The server's lifetime, the key of the open list and the key of the last object in a token."""
     try:
-        name, lifetime, key = base64.urlsafe_b64decode(token.encode()).decode().split(":")
+        name, lifetime, key, last = base64.urlsafe_b64decode(token.encode()).decode().split(":", 3)
     except ValueError as error:
         raise bad_request(f"continue key is not valid: {error}") from error
     if name != _TOKEN_NAME:
         raise bad_request("continue key is not valid: it is not one of ours")
-    return lifetime, key
+    return lifetime, key, last
 
 
 BOOKMARK_SECONDS: Final = 30.0

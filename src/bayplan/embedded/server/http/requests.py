@@ -38,6 +38,8 @@ YAML: Final = "application/yaml"
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 MAX_BODY_BYTES: Final = 3 * 1024 * 1024
 MAX_YAML_BODY_BYTES: Final = 1024 * 1024
+MAX_QUICK_YAML_BYTES: Final = 64 * 1024
+"""Larger bodies of YAML take a second and more to read; they wait in a queue of their own."""
 """YAML takes twenty times as long as JSON; kubectl sends JSON."""
 
 _ACCEPTED: Final = f"accepted media types include: {JSON}, {YAML}, {PROTOBUF}"
@@ -215,11 +217,19 @@ async def decode_body(body: bytes, content_type: str, what: str) -> Any:
         StatusError: it is malformed (400), or in a format that this server does not support (415).
     """
     is_large = is_large_body(body, content_type)
-    if is_large and "yaml" in content_type and not body.lstrip().startswith(b"{"):
-        if len(body) > MAX_YAML_BODY_BYTES:
-            raise too_large(f"limit is {MAX_YAML_BODY_BYTES} for YAML; JSON may be larger")
-        return await in_yaml_queue(lambda: _decoded(body, content_type, what))
-    return await in_thread_if(is_large, lambda: _decoded(body, content_type, what))
+    if content_type.removesuffix("+yaml") not in (YAML, "application/apply-patch"):
+        return await in_thread_if(is_large, lambda: _decoded(body, content_type, what))
+    if body.lstrip().startswith(b"{"):
+        try:
+            # As kubectl sends it; JSON is YAML, and much faster to read.
+            return await in_thread_if(is_large, lambda: decode_bounded(body))
+        except (msgspec.DecodeError, DecodeError):
+            pass  # YAML can begin like this, and its parser reports the line of an error
+    if len(body) > MAX_YAML_BODY_BYTES:
+        raise too_large(f"limit is {MAX_YAML_BODY_BYTES} for YAML; JSON may be larger")
+    if len(body) > MAX_QUICK_YAML_BYTES:
+        return await in_yaml_queue(lambda: _decoded_yaml(body, what))
+    return await in_thread_if(is_large, lambda: _decoded_yaml(body, what))
 
 
 def is_large_body(body: bytes, content_type: str) -> bool:
@@ -248,22 +258,6 @@ def _decoded(body: bytes, content_type: str, what: str) -> Any:
         except (msgspec.DecodeError, DecodeError) as error:
             why = error if body else "unexpected end of JSON input"
             raise bad_request(f"{what}json parse error: {why} ({_excerpt(body) or '<empty>'})") from error
-    if content_type.removesuffix("+yaml") in (YAML, "application/apply-patch"):
-        try:
-            if body.lstrip().startswith(b"{"):
-                return decode_bounded(body)  # as kubectl sends it; JSON is YAML, and much faster to read
-        except (msgspec.DecodeError, DecodeError):
-            pass  # YAML can begin like this, and its parser reports the line of an error
-        try:
-            documents = list(parse_documents(body))
-        except DecodeError as error:
-            if (twice := _REPEATED_KEY.search(str(error))) is not None:
-                raise bad_request(_KEY_SET.format(what=what, line=error.line, key=twice[1])) from error
-            raise bad_request(f"{what}yaml: {error}") from error
-        if len(documents) != 1:
-            raise bad_request(f"{what}yaml: expected one document, got {len(documents)}")
-        check_names(documents[0].content)
-        return documents[0].content
     if content_type == PROTOBUF:
         try:
             content = decode_protobuf(body)
@@ -273,6 +267,19 @@ def _decoded(body: bytes, content_type: str, what: str) -> Any:
             raise bad_request(f"{what}{error}") from error
     message = f"the body of the request was in an unknown format - {_ACCEPTED}"
     raise StatusError(message, 415, reason="UnsupportedMediaType")
+
+
+def _decoded_yaml(body: bytes, what: str) -> Any:
+    try:
+        documents = list(parse_documents(body))
+    except DecodeError as error:
+        if (twice := _REPEATED_KEY.search(str(error))) is not None:
+            raise bad_request(_KEY_SET.format(what=what, line=error.line, key=twice[1])) from error
+        raise bad_request(f"{what}yaml: {error}") from error
+    if len(documents) != 1:
+        raise bad_request(f"{what}yaml: expected one document, got {len(documents)}")
+    check_names(documents[0].content)
+    return documents[0].content
 
 
 def _excerpt(body: bytes) -> str:

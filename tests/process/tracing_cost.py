@@ -1,0 +1,86 @@
+"""Measures what traces cost: `python -m tests.process.tracing_cost`. docs/tracing.md has results.
+
+CPU time of this process for each pod, with the thread that encodes and sends spans; the receiver is another
+process. The rounds of all rates alternate, and the median is printed: other work disturbs single ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import random
+import statistics
+import time
+from multiprocessing.connection import Connection
+
+from bayplan.api.pod import Pod
+from bayplan.process.tracing import MAX_RATE, Tracing, TracingConfiguration, make_processor
+from bayplan.scheduler.loop import Scheduler
+from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
+from bayplan.testing import make_node, make_pod
+
+PODS, NODES, ROUNDS = 4000, 500, 5
+RATES = (None, 1_000, 10_000, 100_000, MAX_RATE)
+
+
+def receive(pipe: Connection) -> None:
+    """Another process: a receiver, until something is written to the pipe."""
+    from .test_tracing import over_grpc
+
+    with over_grpc() as (endpoint, _):
+        pipe.send(endpoint)
+        pipe.recv()
+
+
+async def schedule(endpoint: str, rate: int | None) -> float:
+    """Seconds of CPU for each pod; without a rate there is no tracing."""
+    store = MemoryStore()
+    for number in range(NODES):
+        store.create(make_node(f"n{number}", cpu="16"))
+    traces = None
+    if rate is not None:
+        config = TracingConfiguration(endpoint, rate)
+        traces = Tracing(config, make_processor(config), random.Random(0))
+    scheduler = Scheduler(
+        MemoryCluster(store),
+        on_attempt=None if traces is None else traces.popped,
+        on_decision=None if traces is None else traces.decided,
+        on_binding=None if traces is None else traces.progressed,
+    )
+    if traces is not None:
+        traces.observe(scheduler)
+    running = asyncio.ensure_future(scheduler.run())
+    await asyncio.sleep(0.1)
+    pods = [make_pod(f"p{number}", cpu="100m") for number in range(PODS)]
+    began = time.process_time()
+    for pod in pods:
+        store.create(pod)
+    while sum(bool(pod.spec.node_name) for pod in store.list(Pod)) < PODS:
+        await asyncio.sleep(0.02)
+    await scheduler.drain_bindings(60)
+    if traces is not None:
+        await asyncio.to_thread(traces.close)
+    used = time.process_time() - began
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return used / PODS
+
+
+def main() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=receive, args=(theirs,))
+    process.start()
+    endpoint = ours.recv()
+    found: dict[int | None, list[float]] = {rate: [] for rate in RATES}
+    for _ in range(ROUNDS):
+        for rate in RATES:
+            found[rate].append(asyncio.run(schedule(endpoint, rate)))
+    ours.send("end")
+    process.join()
+    for rate, values in found.items():
+        name = "no tracing" if rate is None else f"{rate / MAX_RATE:.1%} sampled"
+        print(f"{name}: {statistics.median(values) * 1e6:.0f} us of CPU per pod")
+
+
+if __name__ == "__main__":
+    main()
