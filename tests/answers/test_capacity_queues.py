@@ -11,7 +11,8 @@ from bayplan.answers.capacity_queues import QueueQuestions
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api.pod import Pod
 from bayplan.config import QueuesConfiguration
-from bayplan.testing.builders import make_node, make_pod
+from bayplan.testing.builders import make_node
+from tests.queues.building import queued_pod
 
 QUEUES = """
 partitions:
@@ -32,9 +33,8 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def pod(number: int, queue: str, app: str, cpu: int = 1, *, node: str = "", priority: int = 0) -> Pod:
-    labels = {"queue": f"root.{queue}", "applicationId": app}
     created = EPOCH + timedelta(seconds=number)
-    return make_pod(f"p{number}", cpu=cpu, labels=labels, node=node, priority=priority, created=created)
+    return queued_pod(f"p{number}", queue, cpu, app, node=node, priority=priority, created=created)
 
 
 RUNNING = (
@@ -53,7 +53,7 @@ RUNNING = (
                 "default/p4 waits for quota",
                 "  queue root.a, application new, counts for user nobody",
                 "  waiting for quota of queue root.a: vcore 3 used, 2 asked, 4 max",
-                "  position 1 of 1 in its queue",
+                "  position 1 of 1 in its queue, 1 of 1 in all queues",
                 "  uses what it waits for: application big in root.a, vcore 3",
                 "  preemption would not help: queue root.a: vcore 3 used, 2 asked, 2 guaranteed",
                 "Without the limits of queues:",
@@ -66,7 +66,7 @@ RUNNING = (
                 "default/p4 waits for quota",
                 "  queue root.c, application second, counts for user nobody",
                 "  waiting for quota of queue root.c: applications 1 used, 1 asked, 1 max",
-                "  position 1 of 1 in its queue",
+                "  position 1 of 1 in its queue, 1 of 1 in all queues",
                 "  preemption would not help: queue root.c has no guarantee",
                 "Without the limits of queues:",
             ],
@@ -77,7 +77,7 @@ RUNNING = (
             [
                 "default/p4 has room in its capacity queue",
                 "  queue root.a, application new, counts for user nobody",
-                "  position 2 of 2 in its queue",
+                "  position 2 of 2 in its queue, 2 of 3 in all queues",
                 "  before it: application urgent, priority 9 (this one has 0)",
                 "  preemption would not help: queue root.a: vcore 3 used, 1 asked, 2 guaranteed",
                 "With room in its queue:",
@@ -110,3 +110,31 @@ def test_a_pod_whose_queue_is_owed(tmp_path: Path) -> None:
     loaded = LoadedCluster("test", (make_node("n", cpu=4), RUNNING[1], asking))
     answer = QueueQuestions(loaded, QueuesConfiguration(file=str(path))).pod(asking)
     assert answer.preemption == "its queue is owed this: it may take from root.b after 30 s"
+
+
+def test_victims_below_the_maximum_of_a_parent_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "queues.yaml"
+    path.write_text(
+        """
+partitions:
+- name: default
+  queues:
+  - name: root
+    submitacl: "*"
+    queues:
+    - name: p
+      resources: {max: {vcore: 4}}
+      queues:
+      - {name: owed, resources: {guaranteed: {vcore: 2}}}
+      - {name: rich, resources: {guaranteed: {vcore: 1}}}
+"""
+    )
+    running = [pod(number, "p.rich", "r", node="n") for number in range(4)]
+    waiting = pod(9, "p.owed", "o", 2)
+    loaded = LoadedCluster("test", (make_node("n", cpu=8), *running, waiting))
+    answer = QueueQuestions(loaded, QueuesConfiguration(file=str(path))).pod(waiting)
+    text = (
+        "its queue is owed this: after 30 s it evicts default/p2, default/p3 "
+        "(others where a budget or a node requires it), if a node fits then"
+    )
+    assert answer.preemption == text

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api.pod import Pod
 from bayplan.config import QueuesConfiguration
+from bayplan.errors import ConfigError
 from bayplan.queues import tree, victims
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts, readable
+from bayplan.queues.ceilings import room_for
 from bayplan.queues.tree import Blocking, Group, Queue
 from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.scheduler.capacity import make_queues
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.queue_config_map import KEY
 from bayplan.scheduling_queue.queued import QueuedPod, members_of
 
 MAX_NAMED: Final = 3
@@ -67,6 +70,9 @@ class WaitingPod:
     position: int
     """Among the active pods of its queue, counted from 1."""
     length: int
+    overall: int
+    """Among the active pods of all queues, in the order of their shares now."""
+    waiting: int
     before: tuple[str, ...]
     """Applications that are tried before its own, with the reason."""
     must_end: tuple[str, ...]
@@ -93,7 +99,8 @@ class WaitingPod:
         yield f"queue {self.queue}, application {self.application}, counts for {who}"
         if self.blocking is not None:
             yield self.blocking.sentence()
-        yield f"position {self.position} of {self.length} in its queue"
+        overall = f"{self.overall} of {self.waiting} in all queues"
+        yield f"position {self.position} of {self.length} in its queue, {overall}"
         yield from (f"before it: {each}" for each in self.before)
         yield from (f"uses what it waits for: {each}" for each in self.must_end)
         yield self.preemption
@@ -119,6 +126,8 @@ class WaitingPod:
             },
             "position": self.position,
             "length": self.length,
+            "overallPosition": self.overall,
+            "waitingPods": self.waiting,
             "before": list(self.before),
             "mustEnd": list(self.must_end),
             "preemption": self.preemption,
@@ -132,15 +141,25 @@ class QueueQuestions:
         ConfigError: the configuration of the queues is invalid.
     """
 
+    waiting_type: ClassVar[type[WaitingPod]] = WaitingPod
+    word: ClassVar = "application"
+    """What the dialect calls a group."""
+
     def __init__(
         self, loaded: LoadedCluster, settings: QueuesConfiguration, core: SchedulingCore | None = None
     ) -> None:
+        if settings.config_map:
+            raise ConfigError(
+                f"the queues are in ConfigMap {settings.config_map}, which only a scheduler reads: "
+                f"save its {KEY} as a file, and pass that"
+            )
         core = loaded.core() if core is None else core
         self.queues: CapacityQueues = make_queues(settings, core.cluster)
         pods = [item for item in loaded.objects if isinstance(item, Pod) and not item.is_finished]
         for pod in pods:
             if pod.spec.node_name and core.framework_for(pod) is not None:
                 self.queues.charge(pod, pod.spec.node_name)
+        self._names = {pod.uid: pod.key for pod in pods}
         self._waiting: dict[str, QueuedPod] = {}
         for number, pod in enumerate(loaded.pending(core)):
             info = self._waiting[pod.key] = QueuedPod(pod, pod.key, 0.0, number)
@@ -172,14 +191,15 @@ class QueueQuestions:
         try:
             group = queues.group_of(pod)
         except PlacementError as error:
-            return WaitingPod("", "", "", (), None, str(error), 0, 0, (), (), "")
+            return self.waiting_type("", "", "", (), None, str(error), 0, 0, 0, 0, (), (), "")
         found = queues.blocking(pod)
         blocking = found if isinstance(found, Blocking) else None
         leaf = group.queue
-        order = [each for each in self._active() if queues.group_if_known(each) in leaf.groups.values()]
+        everyone = list(self._active())
+        order = [each for each in everyone if queues.group_if_known(each) in leaf.groups.values()]
         position = next((place for place, each in enumerate(order, 1) if each.key == pod.key), 0)
-        return WaitingPod(
-            leaf.path,
+        return self.waiting_type(
+            self._path(leaf),
             group.name,
             group.user,
             group.user_groups,
@@ -187,32 +207,41 @@ class QueueQuestions:
             "",
             position,
             len(order),
+            next((place for place, each in enumerate(everyone, 1) if each.key == pod.key), 0),
+            len(everyone),
             tuple(self._before(group)),
             () if blocking is None else tuple(self._users_of(blocking)),
-            self._preemption(pod, leaf),
+            self._preemption(pod, leaf, blocking),
         )
 
     def _before(self, group: Group) -> Iterator[str]:
         leaf = group.queue
         ahead = []
-        for other in tree.ordered_groups(leaf):
+        for other in self.queues.ordered_groups(leaf):
             if other is group:
                 break
             ahead.append(other)
         for other in ahead[:MAX_NAMED]:
-            yield f"application {other.name}, {self._reason(other, group)}"
+            yield f"{self.word} {other.name}, {self._reason(other, group)}"
         if len(ahead) > MAX_NAMED:
-            yield f"{len(ahead) - MAX_NAMED} more applications"
+            yield f"{len(ahead) - MAX_NAMED} more {self.word}s"
         for queue in leaf.upwards():
             if queue.parent is None:
                 return
-            for sibling in tree.ordered_children(queue.parent):
+            for sibling in self.queues.ordered_children(queue.parent):
                 if sibling is queue:
                     break
                 yield (
-                    f"queue {sibling.path}, share {tree.share(sibling):.2f} "
-                    f"({queue.path} has {tree.share(queue):.2f})"
+                    f"queue {self._path(sibling)}, share {self._share(sibling):.2f} "
+                    f"({self._path(queue)} has {self._share(queue):.2f})"
                 )
+
+    def _path(self, queue: Queue) -> str:
+        """The name of a queue in answers."""
+        return queue.path
+
+    def _share(self, queue: Queue) -> float:
+        return tree.share(queue)
 
     def _reason(self, first: Group, second: Group) -> str:
         if first.priority != second.priority:
@@ -232,18 +261,29 @@ class QueueQuestions:
             if group.used.get(blocking.kind) and blocking.user in ("", group.user)
         ]
         for amount, group in sorted(users, key=lambda each: (-each[0], each[1].name))[:MAX_NAMED]:
-            shown = readable(blocking.kind, amount)
-            yield f"application {group.name} in {group.queue.path}, {blocking.kind} {shown}"
+            shown = readable("vcore" if blocking.kind == "cpu" else blocking.kind, amount)
+            yield f"{self.word} {group.name} in {group.queue.path}, {blocking.kind} {shown}"
 
-    def _preemption(self, pod: Pod, leaf: Queue) -> str:
+    def _preemption(self, pod: Pod, leaf: Queue, blocking: Blocking | None) -> str:
         asked = self.queues.amounts_of(pod)
         found = victims.candidates(leaf, asked, pod.priority)
         if not victims.is_owed(found, asked):
             return f"preemption would not help: {_why_not_owed(leaf, asked)}"
         if not found.by_queue:
             return "preemption would not help: no other queue is above its guarantee"
+        delay = leaf.policy.preemption_delay
+        if blocking is not None:
+            is_above = blocking.queue != leaf.path and not blocking.user and not blocking.user_group
+            chosen = room_for(leaf, asked, pod.priority) if is_above else None
+            if not chosen:
+                return "preemption would not help: what others may lose makes no room below this limit"
+            names = ", ".join(sorted(self._names.get(task.key, task.key) for task in chosen))
+            return (
+                f"its queue is owed this: after {delay:g} s it evicts {names} "
+                "(others where a budget or a node requires it), if a node fits then"
+            )
         paths = ", ".join(sorted(found.by_queue))
-        return f"its queue is owed this: it may take from {paths} after {leaf.policy.preemption_delay:g} s"
+        return f"its queue is owed this: it may take from {paths} after {delay:g} s"
 
 
 def _why_not_owed(leaf: Queue, asked: Amounts) -> str:

@@ -39,7 +39,15 @@ _INSTRUCTIONS: Final = re.compile(r"^==(\d+)== I +refs: +([\d,]+)", re.MULTILINE
 _OF_VALGRIND: Final = re.compile(r"(==|--)\d+\1")
 
 _FORKING: Final = """
-import json, os, sys
+import asyncio, json, os, random, sys
+from time import monotonic
+
+class Seeded(random.Random):
+    def __init__(self, seed=0):
+        super().__init__(seed)
+
+random.Random = Seeded
+asyncio.BaseEventLoop.time = lambda self: monotonic() / 20
 from bayplan.cli.main import main
 
 report = os.dup(1)
@@ -54,7 +62,11 @@ for arguments in runs:
     os.write(report, f"{child} {status}\\n".encode())
 """
 """Runs `bayplan bench` several times, each in a fork of one process that has imported everything: starting
-Python takes more instructions than many runs. Prints the id and the exit status of each fork."""
+Python takes more instructions than many runs. Prints the id and the exit status of each fork.
+
+Generators without a seed get one, so that metrics sample the same attempts in every run: an attempt that is
+measured takes several times as many instructions. Under valgrind everything takes 20 to 50 times as long;
+so does a second of the loop, which otherwise would yield after a few pods instead of 64."""
 
 _CACHEGRIND: Final = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
 
@@ -247,8 +259,10 @@ def _count(
 
 
 def _environment(source: Path) -> dict[str, str]:
-    # Hashes of strings must not differ between the runs: they order sets, which changes the work.
-    return {**os.environ, "PYTHONPATH": str(source), "PYTHONHASHSEED": "0"}
+    # Hashes of strings must not differ between the runs: they order sets, which changes the work. Threads of
+    # NumPy's linear algebra, which nothing here uses, spin while they wait, and that would be counted.
+    same = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
+    return {**os.environ, **same, "PYTHONPATH": str(source)}
 
 
 def _failed(what: str, source: Path, messages: str) -> BenchError:

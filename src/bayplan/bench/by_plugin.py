@@ -62,8 +62,7 @@ class CallCounter(AttemptTimer):
     def reset(self) -> None:
         self.costs.clear()
 
-    def clock(self) -> float:
-        return time.thread_time()
+    clock = staticmethod(time.thread_time)
 
     def took(self, plugin: str, point: str, code: Code, seconds: float, rows: int = 0) -> None:
         cost = self.costs.get((plugin, point))
@@ -93,7 +92,7 @@ class _EveryAttempt:
     def ended(self, result: Found | NotFound) -> None:
         return None
 
-    def preemption_tried(self) -> None:
+    def preemption_tried(self, code: Code, seconds: float) -> None:
         return None
 
 

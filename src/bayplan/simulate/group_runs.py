@@ -48,24 +48,24 @@ _SPARE_SECONDS: Final = 3.0
 # The format
 
 
-class _Step(msgspec.Struct, tag_field="op", frozen=True):
-    pass
+class Step(msgspec.Struct, tag_field="op", frozen=True):
+    """One line of a recorded run, with groups or without (`replay.py`)."""
 
 
-class Start(_Step, tag="start", frozen=True):
+class Start(Step, tag="start", frozen=True):
     """The scheduler starts, with whatever exists by then."""
 
 
-class Restart(_Step, tag="restart", frozen=True):
+class Restart(Step, tag="restart", frozen=True):
     """The scheduler ends, and a new one starts on the same cluster."""
 
 
-class Create(_Step, tag="create", frozen=True):
+class Create(Step, tag="create", frozen=True):
     object: dict[str, Any]
 
 
-class Delete(_Step, tag="delete", frozen=True):
-    """The object is gone at once."""
+class Delete(Step, tag="delete", frozen=True):
+    """The object is deleted; in a run with groups it is gone at once."""
 
     kind: str
     name: str
@@ -76,14 +76,14 @@ class Delete(_Step, tag="delete", frozen=True):
             raise ValueError(f"{self.kind!r} is not a kind that scheduling reads")
 
 
-class Ungate(_Step, tag="ungate", frozen=True):
+class Ungate(Step, tag="ungate", frozen=True):
     """The scheduling gates of a pod are removed."""
 
     name: str
     namespace: str = ""
 
 
-class MinCount(_Step, tag="minCount", frozen=True, rename="camel"):
+class MinCount(Step, tag="minCount", frozen=True, rename="camel"):
     """minCount of a gang is set."""
 
     name: str
@@ -91,7 +91,7 @@ class MinCount(_Step, tag="minCount", frozen=True, rename="camel"):
     namespace: str = ""
 
 
-class Started(_Step, tag="started", frozen=True, rename="camel"):
+class Started(Step, tag="started", frozen=True, rename="camel"):
     """A bound pod runs from this time on."""
 
     name: str
@@ -99,7 +99,7 @@ class Started(_Step, tag="started", frozen=True, rename="camel"):
     namespace: str = ""
 
 
-class Settle(_Step, tag="settle", frozen=True):
+class Settle(Step, tag="settle", frozen=True):
     """The scheduler is left alone, and this is what the recorded one had done then."""
 
     bound: dict[str, str] = {}
@@ -176,7 +176,7 @@ class _Player:
         self._admitted: set[str] = set()
         """The uids of groups that have been scheduled once."""
 
-    async def play(self, step: _Step) -> dict[str, Any] | None:
+    async def play(self, step: Step) -> dict[str, Any] | None:
         store = self._store
         match step:
             case Start():

@@ -34,7 +34,7 @@ from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulate import group_runs
 from bayplan.simulate.checksum_extender import ChecksumExtenders
-from bayplan.simulate.group_runs import GroupRun, is_group_run
+from bayplan.simulate.group_runs import Create, Delete, GroupRun, Step, is_group_run
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import VirtualLoop, run_virtual
 
@@ -59,29 +59,11 @@ RECORDED: Final = (
 # The format
 
 
-class _Step(msgspec.Struct, tag_field="op", frozen=True):
-    pass
-
-
-class Create(_Step, tag="create", frozen=True):
+class Update(Step, tag="update", frozen=True):
     object: dict[str, Any]
 
 
-class Update(_Step, tag="update", frozen=True):
-    object: dict[str, Any]
-
-
-class Delete(_Step, tag="delete", frozen=True):
-    kind: str
-    name: str
-    namespace: str = ""
-
-    def __post_init__(self) -> None:
-        if KINDS.get(self.kind) is None:
-            raise ValueError(f"{self.kind!r} is not a kind that scheduling reads")
-
-
-class Schedule(_Step, tag="schedule", frozen=True):
+class Schedule(Step, tag="schedule", frozen=True):
     """A pod to schedule, and the result of the recorded scheduler."""
 
     pod: dict[str, Any]

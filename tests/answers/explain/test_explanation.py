@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from bayplan.answers.explain.explanation import Candidate
+from bayplan.answers.explain.explanation import Candidate, explain
+from bayplan.framework.outcome import FilterOutcome
+from bayplan.framework.state import CycleState
 from bayplan.plugin import Pod
+from bayplan.preemption.plugin import PreemptionPlugin
+from bayplan.preemption.victims import MayEvict
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.testing import BUILTIN_PLUGINS
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 
 from .evaluating import evaluate
@@ -69,6 +74,31 @@ def test_candidates_are_in_the_order_of_their_cost() -> None:
         ("b", Candidate(("default/dear",), 0)),
         ("a", Candidate(("default/guarded",), 1)),
     ]
+
+
+class SparesLabelled(PreemptionPlugin):
+    """Evicts pods of any priority that are not labelled."""
+
+    def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict:
+        return lambda row, pods: [each for each in pods if not each.labels]
+
+
+def test_candidates_are_those_of_the_plugin_s_own_rule() -> None:
+    """And not pods of lower priority, which another rule may spare."""
+    others = [plugin for plugin in BUILTIN_PLUGINS if plugin.__name__ != "DefaultPreemption"]
+    core = SchedulingCore(plugins=[*others, SparesLabelled])
+    core.load(
+        [
+            make_node("a"),
+            make_node("b"),
+            make_pod("spared", cpu="4", node="a", priority=0, labels={"app": "x"}),
+            make_pod("other", cpu="4", node="b", priority=20),
+        ]
+    )
+    pod = make_pod(cpu="3", priority=10)
+    found = explain(core.frameworks[pod.spec.scheduler_name], pod)
+    assert found.preemption is not None
+    assert found.preemption.candidates == {"b": Candidate(("default/other",), 0)}
 
 
 def test_an_empty_cluster() -> None:

@@ -8,17 +8,33 @@ from typing import Any
 
 import pytest
 
-from bayplan.answers.explain.groups import GroupAnswer, explain_group
+from bayplan.answers.explain.groups import GroupAnswer, explain_group, next_attempt
 from bayplan.answers.sources.loaded import LoadedCluster
-from bayplan.api.meta import Object
+from bayplan.api import volcano
+from bayplan.api.meta import Object, ObjectMeta
+from bayplan.api.pod import Pod
 from bayplan.api.releases import V1_36, V1_37
+from bayplan.api.workloads import POD_GROUP_LABEL
+from bayplan.api.workloads import PodGroup as CoschedulingPodGroup
+from bayplan.api.workloads import PodGroupSpec as CoschedulingSpec
 from bayplan.errors import InputError
+from bayplan.framework.outcome import FilterOutcome
+from bayplan.framework.state import CycleState
+from bayplan.preemption.plugin import PreemptionPlugin
+from bayplan.preemption.victims import MayEvict
 from bayplan.testing import make_node, make_pod
 from tests.commands import bayplan
 from tests.scheduler.behaviour.test_groups import make_group, members, nodes
 
 TOO_FEW = "waiting for minCount pods from a gang to appear in scheduling queue"
 ALONE = "0/1 nodes are available: 1 Insufficient cpu."
+
+
+class OwnRule(PreemptionPlugin):
+    """Preempts by another rule than priority."""
+
+    def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict:
+        return lambda row, pods: ()
 
 
 def asked(*objects: Object, **fields: Any) -> GroupAnswer:
@@ -135,3 +151,130 @@ def test_the_command_prints_tables_and_documents() -> None:
     assert (answer["kind"], answer["minCount"], answer["schedulable"]) == ("GroupExplanation", 8, False)
     assert len(answer["waiting"]) == 8
     assert len(answer["victims"]) == 2
+
+
+def test_remedies_follow_from_the_result() -> None:
+    """Two of three fit: room for one more, a lower minCount; nothing runs that could be preempted."""
+    failed = asked(*nodes(1), make_group(min_count=3), *members(3))
+    assert failed.remedies == (
+        "make room for 1 more such pod, or add nodes that have it",
+        "set minCount to 2 or less",
+    )
+    taken = make_pod("taken", node="n0", cpu="1")
+    crowded = asked(*nodes(1), taken, make_group(min_count=3), *members(3))
+    assert crowded.remedies[0] == "make room for 2 more such pods, or add nodes that have it"
+    assert crowded.remedies[-1].startswith("create group and pods again with a higher priority")
+    ruled = asked(*nodes(1), taken, make_group(min_count=3), *members(3), plugins=(OwnRule,))
+    assert ruled.remedies == crowded.remedies[:-1], "who is evicted does not follow from priority alone"
+    never = asked(*nodes(1), make_group(min_count=3), *members(3, preemption_policy="Never"))
+    assert never.remedies[-1] == "its pods say preemptionPolicy: Never, so nothing is evicted for it"
+    few = asked(*nodes(1), make_group(min_count=3), *members(1), *members(1, first=9, phase="Succeeded"))
+    assert few.remedies == (
+        "create 2 more pods with schedulingGroup.podGroupName: g",
+        "set minCount to 1 or less",
+        "finished pods no longer count as members: 1",
+    )
+
+
+def test_a_lower_min_count_of_the_remedy_is_enough() -> None:
+    failed = asked(*nodes(2), make_group(min_count=6), *members(6))
+    count = int(failed.remedies[1].split()[3])
+    assert asked(*nodes(2), make_group(min_count=count), *members(6)).is_schedulable
+    assert not asked(*nodes(2), make_group(min_count=count + 1), *members(6)).is_schedulable
+
+
+def test_a_gang_below_its_minimum_is_named() -> None:
+    left = members(2, node="n0")
+    answer = asked(*nodes(1), make_group(min_count=3), *left)
+    assert answer.verdict.startswith("no member is waiting, and 2 of at least 3 are left")
+    assert not answer.is_schedulable
+
+
+def test_members_come_in_the_order_of_the_queue() -> None:
+    loaded = LoadedCluster(objects=(*nodes(1), make_group(min_count=1), *members(3)), name="x", release=V1_37)
+    names = [pod.key for pod in members(3)]
+    answer = explain_group(loaded, "default", "g", names[::-1])
+    assert [one.pod for one in answer.waiting] == names[::-1]
+    assert [bool(one.node) for one in answer.waiting] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("group", "pod"),
+    [
+        pytest.param(
+            CoschedulingPodGroup(
+                metadata=ObjectMeta(name="g", namespace="default"), spec=CoschedulingSpec(min_member=3)
+            ),
+            {"labels": {POD_GROUP_LABEL: "g"}},
+            id="coscheduling",
+        ),
+        pytest.param(
+            volcano.PodGroup(
+                metadata=ObjectMeta(name="g", namespace="default"), spec=volcano.PodGroupSpec(min_member=3)
+            ),
+            {"annotations": {volcano.GROUP_ANNOTATION: "g"}},
+            id="volcano",
+        ),
+    ],
+)
+def test_groups_of_other_schedulers_are_explained(group: Object, pod: dict[str, Any]) -> None:
+    pods = [make_pod(f"p{i}", uid=f"p{i}", cpu="1", **pod) for i in range(3)]
+    answer = asked(*nodes(1), group, *pods)
+    assert answer.dialect != "kubernetes"
+    assert answer.verdict.startswith("cannot be scheduled: minCount (3) cannot be satisfied: 2 scheduled")
+    assert asked(*nodes(2), group, *pods).is_schedulable
+    assert asked(*nodes(2), group, *pods[:2]).verdict.startswith("waiting for more members: 3 must exist")
+
+
+def test_a_member_is_explained_with_its_group() -> None:
+    answer = json.loads(
+        bayplan("explain", "pod", "ml/sweep-1", "-f", "examples/groups.yaml", "-o", "json").stdout
+    )
+    assert answer["group"]["verdict"].startswith("waiting for more members: 6 must exist and 4 do")
+    table = bayplan("explain", "pod", "ml/serve-1", "-f", "examples/groups.yaml").stdout
+    assert "ml/serve-1 waits with its group ml/serve" in table
+    assert "would preempt 2 pods and wait until they are gone" in table
+    assert "this member: → gpu-2" in table
+
+
+@pytest.mark.parametrize(
+    ("position", "text"),
+    [
+        (
+            {"state": "backoff", "attempts": 2, "secondsToNextAttempt": 1.5},
+            "next attempt in 1.5 s after 2 attempts",
+        ),
+        (
+            {"state": "active", "attempts": 1, "position": 1, "length": 3},
+            "active after 1 attempt, position 1 of 3",
+        ),
+        ({"state": "gated", "plugins": ["X"]}, "not tried while X holds it"),
+        ({"state": "InFlight", "attempts": 0}, "being scheduled now"),
+        ({}, ""),
+    ],
+)
+def test_the_next_attempt_is_named_where_it_is_known(position: dict[str, Any], text: str) -> None:
+    assert next_attempt(position) == text
+
+
+def test_members_of_other_schedulers_are_not_judged() -> None:
+    answer = asked(*nodes(1), make_group(min_count=2), *members(2, scheduler_name="volcano"))
+    assert not answer.is_judged
+    assert answer.verdict.startswith("not judged: 2 waiting pods have a schedulerName that no profile has")
+    assert answer.remedies == ()
+
+
+def test_members_beyond_the_minimum_that_do_not_fit() -> None:
+    placed = members(2, node="n0")
+    answer = asked(*nodes(1), make_group(min_count=2), *placed, *members(1, first=2))
+    assert answer.verdict.startswith("no more members can be scheduled: pod group is unschedulable")
+
+
+def test_remedies_name_the_fields_of_the_dialect() -> None:
+    meta = ObjectMeta(name="g", namespace="default")
+    group = CoschedulingPodGroup(metadata=meta, spec=CoschedulingSpec(min_member=3))
+    pod = make_pod("p", cpu="1", labels={POD_GROUP_LABEL: "g"})
+    assert asked(*nodes(1), group, pod).remedies == (
+        "create 2 more pods with the label scheduling.x-k8s.io/pod-group: g",
+        "set minMember to 1 or less",
+    )

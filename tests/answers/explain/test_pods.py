@@ -23,6 +23,7 @@ from bayplan.api.workloads import PodGroup, PodGroupSpec
 from bayplan.errors import InputError
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.testing.builders import (
+    make_container,
     make_device_class,
     make_device_request,
     make_namespace,
@@ -286,8 +287,29 @@ def test_what_is_reserved_on_a_node_and_what_will_become_free() -> None:
     assert ["default/soon", "9", "nominated"] in lines
 
 
-def test_amounts_far_below_zero() -> None:
-    assert amount_text("cpu", -4539628424389459967) == "-4.53963e+15"
+@pytest.mark.parametrize(
+    ("amount", "expected"),
+    [
+        (-4539628424389459967, "-4539628424389459.967"),
+        (1_234_567_500, "1234567.5"),
+        (1500, "1.5"),
+        (2000, "2"),
+        (250, "250m"),
+        (0, "0"),
+    ],
+)
+def test_amounts_of_cpu(amount: int, expected: str) -> None:
+    assert amount_text("cpu", amount) == expected
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one container", "two containers"])
+def test_requests_beyond_64_bits_are_exact(several: bool) -> None:
+    amounts = [str(2**62)] * 2 if several else [str(2**63)]
+    containers = [make_container(f"c{i}", cpu=each, memory=each) for i, each in enumerate(amounts)]
+    answer = explain("p", make_node("n", cpu=4, memory="8Gi"), make_pod("p", containers=containers))
+    text = str(pod_report(LoadedCluster("t", ()), answer, QUEUE))
+    assert "requests 9223372036854775808 cpu; n has 4" in text
+    assert "requests 8388608Ti memory; n has 8Gi" in text
 
 
 def test_nominated_pods_in_reports() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from io import StringIO
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
-from bayplan.answers.explain.tables import EvaluatedPod, print_tables
+from bayplan.answers.explain.tables import EvaluatedPod, make_table, print_tables
 from bayplan.plugin import Node, Pod
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 
@@ -127,7 +129,7 @@ def wide(count: int) -> list[Node]:
 def test_a_wide_cluster_stays_readable(cpu: str, width: int) -> None:
     """With hundreds of nodes the output has few lines, and none is longer than the terminal is wide."""
     lines = shown([evaluate(make_pod("web", cpu=cpu), wide(600))], width=width).splitlines()
-    assert len(lines) < 40
+    assert len(lines) < 50
     assert all(len(line) <= width for line in lines)
 
 
@@ -152,3 +154,23 @@ def test_rare_reasons_are_summed_up() -> None:
     wanted = {f"example.com/r{i}": 1 for i in range(12)}
     nodes = [make_node(f"n{i}", resources=wanted | {f"example.com/r{i}": 0}) for i in range(12)]
     assert "4 rarer reasons" in shown([evaluate(make_pod("web", requests=wanted), nodes)])
+
+
+@pytest.mark.parametrize(("width", "stacked"), [(40, True), (80, False)])
+def test_words_are_not_broken(width: int, stacked: bool) -> None:
+    """Where the words of a row do not fit beside each other, its cells are below each other."""
+    table = make_table(">nodes", "", "rejected by", "reason")
+    table.add_row("1", "a-node-with-a-long-name", "TaintToleration", Text("node(s) had untolerated taint(s)"))
+    console = Console(file=StringIO(), width=width)
+    console.print(table)
+    assert isinstance(console.file, StringIO)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    if stacked:
+        assert lines == [
+            "nodes: 1  a-node-with-a-long-name",
+            "  rejected by: TaintToleration",
+            "  reason: node(s) had untolerated",
+            "  taint(s)",
+        ]
+    else:
+        assert lines[0].split() == ["nodes", "rejected", "by", "reason"]

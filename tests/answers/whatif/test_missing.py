@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from bayplan.answers.sources.warnings import selects_namespaces
 from bayplan.answers.whatif import Cluster, Outcome
 from bayplan.api.devices import ResourceClaim
 from bayplan.api.meta import LabelSelector, Object
@@ -91,6 +92,19 @@ def test_terms_of_running_pods_need_namespaces_too() -> None:
     answer = Cluster.from_objects([*nodes, running]).can_schedule(pod)
     assert answer
     assert "namespaces" in [one.object for one in answer.warnings]
+
+
+def test_an_answer_without_namespaces_does_not_look_at_every_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    examined: list[Pod] = []
+
+    def look(pod: Pod) -> bool:
+        examined.append(pod)
+        return selects_namespaces(pod)
+
+    monkeypatch.setattr("bayplan.answers.whatif.scheduling.selects_namespaces", look)
+    running = [make_pod(f"running-{i}", node="n0") for i in range(20)]
+    assert Cluster.from_objects([make_node("n0"), *running]).can_schedule(make_pod("new"))
+    assert {pod.name for pod in examined} == {"new"}
 
 
 @pytest.mark.parametrize("has_budgets", [True, False])

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
+from bayplan.api.releases import V1_37
 from bayplan.config import parse_config
+from bayplan.errors import InputError
 from bayplan.plugin import CycleState, NodeInfo, NodePlugin
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.simulate.scenarios.inputs import make_node
@@ -392,3 +394,25 @@ def test_errors_of_plugins_are_counted_and_named() -> None:
     assert result.reasons[0].plugin == "Broken"
     assert "broken" in result.reasons[0].reason
     check_conservation(result)
+
+
+def test_groups_of_kubernetes_run_together_or_not_at_all() -> None:
+    workload = {
+        "name": "g",
+        "kind": "PodGroup",
+        "size": 5,
+        "arrivals": {"at": ["0s", "1m"]},
+        "runTime": "20m",
+    }
+    with pytest.raises(InputError, match="GenericWorkload"):
+        run(workload)
+    groups = V1_37.with_gates(V1_37.gates | {"GenericWorkload"})
+    finished = simulate(load(workload), release=groups)
+    starts: dict[str, set[float | None]] = {}
+    for pod in finished.figures.pods:
+        starts.setdefault(pod.name.rpartition("-")[0], set()).add(pod.scheduled)
+    assert starts["g-0"] == {0}
+    (second,) = starts["g-1"]
+    assert second is not None
+    assert second >= 1200
+    assert not any("Coscheduling" in note for note in finished.notes)

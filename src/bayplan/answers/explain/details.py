@@ -44,8 +44,10 @@ from bayplan.answers.explain.volumes import (
 from bayplan.api.node import Namespace
 from bayplan.api.node_selectors import CompiledTerm, compile_terms, required_node_affinity
 from bayplan.api.pod import Pod, conflicts, host_ports, untolerated_taint
-from bayplan.api.quantity import resource_amount
+from bayplan.api.quantity import CPU, MAX_REQUEST, MILLI, NANO, resource_amount
+from bayplan.api.requests import exact_requests
 from bayplan.api.selectors import Requirement, Selector
+from bayplan.framework.builtin_args import NodeAffinityArgs
 from bayplan.framework.status import Code
 from bayplan.plugins.inter_pod_affinity import AFFINITY, ANTI_AFFINITY
 from bayplan.plugins.inter_pod_affinity.counts import CarrierCounts, FilterState, MatchCounts
@@ -53,7 +55,7 @@ from bayplan.plugins.node_affinity import REASON_ADDED, REASON_POD
 from bayplan.plugins.node_declared_features import required_features
 from bayplan.plugins.node_resources_fit import NEEDED, TOO_MANY_PODS, Needed
 from bayplan.plugins.pod_topology_spread import MISSING_LABEL
-from bayplan.plugins.pod_topology_spread.counts import Limit
+from bayplan.plugins.pod_topology_spread.domains import Limit
 from bayplan.runtime.framework import Framework
 from bayplan.state.columns import IdColumn
 from bayplan.state.terms import PodQuery, TermKind, parse_terms, pod_terms
@@ -117,7 +119,7 @@ def _short_resources(subject: Subject) -> Iterator[AddResource]:
         yield AddResource(
             (name,),
             one.resource,
-            one.amount,
+            _requested(subject, one.resource, one.amount),
             there,
             available,
             resource_amount(one.resource, capacity.get(one.resource)),
@@ -127,6 +129,14 @@ def _short_resources(subject: Subject) -> Iterator[AddResource]:
             releasing=sum(releasing.values()),
             terminating=tuple(releasing),
         )
+
+
+def _requested(subject: Subject, resource: str, amount: int) -> int:
+    """The amount of a request; what exceeds a column is exact, too."""
+    if amount < MAX_REQUEST:
+        return amount
+    nano = exact_requests(subject.pod).get(resource, 0)
+    return max(amount, -(-nano // (MILLI if resource == CPU else NANO)))
 
 
 def _releasing(subject: Subject, row: int, resource: str) -> dict[str, int]:
@@ -217,10 +227,10 @@ def _impossible(terms: Sequence[CompiledTerm], selector: Sequence[Requirement]) 
 
 def _added_terms(subject: Subject) -> tuple[CompiledTerm, ...]:
     plugins = (one for one in subject.framework.profile.all_plugins() if one.name == subject.status.plugin)
-    added = getattr(getattr(next(plugins, None), "args", None), "added_affinity", None)
-    return (
-        () if added is None or added.required is None else compile_terms(added.required.node_selector_terms)
-    )
+    args = getattr(next(plugins, None), "args", None)
+    added = args.added if isinstance(args, NodeAffinityArgs) else None
+    required = None if added is None else added.node_affinity.required
+    return () if required is None else compile_terms(required.node_selector_terms)
 
 
 # PodTopologySpread

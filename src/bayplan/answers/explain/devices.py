@@ -22,9 +22,9 @@ from bayplan.dra.allocator import CANNOT_ALLOCATE, INVALID_POOLS, Allocator, NoF
 from bayplan.dra.explanation import RequestExplanation, explain, why_not
 from bayplan.errors import AllocationError
 from bayplan.framework.status import Status
-from bayplan.plugins.dynamic_resources import DynamicResources
+from bayplan.plugins.dynamic_resources import DynamicResources, device_amounts
 from bayplan.plugins.dynamic_resources.claims import resolve_claims
-from bayplan.plugins.dynamic_resources.extended import claim_on, device_amounts, extended_demand
+from bayplan.plugins.dynamic_resources.extended import claim_on, extended_demand
 from bayplan.state.cluster import Cluster
 from bayplan.state.derived import derived
 from bayplan.state.devices import ClusterDevices
@@ -104,7 +104,7 @@ def missing_devices(
         for name, status in explanation.node_status.items()
         if _is_about_devices(status) and (names is None or name in names)
     ]
-    claims = resolve_claims(cluster.objects, pod) if nodes else ()
+    claims = resolve_claims(cluster, pod) if nodes else ()
     if isinstance(claims, Status):
         return []
     unallocated = [claim for claim in claims if claim.status.allocation is None]

@@ -12,11 +12,13 @@ import numpy as np
 
 from bayplan.answers.explain.permit import PermitResult, permit
 from bayplan.api.pod import Pod
+from bayplan.framework.outcome import Eviction
 from bayplan.framework.plugin_api import NodeNames
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
 from bayplan.preemption.choice import ranked
 from bayplan.preemption.evaluation import evaluate, eviction_on
+from bayplan.preemption.plugin import PreemptionPlugin
 from bayplan.runtime import calls
 from bayplan.runtime.filtering import nominated_on
 from bayplan.runtime.framework import Framework
@@ -234,15 +236,25 @@ def _unschedulable(framework: Framework, outcome: NotFound, result: Explanation)
     result.fit_error_full = diagnosis_message(outcome.diagnosis, message)
     if answer.status.code is Code.ERROR:
         _note_failure(framework, result, answer.status.plugin, message, answer.traceback)
-    eligible, candidates = True, {}
-    if answer.status.code is not Code.ERROR:
+    eligible, evictions = True, list[Eviction]()
+    if answer.status.code is not Code.ERROR and evicts_by_priority(framework):
         evaluation = evaluate(outcome.search.pod, framework.filter_outcome(outcome))
         eligible = not evaluation.ineligible
         if evaluation.found is not None:
-            for row in ranked(evaluation.found.table, evaluation.found.helped).tolist():
-                eviction = eviction_on(framework.cluster, evaluation.found, row)
-                candidates[eviction.node_name] = Candidate(
-                    tuple(victim.key for victim in eviction.victims), eviction.pdb_violations
-                )
+            rows = ranked(evaluation.found.table, evaluation.found.helped).tolist()
+            evictions = [eviction_on(framework.cluster, evaluation.found, row) for row in rows]
+    elif answer.eviction is not None:
+        evictions = [answer.eviction, *(answer.alternatives() if answer.alternatives is not None else ())]
+    candidates = dict[str, Candidate]()
+    for one in evictions:
+        victims = tuple(victim.key for victim in one.victims)
+        candidates.setdefault(one.node_name, Candidate(victims, one.pdb_violations))
     nominated = answer.nomination.node_name if answer.nomination is not None else ""
     result.preemption = Preemption(eligible, message, nominated, candidates)
+
+
+def evicts_by_priority(framework: Framework) -> bool:
+    """Whether pods of lower priority are evicted, and no plugin has another rule."""
+    plugins = [step.plugin for step in framework.profile.post_filters]
+    rules = {type(plugin).may_evict for plugin in plugins if isinstance(plugin, PreemptionPlugin)}
+    return rules == {PreemptionPlugin.may_evict}

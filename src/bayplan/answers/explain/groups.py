@@ -2,37 +2,66 @@
 
 The group is decided as kube-scheduler 1.37 does with the gate GenericWorkload, by the scheduler's own cycle
 (`scheduler/group_cycle.py`), on the cluster as it was loaded. Neither upstream nor the API shows anything
-about members that are gated or whose PodGroup is missing; here each of them has its reason.
+about members that are gated or whose PodGroup is missing; here each of them has its reason. What to do about
+it follows from the result: how many members are missing, and for how many there is room.
+
+Groups of Coscheduling and of Volcano are read as the scheduler reads them, if the configuration names their
+dialect, or if no PodGroup of Kubernetes has the name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from bayplan.answers.explain.explanation import evicts_by_priority
+from bayplan.answers.sources.groups import FIRST_MINOR, in_dialects, release_for
 from bayplan.answers.sources.loaded import LoadedCluster, skip_reason
+from bayplan.api import volcano
 from bayplan.api.groups import PodGroup
 from bayplan.api.pod import Pod
+from bayplan.api.workloads import POD_GROUP_LABEL
+from bayplan.config.model import PodGroupDialect
 from bayplan.errors import InputError
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.group_cycle import GroupCycle, GroupDecision, invalid
-from bayplan.state.groups import Group, GroupKey, group_key, group_of
+from bayplan.state.groups import NEVER, Group, GroupKey, GroupState, group_key
+from bayplan.state.pods import pod_signature
 
-FIRST_MINOR: Final = 37
-"""The first release whose design of groups is implemented."""
-
-NO_GROUP: Final = "there is no PodGroup {key}: its members wait until it is created"
-TOO_FEW: Final = "waiting for more members: {need} must exist and {have} do, so {more} more must be created"
 GATED: Final = "waiting: a member may not be scheduled yet, which holds the whole group"
 NONE_WAITING: Final = "no member is waiting"
+BELOW: Final = (
+    "no member is waiting, and {have} of at least {need} are left: running members stay, and new ones wait "
+    "until {need} exist"
+)
 FITS: Final = "would be scheduled: {placed} of {waiting} waiting members find a node"
 FAILS: Final = "cannot be scheduled: {message}"
 PREEMPTS: Final = "would preempt {victims} and wait until they are gone"
-ASSUMED_GATE: Final = (
-    "decided with the feature gate GenericWorkload; without it the scheduler ignores groups and schedules "
-    "each member alone"
+NOT_TRIED: Final = "not tried: there cannot be enough members"
+ELSEWHERE: Final = "fits on {node}, and waits for the others"
+
+CREATE_GROUP: Final = "create the PodGroup"
+NO_MORE: Final = "no more members can be scheduled: {message}"
+NOT_JUDGED: Final = (
+    "not judged: {count} waiting {pods} have a schedulerName that no profile has; pass the configuration of "
+    "their scheduler with --config"
 )
+CREATE_MEMBERS: Final = "create {more} more {pods} with {link}: {name}"
+LOWER_MIN_COUNT: Final = "set {field} to {count} or less"
+LINKS: Final = {
+    PodGroupDialect.KUBERNETES: "schedulingGroup.podGroupName",
+    PodGroupDialect.COSCHEDULING: f"the label {POD_GROUP_LABEL}",
+    PodGroupDialect.VOLCANO: f"the annotation {volcano.GROUP_ANNOTATION}",
+}
+"""How a pod names its group."""
+FINISHED_LEFT: Final = "finished pods no longer count as members: {count}"
+MAKE_ROOM: Final = "make room for {count} more such {pods}, or add nodes that have it"
+MAKE_ROOM_FOR_SOME: Final = "make room for the members that fit nowhere, or add nodes that have it"
+RAISE_PRIORITY: Final = (
+    "create group and pods again with a higher priority: only pods of lower priority are preempted"
+)
+ALLOW_PREEMPTION: Final = "its pods say preemptionPolicy: Never, so nothing is evicted for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +85,13 @@ class GroupAnswer:
     scheduled: tuple[tuple[str, str], ...]
     """Members with a node, and their nodes."""
     waiting: tuple[MemberAnswer, ...]
+    """In the order in which they are tried."""
     victims: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+    """What can be done, each of them on its own."""
+    dialect: PodGroupDialect = PodGroupDialect.KUBERNETES
+    is_judged: bool = True
+    """Whether all its members belong to a profile of the configuration."""
 
     @property
     def policy(self) -> str:
@@ -64,13 +99,19 @@ class GroupAnswer:
             return "unknown, without its PodGroup"
         return f"gang of at least {self.group.min_count}" if self.group.is_gang else "basic"
 
+    def member(self, pod: str) -> MemberAnswer | None:
+        """The answer about a waiting member, by namespace/name."""
+        return next((one for one in self.waiting if one.pod == pod), None)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "group": str(self.key),
+            "dialect": self.dialect.value,
             "policy": self.policy,
             "minCount": None if self.group is None else self.group.min_count,
             "schedulable": self.is_schedulable,
             "verdict": self.verdict,
+            "remedies": list(self.remedies),
             "scheduled": [{"pod": pod, "node": node} for pod, node in self.scheduled],
             "waiting": [
                 {"pod": one.pod} | ({"node": one.node} if one.node else {"reason": one.reason})
@@ -80,89 +121,189 @@ class GroupAnswer:
         }
 
 
-def explain_group(loaded: LoadedCluster, namespace: str, name: str) -> GroupAnswer:
+def explain_group(loaded: LoadedCluster, namespace: str, name: str, order: Sequence[str] = ()) -> GroupAnswer:
     """What the scheduler would do with a group now.
+
+    Args:
+        order: members, by namespace/name, in the order in which the scheduler's queue has them; others come
+            after them, by priority and creation.
 
     Raises:
         InputError: nothing is known of the group, or the release has no such groups.
         ConfigError: the configuration is invalid.
     """
     key = GroupKey(namespace, name)
-    pods = [item for item in loaded.objects if isinstance(item, Pod) and group_key(item) == key]
-    found = [item for item in loaded.objects if isinstance(item, PodGroup) and item.key == str(key)]
-    if not pods and not found:
-        raise InputError(f"there is no such group in {loaded.name}", object_key=f"PodGroup {key}")
-    core = _core(loaded, group_of(found[0]) if found else None)
-    return _answer(core, key, [pod for pod in pods if not pod.is_finished])
-
-
-def _core(loaded: LoadedCluster, group: Group | None) -> SchedulingCore:
-    """A core with the gates that a cluster with such an object has."""
     release = loaded.release if loaded.config is None else loaded.config.release
     if release.minor < FIRST_MINOR:
         raise InputError(
             f"pod groups are decided as Kubernetes 1.{FIRST_MINOR} does: "
             f"pass --emulated-version 1.{FIRST_MINOR}"
         )
-    gates = {"GenericWorkload"}
-    if group is not None and group.topology_key:
-        gates.add("TopologyAwareWorkloadScheduling")
-    if group is not None and group.source.spec.preemption_policy is not None:
-        gates.add("PodGroupPreemptionPolicy")
-    release = release.with_gates(release.gates | gates)
-    # The gates decide which plugins a configuration has by default, so it is read again.
-    return (replace(loaded, release=release) if loaded.reload is None else loaded.reload(release)).core()
+    loaded, dialect = _with_group(loaded, key)
+    release = release_for(release, loaded.objects)
+    if release.gates != loaded.release.gates:
+        # The gates decide which plugins a configuration has by default, so it is read again.
+        objects = loaded.objects
+        again = replace(loaded, release=release) if loaded.reload is None else loaded.reload(release)
+        loaded = replace(again, objects=objects)
+    return GroupQuestions(loaded, loaded.core(), order, dialect).answer(key)
 
 
-def _answer(core: SchedulingCore, key: GroupKey, pods: Sequence[Pod]) -> GroupAnswer:
-    states = core.cluster.groups
-    assert states is not None, "the gate is on"
-    waiting = sorted(
-        (pod for pod in pods if not pod.spec.node_name and not pod.is_terminating),
-        key=lambda pod: (-pod.priority, pod.name),
+def _with_group(loaded: LoadedCluster, key: GroupKey) -> tuple[LoadedCluster, PodGroupDialect]:
+    """The cluster with the group as one of Kubernetes, and whose it is."""
+    for dialect in PodGroupDialect:
+        objects = in_dialects(loaded.objects, (dialect,))
+        has_group = any(isinstance(item, PodGroup) and item.key == str(key) for item in objects)
+        if has_group or any(isinstance(item, Pod) and group_key(item) == key for item in objects):
+            return replace(loaded, objects=objects), dialect
+    raise InputError(f"there is no such group in {loaded.name}", object_key=f"PodGroup {key}")
+
+
+class GroupQuestions:
+    """Answers questions about the groups of a cluster, with a core that has the gate on."""
+
+    def __init__(
+        self,
+        loaded: LoadedCluster,
+        core: SchedulingCore,
+        order: Sequence[str] = (),
+        dialect: PodGroupDialect = PodGroupDialect.KUBERNETES,
+    ) -> None:
+        self._dialect = dialect
+        self._field = "minCount" if dialect is PodGroupDialect.KUBERNETES else "minMember"
+        assert core.cluster.groups is not None, "the gate is on"
+        self._core = core
+        self._states = core.cluster.groups
+        self._order = {pod: place for place, pod in enumerate(order)}
+        self._pods: dict[GroupKey, list[Pod]] = {}
+        self._max_priority = max(
+            (item.priority for item in loaded.objects if isinstance(item, Pod) and item.spec.node_name),
+            default=None,
+        )
+        """Of the pods that have a node."""
+        for item in loaded.objects:
+            if isinstance(item, Pod) and (key := group_key(item)) is not None:
+                self._pods.setdefault(key, []).append(item)
+
+    def answer(self, key: GroupKey) -> GroupAnswer:
+        """What the scheduler would do with this group now."""
+        known = self._pods.get(key, [])
+        pods = [pod for pod in known if not pod.is_finished]
+        finished = len(known) - len(pods)
+        waiting = sorted(
+            (pod for pod in pods if not pod.spec.node_name and not pod.is_terminating), key=self._place
+        )
+        group = self._states.group(key)
+        scheduled = tuple(sorted((pod.key, pod.spec.node_name) for pod in pods if pod.spec.node_name))
+        made = GroupAnswer(key, group, NONE_WAITING, True, scheduled, (), dialect=self._dialect)
+        foreign = [pod for pod in waiting if self._core.framework_for(pod) is None]
+        if foreign:
+            members = [MemberAnswer(pod.key, reason=skip_reason(pod, self._core)) for pod in waiting]
+            verdict = NOT_JUDGED.format(count=len(foreign), pods=_pods(len(foreign)))
+            return replace(_failed(made, verdict, members), is_judged=False)
+        if group is None:
+            members = [MemberAnswer(pod.key) for pod in waiting]
+            return _failed(made, self._states.why_incomplete(key), members, (CREATE_GROUP,))
+        have = self._states[key].all_count
+        if group.is_gang and have < group.min_count:
+            return self._too_few(made, group, waiting, have, finished)
+        if not waiting:
+            return made
+        return self._decided(made, group, waiting)
+
+    def _place(self, pod: Pod) -> tuple[int, int, float, str]:
+        """Sorts members as the queue does, as far as that is known: by priority, attempts and arrival."""
+        created = pod.metadata.creation_timestamp
+        place = self._order.get(pod.key, len(self._order))
+        return -pod.priority, place, created.timestamp() if created else 0.0, pod.name
+
+    def _too_few(
+        self, made: GroupAnswer, group: Group, waiting: Sequence[Pod], have: int, finished: int
+    ) -> GroupAnswer:
+        more = group.min_count - have
+        link = LINKS[self._dialect]
+        remedies = [CREATE_MEMBERS.format(more=more, pods=_pods(more), link=link, name=made.key.name)]
+        if have:
+            remedies.append(LOWER_MIN_COUNT.format(field=self._field, count=have))
+        if finished:
+            remedies.append(FINISHED_LEFT.format(count=finished))
+        text = self._states.why_incomplete(made.key)
+        if have and not waiting:
+            text = BELOW.format(need=group.min_count, have=have)
+        members = [MemberAnswer(pod.key, reason=skip_reason(pod, self._core)) for pod in waiting]
+        return _failed(made, text, members, remedies)
+
+    def _decided(self, made: GroupAnswer, group: Group, waiting: Sequence[Pod]) -> GroupAnswer:
+        gated = {pod.key: reason for pod in waiting if (reason := skip_reason(pod, self._core))}
+        if gated:
+            members = [MemberAnswer(pod.key, reason=gated.get(pod.key, "")) for pod in waiting]
+            return _failed(made, GATED, members)
+        framework = self._core.framework_for(waiting[0])
+        assert framework is not None, "otherwise there is a reason to skip it"
+        state = self._states[made.key]
+        has_own_policy = "PodGroupPreemptionPolicy" in self._core.release.gates
+        problem = invalid(group, state, waiting, has_own_policy=has_own_policy)
+        if problem:
+            members = [MemberAnswer(pod.key) for pod in waiting]
+            return _failed(made, FAILS.format(message=problem), members)
+        decision = _decided(GroupCycle(framework, group, state, waiting))
+        members = [_member(decision, pod, index) for index, pod in enumerate(waiting)]
+        if decision.final.is_success:
+            placed = sum(bool(one.node) for one in members)
+            text = FITS.format(placed=placed, waiting=len(waiting))
+            return replace(made, verdict=text, waiting=tuple(members))
+        eviction = decision.eviction
+        if eviction is not None:
+            victims = tuple(sorted(pod.key for pod in eviction.victims))
+            text = PREEMPTS.format(victims=f"{len(victims)} {_pods(len(victims))}")
+            return replace(_failed(made, text, members), victims=victims)
+        has_enough = state.scheduled_count >= group.min_count
+        text = (NO_MORE if has_enough else FAILS).format(message=decision.message)
+        remedies = _remedies(group, state, waiting, decision, self._field)
+        if remedies and any(pod.spec.preemption_policy == NEVER for pod in waiting):
+            remedies.append(ALLOW_PREEMPTION)
+        elif (
+            remedies
+            and self._max_priority is not None
+            and self._max_priority >= group.priority
+            and evicts_by_priority(framework)
+        ):
+            remedies.append(RAISE_PRIORITY)
+        return _failed(made, text, members, remedies)
+
+
+def _failed(
+    made: GroupAnswer, verdict: str, members: Sequence[MemberAnswer], remedies: Sequence[str] = ()
+) -> GroupAnswer:
+    return replace(
+        made, verdict=verdict, is_schedulable=False, waiting=tuple(members), remedies=tuple(remedies)
     )
-    for pod in waiting:
-        states.pod_pending(pod)
-    group = states.group(key)
-    scheduled = tuple(sorted((pod.key, pod.spec.node_name) for pod in pods if pod.spec.node_name))
 
-    def answer(verdict: str, members: Sequence[MemberAnswer] = (), **more: Any) -> GroupAnswer:
-        is_schedulable = more.pop("is_schedulable", False)
-        return GroupAnswer(key, group, verdict, is_schedulable, scheduled, tuple(members), **more)
 
-    if group is None:
-        return answer(NO_GROUP.format(key=key), [MemberAnswer(pod.key) for pod in waiting])
-    if not waiting:
-        return answer(NONE_WAITING, is_schedulable=True)
-    have = states[key].all_count
-    if group.is_gang and have < group.min_count:
-        text = TOO_FEW.format(need=group.min_count, have=have, more=group.min_count - have)
-        return answer(text, [MemberAnswer(pod.key, reason=skip_reason(pod, core)) for pod in waiting])
-    gated = {pod.key: reason for pod in waiting if (reason := skip_reason(pod, core))}
-    if gated:
-        return answer(GATED, [MemberAnswer(pod.key, reason=gated.get(pod.key, "")) for pod in waiting])
-    framework = core.framework_for(waiting[0])
-    assert framework is not None, "otherwise there is a reason to skip it"
-    problem = invalid(
-        group,
-        states[key],
-        waiting,
-        has_own_policy="PodGroupPreemptionPolicy" in core.release.gates,
-    )
-    if problem:
-        return answer(FAILS.format(message=problem), [MemberAnswer(pod.key) for pod in waiting])
-    decision = _decided(GroupCycle(framework, group, states[key], waiting))
-    members = [_member(decision, pod, index) for index, pod in enumerate(waiting)]
-    if decision.final.is_success:
-        placed = sum(bool(one.node) for one in members)
-        text = FITS.format(placed=placed, waiting=len(waiting))
-        return answer(text, members, is_schedulable=True)
-    eviction = decision.eviction
-    victims = () if eviction is None else tuple(sorted(pod.key for pod in eviction.victims))
-    text = FAILS.format(message=decision.message)
-    if victims:
-        text = PREEMPTS.format(victims=f"{len(victims)} pod{'' if len(victims) == 1 else 's'}")
-    return answer(text, members, victims=victims)
+def _remedies(
+    group: Group, state: GroupState, waiting: Sequence[Pod], decision: GroupDecision, field: str
+) -> list[str]:
+    """What would let this group be scheduled, if its members were rejected by the nodes."""
+    if not decision.status.is_rejection or not decision.final.is_rejection:
+        return []
+    placed = sum(one is not None and one.found is not None for one in decision.decisions)
+    missing = group.min_count - state.scheduled_count - placed
+    remedies = []
+    if missing > 0:
+        # Identical members that were not tried do not fit either.
+        is_exact = len({pod_signature(pod) for pod in waiting}) == 1 and not group.topology_key
+        remedies.append(
+            MAKE_ROOM.format(count=missing, pods=_pods(missing)) if is_exact else MAKE_ROOM_FOR_SOME
+        )
+        if placed and not group.topology_key:
+            remedies.append(LOWER_MIN_COUNT.format(field=field, count=state.scheduled_count + placed))
+    else:
+        remedies.append(MAKE_ROOM_FOR_SOME)
+    return remedies
+
+
+def _pods(count: int) -> str:
+    return "pod" if count == 1 else "pods"
 
 
 def _decided(cycle: GroupCycle) -> GroupDecision:
@@ -179,9 +320,24 @@ def _member(decision: GroupDecision, pod: Pod, index: int) -> MemberAnswer:
     if nomination is not None and nomination.node_name:
         return MemberAnswer(pod.key, nomination.node_name)
     if member is None:
-        return MemberAnswer(pod.key, reason="not tried: there cannot be enough members")
+        return MemberAnswer(pod.key, reason=NOT_TRIED)
     if member.found is None:
         return MemberAnswer(pod.key, reason=member.message)
     if decision.final.is_success:
         return MemberAnswer(pod.key, member.node_name)
-    return MemberAnswer(pod.key, reason=f"fits on {member.node_name}, and waits for the others")
+    return MemberAnswer(pod.key, reason=ELSEWHERE.format(node=member.node_name))
+
+
+def next_attempt(queue: Mapping[str, Any]) -> str:
+    """When the group is tried next, from a member's position in the queue; empty if that is unknown."""
+    state, attempts = queue.get("state", ""), queue.get("attempts", 0)
+    tried = f" after {attempts} attempt{'' if attempts == 1 else 's'}" if attempts else ""
+    if "secondsToNextAttempt" in queue:
+        return f"next attempt in {queue['secondsToNextAttempt']} s{tried}"
+    if state == "active":
+        return f"active{tried}, position {queue['position']} of {queue['length']}"
+    if state == "InFlight":
+        return f"being scheduled now{tried}"
+    if state == "gated":
+        return f"not tried while {', '.join(queue.get('plugins', ()))} holds it"
+    return ""

@@ -5,10 +5,11 @@ The scheduler assumes a pod on its node before Permit, so that is done here, too
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
 from bayplan.framework.state import CycleState
@@ -16,6 +17,9 @@ from bayplan.framework.status import describe, plugin_exceptions
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.extension_points import POINTS, Placement, RejectedError
 from bayplan.runtime.framework import Framework
+from bayplan.state.groups import group_key
+
+GANG_SCHEDULING: Final = "GangScheduling"
 
 
 class PermitStatus(StrEnum):
@@ -47,10 +51,12 @@ def permit(framework: Framework, pod: Pod, node_name: str, state: CycleState) ->
     try:
         placed = Placement(framework.profile, state, pod, node_name)
         for step in framework.profile.permits:
+            if step.name == GANG_SCHEDULING and group_key(pod) is not None:
+                continue  # it holds no member that its group's cycle has placed (`groups.py`)
             plugin = step.declared
             try:
                 fresh: Any = type(plugin)(plugin.args, plugin.handle)
-                wait = POINTS.permit_of(dataclasses.replace(step, plugin=fresh, declared=fresh), placed)
+                wait = POINTS.permit_of(replace(step, plugin=fresh, declared=fresh), placed)
             except RejectedError as error:
                 return PermitResult(step.name, PermitStatus.REJECTED, error.status.message)
             except AttemptError as error:

@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from bayplan.answers.explain.groups import ASSUMED_GATE, GroupAnswer
+from bayplan.answers.explain.groups import GroupAnswer
 from bayplan.answers.explain.questions import NodeAnswer, PodAnswer, PodState, ResourceUse
 from bayplan.answers.explain.remedies import amount_text, pod_state
 from bayplan.answers.explain.tables import (
@@ -27,11 +27,13 @@ from bayplan.answers.explain.tables import (
     section,
     some_names,
 )
+from bayplan.answers.sources.groups import ASSUMED_GATE
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.warnings import Warning
 
 MAX_PODS: Final = 15
 MAX_IDENTICAL: Final = 4
+ALONE: Final = "On its own, without the members that are tried before it:"
 
 
 def print_pod(console: Console, loaded: LoadedCluster, answer: PodAnswer, queue: str) -> None:
@@ -55,6 +57,12 @@ def _heading(loaded: LoadedCluster) -> Text:
 def _pod_parts(answer: PodAnswer, width: int, queue: str) -> Iterator[RenderableType]:
     pod = answer.pod
     yield Text()
+    if answer.group is not None:
+        yield from _member(answer.group, pod.key)
+        if answer.state is PodState.SKIPPED or answer.evaluated is None:
+            yield indented(_queue_line(queue))
+            return
+        yield Text(ALONE, style=FAINT)
     if answer.state is PodState.SKIPPED or answer.evaluated is None:
         yield Text.assemble((pod.key, STRONG), f" is not evaluated: {answer.reason}")
         if queue:
@@ -74,6 +82,19 @@ def _pod_parts(answer: PodAnswer, width: int, queue: str) -> Iterator[Renderable
             table.add_row(Text(plugin), Text("; ".join(events)))
         yield indented(table)
     yield indented(_queue_line(queue))
+
+
+def _member(group: GroupAnswer, pod: str) -> Iterator[RenderableType]:
+    """What holds for a member because of its group."""
+    member = group.member(pod)
+    waits = "is scheduled with" if group.is_schedulable else "waits with"
+    yield Text.assemble((pod, STRONG), f" {waits} its group ", (str(group.key), STRONG), f" · {group.policy}")
+    yield Text(group.verdict, style="" if group.is_schedulable else BAD)
+    for remedy in group.remedies:
+        yield Text(f"  · {remedy}")
+    if member is not None and (member.node or member.reason):
+        yield indented(Text(f"this member: {f'→ {member.node}' if member.node else member.reason}"))
+    yield indented(Text(f"all members: bayplan explain group {group.key}", style=FAINT))
 
 
 def _queue_line(queue: str) -> Text:
@@ -105,14 +126,27 @@ def _assigned(answer: PodAnswer) -> Text:
     return text
 
 
-def print_group(console: Console, loaded: LoadedCluster, answer: GroupAnswer) -> None:
-    """Everything about one pod group. Members with the same result share a line."""
+def print_group(console: Console, loaded: LoadedCluster, answer: GroupAnswer, attempt: str = "") -> None:
+    """Everything about one pod group. Members with the same result share a line.
+
+    `attempt`: when it is tried next; empty if that is unknown.
+    """
     print_part(console, _heading(loaded))
+    print_group_parts(console, answer, attempt)
+    _print_warnings(console, loaded.warnings)
+
+
+def print_group_parts(console: Console, answer: GroupAnswer, attempt: str = "") -> None:
+    """The same without what concerns the whole cluster."""
     print_part(console, Text())
     scheduled, waiting = len(answer.scheduled), len(answer.waiting)
     counts = f"{scheduled} scheduled, {waiting} waiting"
     print_part(console, Text.assemble((str(answer.key), STRONG), f" · {answer.policy} · {counts}"))
     print_part(console, Text(answer.verdict, style="" if answer.is_schedulable else BAD))
+    for remedy in answer.remedies:
+        print_part(console, Text(f"  · {remedy}"))
+    if attempt:
+        print_part(console, Text(f"queue: {attempt}", style=FAINT))
     shared: dict[str, list[str]] = {}
     for one in answer.waiting:
         text = f"→ {one.node}" if one.node else one.reason or "waits for the others"
@@ -130,7 +164,6 @@ def print_group(console: Console, loaded: LoadedCluster, answer: GroupAnswer) ->
         more = f" and {scheduled - MAX_SCHEDULED} more" if scheduled > MAX_SCHEDULED else ""
         print_part(console, indented(Text(f"scheduled: {text}{more}")))
     print_part(console, indented(Text(ASSUMED_GATE, style=FAINT)))
-    _print_warnings(console, loaded.warnings)
 
 
 MAX_SCHEDULED: Final = 10

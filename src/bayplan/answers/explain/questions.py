@@ -8,6 +8,7 @@ it: the result shows why its node is good or bad *now*, not what the scheduler s
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from bayplan.answers.explain.details import detail
 from bayplan.answers.explain.devices import missing_devices
 from bayplan.answers.explain.explanation import Explanation, explain
+from bayplan.answers.explain.groups import GroupAnswer, GroupQuestions
 from bayplan.answers.explain.rejections import Rejection, rejection_on
 from bayplan.answers.explain.tables import EvaluatedPod
 from bayplan.answers.sources.loaded import LoadedCluster, skip_reason
@@ -31,6 +33,7 @@ from bayplan.framework.status import Status
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduling_queue.hints import registrations
+from bayplan.state.groups import group_key
 from bayplan.state.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
 from bayplan.state.pods import pod_signature
 
@@ -74,6 +77,8 @@ class PodAnswer:
     """Plugin → cluster events after which the scheduler tries the pod again, if the plugin rejected it."""
     identical: tuple[str, ...] = ()
     """Other pending pods that scheduling cannot tell apart from this one."""
+    group: GroupAnswer | None = None
+    """Of a member of a group: what holds for all of them. The rest is about the pod alone."""
 
     @property
     def explanation(self) -> Explanation | None:
@@ -113,6 +118,16 @@ class PodQuestions:
 
     def answer(self, pod: Pod) -> PodAnswer:
         """Everything about one pod."""
+        key = group_key(pod)
+        if key is None or self.core.cluster.groups is None or pod.spec.node_name or pod.is_finished:
+            return self._alone(pod)
+        group = GroupQuestions(self.loaded, self.core).answer(key)
+        answer = self._alone(pod)
+        # What the group's scheduler reported is about the group, and so no contradiction.
+        warnings = tuple(one for one in answer.warnings if one.reason is not Reason.REPORTED_UNSCHEDULABLE)
+        return dataclasses.replace(answer, group=group, warnings=warnings)
+
+    def _alone(self, pod: Pod) -> PodAnswer:
         framework = self.core.framework_for(pod)
         if pod.spec.node_name and not pod.is_finished and framework is not None:
             return self._assigned(pod, framework)

@@ -40,7 +40,8 @@ def amount_text(resource: str, amount: int) -> str:
     if amount < 0:
         return f"-{amount_text(resource, -amount)}"
     if resource == CPU:
-        return f"{amount}m" if amount % 1000 and amount < 1000 else f"{amount / 1000:g}"
+        whole, milli = divmod(amount, 1000)
+        return f"{amount}m" if milli and not whole else f"{whole}.{milli:03}".rstrip("0").removesuffix(".")
     if resource in (MEMORY, EPHEMERAL_STORAGE) or resource.startswith("hugepages-"):
         return bytes_text(amount)
     return str(amount)

@@ -45,6 +45,8 @@ def pod_report(loaded: LoadedCluster, answer: PodAnswer, queue: dict[str, Any]) 
         "schedulerName": answer.pod.spec.scheduler_name,
         "source": source_report(loaded, answer.warnings),
     }
+    if answer.group is not None:
+        report["group"] = answer.group.as_json()
     if answer.reason:
         report["reason"] = answer.reason
     if answer.state is PodState.ASSIGNED:

@@ -14,14 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rich.console import Console, JustifyMethod, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from bayplan.answers.explain.details import detail
 from bayplan.answers.explain.devices import MissingDevices, missing_devices
-from bayplan.answers.explain.explanation import Candidate, Explanation, Preemption
+from bayplan.answers.explain.explanation import Candidate, Explanation, Preemption, evicts_by_priority
 from bayplan.answers.explain.permit import PermitStatus
 from bayplan.answers.explain.rejections import Rejection, rejections
 from bayplan.answers.sources.warnings import Warning
@@ -292,7 +293,7 @@ def _preemption_helps(preemption: Preemption | None, group: Rejection) -> Text:
         return Text("no")
     if not preemption.eligible:
         return Text("not eligible")
-    helped = sum(name in preemption.candidates for name in group.nodes)
+    helped = sum(name in preemption.candidates or name == preemption.nominated_node for name in group.nodes)
     if not helped:
         return Text("no victims")
     return Text("yes" if helped == len(group.nodes) else f"on {helped:,} of them", style=HOPE)
@@ -300,7 +301,8 @@ def _preemption_helps(preemption: Preemption | None, group: Rejection) -> Text:
 
 def _candidates(evaluated: EvaluatedPod, preemption: Preemption) -> Table:
     """The nodes on which preemption would help, in the order in which it prefers them."""
-    table = make_table("node", f"victims (priority below {evaluated.pod.priority:,})", "")
+    rule = f" (priority below {evaluated.pod.priority:,})" if evicts_by_priority(evaluated.framework) else ""
+    table = make_table("node", f"victims{rule}", "")
     chosen = preemption.nominated_node
     names = sorted(preemption.candidates, key=lambda name: name != chosen)
     for name in names[:MAX_CANDIDATES]:
@@ -338,10 +340,39 @@ def _with_priorities(cluster: Cluster, node: str, candidate: Candidate) -> str:
 
 
 class _Table(Table):
-    """A table whose cells are one line of text each before they are wrapped."""
+    """A table whose cells are one line of text each before they are wrapped.
+
+    Where a word would have to be broken, because the terminal is narrow or a name is long, each row is
+    printed as lines of "heading: cell" instead.
+    """
 
     def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
         super().add_row(*map(one_line, cells), **options)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        longest = [
+            max(cell_len(word) for cell in (column.header, *column.cells) for word in _words(cell))
+            for column in self.columns
+        ]
+        if sum(longest) + 2 * (len(longest) - 1) <= options.max_width:
+            yield from super().__rich_console__(console, options)
+            return
+        for cells in zip(*(column.cells for column in self.columns), strict=True):
+            indent = 0
+            line = Text()
+            for column, cell in zip(self.columns, cells, strict=True):
+                text = cell if isinstance(cell, Text) else Text(str(cell or ""))
+                if column.header and line:
+                    yield Padding(line, (0, 0, 0, indent))
+                    line, indent = Text(), 2
+                if text:
+                    line.append(f"{column.header}: " if column.header else "  ", style=FAINT)
+                    line.append_text(text)
+            yield Padding(line, (0, 0, 0, indent))
+
+
+def _words(cell: RenderableType | None) -> list[str]:
+    return str(cell or "").split() or [""]
 
 
 def one_line(part: Any) -> Any:

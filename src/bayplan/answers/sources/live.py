@@ -20,6 +20,7 @@ import msgspec
 
 from bayplan.answers.sources.loading import SourceOptions, default_kubeconfig
 from bayplan.answers.sources.warnings import Reason, Warning
+from bayplan.api import volcano
 from bayplan.api.devices import ResourceClaimTemplate
 from bayplan.api.kinds import KINDS, Kind, Watch
 from bayplan.api.meta import Object
@@ -54,7 +55,8 @@ COMPONENT: Final = "sources"
 
 _MORE: Final = (
     PriorityClass, RuntimeClass, LimitRange, ResourceQuota, Deployment, DaemonSet, Job,
-    ResourceClaimTemplate, CoschedulingPodGroup, ElasticQuota, NodeResourceTopology,
+    ResourceClaimTemplate, CoschedulingPodGroup, volcano.PodGroup, volcano.Queue, ElasticQuota,
+    NodeResourceTopology,
 )  # fmt: skip
 """Kinds that no scheduler watches by itself: they concern pods that are added to the cluster."""
 _NEEDED: Final = (Node, Pod)

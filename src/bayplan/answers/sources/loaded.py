@@ -18,14 +18,14 @@ from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
-from bayplan.config import KubeSchedulerConfiguration
+from bayplan.config import KubeSchedulerConfiguration, QueueDialect
 from bayplan.errors import ConfigError, DecodeError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.garbage import no_garbage_collection
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.extension_points import POINTS
 from bayplan.runtime.framework import Framework
-from bayplan.scheduler.core import CoreHandle, SchedulingCore
+from bayplan.scheduler.core import CoreHandle, SchedulingCore, queue_plugins
 from bayplan.state.cluster import Cluster
 
 ASSIGNED: Final = "it is assigned to {node}"
@@ -132,7 +132,7 @@ class LoadedCluster:
                 cluster=cluster,
                 handle=LoadedHandle(cluster, self._pods()),
                 cache=cache,
-                plugins=(*BUILTIN_PLUGINS, *self.plugins),
+                plugins=(*BUILTIN_PLUGINS, *_queue_plugins(chosen), *self.plugins),
                 release=self.release,
             )
         except ConfigError as error:
@@ -216,3 +216,11 @@ def _gated_by(framework: Framework, pod: Pod) -> str:
     """The first PreEnqueue plugin that rejects the pod, and its message."""
     gated = POINTS.pre_enqueue(framework.profile, framework.profile.pre_enqueues, pod)
     return "" if gated is None else f"{gated.plugin} ({gated.status.message})"
+
+
+def _queue_plugins(config: KubeSchedulerConfiguration | None) -> tuple[type[Plugin], ...]:
+    """The plugin that takes from other queues, where an answer connects it (`volcano_queues.py`)."""
+    queues = None if config is None else config.bayplan.queues
+    if config is None or queues is None or queues.dialect is not QueueDialect.VOLCANO:
+        return ()
+    return queue_plugins(config)

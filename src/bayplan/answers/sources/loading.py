@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from bayplan.answers.sources.files import STDIN, read_cluster
+from bayplan.answers.sources.groups import GROUPS, in_dialects, release_for
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.api.meta import DEFAULT_NAMESPACE, Object
@@ -133,11 +134,15 @@ def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedC
     """The cluster with other scheduler settings."""
     release = settings.release or loaded.release
     more = () if settings.release or loaded.server_version else kubelet_warnings(loaded.objects, release)
+    release = release_for(release, loaded.objects, settings.config)
     settings = settings.for_release(release)
+    config = settings.config_for(loaded.config, release)
+    dialects = () if config is None else config.bayplan.pod_groups
     return replace(
         loaded,
+        objects=in_dialects(loaded.objects, dialects),
         release=release,
-        config=settings.config_for(loaded.config, release),
+        config=config,
         plugins=settings.plugins,
         config_file=settings.config_file,
         reload=partial(as_release, loaded, settings),
@@ -192,7 +197,10 @@ def default_namespace(options: SourceOptions) -> str:
         return DEFAULT_NAMESPACE
     from bayplan.client.kubeconfig import read_config
 
-    config = read_config(Path(options.kubeconfig or default_kubeconfig(context=options.context)))
+    kubeconfig = options.kubeconfig or default_kubeconfig(context=options.context)
+    if not kubeconfig:
+        return DEFAULT_NAMESPACE
+    config = read_config(Path(kubeconfig))
     wanted = options.context or config.current_context
     found = next((one.context.namespace for one in config.contexts if one.name == wanted), "")
     return found or DEFAULT_NAMESPACE
@@ -201,7 +209,8 @@ def default_namespace(options: SourceOptions) -> str:
 def default_kubeconfig(environ: Mapping[str, str] | None = None, context: str = "") -> str:
     """The file that kubectl would read: of several in `$KUBECONFIG`, the first that has the context.
 
-    kubectl also merges the files; here a context's cluster and user must be in the same file.
+    kubectl also merges the files; here a context's cluster and user must be in the same file. Empty in a pod
+    without a kubeconfig: its service account is used.
 
     Raises:
         InputError: there is none.
@@ -221,6 +230,8 @@ def default_kubeconfig(environ: Mapping[str, str] | None = None, context: str = 
     default = Path("~/.kube/config").expanduser()
     if default.is_file() and not environ.get("KUBECONFIG"):
         return str(default)
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        return ""
     raise InputError(NO_SOURCE.format(default=default))
 
 
@@ -287,12 +298,14 @@ def load_settings(
         settings = _read_settings(text, config_file, plugins, own, as_release, allow_absent)
         return replace(settings, release=release, config_file=config_file, reload=read)
 
-    if release is not None:
-        return read(release)
-    # The release of the cluster is not known yet, and `for_release` reads the file again as that release: a
-    # configuration that is valid only as another release than the default one is no error here.
+    # The release of the cluster may not be known yet, nor whether it has pod groups, and `for_release` reads
+    # the file again: a configuration that is valid only as another release than the default one, or only with
+    # the gate for groups, is no error here.
     problem: ConfigError | None = None
-    for assumed in (DEFAULT_RELEASE, *RELEASES.values()):
+    assumptions = [release] if release is not None else [DEFAULT_RELEASE, *RELEASES.values()]
+    if allow_absent:
+        assumptions += [one.with_gates(one.gates | {GROUPS}) for one in assumptions]
+    for assumed in assumptions:
         try:
             return read(assumed)
         except ConfigError as error:

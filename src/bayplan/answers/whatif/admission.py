@@ -28,6 +28,7 @@ from bayplan.api.admission import (
     give_defaults,
     merge_label_keys,
     prioritize,
+    prioritize_group,
 )
 from bayplan.api.decode import decode_object
 from bayplan.api.kinds import KINDS
@@ -90,6 +91,21 @@ class Admission:
         made = decode_object({**content, "apiVersion": "v1", "kind": "Pod"})
         assert isinstance(made, Pod)
         return made
+
+    def admit_group(self, content: Content, *, with_policy: bool) -> Content:
+        """A new PodGroup with its priority.
+
+        Raises:
+            InputError: the class that it names does not exist, or says something else.
+        """
+        spec, name = dict(content["spec"]), content["metadata"].get("name", "")
+        classes = {one.name: _content(one) for one in self._store.all(PriorityClass)}
+        default = default_priority_class(classes.values())
+        try:
+            prioritize_group(spec, classes.get, default, what="pod group", with_policy=with_policy)
+        except AdmissionError as error:
+            raise InputError(_FORBIDDEN.format(what=f'podgroups "{name}"', why=error)) from None
+        return {**content, "spec": spec}
 
     def _apply_runtime_class(self, spec: Content, pod: str) -> None:
         name = spec.get("runtimeClassName")

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from bayplan.answers.sources.groups import PREEMPTION_POLICY
 from bayplan.answers.whatif.manifests import WORKLOADS, Manifest, Manifests
 from bayplan.api.decode import decode_object
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolumeClaim
+from bayplan.embedded.server.kinds import POD_GROUPS
 from bayplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -114,7 +116,11 @@ def _apply(cluster: Cluster, manifest: Manifest, replicas: int | None) -> Applie
 
 def _apply_other(cluster: Cluster, manifest: Manifest) -> Applied | None:
     """An object that scheduling reads; None for other kinds."""
-    item = decode_object(manifest.content)
+    content = manifest.content
+    if manifest.resource == POD_GROUPS:
+        with_policy = PREEMPTION_POLICY in cluster.columns.release.gates
+        content = cluster._admission.admit_group(content, with_policy=with_policy)
+    item = decode_object(content)
     if item is None:
         return None
     known = cluster._store.find(type(item), item.name, item.namespace)

@@ -1,7 +1,8 @@
 """Counts how many more pods fit: copies are scheduled one by one until the next does not fit.
 
-Nothing is evicted. Plain pods (`scheduling.py`) are only counted on their nodes, which is what binding them
-would change for the next one; others are bound.
+A pod of a gang is copied with its gang: as many members as `minCount`, all or none of them. Nothing is
+evicted. Plain pods (`scheduling.py`) are only counted on their nodes, which is what binding them would change
+for the next one; others are bound.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from bayplan.answers.sources.groups import ASSUMED_GATE
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.answers.whatif.controllers import template_labels
 from bayplan.answers.whatif.outcomes import Capacity, Outcome
 from bayplan.answers.whatif.scaling import for_copy
+from bayplan.api.groups import PodGroup, PodGroupStatus
 from bayplan.api.node import Node
-from bayplan.api.pod import Pod
+from bayplan.api.pod import Pod, PodSchedulingGroup
 from bayplan.errors import InputError
 from bayplan.garbage import no_garbage_collection
 from bayplan.preemption import victims as preemption
@@ -34,6 +37,11 @@ PodMix = Sequence[tuple[Pod, int]]
 
 NEVER: Final = "Never"
 _NOT_ELIGIBLE: Final = f" preemption: {preemption.NEVER}"
+_NEVER_OF_GROUP: Final = (
+    ", deallocation and deletion of ResourceClaims completed, pod group preemption: not eligible"
+)
+_OF_NODES: Final = "nodes are available"
+_NO_GROUP: Final = "there is no PodGroup {name}: add it to the manifest"
 _GATES: Final = "its scheduling gates are ignored"
 _ONE_BY_ONE: Final = "; copies are scheduled one at a time: for pods of a group use bayplan whatif --add"
 
@@ -42,6 +50,11 @@ def count_capacity(branch: Branch, mix: PodMix, at_most: int) -> Capacity:
     """Schedules copies on the branch until one does not fit."""
     if not mix or any(share < 1 for _, share in mix):
         raise InputError("a mix needs at least one pod, each with a share of at least 1")
+    gangs = [group for pod, _ in mix if (group := _gang(branch, pod)) is not None]
+    if gangs and len(mix) > 1:
+        raise InputError("gangs are counted one kind at a time: a mix has only single pods")
+    if gangs:
+        return _count_gangs(branch, mix[0][0], gangs[0], at_most)
     copied = [(_Copied(branch, pod), share) for pod, share in mix]
     warnings = (
         *(Warning(_GATES, pod.key, Reason.NOT_RUN) for pod, _ in mix if pod.spec.scheduling_gates),
@@ -75,6 +88,51 @@ def _in_turn(mix: Sequence[tuple[_Copied, int]]) -> Iterator[_Copied]:
         for one, share in mix:
             for _ in range(share):
                 yield one
+
+
+def _gang(branch: Branch, pod: Pod) -> PodGroup | None:
+    """The PodGroup of a pod that belongs to a gang."""
+    named = pod.spec.scheduling_group
+    if named is None or branch._state.columns.groups is None:
+        return None
+    group = branch._store.find(PodGroup, named.pod_group_name or "", pod.namespace)
+    if group is None:
+        raise InputError(_NO_GROUP.format(name=f"{pod.namespace}/{named.pod_group_name}"))
+    return None if group.spec.scheduling_policy.gang is None else group
+
+
+def _count_gangs(branch: Branch, pod: Pod, group: PodGroup, at_most: int) -> Capacity:
+    """Schedules copies of a gang, each with as many members as it needs, until one is not scheduled."""
+    gang = group.spec.scheduling_policy.gang
+    assert gang is not None
+    model = replace(pod, spec=replace(pod.spec, scheduling_group=None))
+    model = _prepared(branch, model)
+    by_node: Counter[str] = Counter()
+    warnings: tuple[Warning, ...] = (Warning(ASSUMED_GATE, reason=Reason.NOT_RUN),)
+    meta = replace(group.metadata, uid="", resource_version="")
+    for count in range(at_most):
+        name = f"{group.name}-{count}"
+        branch.add(replace(group, metadata=replace(meta, name=name), status=PodGroupStatus()))
+        spec = replace(model.spec, scheduling_group=PodSchedulingGroup(pod_group_name=name))
+        members: list[Pod] = []
+        for number in range(gang.min_count):
+            member = f"{name}-{number}"
+            own, claims = for_copy(replace(model, spec=spec), member, branch._store.find_claim)
+            copy = replace(model.metadata, name=member, uid="", resource_version="")
+            members += branch.add(*claims, replace(model, metadata=copy, spec=own))
+        result = branch.schedule(members)
+        if not all(one.fits for one in result.pods):
+            made = branch._store.find(PodGroup, name, group.namespace)
+            told = () if made is None else made.status.conditions
+            # The group's reason, then that of the member that fits nowhere.
+            texts = [one.message.partition(_NEVER_OF_GROUP)[0] for one in told if one.message]
+            of_nodes = [one.reason for one in result.pods if _OF_NODES in one.reason]
+            reason, is_limit = "; ".join([*texts, *of_nodes[:1]]), not result.failures
+            return Capacity(
+                count, is_limit, dict(by_node), reason, group.key, warnings, result.failures, gang.min_count
+            )
+        by_node.update(one.node for one in result.pods)
+    return Capacity(at_most, False, dict(by_node), warnings=warnings, gang_size=gang.min_count)
 
 
 class _Placed(NamedTuple):

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from bayplan.answers.explain.remedies import counted
+from bayplan.answers.sources.groups import with_groups
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.loading import SourceOptions, load_cluster
 from bayplan.answers.sources.warnings import Reason, Warning
@@ -67,7 +69,7 @@ _EMPTY_DIRS: Final = (
     "--delete-emptydir-data"
 )
 _BUDGET: Final = (
-    "draining {node} evicts {count} pods of PodDisruptionBudget {key}, which allows {allowed}: "
+    "draining {node} evicts {pods} of PodDisruptionBudget {key}, which allows {allowed}: "
     "kubectl drain waits until it allows more"
 )
 _NO_BUDGETS: Final = "evictions by a drain are evaluated as if all were allowed"
@@ -127,7 +129,8 @@ class Cluster(ClusterView):
 
     @classmethod
     def from_loaded(cls, loaded: LoadedCluster, *, seed: int = 0) -> Cluster:
-        """A cluster from what `bayplan.answers.sources` loaded."""
+        """A cluster from what `bayplan.answers.sources` loaded. A manifest may add its first pod groups."""
+        loaded = with_groups(loaded)
         return cls.from_objects(
             (*loaded.objects, *(loaded.pods or ())),
             config=loaded.config or default_config(release=loaded.release),
@@ -333,7 +336,10 @@ class Cluster(ClusterView):
             self._drain_warnings[name, ""] = Warning(text, reason=Reason.NOT_RUN, object=f"Node {name}")
         for budget, count in violated_budgets(self._store.all(PodDisruptionBudget), evicted):
             text = _BUDGET.format(
-                key=budget.key, node=name, count=count, allowed=budget.status.disruptions_allowed
+                key=budget.key,
+                node=name,
+                pods=counted(count, "pod"),
+                allowed=budget.status.disruptions_allowed,
             )
             blocks = not budget.status.disruptions_allowed  # otherwise the evictions are only delayed
             reason = Reason.EVICTION_BLOCKED if blocks else Reason.NOT_RUN
@@ -427,9 +433,10 @@ class Cluster(ClusterView):
         return [pod for pod in self.pending if pod.uid not in known]
 
     def use_queues(self, file: str) -> None:
-        """Schedules with the capacity queues of this queues.yaml from now on."""
+        """Schedules with the capacity queues of this file of the dialect from now on."""
         profiles = self._scheduling.profiles
-        settings = replace(profiles.config.bayplan, queues=QueuesConfiguration(file=file))
+        queues = replace(profiles.config.bayplan.queues or QueuesConfiguration(), file=file)
+        settings = replace(profiles.config.bayplan, queues=queues)
         self.use_config(replace(profiles.config, bayplan=settings), profiles.given_plugins)
 
     def use_config(self, config: KubeSchedulerConfiguration, plugins: Sequence[type[Plugin]] = ()) -> None:

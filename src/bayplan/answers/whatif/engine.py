@@ -46,19 +46,24 @@ from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.recorder import EventOutput
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
+from bayplan.scheduling_queue.queued import QueuedGroup, QueuedPod
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.memory.writes import end_after_grace_period
 from bayplan.simulate.virtual_time import current_loop, run_virtual
 from bayplan.state.cluster import Cluster as Columns
+from bayplan.state.groups import group_key
 
 _log = logging.getLogger(__name__)
 
+GANG_SCHEDULING: Final = "GangScheduling"
+"""Its Permit holds only members of groups."""
 QUIET_SECONDS: Final = 300.0
 """Virtual time without a binding or an eviction after which a run ends."""
 STEP_SECONDS: Final = 1.0
 FOREVER: Final = 1e9
 
 _WAITS: Final = "{plugins} did not allow the binding to {node}"
+_SIBLING: Final = "another member of its group {group} may not be scheduled yet"
 _NOT_TRIED: Final = "the run ended before the pod was tried"
 _NOT_RUN: Final = "{point} of plugin {plugin} is not run: it may write outside of the cluster"
 
@@ -146,7 +151,9 @@ class Profiles:
     def is_plain(self, profile: Profile, pod: Pod) -> bool:
         """Whether a pod is bound as soon as a node is found: nothing is reserved or written before."""
         spec = pod.spec
-        if self.keeps_state or profile.permits or spec.resource_claims:
+        if self.keeps_state or spec.resource_claims or spec.scheduling_group is not None:
+            return False
+        if any(step.name != GANG_SCHEDULING for step in profile.permits):
             return False
         if any(pod.claim_name(volume) for volume in spec.volumes):
             return False
@@ -233,6 +240,8 @@ class Run:
             return run_in_virtual_time(self._main(pods, clock), clock.now)
         finally:
             state.reactions.remove(self._watch_evictions)
+            if state.columns.groups is not None:
+                state.columns.groups.forget_pending()
             store.kubelet = None
             store.wake = _nothing
             state.handlers = {}
@@ -401,6 +410,8 @@ class Run:
         queued = scheduler.context.queue.find(key)
         if queued is not None and queued.gating_plugin:
             return Placement(key, Outcome.GATED, reason=skip_reason(pod, core))
+        if queued is not None and (why := _gated_group(scheduler, queued)):
+            return Placement(key, Outcome.GATED, reason=why)
         progress = self._bindings.get(key)
         if progress is not None and progress.step in (BindingStep.REJECTED, BindingStep.FAILED):
             outcome = Outcome.UNSCHEDULABLE if progress.step is BindingStep.REJECTED else Outcome.FAILED
@@ -414,6 +425,16 @@ class Run:
             return Placement(key, Outcome.FAILED, reason=_NOT_TRIED)
         outcome = Outcome.UNSCHEDULABLE if decision.status.is_rejection else Outcome.FAILED
         return Placement(key, outcome, reason=decision.message, evicted=victims)
+
+
+def _gated_group(scheduler: Scheduler, info: QueuedPod) -> str:
+    """Why the group of a member is not tried; empty if it is, or the pod is in none."""
+    group, states = group_key(info.pod), scheduler.core.cluster.groups
+    if group is None or states is None:
+        return ""
+    entity = scheduler.context.queue.entity(info)
+    is_gated = isinstance(entity, QueuedGroup) and entity.gating_plugin
+    return states.why_incomplete(group) or (_SIBLING.format(group=group) if is_gated else "")
 
 
 def _nothing() -> None:

@@ -43,6 +43,7 @@ _AUTOSCALER: Final = (
     "it sets the replicas of {kind} {name}, {least} to {most}, by metrics that are not known here"
 )
 _ADMISSION: Final = "it may change or reject pods, and is not evaluated"
+_WORKLOAD: Final = "what creates its PodGroups is not known here: add the PodGroups themselves"
 _UNKNOWN: Final = "this kind is not known, and its controller may create pods"
 _HANDLED: Final = '{kind} in version "{version}" cannot be handled as a {kind}: {why}'
 
@@ -189,6 +190,8 @@ def _not_judged(resource: Resource, content: Content) -> str | None:
         )
     if resource.group == ADMISSION_GROUP:
         return _ADMISSION
+    if resource.kind == "Workload":
+        return _WORKLOAD
     return None
 
 

@@ -249,6 +249,8 @@ class Capacity:
     warnings: tuple[Warning, ...] = ()
     failures: tuple[PluginFailure, ...] = ()
     """What plugins did wrong: if there is something, the count is not reliable."""
+    gang_size: int = 0
+    """The members of each gang, if gangs were counted; 0: pods were."""
 
     def __int__(self) -> int:
         return self.count
@@ -256,6 +258,7 @@ class Capacity:
     def as_json(self) -> dict[str, object]:
         return {
             "count": self.count,
+            **({"gangSize": self.gang_size} if self.gang_size else {}),
             "isLimit": self.is_limit,
             "stoppedBy": self.stopped_by,
             "reason": self.reason,

@@ -59,6 +59,8 @@ class Scheduling:
         self._missing: MissingObjects | None = None
         changes = self.state.columns.changes
         self._missing_freshness = changes.freshness((changes.objects, changes.kind(ResourceClaim)))
+        self._terms_freshness = changes.freshness((changes.terms,))
+        self._select_namespaces = False
 
     def schedule(self, pods: Sequence[Pod]) -> Placements:
         """Schedules these pending pods. The result is in their order; pods that are evicted come last."""
@@ -82,7 +84,9 @@ class Scheduling:
         found = [*self._warnings, *self.profiles.warnings]
         if "admission" in self.__dict__:
             found += self.admission.warnings
-        if missing.lacks_kind("Namespace") and any(map(selects_namespaces, self.state.store.all(Pod))):
+        if missing.lacks_kind("Namespace") and (
+            any(map(selects_namespaces, pods)) or self._assigned_select_namespaces()
+        ):
             found += missing.of_kind("Namespace", _NO_NAMESPACES)
         terminating = int(self.state.columns.pods.terminating.read.sum())
         if terminating:
@@ -93,6 +97,17 @@ class Scheduling:
                 found += missing.of_pod(pod, framework.profile, preempts=preempts, runs_permit=True)
             found += self._assumptions(pod)
         return unique(found)
+
+    def _assigned_select_namespaces(self) -> bool:
+        """Whether a term of an assigned pod selects namespaces by their labels.
+
+        Computed again only if terms have appeared or disappeared: this is called for every answer.
+        """
+        with self._terms_freshness as stale:
+            if stale != ():
+                selectors = (one.term.namespace_selector for one in self.state.columns.terms)
+                self._select_namespaces = any(not (one.is_nothing or one.is_empty) for one in selectors)
+        return self._select_namespaces
 
     def _assumptions(self, pod: Pod) -> list[Warning]:
         """What controllers and drivers are assumed to do for the pod."""

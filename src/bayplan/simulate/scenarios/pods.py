@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from msgspec.structs import replace
 
-from bayplan.api.meta import LabelSelector, ObjectMeta, OwnerReference
-from bayplan.api.pod import Pod, ResourceRequirements
-from bayplan.api.workloads import POD_GROUP_LABEL, LabelSelectorSpec, PodGroup, PodGroupSpec, ReplicaSet
+from bayplan.api import groups
+from bayplan.api.meta import LabelSelector, Object, ObjectMeta, OwnerReference
+from bayplan.api.pod import Pod, PodSchedulingGroup, ResourceRequirements
+from bayplan.api.workloads import POD_GROUP_LABEL, LabelSelectorSpec, ReplicaSet
+from bayplan.api.workloads import PodGroup as CoschedulingPodGroup
+from bayplan.api.workloads import PodGroupSpec as CoschedulingSpec
 from bayplan.controllers.pods import TEMPLATE_HASH, deletion_order
 from bayplan.controllers.workloads import job_pods
 from bayplan.simulate.scenarios.inputs import TraceRow
@@ -223,9 +226,10 @@ class Job(PodSet):
 
 
 class Gang(PodSet):
-    """Pods that run together or not at all: a PodGroup and its members."""
+    """Pods that run together or not at all: a PodGroup of Coscheduling and its members."""
 
     __slots__ = ("_namespace",)
+    _kind: ClassVar[type[Object]] = CoschedulingPodGroup
 
     def __init__(
         self,
@@ -239,20 +243,36 @@ class Gang(PodSet):
         run_seconds: float | None,
     ) -> None:
         super().__init__(world, workload, name, template)
-        self._labels = {POD_GROUP_LABEL: name}
         self._namespace = template.namespace
-        world.store.create(
-            PodGroup(
-                metadata=ObjectMeta(name=name, namespace=self._namespace),
-                spec=PodGroupSpec(min_member=min_member),
-            )
-        )
+        world.store.create(self._made(min_member))
         self._create(size, run_seconds)
+
+    def _made(self, min_member: int) -> Object:
+        """The PodGroup, which its pods will name."""
+        self._labels = {POD_GROUP_LABEL: self.name}
+        meta = ObjectMeta(name=self.name, namespace=self._namespace)
+        return CoschedulingPodGroup(metadata=meta, spec=CoschedulingSpec(min_member=min_member))
 
     def succeeded(self, pod: SimulatedPod) -> None:
         del self.pods[pod.uid]
         if not self.pods:
-            self._world.store.delete(PodGroup, self.name, self._namespace)
+            self._world.store.delete(self._kind, self.name, self._namespace)
+
+
+class PodGroup(Gang):
+    """The same with a PodGroup of Kubernetes."""
+
+    __slots__ = ()
+    _kind: ClassVar[type[Object]] = groups.PodGroup
+
+    def _made(self, min_member: int) -> Object:
+        named = PodSchedulingGroup(pod_group_name=self.name)
+        self._template = replace(self._template, spec=replace(self._template.spec, scheduling_group=named))
+        policy = groups.PodGroupSchedulingPolicy(gang=groups.GangSchedulingPolicy(min_count=min_member))
+        return groups.PodGroup(
+            metadata=ObjectMeta(name=self.name, namespace=self._namespace),
+            spec=groups.PodGroupSpec(scheduling_policy=policy, priority=self._template.priority),
+        )
 
 
 class Deployment(PodSet):

@@ -53,8 +53,8 @@ ONLY_FOR: Final[Mapping[str, tuple[str, ...]]] = {
     "replicas": (schema.DEPLOYMENT,),
     "completions": (schema.JOB,),
     "parallelism": (schema.JOB,),
-    "size": (schema.GANG,),
-    "min_member": (schema.GANG,),
+    "size": (schema.GANG, schema.POD_GROUP),
+    "min_member": (schema.GANG, schema.POD_GROUP),
 }
 
 
@@ -73,6 +73,11 @@ class LoadedScenario:
     traces: dict[str, tuple[TraceRow, ...]] = field(default_factory=dict)
     """The rows of each workload that has a trace."""
     benchmark: Benchmark | None = None
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether pod groups of Kubernetes arrive, which need a feature gate."""
+        return any(workload.kind == schema.POD_GROUP for workload in self.scenario.workloads)
 
     @property
     def name(self) -> str:

@@ -25,6 +25,7 @@ from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration, default_config
+from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.plugins.library.gpu_sharing import GpuSharing
@@ -83,6 +84,8 @@ _UNFINISHED: Final = (
     "The scheduler_perf workload is not over: operation {} of {} waits, until all of its pods are scheduled."
 )
 _FAILED: Final = "The result is not reliable, because a plugin failed: {failure}{more}"
+GROUPS: Final = "GenericWorkload"
+_NO_GATE: Final = "workloads of kind PodGroup need the feature gate {gate}, which Kubernetes 1.37 has"
 _ADDED_COSCHEDULING: Final = "The plugin Coscheduling was added, because the scenario has gangs."
 
 _ADDED_GPU_SHARING: Final = (
@@ -169,6 +172,8 @@ class _Run:
             config = replace(config, extenders=())
         known = (*plugins, *named_library_plugins(config).values())
         has_gangs = any(workload.kind == schema.GANG for workload in loaded.scenario.workloads)
+        if loaded.has_groups and GROUPS not in config.gates:
+            raise InputError(_NO_GATE.format(gate=GROUPS), source=loaded.source)
         if has_gangs and Coscheduling not in known:
             plugins = (*plugins, Coscheduling)
             self._notes.append(_ADDED_COSCHEDULING)

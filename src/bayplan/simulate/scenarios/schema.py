@@ -22,6 +22,9 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 POD: Final = "Pod"
 JOB: Final = "Job"
 GANG: Final = "Gang"
+"""A PodGroup of Coscheduling, by its plugin."""
+POD_GROUP: Final = "PodGroup"
+"""One of Kubernetes, with the feature gate GenericWorkload."""
 DEPLOYMENT: Final = "Deployment"
 ALL_NODES: Final = "*"
 
@@ -82,7 +85,7 @@ class Workload(Part, frozen=True):
     """Pods of one template. `kind` says what arrives: single pods, or their owner."""
 
     name: str
-    kind: Literal["Pod", "Job", "Gang", "Deployment"] = "Pod"
+    kind: Literal["Pod", "Job", "Gang", "PodGroup", "Deployment"] = "Pod"
     namespace: str = "default"
     arrivals: Arrivals = Arrivals()
     run_time: str | Distribution | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from bayplan.simulate.scenarios import schema
 from bayplan.simulate.scenarios.inputs import TraceRow, arrival_times, drawing, generator, make_node, seconds
-from bayplan.simulate.scenarios.pods import Deployment, Gang, Job, TraceTemplates
+from bayplan.simulate.scenarios.pods import Deployment, Gang, Job, PodGroup, TraceTemplates
 from bayplan.simulate.scenarios.reading import LoadedScenario
 from bayplan.simulate.scenarios.schema import ALL_NODES, ChangeNodes, Event, Failure, NodeGroup, Workload
 from bayplan.simulate.scenarios.world import SimulatedNode, World
@@ -36,6 +36,7 @@ class Arriving:
             schema.POD: self._create_pod,
             schema.JOB: self._create_job,
             schema.GANG: self._create_gang,
+            schema.POD_GROUP: self._create_gang,
             schema.DEPLOYMENT: self._create_deployment,
         }[workload.kind]
         self._schedule(times, create)
@@ -81,7 +82,8 @@ class Arriving:
     def _create_gang(self) -> None:
         workload = self._workload
         size = workload.size or 1
-        Gang(
+        made = PodGroup if workload.kind == schema.POD_GROUP else Gang
+        made(
             self._world,
             workload.name,
             self._name,

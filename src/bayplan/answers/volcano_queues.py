@@ -1,0 +1,189 @@
+"""Answers about Volcano's queues, in Volcano's words: allocated, deserved, capability, share, reclaimable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isinf
+from typing import Any
+
+from bayplan.answers.capacity_queues import MAX_NAMED, QueueQuestions, QueueRow, WaitingPod
+from bayplan.answers.sources.loaded import LoadedCluster
+from bayplan.api.pod import Pod
+from bayplan.config import QueueDialect, QueuesConfiguration
+from bayplan.queues.amounts import readable
+from bayplan.queues.tree import Blocking, Group, Queue
+from bayplan.queues.usage import PodGroupOf
+from bayplan.queues.volcano import accounts as accounting
+from bayplan.queues.volcano.accounts import Account
+from bayplan.queues.volcano.active import VolcanoQueues
+from bayplan.queues.volcano.preemption import VolcanoPreemption, choose, not_owed, owes, running_pod, why_not
+from bayplan.queues.volcano.resources import Resources
+from bayplan.scheduler.core import SchedulingCore
+
+
+def ask_queues(
+    loaded: LoadedCluster, settings: QueuesConfiguration, core: SchedulingCore | None = None
+) -> QueueQuestions:
+    """Questions about the queues of a configuration, in the words of its dialect.
+
+    Raises:
+        ConfigError: the configuration of the queues is invalid.
+    """
+    if settings.dialect is QueueDialect.VOLCANO:
+        return VolcanoQuestions(loaded, settings, core)
+    return QueueQuestions(loaded, settings, core)
+
+
+def amounts_text(amounts: Resources) -> str:
+    """Amounts in Kubernetes' units; infinite ones are left out."""
+    return ", ".join(
+        f"{kind} {readable('vcore' if kind == 'cpu' else kind, int(amount))}"
+        for kind, amount in sorted(amounts.items())
+        if not isinf(amount) and (amount or kind != "pods")
+    )
+
+
+def _finite(amounts: Resources) -> dict[str, float]:
+    return {kind: round(amount, 3) for kind, amount in amounts.items() if not isinf(amount)}
+
+
+@dataclass(frozen=True, slots=True)
+class VolcanoRow(QueueRow):
+    """One of Volcano's queues; the root is not one if there is no hierarchy."""
+
+    account: Account
+    problem: str
+
+    def described(self) -> dict[str, Any]:
+        account, spec = self.account, self.account.spec
+        return {
+            "queue": spec.name,
+            "parent": spec.parent or None,
+            "state": spec.state,
+            "weight": spec.weight,
+            "priority": spec.priority,
+            "reclaimable": spec.reclaimable,
+            "allocated": dict(account.allocated),
+            "deserved": _finite(account.deserved),
+            "guarantee": _finite(account.guarantee),
+            "capability": _finite(account.real_capability),
+            "share": round(self.share, 6),
+            "pendingPods": self.pending,
+            "problem": self.problem or None,
+        }
+
+    def cells(self) -> tuple[str, ...]:
+        """For the columns of `VOLCANO_COLUMNS`."""
+        account, spec = self.account, self.account.spec
+        state = self.problem or spec.state + ("" if spec.reclaimable else ", not reclaimable")
+        return (
+            "  " * self.depth + spec.name,
+            amounts_text(account.allocated),
+            amounts_text(account.deserved),
+            amounts_text(account.real_capability),
+            f"{self.share:.2f}",
+            f"{self.pending:,}",
+            state,
+        )
+
+
+VOLCANO_COLUMNS = ("queue", "allocated", "deserved", "capability", "share", "pending", "state")
+
+
+class WaitingMember(WaitingPod):
+    """Where a pending pod stands in one of Volcano's queues."""
+
+    def _lines(self) -> Iterator[str]:
+        yield f"queue {self.queue}, job {self.application}"
+        if self.blocking is not None:
+            yield self.blocking.sentence()
+        yield f"position {self.position} of {self.length} in its queue"
+        yield from (f"before it: {each}" for each in self.before)
+        yield from (f"uses what it waits for: {each}" for each in self.must_end)
+        yield self.preemption
+
+    def text(self, key: str) -> Iterator[str]:
+        if not self.queue:
+            yield f"{key} has no queue: {self.problem}"
+        else:
+            yield f"{key} waits for its queue" if self.waits else f"{key} has room in its queue"
+            yield from (f"  {line}" for line in self._lines())
+        yield "Without the limits of queues:" if self.waits else "With room in its queue:"
+
+
+class VolcanoQuestions(QueueQuestions):
+    """Answers questions about Volcano's queues."""
+
+    queues: VolcanoQueues
+    waiting_type = WaitingMember
+
+    def __init__(
+        self, loaded: LoadedCluster, settings: QueuesConfiguration, core: SchedulingCore | None = None
+    ) -> None:
+        core = loaded.core() if core is None else core
+        super().__init__(loaded, settings, core)
+        for framework in core.frameworks.values():
+            for plugin in framework.profile.all_plugins():
+                if isinstance(plugin, VolcanoPreemption):
+                    plugin.queues = self.queues
+        self._pods = [
+            item
+            for item in loaded.objects
+            if isinstance(item, Pod) and item.spec.node_name and not item.is_finished
+        ]
+
+    def rows(self) -> list[QueueRow]:
+        counts = {row.queue.path: row.pending for row in super().rows()}
+        queues, found = self.queues, list[QueueRow]()
+        flat = 0 if queues.conf.hierarchy else 1
+        for queue in queues.partition.root.downwards():
+            account = queues.account(queue)
+            if account is not None:
+                share = accounting.share(account, queues.kind)
+                problem = queues.problems.get(account.name, "")
+                depth, pending = queue.path.count(".") - flat, counts.get(queue.path, 0)
+                found.append(VolcanoRow(queue, depth, share, pending, account, problem))
+        return found
+
+    def _path(self, queue: Queue) -> str:
+        return queue.name
+
+    def _share(self, queue: Queue) -> float:
+        account = self.queues.account(queue)
+        return 0.0 if account is None else accounting.share(account, self.queues.kind)
+
+    def _reason(self, first: Group, second: Group) -> str:
+        assert isinstance(first, PodGroupOf)
+        assert isinstance(second, PodGroupOf)
+        one, other = self.queues.job(first), self.queues.job(second)
+        for name in self.queues.order_of_jobs:
+            if name == "priority" and one.priority != other.priority:
+                return f"priority {one.priority} (this one has {other.priority})"
+            if name == "gang" and one.is_ready != other.is_ready:
+                return "which does not have its minimum yet"
+            if name == "drf" and one.share != other.share:
+                return f"share {one.share:.2f} (this one has {other.share:.2f})"
+        return "which was created earlier"
+
+    word = "job"
+
+    def _users_of(self, blocking: Blocking) -> Iterator[str]:
+        for text in super()._users_of(blocking):
+            yield text.replace("root.", "")
+
+    def _preemption(self, pod: Pod, leaf: Queue, blocking: Blocking | None) -> str:
+        queues, asked = self.queues, self.queues.amounts_of(pod)
+        account, group = queues.account(leaf), queues.group_of(pod)
+        reason = why_not(queues, group, asked)
+        if account is None or reason:
+            why = reason.removeprefix("preemption: ") or "its queue does not exist"
+            return f"nothing would be evicted for it: {why}"
+        chosen = choose(queues, running_pod(queues, pod, asked), self._pods)
+        names = [each.key for each in self._pods if each.uid in chosen]
+        if not names:
+            why = "" if owes(queues, account, asked) else f": {not_owed(account, asked)}"
+            return f"nothing could be evicted for it{why}"
+        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        verb = "reclaim" if owes(queues, account, asked) else "preempt"
+        return f"if no node has room, it may {verb} from {', '.join(names[:MAX_NAMED])}{more}"

@@ -1,0 +1,93 @@
+"""Answers about Volcano's queues, in Volcano's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bayplan.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = "examples/volcano"
+CLUSTER = ["-f", f"{EXAMPLES}/cluster.yaml", "--config", f"{EXAMPLES}/scheduler.yaml"]
+
+
+@pytest.fixture(autouse=True)
+def in_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def command(*arguments: str) -> tuple[int, str]:
+        status = main(arguments)
+        return status, capsys.readouterr().out
+
+    return command
+
+
+def test_queues_show_deserved_and_share(run: Run) -> None:
+    status, text = run("queues", *CLUSTER)
+    row = next(line.split() for line in text.splitlines() if "research" in line)
+    assert (status, row[:8], row[-1]) == (
+        0,
+        ["research", "cpu", "6,", "pods", "3", "cpu", "4", "cpu"],
+        "Open",
+    )
+    assert "1.50" in row
+
+
+def test_a_waiting_pod_reads_limit_order_and_why_nothing_goes(run: Run) -> None:
+    _, text = run("explain", "pod", "tune-0", *CLUSTER)
+    assert "waiting for queue research: cpu 6 allocated, 1 requested, 6 capability" in text
+    assert "before it: queue production, share 0.00 (research has 1.50)" in text
+    assert "queue research is not owed this: cpu 6 allocated, 1 requested, 4 deserved" in text
+
+
+def test_a_pod_of_an_owed_queue_reads_whom_it_may_reclaim_from(run: Run) -> None:
+    _, text = run("explain", "pod", "serve-0", *CLUSTER)
+    assert "it may reclaim from default/train-" in text
+    assert "would preempt default/train-1 on n1" in text
+    assert "no victims" not in text
+    assert "priority below" not in text, "victims have the priority of the pod"
+
+
+def test_another_configuration_can_be_tried(run: Run, tmp_path: Path) -> None:
+    """With reclaim a pod goes; without it nothing is evicted."""
+    text = (ROOT / EXAMPLES / "volcano-scheduler.conf").read_text()
+    without = tmp_path / "without.conf"
+    without.write_text(text.replace(", preempt, reclaim", ""))
+    assert "1 pod preempted" in run("whatif", *CLUSTER, "--queues", f"{EXAMPLES}/more.conf")[1]
+    status, text = run("whatif", *CLUSTER, "--queues", str(without))
+    assert (status, "preempted" in text) == (1, False)
+
+
+def test_check_names_what_is_not_used(run: Run, tmp_path: Path) -> None:
+    status, text = run("queues", "check", f"{EXAMPLES}/volcano-scheduler.conf")
+    assert status == 0
+    assert "not used: plugin predicates (its work is done by kube-scheduler's filters)" in text
+    wrong = tmp_path / "wrong.conf"
+    wrong.write_text("actions: enqueue, dance\n")
+    status, text = run("queues", "check", str(wrong))
+    assert (status, "failed to find Action  dance" in text) == (2, True)
+
+
+def test_check_names_what_only_volcano_does(run: Run, tmp_path: Path) -> None:
+    conf = tmp_path / "own.conf"
+    conf.write_text(
+        "actions: allocate\ntiers:\n- plugins: [{name: overcommit}, {name: drf, enableHierarchy: true}]\n"
+    )
+    _, text = run("queues", "check", str(conf))
+    assert "not used: plugin overcommit" in text
+    assert "not used: plugin drf: enableHierarchy" in text
+
+
+def test_kinds_can_be_installed_without_volcano(run: Run) -> None:
+    status, text = run("queues", "crds")
+    assert status == 0
+    assert text.count("kind: CustomResourceDefinition") == 2
