@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,13 +14,15 @@ from bayplan.answers.whatif import Cluster
 from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod
 from bayplan.config import Decision, DescheduleConfiguration
-from bayplan.deschedule.eviction import Answer, EvictionEvent
-from bayplan.deschedule.executing import Executor, Outcome
+from bayplan.deschedule.eviction import Answer, BackgroundRequest, BackgroundRequests, EvictionEvent
+from bayplan.deschedule.executing import Executor, Outcome, Rate
 from bayplan.deschedule.memory import Memory
 from bayplan.deschedule.metrics import DescheduleMetrics, serve
 from bayplan.deschedule.plan import Plan, read_moves
 from bayplan.deschedule.planner import Planner
 from bayplan.deschedule.running import Runner, is_descheduler
+from bayplan.deschedule.table import EVICTION_IN_PROGRESS, REQUEST_EVICT_ONLY
+from bayplan.deschedule.times import Times
 from bayplan.errors import DecodeError
 from bayplan.simulate.virtual_time import run_virtual
 from bayplan.testing.builders import make_node, make_pod
@@ -78,9 +81,8 @@ def world(*names: str) -> SimulatedCluster:
 
 
 def execute(simulated: SimulatedCluster, plan: Plan, **settings: Any) -> list[Any]:
-    settings.setdefault("evictions_per_minute", 6000)
     memory = settings.pop("memory", Memory())
-    executor = Executor(simulated, memory, **settings)
+    executor = Executor(simulated, memory, Rate(6000), **settings)
     return run_virtual(executor.run(plan.moves))
 
 
@@ -98,7 +100,7 @@ def test_evictions_are_limited_by_the_minute() -> None:
 
     async def timed() -> float:
         started = asyncio.get_running_loop().time()
-        await Executor(simulated, Memory(), evictions_per_minute=2).run(plan.moves)
+        await Executor(simulated, Memory(), Rate(2)).run(plan.moves)
         return asyncio.get_running_loop().time() - started
 
     assert run_virtual(timed()) == pytest.approx(30.0)
@@ -175,7 +177,7 @@ def test_plans_survive_being_written() -> None:
 
 def runner(simulated: SimulatedCluster, **fields: Any) -> Runner:
     settings = DescheduleConfiguration(
-        evictions_per_minute=6000, decision=fields.pop("decision", "scheduler")
+        evictions_per_minute=fields.pop("rate", 6000), decision=fields.pop("decision", "scheduler")
     )
     return Runner(simulated, descheduler(TAINTS), settings, now=lambda: NOW, **fields)
 
@@ -204,7 +206,7 @@ def test_evictions_are_reported_as_events() -> None:
 
 def test_a_dry_run_evicts_nothing() -> None:
     simulated = world()
-    asyncio.run(runner(simulated, dry_run=True).run(0))
+    asyncio.run(runner(simulated, dry_run=True).run(Times(0)))
     assert simulated.evicted == []
 
 
@@ -214,13 +216,13 @@ def test_a_paused_process_evicts_nothing() -> None:
     async def paused() -> bool:
         return True
 
-    asyncio.run(runner(simulated, is_paused=paused).run(0))
+    asyncio.run(runner(simulated, is_paused=paused).run(Times(0)))
     assert simulated.evicted == []
 
 
 def test_upstream_s_decision_evicts_without_asking() -> None:
     simulated = world()
-    asyncio.run(runner(simulated, decision=Decision.UPSTREAM).run(0))
+    asyncio.run(runner(simulated, decision=Decision.UPSTREAM).run(Times(0)))
     assert simulated.evicted == ["default/p0", "default/p1"]
 
 
@@ -251,3 +253,68 @@ def test_metrics_and_readiness_are_served() -> None:
         b"HTTP/1.1 200 OK",
         b"HTTP/1.1 404 Not Found",
     ]
+
+
+def test_upstreams_evictions_are_limited_by_the_minute_too() -> None:
+    """descheduler#1153 wants a delay between evictions."""
+    simulated, times = world(), list[float]()
+    evict = simulated.evict
+
+    async def noted(pod: Pod, reason: str, grace_period_seconds: int | None) -> Answer:
+        times.append(time.monotonic())
+        return await evict(pod, reason, grace_period_seconds)
+
+    simulated.evict = noted  # type: ignore[method-assign]  # it observes
+    asyncio.run(runner(simulated, decision=Decision.UPSTREAM, rate=300).run(Times()))
+    first, second = times
+    assert second - first >= 0.2
+    assert simulated.evicted == ["default/p0", "default/p1"]
+
+
+class Recorder:
+    """Keeps what is reserved."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, str]] = []
+
+    def reserve(self, pod: Pod, node_name: str) -> None:
+        self.calls.append(("reserve", pod.name, node_name))
+
+    def release(self, pod: Pod) -> None:
+        self.calls.append(("release", pod.name, ""))
+
+
+def test_room_is_reserved_before_and_released_after() -> None:
+    simulated, room = world(), Recorder()
+    plan = simulated.plan()
+    simulated.answers["default/p1"] = Answer(429, "no")
+    execute(simulated, plan, room=room)
+    assert room.calls == [
+        ("reserve", "p0", plan.moves[0].target),
+        ("release", "p0", ""),
+        ("reserve", "p1", plan.moves[1].target),
+        ("release", "p1", ""),
+    ]
+
+
+def test_evictions_in_background() -> None:
+    """An accepted request is remembered until the pod is gone, which counts as a success."""
+    annotated = replica("p0", "a", annotations={REQUEST_EVICT_ONLY: ""})
+    marked = replica("p1", "a", annotations={REQUEST_EVICT_ONLY: "", EVICTION_IN_PROGRESS: ""})
+    plain = replica("p1", "a", annotations={REQUEST_EVICT_ONLY: ""})
+    requests = BackgroundRequests()
+    requests.assume("p0", BackgroundRequest("a", "default", 0.0, "S", "P"))
+    assert requests.sync([annotated, marked], 10.0) == []
+    assert {*requests.requests} == {"p0", "p1"}
+    assert requests.counts("a", "default") == (2, 2, 2)
+    # The annotation of a running eviction is removed: it has failed.
+    assert requests.sync([annotated, plain], 20.0) == []
+    assert {*requests.requests} == {"p0"}
+    ((uid, gone),) = requests.sync([plain], 30.0)
+    assert (uid, gone.strategy, gone.profile) == ("p0", "S", "P")
+    # A request that nobody carries out is forgotten after ten minutes; an annotation never is.
+    requests.assume("p1", BackgroundRequest("a", "default", 30.0, "S", "P"))
+    requests.sync([plain], 630.0)
+    assert {*requests.requests} == {"p1"}
+    requests.sync([plain], 631.0)
+    assert not requests.requests

@@ -14,6 +14,7 @@ from bayplan.config import DescheduleConfiguration
 from bayplan.deschedule.executing import Outcome, Step
 from bayplan.deschedule.plan import Plan
 from bayplan.deschedule.process import RunOptions, run_descheduler
+from bayplan.deschedule.times import Times
 from bayplan.embedded.server.kinds import PODS
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.report import Outcomes
@@ -59,8 +60,8 @@ def test_a_live_cluster_is_planned_and_descheduled(tmp_path: Path) -> None:
             source = SourceOptions(kubeconfig=str(kubeconfig))
             options = RunOptions(
                 load_access(str(kubeconfig)),
-                lambda: load_cluster(source),
-                0.0,
+                await asyncio.to_thread(load_cluster, source),
+                Times(),
                 False,
                 ElectionSettings(name="bayplan-descheduler"),
                 ("kube-system", "bayplan-descheduler"),

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from bayplan.answers.whatif import Cluster
 from bayplan.api.meta import Object
 from bayplan.deschedule.memory import FIRST_PAUSE_SECONDS, Memory
-from bayplan.deschedule.planner import OPT_OUT, owner_of, template_of
+from bayplan.deschedule.planner import Planner
+from bayplan.deschedule.replacements import OPT_OUT, owner_of, place_replacement, template_of
 from bayplan.testing.builders import (
     make_expression,
     make_namespace,
@@ -20,7 +22,7 @@ from bayplan.testing.builders import (
     make_spread,
     make_toleration,
 )
-from tests.deschedule.situations import NOW, moves, plan_of, reasons, replica
+from tests.deschedule.situations import NOW, descheduler, moves, plan_of, reasons, replica
 
 TAINTS: dict[str, Any] = {"RemovePodsViolatingNodeTaints": {}}
 LOW: dict[str, Any] = {
@@ -305,3 +307,36 @@ def test_a_finished_pod_is_removed_without_replacement() -> None:
     policy: dict[str, Any] = {"DefaultEvictor": disabled, "RemoveFailedPods": {"minPodLifetimeSeconds": 0}}
     plan = plan_of([make_node("a"), make_node("b"), failed], policy)
     assert moves(plan) == [("p", "a", "")]
+
+
+def test_nodes_are_emptied_although_the_scheduler_spreads_pods() -> None:
+    """HighNodeUtilization with the default scheduler (descheduler#668, #1026): replacements are nominated."""
+    nodes = [make_node(name, cpu="4") for name in ("a", "b", "c")]
+    pods = [replica("a1", "a", "x", cpu="500m"), replica("b1", "b", "y", cpu="500m")]
+    pods += [replica(f"c{i}", "c", f"z{i}", cpu="1") for i in range(2)]
+    objects = [*nodes, *pods]
+    alone = plan_of(objects, HIGH)
+    assert alone.emptied == ()
+    made = Planner(Cluster.from_objects(objects), descheduler(HIGH), NOW, nominates=True).plan()
+    assert made.emptied == ("a", "b")
+    assert [(one.pod, one.target, one.nominated) for one in made.moves] == [
+        ("default/a1", "c", True),
+        ("default/b1", "c", True),
+    ]
+    # With the nomination the scheduler really puts them there.
+    cluster = Cluster.from_objects(objects)
+    for move in made.moves:
+        with cluster.branch() as trial:
+            placed = place_replacement(trial, trial.pod(move.pod), nominated=move.target)
+            assert placed == (move.target, "")
+            trial.commit()
+
+
+def test_if_all_nodes_are_underutilized_the_fuller_half_stays() -> None:
+    """descheduler#725: "all nodes are underutilized, nothing to do here"."""
+    objects: list[Object] = [make_node(f"n{i}", cpu="8") for i in range(4)]
+    objects += [replica(f"p{i}", f"n{i}", f"o{i}", cpu=f"{500 + 100 * i}m") for i in range(4)]
+    made = Planner(Cluster.from_objects(objects), descheduler(HIGH), NOW, nominates=True).plan()
+    assert made.emptied == ("n0", "n1")
+    assert {one.target for one in made.moves} <= {"n2", "n3"}
+    assert made.upstream_evictions == 0

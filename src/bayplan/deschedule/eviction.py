@@ -8,14 +8,14 @@ replacement.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from bayplan.api.pod import Pod
 from bayplan.deschedule.policy import Limits
-from bayplan.deschedule.table import REQUEST_EVICT_ONLY, ClusterTable
+from bayplan.deschedule.table import EVICTION_IN_PROGRESS, REQUEST_EVICT_ONLY, ClusterTable
 
 REQUESTED_BY: Final = "sigs.k8s.io/descheduler"
 CONTROLLER: Final = "sigs.k8s.io.descheduler"
@@ -83,22 +83,64 @@ UNLIMITED: Final = Limits()
 Send = Callable[[Request], Answer]
 
 
+@dataclass(frozen=True, slots=True)
+class BackgroundRequest:
+    """An eviction that another component carries out."""
+
+    node: str
+    namespace: str
+    assumed_at: float | None = None
+    """When our request was answered so; None: only the pod's annotation says it."""
+    strategy: str = ""
+    profile: str = ""
+
+
 @dataclass(slots=True)
 class BackgroundRequests:
     """Evictions that another component carries out later, by uid of the pod. They outlive a cycle."""
 
-    requests: dict[str, tuple[str, str, float]] = field(default_factory=dict)
-    """Node, namespace, and when the request was made."""
+    requests: dict[str, BackgroundRequest] = field(default_factory=dict)
+    in_progress: set[str] = field(default_factory=set)
+    """The pods that had the annotation of a running eviction when they were last seen."""
+
+    def sync(self, pods: Iterable[Pod], now: float) -> list[tuple[str, BackgroundRequest]]:
+        """Brings it up to date with the pods of the cluster.
+
+        Returns the requests of ours whose pods are gone: these evictions succeeded.
+        """
+        present = {pod.uid: pod for pod in pods}
+        gone = [(uid, one) for uid, one in self.requests.items() if uid not in present]
+        for uid, _ in gone:
+            del self.requests[uid]
+        marked = set()
+        for uid, pod in present.items():
+            if REQUEST_EVICT_ONLY not in pod.annotations or pod.is_finished:
+                self.requests.pop(uid, None)
+            elif EVICTION_IN_PROGRESS in pod.annotations:
+                marked.add(uid)
+                self.requests.setdefault(uid, BackgroundRequest(pod.spec.node_name, pod.namespace))
+            elif uid in self.in_progress:
+                self.requests.pop(uid, None)
+        self.in_progress = marked
+        self.expire(now)
+        return [(uid, one) for uid, one in gone if one.assumed_at is not None]
+
+    def assume(self, uid: str, request: BackgroundRequest) -> None:
+        """Our request was accepted; the first one counts."""
+        known = self.requests.get(uid)
+        if known is None or known.assumed_at is None:
+            self.requests[uid] = request
 
     def expire(self, now: float) -> None:
         """Forgets requests that were never carried out."""
-        old = [uid for uid, (_, _, at) in self.requests.items() if int(now - at) > BACKGROUND_TIMEOUT_SECONDS]
-        for uid in old:
-            del self.requests[uid]
+        for uid, one in list(self.requests.items()):
+            if one.assumed_at is not None and int(now - one.assumed_at) > BACKGROUND_TIMEOUT_SECONDS:
+                del self.requests[uid]
 
     def counts(self, node: str, namespace: str) -> tuple[int, int, int]:
-        places = list(self.requests.values())
-        return len(places), sum(n == node for n, _, _ in places), sum(s == namespace for _, s, _ in places)
+        places = self.requests.values()
+        on_node = sum(one.node == node for one in places)
+        return len(places), on_node, sum(one.namespace == namespace for one in places)
 
 
 @dataclass(slots=True)
@@ -153,7 +195,8 @@ class PodEvictor:
         ):
             assert self.background is not None
             if not pod.is_finished:
-                self.background.requests.setdefault(pod.uid, (node, pod.namespace, self.now))
+                made = BackgroundRequest(node, pod.namespace, self.now, strategy, profile)
+                self.background.assume(pod.uid, made)
                 self._count(Result.BACKGROUND, strategy, profile, pod)
             return Result.OK
         self._count(Result.FAILED, strategy, profile, pod)

@@ -1,9 +1,13 @@
 """Makes the moves of a plan, one after the other, each checked against the cluster as it is now.
 
-For each step: read the cluster → is the pod still there, is its owner ready, does the scheduler still choose
-the node of the plan? → evict, with the pod's uid as a precondition → wait for the replacement. A step that no
-longer holds is skipped with a sentence; the steps after it are checked in the same way, so a skipped step
-stops only those that need it. Nothing is written but evictions.
+For each step: bring the copy of the cluster up to date → is the pod still there, is its owner ready, does the
+scheduler still choose the node of the plan? → evict, with the pod's uid as a precondition → wait for the
+replacement. A step that no longer holds is skipped with a sentence; the steps after it are checked in the
+same way, so a skipped step stops only those that need it. Nothing is written but evictions (and, with `mode:
+surge`, what `surge.py` says).
+
+In the process of a scheduler the room of the replacement is reserved before the eviction (`Room`), and the
+replacement is nominated to the node, so that no other pod takes it.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from bayplan.api.pod import Pod
 from bayplan.deschedule.eviction import Answer
 from bayplan.deschedule.memory import Memory
 from bayplan.deschedule.plan import Move
-from bayplan.deschedule.planner import owner_of, place_replacement, template_of
+from bayplan.deschedule.replacements import owner_of, place_replacement, template_of
 
 POLL_SECONDS: Final = 1.0
 
@@ -62,19 +66,50 @@ class EvictionAPI(Protocol):
         """Evicts a pod, if it is still this one."""
 
 
+class Room(Protocol):
+    """Where replacements are nominated before they exist (`scheduler/reservations.py`)."""
+
+    def reserve(self, pod: Pod, node_name: str) -> None:
+        """The next pod of this pod's controller is nominated to the node; until then its room is kept."""
+
+    def release(self, pod: Pod) -> None:
+        """The reservation ends, if it was not used."""
+
+
+class Surge(Protocol):
+    """Creates replacements first, where the owner allows it (`surge.py`)."""
+
+    async def move(self, pod: Pod, target: str, cluster: Cluster, *, nominated: bool) -> str | None:
+        """Replaces a pod; a text if that failed; None if its owner does not allow it."""
+
+
+@dataclass(slots=True)
+class Rate:
+    """At most so many evictions a minute."""
+
+    per_minute: int
+    _next: float = 0.0
+
+    async def wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, self._next - loop.time()))
+        self._next = loop.time() + 60.0 / self.per_minute
+
+
 @dataclass(slots=True)
 class Executor:
     """Makes moves at a limited rate."""
 
     api: EvictionAPI
     memory: Memory
-    evictions_per_minute: int = 10
+    rate: Rate
     replacement_seconds: float = 300.0
     grace_period_seconds: int | None = None
     now: Callable[[], float] = time.time
     may_go_on: Callable[[], bool] = lambda: True
     """False: stop before the next eviction (paused, or no longer the leader)."""
-    _last: float | None = None
+    room: Room | None = None
+    surge: Surge | None = None
 
     async def run(self, moves: Sequence[Move], on_step: Callable[[Step], None] | None = None) -> list[Step]:
         """Makes the moves in order."""
@@ -95,18 +130,23 @@ class Executor:
             return Step(move, Outcome.SKIPPED, problem)
         if move.target and (unready := await self._until_ready(pod)):
             return Step(move, Outcome.SKIPPED, unready)
-        await self._respect_rate()
+        await self.rate.wait()
         known = {one.uid for one in await self.api.pods(pod.namespace)}
-        reason = f"triggered by {move.profile}/{move.strategy}: {move.why}"
-        answer = await self.api.evict(pod, reason, self.grace_period_seconds)
-        if answer.code:
-            return Step(move, Outcome.BLOCKED, answer.message)
-        if not move.target:
-            return Step(move, Outcome.MOVED)
-        node = await self._replacement(pod, known)
+        moves = bool(move.target) and move.target != move.source
+        if self.room is not None and moves:
+            self.room.reserve(pod, move.target)
+        try:
+            if problem := await self._remove(pod, move, cluster, surges=moves):
+                return Step(move, Outcome.BLOCKED, problem)
+            if not move.target:
+                return Step(move, Outcome.MOVED)
+            node = await self._replacement(pod, known)
+        finally:
+            if self.room is not None:
+                self.room.release(pod)
         if not node:
             return Step(move, Outcome.WAITING, f"no replacement within {self.replacement_seconds:g} s")
-        if move.target != move.source:
+        if moves:
             self.memory.moved(owner_of(pod), template_of(pod), move.source)
         if node == move.target:
             return Step(move, Outcome.MOVED, node=node)
@@ -114,11 +154,15 @@ class Executor:
         text = f"its replacement got {node}; {owner_of(pod)} is left alone for {pause:g} s"
         return Step(move, Outcome.ELSEWHERE, text, node)
 
-    async def _respect_rate(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._last is not None:
-            await asyncio.sleep(max(0.0, self._last + 60.0 / self.evictions_per_minute - loop.time()))
-        self._last = loop.time()
+    async def _remove(self, pod: Pod, move: Move, cluster: Cluster, *, surges: bool) -> str:
+        """Evicts a pod, or lets its owner replace it first; a text if that was rejected."""
+        if self.surge is not None and surges:
+            problem = await self.surge.move(pod, move.target, cluster, nominated=self.room is not None)
+            if problem is not None:
+                return problem
+        reason = f"triggered by {move.profile}/{move.strategy}: {move.why}"
+        answer = await self.api.evict(pod, reason, self.grace_period_seconds)
+        return (answer.message or f"the API server answered {answer.code}") if answer.code else ""
 
     async def _until_ready(self, pod: Pod) -> str:
         """Waits until the other pods of the owner are ready; a text if they are not in time."""
@@ -169,7 +213,7 @@ def _checked(move: Move, cluster: Cluster) -> tuple[Pod | None, str]:
     if move.target == move.source:
         return pod, ""
     with cluster.branch() as trial:
-        node, problem = place_replacement(trial, pod)
+        node, problem = place_replacement(trial, pod, nominated=move.target if move.nominated else "")
     if problem:
         return None, problem
     if node != move.target:

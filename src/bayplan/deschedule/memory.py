@@ -1,14 +1,16 @@
 """What became of earlier moves, so that no pod is moved to and fro.
 
-Two rules, both by the owner of a pod, because its pods are interchangeable and their names change:
+Two rules, both by the owner of a pod and its template, because such pods are interchangeable and their names
+change:
 
 - A pod is not moved to a node that a pod of its owner was moved away from.
 - A replacement that did not get the node of the plan *came back*: its owner is tried again after a pause,
   which doubles each time.
 
 So without changes from outside the moves end: every move of an owner's pod goes to a node that the owner has
-not left yet. All is forgotten when the set of nodes changes or the process restarts, an owner's part when its
-pod template changes, and the part of the owner that was least recently moved when there are too many.
+not left yet. All is forgotten when the set of nodes changes or the process restarts, and the part of the
+owner that was least recently moved when there are too many. Pods of a new template begin without a past;
+those of the old one, which may exist side by side for long, keep theirs.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ MAX_PAUSE_SECONDS: Final = 6 * 3600.0
 
 @dataclass(slots=True)
 class _Owner:
-    template: int
     left: set[str] = field(default_factory=set)
     """The nodes that its pods were moved away from."""
     returns: int = 0
@@ -38,7 +39,7 @@ class Memory:
 
     max_owners: int = MAX_OWNERS
     _nodes: frozenset[str] = frozenset()
-    _owners: OrderedDict[str, _Owner] = field(default_factory=OrderedDict)
+    _owners: OrderedDict[tuple[str, int], _Owner] = field(default_factory=OrderedDict)
 
     def set_nodes(self, names: Iterable[str]) -> None:
         """Forgets everything if the set of nodes is another one."""
@@ -74,17 +75,12 @@ class Memory:
         return len(self._owners)
 
     def _find(self, owner: str, template: int) -> _Owner | None:
-        found = self._owners.get(owner)
-        if found is not None and found.template != template:
-            del self._owners[owner]
-            return None
-        return found
+        return self._owners.get((owner, template))
 
     def _make(self, owner: str, template: int) -> _Owner:
-        found = self._find(owner, template)
-        if found is None:
-            found = self._owners[owner] = _Owner(template)
-            if len(self._owners) > self.max_owners:
-                self._owners.popitem(last=False)
-        self._owners.move_to_end(owner)
+        key = owner, template
+        found = self._owners.setdefault(key, _Owner())
+        self._owners.move_to_end(key)
+        if len(self._owners) > self.max_owners:
+            self._owners.popitem(last=False)
         return found

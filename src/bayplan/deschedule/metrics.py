@@ -1,16 +1,17 @@
 """Metrics of descheduling, under descheduler's names, and the port that serves them.
 
-Upstream's deprecated second names (`descheduler_pods_evicted`, `descheduler_descheduler_…`) are not served.
+Three of them have a second, deprecated name, which upstream still serves, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from bayplan import __version__
-from bayplan.metrics.instruments import Families, Level, counter, gauge, histogram
+from bayplan.metrics.instruments import Families, InstrumentT, Level, Spec, counter, gauge, histogram
 
 _STRATEGY_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
 
@@ -34,6 +35,17 @@ STRATEGY_DURATION: Final = histogram(
     ("strategy", "profile"),
     buckets=_STRATEGY_BUCKETS,
 )
+
+
+def _deprecated(spec: Spec[InstrumentT], name: str) -> Spec[InstrumentT]:
+    return replace(spec, name=name, help=f"(Deprecated since 0.34.0) {spec.help}")
+
+
+OLD_PODS_EVICTED: Final = _deprecated(PODS_EVICTED, "descheduler_pods_evicted")
+OLD_LOOP_DURATION: Final = _deprecated(LOOP_DURATION, "descheduler_descheduler_loop_duration_seconds")
+OLD_STRATEGY_DURATION: Final = _deprecated(
+    STRATEGY_DURATION, "descheduler_descheduler_strategy_duration_seconds"
+)
 BUILD_INFO: Final = gauge(
     "descheduler_build_info",
     Level.ALPHA,
@@ -46,17 +58,30 @@ class DescheduleMetrics:
     """What is counted."""
 
     def __init__(self) -> None:
-        self.families = Families((PODS_EVICTED, LOOP_DURATION, STRATEGY_DURATION, BUILD_INFO))
+        self.families = Families(
+            (
+                PODS_EVICTED,
+                LOOP_DURATION,
+                STRATEGY_DURATION,
+                BUILD_INFO,
+                OLD_PODS_EVICTED,
+                OLD_LOOP_DURATION,
+                OLD_STRATEGY_DURATION,
+            )
+        )
         self.families[BUILD_INFO][__version__, "v0.36"].set(1)
 
     def evicted(self, result: str, strategy: str, profile: str, namespace: str, node: str) -> None:
-        self.families[PODS_EVICTED][result, strategy, profile, namespace, node].inc()
+        for family in (PODS_EVICTED, OLD_PODS_EVICTED):
+            self.families[family][result, strategy, profile, namespace, node].inc()
 
     def loop_took(self, seconds: float) -> None:
-        self.families[LOOP_DURATION][()].observe(seconds)
+        for family in (LOOP_DURATION, OLD_LOOP_DURATION):
+            self.families[family][()].observe(seconds)
 
     def strategy_took(self, strategy: str, profile: str, seconds: float) -> None:
-        self.families[STRATEGY_DURATION][strategy, profile].observe(seconds)
+        for family in (STRATEGY_DURATION, OLD_STRATEGY_DURATION):
+            self.families[family][strategy, profile].observe(seconds)
 
     def exposition(self) -> bytes:
         # Imported here because only a scrape needs prometheus-client, which takes a while to load.

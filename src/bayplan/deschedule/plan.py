@@ -40,6 +40,8 @@ class Move:
     """Kind and name of the controller."""
     upstream: bool = True
     """Whether descheduler would evict the pod, too."""
+    nominated: bool = False
+    """Whether the replacement gets the target only because it is nominated to it."""
 
 
 @dataclass(frozen=True, slots=True)

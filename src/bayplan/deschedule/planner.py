@@ -14,18 +14,17 @@ are tried again after the others, because moves make room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from bayplan.answers.whatif import Cluster
 from bayplan.answers.whatif.controllers import belongs_to_node
-from bayplan.answers.whatif.outcomes import Outcome
-from bayplan.api.meta import Object
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.api.selectors import Selector, compile_selector
@@ -37,12 +36,11 @@ from bayplan.deschedule.memory import Memory
 from bayplan.deschedule.node_fit import NodeFit
 from bayplan.deschedule.plan import Kept, Move, Plan
 from bayplan.deschedule.plugin import Cycle, Goal, Strategy, Usage
+from bayplan.deschedule.replacements import OPT_OUT, opted_out, owner_of, place_replacement, template_of
 from bayplan.deschedule.strategies.utilization import HighNodeUtilization
 from bayplan.deschedule.table import Bools, ClusterTable, Flag, PodColumns
 from bayplan.errors import SelectorError
 
-OPT_OUT: Final = "bayplan.dev/deschedule"
-"""A label or annotation of a namespace or pod; "false": its pods are never moved."""
 REMOVAL_TAINTS: Final = frozenset(
     {
         "karpenter.sh/disrupted",
@@ -95,10 +93,17 @@ class Planner:
     usage: Usage | None = None
     columns: PodColumns = field(default_factory=PodColumns)
     on_result: Callable[[Result, str, str, str, str], None] | None = None
+    nominates: bool = False
+    """Whether replacements are nominated to their targets, so that whole nodes can be emptied even if the
+    scheduler prefers others."""
     _moves: list[Move] = field(default_factory=list)
+    _moves_from: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """The numbers of the moves away from each node, counted from 1."""
     _kept: list[Kept] = field(default_factory=list)
     _retries: list[_Candidate] = field(default_factory=list)
     _emptied: list[str] = field(default_factory=list)
+    _aside: frozenset[str] = frozenset()
+    """Nodes that get no pods while nodes are emptied."""
     _strategy: Strategy | None = None
     _cycle: Cycle | None = None
     _branch: Cluster | None = None
@@ -217,8 +222,10 @@ class Planner:
         """Tries candidates again that found no place, as long as moves make room."""
         for _ in range(MAX_RETRIES):
             left, self._retries = self._retries, []
-            moved = False
+            moved, gone = False, {move.uid for move in self._moves}
             for one in left:
+                if one.request.pod.uid in gone:
+                    continue  # another strategy has moved it since
                 is_balance = one.strategy.goal not in (Goal.REPAIR, Goal.RECREATE)
                 if is_balance or one.cycle.evictor.limit_reached(one.request.pod) is not None:
                     continue
@@ -226,6 +233,7 @@ class Planner:
                 if isinstance(found, Move):
                     self._accept(found, one.request, one.cycle.table)
                     one.cycle.evictor.add(one.request.pod)
+                    gone.add(one.request.pod.uid)
                     moved = True
                 else:
                     self._retries.append(one)
@@ -308,7 +316,7 @@ class Planner:
         return True, f"{strategy.reason}; {verdict.why}", verdict.gain
 
     def _move(self, request: Request, target: str, strategy: Strategy, why: str) -> Move:
-        freed = tuple(i for i, one in enumerate(self._moves, 1) if target and one.source == target)
+        freed = tuple(self._moves_from.get(target, ()) if target else ())
         pod = request.pod
         return Move(
             pod.key,
@@ -324,6 +332,7 @@ class Planner:
 
     def _accept(self, move: Move, request: Request, table: ClusterTable) -> None:
         self._moves.append(move)
+        self._moves_from[move.source].append(len(self._moves))
         if not move.target:
             table.remove(request.slot)
         elif move.target != move.source:
@@ -362,8 +371,27 @@ class Planner:
         order = order[np.argsort(use.used[order].sum(axis=1), kind="stable")]
         if np.count_nonzero(under) <= strategy.args.number_of_nodes:
             return
-        for i in order.tolist():
-            self._empty(int(use.rows[i]), strategy, cycle, removable, table)
+        rows = [int(use.rows[i]) for i in order.tolist()]
+        with self._only_fuller_nodes(rows, len(rows) == len(use.rows), table):
+            for row in rows:
+                self._empty(row, strategy, cycle, removable, table)
+
+    @contextmanager
+    def _only_fuller_nodes(self, rows: list[int], are_all: bool, table: ClusterTable) -> Iterator[None]:
+        """While nodes are emptied, replacements go to nodes that stay: a scheduler that spreads pods would
+        prefer those that are to be emptied. Only replacements that are nominated go where it would not."""
+        assert self._branch is not None
+        branch = self._branch
+        # If all nodes are underutilized, the fuller half of them stays.
+        chosen = [table.nodes[row] for row in (rows[: len(rows) // 2] if are_all else rows)]
+        aside = [node.name for node in chosen if not node.spec.unschedulable] if self.nominates else []
+        for name in aside:
+            branch.cordon(name)
+        self._aside = frozenset(aside)
+        yield
+        self._aside = frozenset()
+        for name in aside:
+            branch.uncordon(name)
 
     def _empty(
         self, row: int, strategy: HighNodeUtilization, cycle: Cycle, removable: Bools, table: ClusterTable
@@ -401,9 +429,10 @@ class Planner:
                 if isinstance(found, tuple):
                     problem = found[0]
                     break
-                if found.target in self._emptied:
+                if found.target in self._emptied or found.target in self._aside:
                     problem = f"the scheduler would put it on {found.target}, which this plan empties"
                     break
+                found = replace(found, nominated=self.nominates)
                 undo.append((request.slot, row))
                 self._accept(found, request, table)
                 evictor.add(request.pod)
@@ -418,43 +447,12 @@ class Planner:
             table.flags[slot] &= ~Flag.TERMINATING
             evictor.add(table.pods[slot], -1)
         del self._moves[before:]
+        for numbers in self._moves_from.values():
+            numbers[:] = [one for one in numbers if one <= before]
         for one, count in zip(self._budgets, left, strict=True):
             one.left = count
         self._left = known
         self._keep(request, f"{name} cannot be emptied: {problem}")
-
-
-def place_replacement(trial: Cluster, pod: Pod) -> tuple[str, str]:
-    """Evicts a pod on a branch: the node that the scheduler gives its replacement, or why it has none."""
-    replacement = trial.evict(pod.key)
-    if replacement is None:
-        return "", "no controller creates it again"
-    placed = trial.schedule([replacement])
-    if placed.failures:
-        return "", f"scheduling its replacement failed: {placed.failures[0]}"
-    if placed.evicted:
-        return "", f"its replacement would preempt {placed.evicted[0]}"
-    (one, *_) = placed.pods
-    if one.outcome is not Outcome.SCHEDULED:
-        return "", f"its replacement fits no node: {one.reason}"
-    return one.node, ""
-
-
-def opted_out(item: Object) -> bool:
-    """Whether a label or an annotation excludes a pod, or the pods of a namespace."""
-    return "false" in (item.annotations.get(OPT_OUT), item.labels.get(OPT_OUT))
-
-
-def owner_of(pod: Pod) -> str:
-    """Namespace, kind and name of the controller; pods of a Deployment keep theirs over rollouts."""
-    owner = pod.metadata.controller()
-    return pod.key if owner is None else f"{owner.kind} {pod.namespace}/{owner.name}"
-
-
-def template_of(pod: Pod) -> int:
-    """A number that changes with the pod template."""
-    spec = msgspec.structs.replace(pod.spec, node_name="", volumes=())
-    return hash(msgspec.msgpack.encode(spec))
 
 
 def _budgets_of(budgets: Iterable[PodDisruptionBudget]) -> list[_Budget]:

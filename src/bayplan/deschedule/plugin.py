@@ -17,7 +17,7 @@ It implements `deschedule` (rules that a pod violates) or `balance` (how pods ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
@@ -129,6 +129,17 @@ class Cycle:
         starts = np.flatnonzero(np.diff(rows, prepend=-2))
         for start, group in zip(starts.tolist(), np.split(slots, starts[1:]), strict=True):
             yield int(rows[start]), group
+
+    def evict_by_node(self, mask: Bools, choose: Callable[[Slots], Slots] | None = None) -> None:
+        """Evicts the pods of the mask that may be evicted, node by node, within the limits.
+
+        Args:
+            choose: which pods of a node, in which order; None: those that the evictor allows.
+        """
+        choose = self.allowed if choose is None else choose
+        for _, slots in self.by_node(mask):
+            if self.evict_all(choose(slots)) is Result.TOTAL_LIMIT:
+                return
 
     def evict(self, slot: int) -> Result:
         return self.evictor.evict(int(slot), self.profile, self.strategy)

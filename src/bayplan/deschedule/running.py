@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,14 +19,24 @@ from bayplan.answers.whatif import Cluster
 from bayplan.api.pod import Pod
 from bayplan.config import Decision, DescheduleConfiguration
 from bayplan.deschedule.descheduler import Descheduler
-from bayplan.deschedule.eviction import FAILED, REQUESTED_BY, Answer, EvictionEvent, PodEvictor, Request
-from bayplan.deschedule.executing import EvictionAPI, Executor, Outcome, Step
+from bayplan.deschedule.eviction import (
+    FAILED,
+    REQUESTED_BY,
+    Answer,
+    BackgroundRequests,
+    EvictionEvent,
+    PodEvictor,
+    Request,
+    Result,
+)
+from bayplan.deschedule.executing import EvictionAPI, Executor, Outcome, Rate, Room, Step, Surge
 from bayplan.deschedule.memory import Memory
 from bayplan.deschedule.metrics import DescheduleMetrics
 from bayplan.deschedule.plan import Plan
 from bayplan.deschedule.planner import Planner
 from bayplan.deschedule.policy import Policy
 from bayplan.deschedule.table import PodColumns
+from bayplan.deschedule.times import Times
 from bayplan.deschedule.usage import MeasuredUsage
 from bayplan.errors import APIError
 
@@ -52,27 +63,36 @@ class Runner:
     on_plan: Callable[[Plan], None] | None = None
     on_step: Callable[[Step], None] | None = None
     now: Callable[[], float] = time.time
+    background: BackgroundRequests | None = None
+    """Evictions in background, if they are allowed; only with upstream's rules."""
+    room: Room | None = None
+    surge: Surge | None = None
     memory: Memory = field(default_factory=Memory)
     cycles: int = 0
     """Completed cycles."""
     _columns: PodColumns = field(default_factory=PodColumns)
     _usage: MeasuredUsage = field(default_factory=MeasuredUsage)
     _warned: bool = False
+    _rate: Rate = field(init=False)
 
-    async def run(self, interval_seconds: float) -> None:
-        """Runs cycles until it is cancelled; one cycle if the interval is 0."""
-        loop = asyncio.get_running_loop()
+    def __post_init__(self) -> None:
+        self._rate = Rate(self.settings.evictions_per_minute)
+
+    async def run(self, times: Times) -> None:
+        """Runs cycles until it is cancelled; one cycle if they do not repeat."""
+        await asyncio.sleep(times.first(self.now()) - self.now())
         while True:
-            started = loop.time()
+            started = self.now()
             try:
                 await self.cycle()
             except APIError as error:
                 _log.error("descheduling cycle failed: %s", error)
-                if not interval_seconds:
+                if not times.repeats:
                     raise
-            if not interval_seconds:
+            if not times.repeats:
                 return
-            await asyncio.sleep(max(0.0, started + interval_seconds - loop.time()))
+            now = self.now()
+            await asyncio.sleep(times.next(started, now) - now)
 
     async def cycle(self) -> None:
         """One cycle, unless it is paused."""
@@ -102,11 +122,13 @@ class Runner:
         executor = Executor(
             self.api,
             self.memory,
-            self.settings.evictions_per_minute,
+            self._rate,
             self.settings.replacement_timeout.seconds,
             self.descheduler.policy.grace_period_seconds,
             self.now,
             self.is_leader,
+            self.room,
+            self.surge,
         )
 
         def stepped(step: Step) -> None:
@@ -147,6 +169,7 @@ class Runner:
             self.settings.margin,
             self._usage,
             self._columns,
+            nominates=self.room is not None,
         )
 
     async def _evict_as_upstream(self, cluster: Cluster) -> None:
@@ -154,15 +177,26 @@ class Runner:
         loop = asyncio.get_running_loop()
         table = self.planner(cluster).table()
         policy = self.descheduler.policy
+        sending: list[Future[Answer]] = []
+        ended = False
+        self._sync_background(cluster.pods)
+
+        async def evict(request: Request) -> Answer:
+            await self._rate.wait()
+            if not self.is_leader():
+                return Answer(-1, "this process is no longer the leader")
+            return await self.api.evict(request.pod, request.reason, request.grace_period_seconds)
 
         def send(request: Request) -> Answer:
-            if self.dry_run:
-                answer = Answer()
-            elif not self.is_leader():
-                return Answer(-1, "this process is no longer the leader")
-            else:
-                evicting = self.api.evict(request.pod, request.reason, request.grace_period_seconds)
-                answer = asyncio.run_coroutine_threadsafe(evicting, loop).result()
+            answer = Answer()
+            if not self.dry_run:
+                sending[:] = [asyncio.run_coroutine_threadsafe(evict(request), loop)]
+                if ended:
+                    sending[0].cancel()
+                try:
+                    answer = sending[0].result()
+                except CancelledError:
+                    return Answer(-1, "descheduling was stopped")
             if not answer.code:
                 table.remove(request.slot)
             return answer
@@ -174,18 +208,24 @@ class Runner:
             policy.grace_period_seconds,
             policy.reports_failures,
             self.dry_run,
-            None,
+            self.background,
             self.now(),
             lambda result, *labels: self.metrics.evicted(result.value, *labels),
         )
-        result = await asyncio.to_thread(
-            self.descheduler.cycle,
-            table,
-            evictor,
-            now=self.now(),
-            usage=self._usage,
-            on_duration=self.metrics.strategy_took,
-        )
+        try:
+            result = await asyncio.to_thread(
+                self.descheduler.cycle,
+                table,
+                evictor,
+                now=self.now(),
+                usage=self._usage,
+                on_duration=self.metrics.strategy_took,
+            )
+        finally:
+            # The thread must not wait for an answer that never comes, nor evict anything more.
+            ended = True
+            for one in sending:
+                one.cancel()
         await self._report(evictor.events)
         for text in result.errors:
             _log.error("%s", text)
@@ -197,6 +237,11 @@ class Runner:
                 attempt.request.strategy,
                 attempt.answer.message or "ok",
             )
+
+    def _sync_background(self, pods: Sequence[Pod]) -> None:
+        if self.background is not None:
+            for _, one in self.background.sync(pods, self.now()):
+                self.metrics.evicted(Result.OK.value, one.strategy, one.profile, one.namespace, one.node)
 
     def _warn_of_another(self, pods: Iterable[Pod]) -> None:
         """Two deschedulers evict each other's pods: say so, once."""

@@ -35,7 +35,6 @@ class _Term:
 class RemovePodsViolatingInterPodAntiAffinity(Strategy):
     """Evicts pods with a required anti-affinity term that another pod matches."""
 
-    name: ClassVar = "RemovePodsViolatingInterPodAntiAffinity"
     args_type: ClassVar = RemovePodsViolatingInterPodAntiAffinityArgs
     reason: ClassVar = "its anti-affinity excludes a pod in the same domain"
     args: RemovePodsViolatingInterPodAntiAffinityArgs

@@ -27,7 +27,6 @@ class _OwnerKey(NamedTuple):
 class RemoveDuplicates(Strategy):
     """Evicts the pods of an owner by which a node exceeds the average."""
 
-    name: ClassVar = "RemoveDuplicates"
     args_type: ClassVar = RemoveDuplicatesArgs
     goal: ClassVar = Goal.BALANCE
     reason: ClassVar = "its node has more pods of its owner than an even distribution"

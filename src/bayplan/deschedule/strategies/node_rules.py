@@ -13,9 +13,8 @@ from bayplan.api.node import Taint
 from bayplan.api.node_selectors import compile_terms, term_matches
 from bayplan.api.pod import NO_SCHEDULE, PREFER_NO_SCHEDULE, Pod
 from bayplan.deschedule.args import RemovePodsViolatingNodeAffinityArgs, RemovePodsViolatingNodeTaintsArgs
-from bayplan.deschedule.eviction import Result
 from bayplan.deschedule.node_fit import all_tolerated
-from bayplan.deschedule.plugin import Cycle, Strategy, Verdict
+from bayplan.deschedule.plugin import Cycle, Slots, Strategy, Verdict
 from bayplan.deschedule.table import Bools, Floats
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -25,7 +24,6 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 class RemovePodsViolatingNodeTaints(Strategy):
     """Evicts pods that do not tolerate a NoSchedule taint of their node."""
 
-    name: ClassVar = "RemovePodsViolatingNodeTaints"
     args_type: ClassVar = RemovePodsViolatingNodeTaintsArgs
     reason: ClassVar = "it does not tolerate a taint of its node"
     args: RemovePodsViolatingNodeTaintsArgs
@@ -34,9 +32,7 @@ class RemovePodsViolatingNodeTaints(Strategy):
         args = self.args
         mask = cycle.scope(args.namespaces, args.label_selector) & cycle.unfinished()
         mask &= self._violates(cycle, mask)
-        for _, slots in cycle.by_node(mask):
-            if cycle.evict_all(cycle.allowed(slots)) is Result.TOTAL_LIMIT:
-                return
+        cycle.evict_by_node(mask)
 
     def accepts(self, cycle: Cycle, slot: int, row: int) -> Verdict:
         node = cycle.table.nodes[row]
@@ -79,7 +75,6 @@ class RemovePodsViolatingNodeTaints(Strategy):
 class RemovePodsViolatingNodeAffinity(Strategy):
     """Evicts pods whose node affinity their node does not meet, or another node meets better."""
 
-    name: ClassVar = "RemovePodsViolatingNodeAffinity"
     args_type: ClassVar = RemovePodsViolatingNodeAffinityArgs
     reason: ClassVar = "its node does not meet its node affinity"
     args: RemovePodsViolatingNodeAffinityArgs
@@ -94,11 +89,12 @@ class RemovePodsViolatingNodeAffinity(Strategy):
     def _run(self, cycle: Cycle, violates: Bools) -> None:
         args = self.args
         mask = cycle.scope(args.namespaces, args.label_selector) & cycle.unfinished() & violates
-        for _, slots in cycle.by_node(mask):
+
+        def choose(slots: Slots) -> Slots:
             chosen = cycle.allowed(slots)
-            fits = [cycle.node_fit.fits_any(slot, cycle.rows) for slot in chosen.tolist()]
-            if cycle.evict_all(chosen[fits]) is Result.TOTAL_LIMIT:
-                return
+            return chosen[[cycle.node_fit.fits_any(slot, cycle.rows) for slot in chosen.tolist()]]
+
+        cycle.evict_by_node(mask, choose)
 
     def accepts(self, cycle: Cycle, slot: int, row: int) -> Verdict:
         table = cycle.table

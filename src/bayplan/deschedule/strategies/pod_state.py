@@ -24,7 +24,6 @@ from bayplan.deschedule.table import Bools, Flag, States
 class PodLifeTime(Strategy):
     """Evicts pods that are too old, or in certain states for too long; the oldest first."""
 
-    name: ClassVar = "PodLifeTime"
     args_type: ClassVar = PodLifeTimeArgs
     goal: ClassVar = Goal.RECREATE
     reason: ClassVar = "it has lived too long"
@@ -101,7 +100,6 @@ def _meets(pod: Pod, wanted: PodConditionFilter, now: float) -> bool:
 class RemoveFailedPods(Strategy):
     """Removes pods in phase Failed. Their controllers have replaced them already, or do so now."""
 
-    name: ClassVar = "RemoveFailedPods"
     args_type: ClassVar = RemoveFailedPodsArgs
     goal: ClassVar = Goal.RECREATE
     reason: ClassVar = "it has failed"
@@ -121,9 +119,7 @@ class RemoveFailedPods(Strategy):
             mask &= table.by_state(self._has_reason)
         if args.exit_codes:
             mask &= table.by_state(self._exited)
-        for _, slots in cycle.by_node(mask):
-            if cycle.evict_all(cycle.allowed(slots)) is Result.TOTAL_LIMIT:
-                return
+        cycle.evict_by_node(mask)
 
     def _has_reason(self, states: States) -> bool:
         found = {states.reason} | states.waiting | states.terminated
@@ -141,7 +137,6 @@ class RemoveFailedPods(Strategy):
 class RemovePodsHavingTooManyRestarts(Strategy):
     """Evicts pods whose containers restarted too often; the worst of each node first."""
 
-    name: ClassVar = "RemovePodsHavingTooManyRestarts"
     args_type: ClassVar = RemovePodsHavingTooManyRestartsArgs
     goal: ClassVar = Goal.RECREATE
     reason: ClassVar = "its containers restarted too often"
@@ -155,10 +150,10 @@ class RemovePodsHavingTooManyRestarts(Strategy):
         mask = cycle.scope(args.namespaces, args.label_selector) & (restarts >= args.pod_restart_threshold)
         if args.states:
             mask &= table.by_state(self._in_states)
-        for _, slots in cycle.by_node(mask):
-            worst_first = slots[np.argsort(-restarts[slots], kind="stable")]
-            if cycle.evict_all(cycle.allowed(worst_first)) is Result.TOTAL_LIMIT:
-                return
+        # The most restarts first.
+        cycle.evict_by_node(
+            mask, lambda slots: cycle.allowed(slots[np.argsort(-restarts[slots], kind="stable")])
+        )
 
     def _in_states(self, states: States) -> bool:
         found = {states.phase} | states.waiting

@@ -51,7 +51,6 @@ class _Constraint:
 class RemovePodsViolatingTopologySpreadConstraint(Strategy):
     """Evicts pods of domains that exceed the allowed skew."""
 
-    name: ClassVar = "RemovePodsViolatingTopologySpreadConstraint"
     args_type: ClassVar = RemovePodsViolatingTopologySpreadConstraintArgs
     goal: ClassVar = Goal.BALANCE
     reason: ClassVar = "a topology spread constraint is violated"

@@ -210,7 +210,6 @@ def _extended(thresholds: Thresholds) -> list[str]:
 class LowNodeUtilization(_UtilizationStrategy):
     """Evicts pods of overutilized nodes, so that they may be placed on underutilized ones."""
 
-    name: ClassVar = "LowNodeUtilization"
     args_type: ClassVar = LowNodeUtilizationArgs
     goal: ClassVar = Goal.BALANCE
     reason: ClassVar = "its node is overutilized"
@@ -326,7 +325,6 @@ class LowNodeUtilization(_UtilizationStrategy):
 class HighNodeUtilization(_UtilizationStrategy):
     """Evicts the pods of underutilized nodes, so that other nodes are used more and these can be removed."""
 
-    name: ClassVar = "HighNodeUtilization"
     args_type: ClassVar = HighNodeUtilizationArgs
     goal: ClassVar = Goal.CONSOLIDATE
     reason: ClassVar = "its node is underutilized and can be emptied"
