@@ -18,7 +18,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from bayplan.api.pod import Pod
-from bayplan.ui.history import Attempt, History, Result
+from bayplan.process.history import Attempt, History, Result
 from bayplan.ui.hub import Hub
 from bayplan.ui.questions import Subject
 

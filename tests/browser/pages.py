@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bayplan.answers.sources.loaded import LoadedCluster
+from bayplan.answers.sources.loading import SourceOptions, load_cluster
 from bayplan.api.meta import Object, OwnerReference
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.manifests import read_manifests_or_snapshots
@@ -52,13 +53,13 @@ async def served(subject: Subject, hub: Hub) -> AsyncIterator[Served]:
 
 
 @asynccontextmanager
-async def tour(files: list[str] = TOUR, nodes: int = 12) -> AsyncIterator[Served]:
+async def tour(files: list[str] = TOUR, nodes: int = 12, *, writes: bool = False) -> AsyncIterator[Served]:
     """The cluster of `make run` with a viewer from the start, after everything has been scheduled."""
     page = PageOfCluster()
     devices = WatchedDevices(ROOT / "examples" / "gpus.yaml")
     settings = LocalSettings(nodes=nodes, plain=page.plain, plugins=(Coscheduling,), devices=devices)
     async with LocalCluster(settings, Outcomes()) as cluster:
-        hub = page.attach(cluster, settings, "bayplan")
+        hub = page.attach(cluster, settings, "bayplan", writes=writes)
         async with hub.viewing():
             for documents in read_manifests_or_snapshots(files):
                 await cluster.apply(documents)
@@ -130,5 +131,18 @@ async def large(nodes: int, pods: int) -> AsyncIterator[Served]:
     """A generated cluster that does not change."""
     loaded = LoadedCluster("prod-eu", tuple(objects(nodes, pods)))
     subject, hub = await asyncio.to_thread(from_loaded, loaded, time.time)
+    async with served(subject, hub) as found:
+        yield found
+
+
+@asynccontextmanager
+async def files(*names: str, config: str = "") -> AsyncIterator[Served]:
+    """Examples."""
+    examples = ROOT / "examples"
+    options = SourceOptions(
+        files=tuple(str(examples / name) for name in names),
+        config_file=str(examples / config) if config else None,
+    )
+    subject, hub = await asyncio.to_thread(lambda: from_loaded(load_cluster(options), time.time))
     async with served(subject, hub) as found:
         yield found

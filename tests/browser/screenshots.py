@@ -15,7 +15,7 @@ from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.ui.sources import from_scenario
 
 from .chromium import Page, find_browser, opened
-from .pages import ROOT, Served, large, served, tour
+from .pages import ROOT, Served, files, large, served, tour
 
 READY = "performance.getEntriesByName('shown').length"
 QUIET = 0.7
@@ -111,6 +111,17 @@ async def main(directory: Path, only: str = "") -> None:
                     await shoot(
                         tab, page, directory / "large-cluster-wide.png", f"#/cluster?node={node}", size=WIDE
                     )
+            if not only or "shared" in only:
+                async with files("groups.yaml") as page:
+                    await log_in(tab, page)
+                    for name, at in {"groups": "#/queue", "group": "#/group/ml/serve"}.items():
+                        await shoot(tab, page, directory / f"{name}.png", at)
+                        await shoot(tab, page, directory / f"{name}-dark.png", at, dark=True)
+                        await shoot(tab, page, directory / f"{name}-phone.png", at, size=PHONE)
+                async with files("queues/cluster.yaml", config="queues/scheduler.yaml") as page:
+                    await log_in(tab, page)
+                    await shoot(tab, page, directory / "queues.png", "#/queue")
+                    await shoot(tab, page, directory / "queues-phone.png", "#/queue", size=PHONE)
             if not only or "time" in only:
                 kinds = [kind.record for kind in read_kinds()]
                 scenario = ROOT / "examples" / "scenario.yaml"

@@ -17,19 +17,20 @@ from aiohttp import web
 
 from bayplan.answers.sources.live import read_kinds
 from bayplan.answers.sources.loaded import LoadedCluster
-from bayplan.embedded.server.kinds import PODS
+from bayplan.embedded.server.kinds import NODES, PODS
 from bayplan.net.listening import Limits, Listener
 from bayplan.net.ports import bind
+from bayplan.process.history import Change
 from bayplan.testing import make_node, make_pod
 from bayplan.ui.access import Access
-from bayplan.ui.history import Change
+from bayplan.ui.hub import FLUSH_SECONDS
 from bayplan.ui.questions import Subject
 from bayplan.ui.server import Page as ServedPage
 from bayplan.ui.server import link
 from bayplan.ui.sources import from_loaded, from_scenario
 
 from .chromium import Page, find_browser, opened
-from .pages import ROOT, Served, large, served, tour
+from .pages import ROOT, Served, files, large, served, tour
 
 BROWSER = find_browser()
 pytestmark = pytest.mark.skipif(
@@ -122,13 +123,15 @@ def test_the_tour() -> None:
             await tab.until(f"{text('h1')} === 'n06'")
             # What if a node is drained, by a click; nothing changes in the cluster.
             await go(tab, "#/whatif")
+            await page.cluster.idle()
+            await asyncio.sleep(2 * FLUSH_SECONDS)
             before = page.hub.history.last
             await tab.until("document.querySelector('.card') !== null")
             await tab.evaluate("document.querySelector('[data-node=n06]').click()")
             await tab.until(f"{text('#side')}.includes('moved')")
             assert await tab.evaluate("location.hash") == "#/whatif?do=drain%3An06"
             assert "then 0 %" in await tab.evaluate(text(".card.mark[data-node=n06]"))
-            assert not any(isinstance(one, Change) for one in page.hub.history.entries(before))
+            assert [one for one in page.hub.history.entries(before) if isinstance(one, Change)] == []
             await tab.evaluate("history.back()")
             await tab.until(f"{text('#side')}.includes('Click a node')")
             await go(tab, "#/compare")
@@ -148,6 +151,48 @@ def test_the_tour() -> None:
         root = tab.requests[0].partition("/ui/")[0]
         assert {one.partition("/ui/")[0] for one in tab.requests} == {root}
         assert errors == []
+
+    browse(work)
+
+
+def test_a_write_is_a_dry_run_and_a_question_first() -> None:
+    async def work(tab: Page) -> None:
+        async with tour([], nodes=2, writes=True) as page:
+            assert page.cluster is not None
+            await log_in(tab, page)
+            await go(tab, "#/node/n01")
+            await tab.evaluate("document.querySelector('[data-write=cordon]').click()")
+            await tab.until(f"{text('dialog')}.includes('would accept it')")
+            assert not page.cluster.server.api.get(NODES, "n01")["spec"].get("unschedulable")
+            await tab.evaluate("document.querySelector('dialog button.main').click()")
+            await tab.until(f"{text('#main')}.includes('cordoned')")
+            assert page.cluster.server.api.get(NODES, "n01")["spec"]["unschedulable"]
+            assert await tab.evaluate("document.querySelector('dialog') === null")
+            await tab.until("document.querySelector('[data-write=uncordon]') !== null")
+            assert tab.console_errors == []
+
+    browse(work)
+
+
+def test_groups_and_capacity_queues() -> None:
+    groups, research = "table[aria-label='Pod groups']", "[data-queue='root.research']"
+
+    async def work(tab: Page) -> None:
+        async with files("groups.yaml") as page:
+            await log_in(tab, page)
+            await go(tab, "#/queue")
+            await tab.until(f"{text(groups)}.includes('ml/batch')")
+            await tab.evaluate(f"document.querySelector({groups + ' a'!r}).click()")
+            await tab.until("location.hash.startsWith('#/group/ml/')")
+            await tab.until(f"{text('#main')}.includes('gang of at least')")
+            assert tab.console_errors == []
+        async with files("queues/cluster.yaml", config="queues/scheduler.yaml") as page:
+            await log_in(tab, page)
+            await go(tab, "#/queue")
+            await tab.until(f"{text(research)}.includes('5 of 6, 4 guaranteed')")
+            await log_in(tab, page, PHONE)
+            await go(tab, "#/queue")
+            assert await tab.evaluate(FITS)
 
     browse(work)
 

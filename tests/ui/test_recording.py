@@ -11,14 +11,16 @@ import pytest
 
 from bayplan.answers.sources.live import read_kinds
 from bayplan.answers.sources.loaded import LoadedCluster
-from bayplan.api.meta import Object
+from bayplan.api.groups import PodGroup
+from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE
+from bayplan.api.workloads import PodGroup as CoschedulingPodGroup
 from bayplan.errors import InputError
+from bayplan.process.history import History
+from bayplan.process.recording import Recorder, read_recording
 from bayplan.testing import SchedulingCore, make_node, make_pod
-from bayplan.ui.history import History
 from bayplan.ui.hub import MAX_SAMPLES, Hub
-from bayplan.ui.recording import Recorder, read_recording
 from bayplan.ui.serving import record
 from bayplan.ui.sources import from_recording, from_scenario
 
@@ -77,10 +79,21 @@ def test_a_recording_ends_when_it_is_full(tmp_path: Path) -> None:
     for number in range(100):
         history.put(make_pod(f"p{number}"))
     recorder.close()
-    assert recorder.is_full
+    assert recorder.has_ended
     assert (tmp_path / "file").stat().st_size < 2100
     _, hub = from_recording(tmp_path / "file", EMPTY)
     assert 0 < hub.history.last < 100
+
+
+def test_kinds_of_the_same_name_stay_apart(tmp_path: Path) -> None:
+    history = History(time.time)
+    meta = ObjectMeta(name="g", namespace="default")
+    groups = [PodGroup(metadata=meta), CoschedulingPodGroup(metadata=meta)]
+    history.begin(groups)
+    recorder = Recorder(tmp_path / "file", release="1.37", name="")
+    recorder.begin(history)
+    recorder.close()
+    assert list(from_recording(tmp_path / "file", EMPTY)[1].history.objects.values()) == groups
 
 
 @pytest.mark.parametrize(

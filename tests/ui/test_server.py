@@ -18,12 +18,13 @@ from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api.meta import Object, OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
+from bayplan.process.history import History
 from bayplan.testing import MemoryCluster, MemoryStore, SchedulingCore, make_node, make_pod
 from bayplan.ui import hub as hub_module
-from bayplan.ui.history import History
 from bayplan.ui.hub import ClusterFeed, Hub
 from bayplan.ui.questions import Subject
-from bayplan.ui.server import Page, body_of
+from bayplan.ui.responses import body_of
+from bayplan.ui.server import Page
 from bayplan.ui.serving import Address, link_of, listen
 from bayplan.ui.sources import from_loaded
 

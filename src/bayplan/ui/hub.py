@@ -23,8 +23,8 @@ from bayplan.api.meta import Object
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.client.informer import Informer
+from bayplan.process.history import Attempt, Change, Entry, History, HistoryHandler
 from bayplan.scheduler.tasks import cancel_all, first_to_end
-from bayplan.ui.history import Attempt, Change, Entry, History
 from bayplan.ui.overview import Overview, Requests
 
 FLUSH_SECONDS: Final = 0.25
@@ -45,26 +45,6 @@ class Feed(Protocol):
         """Runs until it is cancelled; sets the event when the history has the whole cluster."""
 
 
-class _Handler:
-    """Passes the changes of one kind on to a history."""
-
-    def __init__(self, history: History, *, derives: bool) -> None:
-        self._history = history
-        self._derives = derives
-
-    def added(self, item: Object) -> None:
-        known = self._history.objects.get((type(item), item.key))
-        self._history.put(item)
-        if self._derives and isinstance(item, Pod):
-            self._history.observe(known if isinstance(known, Pod) else None, item)
-
-    def updated(self, old: Object, new: Object) -> None:
-        self.added(new)
-
-    def deleted(self, item: Object) -> None:
-        self._history.remove((type(item), item.key))
-
-
 @dataclass(frozen=True, slots=True)
 class ClusterFeed:
     """Watches a cluster, and the decisions of its scheduler if that runs in this process."""
@@ -80,7 +60,7 @@ class ClusterFeed:
         is_new = not history.objects
         try:
             async with self.connect() as api:
-                handler = _Handler(history, derives=stop is None)
+                handler = HistoryHandler(history, derives=stop is None)
                 informers = [
                     Informer(api, kind, handler, optional=kind not in (Node, Pod)) for kind in self.kinds
                 ]

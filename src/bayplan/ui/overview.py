@@ -18,7 +18,7 @@ from bayplan.api.meta import Object
 from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import CPU, MEMORY, resource_amounts
-from bayplan.ui.history import Change, History
+from bayplan.process.history import Change, History
 
 PODS: Final = "pods"
 _FIRST: Final = (CPU, MEMORY, PODS)

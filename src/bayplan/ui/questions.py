@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from bayplan.answers.capacity_queues import QueueQuestions
 from bayplan.answers.explain.questions import PodAnswer, PodQuestions, explain_node, requeue_events
 from bayplan.answers.explain.report import node_report, pod_report
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
@@ -28,7 +30,7 @@ from bayplan.config import KubeSchedulerConfiguration, default_catalog, default_
 from bayplan.config.model import PluginRef, Profile
 from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
-from bayplan.ui.history import Attempt, Change, History, Objects
+from bayplan.process.history import Attempt, Change, History, Objects
 
 MAX_SCORED: Final = 10
 """Nodes whose scores are shown."""
@@ -91,6 +93,16 @@ class Questions:
         if self._pods is None:
             self._pods = PodQuestions(self.loaded)
         return self._pods
+
+    @cached_property
+    def capacity(self) -> QueueQuestions | None:
+        """The capacity queues; None if the configuration has none.
+
+        Raises:
+            ConfigError: the configuration of the queues is invalid.
+        """
+        settings = self.subject.settings.bayplan.queues
+        return None if settings is None else QueueQuestions(self.loaded, settings)
 
     def pod(self, key: str) -> dict[str, Any]:
         """The explanation of a pod, and its decision in the form of `decision`."""
@@ -199,7 +211,15 @@ class Questions:
     def forecast(self, queue: dict[str, Any]) -> dict[str, Any]:
         """Adds to the groups of a queue without a known reason how their first pod would be decided now."""
         for group in [one for one in queue["groups"] if not one["reason"] and not one["node"]][:MAX_FORECAST]:
-            answer = self.pods.answer(self.pods.pod(group["pods"][0]))
+            if group["podGroup"]:
+                group["reason"] = "decided together with the other members of its group"
+                continue
+            pod = self.pods.pod(group["pods"][0])
+            if self.capacity is not None and (waiting := self.capacity.pod(pod)).waits:
+                blocking = waiting.blocking
+                group["forecast"] = waiting.problem if blocking is None else blocking.sentence()
+                continue
+            answer = self.pods.answer(pod)
             found = answer.explanation
             if found is None:
                 group["forecast"] = answer.reason

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import ReplicaSet
+from bayplan.process.history import Attempt, Objects, Result
 from bayplan.scheduler.context import Context
-from bayplan.ui.history import Attempt, Objects, Result
+from bayplan.state.groups import group_key
 
 MAX_NAMES: Final = 50
 ACTIVE, BACKOFF, UNSCHEDULABLE, GATED, WAITING, BINDING, IN_FLIGHT = (
@@ -87,6 +88,7 @@ class _Group:
     first: Place
     reason: str
     workload: str
+    pod_group: str
     names: list[str] = field(default_factory=list)
     count: int = 0
     attempts: int = 0
@@ -111,12 +113,13 @@ def queue_report(
             reason = f"scheduling gates: {gates}" if gates else f"gated by {', '.join(place.plugins)}"
         else:
             reason = "" if known is None else known.message
-        workload = workload_of(pod, objects)
+        member_of = group_key(pod)
+        workload = workload_of(pod, objects) if member_of is None else f"PodGroup {member_of.name}"
         counts[place.state] = counts.get(place.state, 0) + 1
-        key = (place.state, pod.namespace, workload, reason)
+        key = (place.state, pod.namespace, workload, reason, str(member_of or ""))
         group = groups.get(key)
         if group is None:
-            group = groups[key] = _Group(place, reason, workload)
+            group = groups[key] = _Group(place, reason, workload, str(member_of or ""))
         group.count += 1
         group.attempts = max(group.attempts, place.attempts)
         group.oldest = min(group.oldest, _created(pod) or place.since)
@@ -131,6 +134,7 @@ def queue_report(
             {
                 "state": one.first.state,
                 "workload": one.workload,
+                "podGroup": one.pod_group,
                 "namespace": one.first.pod.namespace,
                 "count": one.count,
                 "pods": one.names,

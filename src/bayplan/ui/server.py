@@ -1,15 +1,14 @@
 """HTTP for the page: the API below /ui/api/v1/, the stream of changes, and the files of the page.
 
-docs/ui-api.md describes the API. Every request is checked by `access.py` first. Nothing here writes to a
-cluster. Answers that take long are computed in a thread, one at a time, on a state that never changes.
+docs/ui-api.md describes the API. Every request is checked by `access.py` first. Only `writing.py` writes to a
+cluster, and only with --allow-writes. Answers that take long are computed in a thread, one at a time, on a
+state that never changes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping
-from importlib.resources import files
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -25,12 +24,14 @@ from bayplan.config import completed, to_yaml
 from bayplan.errors import BayplanError, InputError
 from bayplan.garbage import no_garbage_collection
 from bayplan.net.listening import BoundedServer, Limits, read_body
-from bayplan.printable import is_printable, printable_lines
+from bayplan.process.history import Attempt
 from bayplan.ui.access import POLICY, Access
-from bayplan.ui.history import Attempt
 from bayplan.ui.hub import Hub, attempt_report
 from bayplan.ui.questions import Questions, Subject, decision_state
 from bayplan.ui.queue import Place, derived_places, queue_report, workload_of
+from bayplan.ui.responses import ProblemError, body_of, file_response, json_response
+from bayplan.ui.shared import capacity_queues, group_report, pod_groups
+from bayplan.ui.writing import ACTIONS, Writer, WriteRejectedError
 
 ROOT: Final = "/ui/"
 API: Final = "/ui/api/v1/"
@@ -45,37 +46,27 @@ MAX_DECISIONS: Final = 200
 MAX_STATES: Final = 3
 """States for which the loaded cluster is kept, so that the next question about one is quick."""
 
-_TYPES: Final = {
-    ".html": "text/html",
-    ".css": "text/css",
-    ".js": "text/javascript",
-    ".svg": "image/svg+xml",
-}
-_NAME: Final = re.compile(r"[a-z0-9_-]+\.(?:html|css|js|svg)").fullmatch
-_ESCAPED_CONTROL: Final = re.compile(r"\\u00(?:[01][0-9a-f]|7f|[89][0-9a-f])")
-_encode: Final = msgspec.json.Encoder().encode
-
 T = TypeVar("T")
 Places = Callable[[], list[Place]]
-
-
-class ProblemError(Exception):
-    """An error response."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
 
 
 class Page:
     """Serves one subject."""
 
-    def __init__(self, subject: Subject, hub: Hub, access: Access, *, places: Places | None = None) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        hub: Hub,
+        access: Access,
+        *,
+        places: Places | None = None,
+        writer: Writer | None = None,
+    ) -> None:
         self.subject = subject
         self.hub = hub
         self.access = access
         self._places = places
+        self._writer = writer
         self._asking = asyncio.Lock()
         self._states: dict[int, Questions] = {}
         self._streams: set[asyncio.Task[Any] | None] = set()
@@ -89,11 +80,13 @@ class Page:
         try:
             response = await self._handle(request)
         except ProblemError as problem:
-            response = _json({"error": problem.message}, problem.status)
+            response = json_response({"error": problem.message}, problem.status)
+        except WriteRejectedError as error:
+            response = json_response({"error": error.message}, error.status)
         except InputError as error:
-            response = _json({"error": str(error)}, 404 if error.object_key else 400)
+            response = json_response({"error": str(error)}, 404 if error.object_key else 400)
         except BayplanError as error:
-            response = _json({"error": str(error)}, 400)
+            response = json_response({"error": str(error)}, 400)
         if not response.prepared:
             response.headers.update(POLICY)
         return response
@@ -109,26 +102,26 @@ class Page:
         if path == f"{ROOT}login":
             return self._log_in(request)
         if path.startswith(f"{ROOT}static/"):
-            return _file(path.removeprefix(f"{ROOT}static/"))
+            return file_response(path.removeprefix(f"{ROOT}static/"))
         if not access.is_logged_in(request.headers):
             if path.startswith(API):
                 raise ProblemError(401, "not logged in: open the link that bayplan printed")
-            return _file("login.html", 401)
+            return file_response("login.html", 401)
         if path == f"{ROOT}logout" and request.method == "POST":
             cookie = access.log_out(request.headers)
-            return _json({}, headers={"Set-Cookie": cookie})
+            return json_response({}, headers={"Set-Cookie": cookie})
         if path.startswith(API):
             return await self._api(request, path.removeprefix(API))
         if path == ROOT:
-            return _file("index.html")
+            return file_response("index.html")
         raise ProblemError(404, "there is nothing at this path")
 
     def _log_in(self, request: web.BaseRequest) -> web.Response:
         cookie = self.access.log_in(request.query.get("token", ""))
         if cookie is None:
-            return _file("login.html", 401)
+            return file_response("login.html", 401)
         # A page, not a redirect: a strict cookie is not sent after a redirect from another site.
-        response = _file("entered.html")
+        response = file_response("entered.html")
         response.headers["Set-Cookie"] = cookie
         return response
 
@@ -143,7 +136,7 @@ class Page:
         if steps == ["events"]:
             return await self._stream(request)
         async with self.hub.viewing():
-            return _json(await self._get(request.query, steps))
+            return json_response(await self._get(request.query, steps))
 
     async def _get(self, query: Mapping[str, str], steps: list[str]) -> dict[str, Any]:
         hub, seq = self.hub, _number(query, "at")
@@ -161,6 +154,8 @@ class Page:
                 key = f"{namespace}/{name}"
                 found = await self._ask(seq, lambda ask: self._pod(ask, key))
                 return found | {"attempts": self._attempts(seq, lambda one: one.pod == key, 100)}
+            case ["groups", namespace, name]:
+                return await self._ask(seq, lambda ask: group_report(ask.loaded, namespace, name))
             case ["fit"]:
                 key = query.get("pod", "")
                 return await self._ask(seq, lambda ask: ask.fit(key))
@@ -192,12 +187,16 @@ class Page:
         seq = body.get("at")
         if seq is not None and not isinstance(seq, int):
             raise ProblemError(400, "at is the number of a state")
+        if steps == ["writes"]:
+            if self._writer is None:
+                raise ProblemError(403, "the page may not write: it was started without --allow-writes")
+            return json_response(await self._writer.write(body))
         async with self.hub.viewing():
             match steps:
                 case ["whatif"]:
                     resources = self.hub.overview_at(seq).resources()
                     changes = _list(body, "changes")
-                    return _json(
+                    return json_response(
                         await self._ask(seq, lambda ask: ask.what_if(changes, resources))
                         | {"resources": resources}
                     )
@@ -205,7 +204,9 @@ class Page:
                     variants, scratch = _list(body, "variants"), bool(body.get("fromScratch"))
                     if len(variants) != 2:
                         raise ProblemError(400, "two variants are compared")
-                    return _json(await self._ask(seq, lambda ask: ask.compare(variants, scratch=scratch)))
+                    return json_response(
+                        await self._ask(seq, lambda ask: ask.compare(variants, scratch=scratch))
+                    )
         raise ProblemError(404, "there is nothing at this path")
 
     def _info(self) -> dict[str, Any]:
@@ -219,6 +220,7 @@ class Page:
             "bayplan": __version__,
             "name": subject.name,
             "source": subject.kind,
+            "writes": [] if self._writer is None else list(ACTIONS),
             "live": subject.kind in ("cluster", "live"),
             "schedules": subject.kind in ("cluster", "simulation", "recording"),
             "release": subject.release.version,
@@ -284,6 +286,7 @@ class Page:
         created = pod.metadata.creation_timestamp
         return report | {
             "workload": workload_of(pod, ask.objects),
+            "uid": pod.uid,
             "created": None if created is None else created.timestamp(),
         }
 
@@ -311,7 +314,12 @@ class Page:
         else:
             places = list(derived_places(history.objects if is_now else history.objects_at(number), latest))
         report = await self._ask(
-            seq, lambda ask: ask.forecast(queue_report(places, ask.objects, latest, ask.waits_for))
+            seq,
+            lambda ask: (
+                ask.forecast(queue_report(places, ask.objects, latest, ask.waits_for))
+                | pod_groups(ask.loaded)
+                | capacity_queues(ask.capacity)
+            ),
         )
         now = history.now if is_now else history.time_of(number)
         return report | {"seq": number, "time": now, "exact": self._places is not None and seq is None}
@@ -445,48 +453,6 @@ def _workloads(ask: Questions) -> dict[str, Any]:
 
 def _event(name: str, number: int, content: dict[str, Any]) -> bytes:
     return b"event: " + name.encode() + f"\nid: {number}\ndata: ".encode() + body_of(content) + b"\n\n"
-
-
-def body_of(content: dict[str, Any]) -> bytes:
-    """JSON in which no text can do anything but be shown: control and bidirectional characters are shown."""
-    body = _encode(content)
-    text = body.decode()
-    if is_printable(text) and _ESCAPED_CONTROL.search(text) is None:
-        return body
-    return _encode(_printable(msgspec.json.decode(body)))
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable_lines(value)
-    if isinstance(value, list):
-        return [_printable(one) for one in value]
-    if isinstance(value, dict):
-        return {printable_lines(key): _printable(one) for key, one in value.items()}
-    return value
-
-
-def _json(
-    content: dict[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
-) -> web.Response:
-    return web.Response(
-        body=body_of(content),
-        status=status,
-        content_type="application/json",
-        headers={"Cache-Control": "no-store", **(headers or {})},
-    )
-
-
-def _file(name: str, status: int = 200) -> web.Response:
-    if _NAME(name) is None:
-        raise ProblemError(404, "there is no such file")
-    try:
-        body = (files("bayplan.ui") / "static" / name).read_bytes()
-    except FileNotFoundError:
-        raise ProblemError(404, "there is no such file") from None
-    kind = _TYPES[name[name.rindex(".") :]]
-    headers = {"Cache-Control": "no-cache", "Content-Type": f"{kind}; charset=utf-8"}
-    return web.Response(body=body, status=status, headers=headers)
 
 
 def _number(query: Mapping[str, str], name: str) -> int | None:

@@ -31,16 +31,17 @@ from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.errors import InputError
 from bayplan.net.listening import BoundedServer, Limits, Listener
 from bayplan.net.ports import bind
+from bayplan.net.tls import TLSSettings
+from bayplan.process.history import History
+from bayplan.process.recording import FLUSH_SECONDS, Recorder
 from bayplan.ui.access import POLICY, Access
-from bayplan.ui.history import History
 from bayplan.ui.hub import ClusterFeed, Hub
 from bayplan.ui.questions import Subject
 from bayplan.ui.queue import Place, places_in
-from bayplan.ui.recording import Recorder
 from bayplan.ui.server import MAX_BODY_BYTES, Page, link
+from bayplan.ui.writing import Writer
 
 LOOPBACK: Final = "127.0.0.1"
-FLUSH_SECONDS: Final = 1.0
 _BEYOND: Final = (
     "--address {address}: beyond loopback the page is served with TLS only; pass --tls-cert-file and "
     "--tls-private-key-file"
@@ -75,8 +76,10 @@ class PageOfCluster:
             return web.Response(status=503, text=_NOT_READY, headers=POLICY)
         return await self.page.handle(request)
 
-    def attach(self, cluster: LocalCluster, settings: LocalSettings, name: str) -> Hub:
-        """Shows this cluster from now on."""
+    def attach(
+        self, cluster: LocalCluster, settings: LocalSettings, name: str, *, writes: bool = False
+    ) -> Hub:
+        """Shows this cluster from now on; `writes`: viewers may change it."""
         kinds = [kind.record for kind in read_kinds([k for plugin in settings.plugins for k in plugin.kinds])]
         history = History(time.time)
         api = EmbeddedCluster(cluster.server.api)
@@ -96,7 +99,15 @@ class PageOfCluster:
             return [] if cluster.scheduler is None else places_in(cluster.scheduler.context)
 
         self.access.listen(cluster.server.port)
-        self.page = Page(subject, hub, self.access, places=places if settings.schedules else None)
+        endpoint = cluster.server.endpoint
+        own = ClusterAccess(endpoint.url, TLSSettings(ca_data=endpoint.ca), token=endpoint.token)
+        self.page = Page(
+            subject,
+            hub,
+            self.access,
+            places=places if settings.schedules else None,
+            writer=Writer(own) if writes else None,
+        )
         self._port = cluster.server.port
         return hub
 
@@ -147,16 +158,21 @@ def _is_loopback(host: str) -> bool:
 
 @asynccontextmanager
 async def listen(
-    subject: Subject, hub: Hub, address: Address, names: Sequence[str] = ()
+    subject: Subject,
+    hub: Hub,
+    address: Address,
+    names: Sequence[str] = (),
+    writer: Writer | None = None,
 ) -> AsyncIterator[Page]:
     """Serves a page on a port of its own; yields it when it listens.
 
     Args:
         names: host names under which browsers may reach it, besides its address.
+        writer: writes for viewers; None: they may not.
     """
     tls = address.tls()
     access = Access(secure=tls is not None)
-    page = Page(subject, hub, access)
+    page = Page(subject, hub, access, writer=writer)
     limits = Limits()
     server = page.server(limits)
     runner = web.ServerRunner(server, shutdown_timeout=1)
@@ -181,16 +197,13 @@ def link_of(page: Page, address: Address, names: Sequence[str] = ()) -> str:
 
 async def record(hub: Hub, path: Path, *, release: str, name: str) -> None:
     """Writes a recording until it is cancelled, or the file is full."""
-    try:
-        recorder = Recorder(path, release=release, name=name)
-    except OSError as error:
-        raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None
+    recorder = Recorder(path, release=release, name=name)
     try:
         async with hub.viewing():
             recorder.begin(hub.history)
             hub.listeners.append(recorder.add)
             try:
-                while not recorder.is_full:
+                while not recorder.has_ended:
                     await asyncio.sleep(FLUSH_SECONDS)
                     recorder.flush()
             finally:

@@ -11,14 +11,14 @@ from bayplan.answers.sources.loaded import LoadedCluster, Origin
 from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.meta import Object
 from bayplan.api.releases import DEFAULT_RELEASE, RELEASES
+from bayplan.process.history import Change, History
+from bayplan.process.recording import read_recording
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.waiting import BindingProgress
 from bayplan.simulate.scenarios.reading import read_scenario
 from bayplan.simulate.scenarios.run import simulate
-from bayplan.ui.history import Change, History
 from bayplan.ui.hub import ClusterFeed, Hub
 from bayplan.ui.questions import Subject
-from bayplan.ui.recording import read_recording
 
 MAX_ENTRIES = 500_000
 """Of a simulation or a recording, where nothing else needs the memory."""

@@ -5,6 +5,7 @@ import { amount, clock, counted, duration, empty, h, number, resourceName, show,
 import { nodeLink, podLink } from "./cluster.js";
 import { funnel, preemption, scores, warnings } from "./explain.js";
 import { href, route } from "./state.js";
+import { writeButton } from "./writing.js";
 
 /** @param {any} error @param {() => void} again */
 export const failed = (error, again) => h("div", { class: "empty", role: "alert" }, h("strong", {}, "This cannot be shown"), h("p", {}, error.message), h("p", {}, h("button", { type: "button", onclick: again }, "Try again")));
@@ -38,7 +39,7 @@ export function drawNode(node) {
   return [
     h("h1", {}, node.node),
     h("div", { class: "sub" }, [zone, counted(node.pods.length, "pod"), ready && (ready.status === "True" ? "Ready" : `not ready: ${ready.reason}`), ...bad.map((/** @type {any} */ one) => one.type)].filter(Boolean).join(" · ")),
-    h("p", { class: "bar" }, h("a", { class: "button", href: href("node", node.node) }, "Open"), h("a", { class: "button", href: href("whatif", "", { do: `drain:${node.node}` }) }, "What if drained"), node.unschedulable ? h("span", { class: "pill warn" }, "cordoned") : null,
+    h("p", { class: "bar" }, h("a", { class: "button", href: href("node", node.node) }, "Open"), h("a", { class: "button", href: href("whatif", "", { do: `drain:${node.node}` }) }, "What if drained"), writeButton(node.unschedulable ? "uncordon" : "cordon", node.node), node.unschedulable ? h("span", { class: "pill warn" }, "cordoned") : null,
       node.taints.map((/** @type {any} */ one) => h("span", { class: "pill" }, `${one.key}${one.value ? `=${one.value}` : ""}:${one.effect}`))),
     used.map((/** @type {any} */ one) => {
       const all = one.amounts.allocatable;
@@ -82,7 +83,7 @@ export function podHead(pod) {
         : result?.node ? h("div", { class: "verdict plain" }, h("strong", {}, "Would go to ", nodeLink(result.node)), result.permit ? `then it waits: ${result.permit.message || result.permit.plugin}` : `${counted(result.feasible, "node")} of ${number(result.evaluatedNodes)} fit`)
           : h("div", { class: "verdict" }, h("strong", {}, "Fits on no node"), result?.error || result?.message),
     pod.identicalCount ? h("p", { class: "dim" }, `${counted(pod.identicalCount, "identical pod")} ${pod.identicalCount === 1 ? "is" : "are"} pending, too.`) : null,
-    h("p", { class: "bar" }, h("a", { class: "button", href: href("pod", pod.pod) }, "Open"), h("a", { class: "button", href: href("cluster", "", { fit: pod.pod, colour: null }) }, "Show fit on the map")),
+    h("p", { class: "bar" }, h("a", { class: "button", href: href("pod", pod.pod) }, "Open"), h("a", { class: "button", href: href("cluster", "", { fit: pod.pod, colour: null }) }, "Show fit on the map"), pod.state === "Assigned" ? writeButton("evict", pod.pod, pod.uid) : null),
   ];
 }
 

@@ -5,6 +5,7 @@ import { $, amount, announce, h, number, percent, resourceName, show } from "./d
 import * as cluster from "./cluster.js";
 import * as compare from "./compare.js";
 import * as decisions from "./decisions.js";
+import { openGroup } from "./groups.js";
 import { drawNode, drawPod, fill, nothing, openNode, openPod } from "./inspect.js";
 import * as queue from "./queue.js";
 import { change, connect, href, listen, load, route, state } from "./state.js";
@@ -18,7 +19,7 @@ const VIEWS = {
   whatif: ["What if", whatif.open], compare: ["Compare", compare.open], time: ["Time", time.open],
 };
 /** @type {Record<string, [string, (main: HTMLElement) => View]>} */
-const OTHERS = { pod: ["Pod", openPod], node: ["Node", openNode] };
+const OTHERS = { pod: ["Pod", openPod], node: ["Node", openNode], group: ["Group", openGroup] };
 
 /** @type {View | null} */
 let view = null;
@@ -168,6 +169,10 @@ listen(topic => {
     if (inspected === `  ${at}` && !view?.wide && !view?.own_side && innerWidth > 760) show($("side"), overview());
   }
 });
+
+/** Milliseconds until the cluster has reported what was written. */
+const REPORTED = 500;
+addEventListener("written", () => setTimeout(() => { inspected = "-"; view?.update(); inspect(); }, REPORTED));
 
 async function start() {
   search();

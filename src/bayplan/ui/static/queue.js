@@ -3,6 +3,7 @@
 import { get } from "./api.js";
 import { counted, duration, empty, h, number, show, table } from "./dom.js";
 import { podLink } from "./cluster.js";
+import { capacityQueues, groupLink, podGroups } from "./groups.js";
 import { failed } from "./inspect.js";
 import { change, href, listen, route } from "./state.js";
 
@@ -49,17 +50,19 @@ export function open(main) {
     }, title, h("span", { class: "dim" }, number(queue.counts[key])))),
     queue.exact ? null : h("span", { class: "push" }, route().at === null ? "derived from the status of pods" : "derived from what was seen"));
     const groups = queue.groups.filter((/** @type {any} */ one) => !only || one.state === only);
-    if (!groups.length) {
+    const shared = only ? [] : [podGroups(queue), capacityQueues(queue)];
+    if (!groups.length && !shared.some(Boolean)) {
       show(part, empty(only ? "No pod is in this state" : "No pod is pending", "Pods appear here while they wait for a node, with the reason."));
       return;
     }
-    show(part, STATES.map(([key, title, about]) => {
+    show(part, shared, STATES.map(([key, title, about]) => {
       const own = groups.filter((/** @type {any} */ one) => one.state === key);
       if (!own.length) return null;
       return h("section", {}, h("h2", {}, `${title} · ${number(queue.counts[key])} · ${about}`), table([h("th", { class: "w0" }, "workload"), h("th", { class: "n w1" }, "pods"), h("th", { class: "n w2 optional" }, "priority"), h("th", { class: "n w3" }, "for"), "reason, and what it waits for"],
         own.map((/** @type {any} */ one) => h("tr", {},
           h("td", {}, one.count === 1 ? podLink(one.pods[0]) : h("details", {}, h("summary", {}, `${one.namespace} · ${one.workload}`), one.pods.map((/** @type {string} */ pod) => h("div", {}, podLink(pod))), one.count > one.pods.length ? h("div", { class: "dim" }, `and ${number(one.count - one.pods.length)} more`) : null),
-            one.count === 1 && !one.workload.startsWith("Pod ") ? h("div", { class: "dim" }, one.workload) : null),
+            one.count === 1 && !one.workload.startsWith("Pod ") ? h("div", { class: "dim" }, one.workload) : null,
+            one.podGroup ? h("div", { class: "dim" }, "of group ", groupLink(one.podGroup)) : null),
           h("td", { class: "n" }, number(one.count)), h("td", { class: "n optional" }, number(one.priority)),
           h("td", { class: "n" }, one.since ? duration(Math.max(0, queue.time - one.since)) : "–", one.attempts ? h("div", { class: "dim" }, counted(one.attempts, "attempt")) : null),
           h("td", {}, one.reason || (one.forecast ? [h("span", { class: "dim" }, "evaluated now: "), one.forecast] : h("span", { class: "dim" }, about)),
