@@ -50,6 +50,38 @@ def test_default_values_give_the_manifests_of_deploy(helm: Path) -> None:
     assert found == by_name(objects(SECOND))
 
 
+@pytest.mark.parametrize(
+    ("part", "files", "namespace"),
+    [
+        ("descheduler", ("optional/descheduler.yaml", "descheduler/descheduler.yaml"), "kube-system"),
+        ("estimator", ("estimator/estimator.yaml",), "karmada-system"),
+    ],
+)
+def test_optional_parts_are_the_manifests_of_deploy(
+    helm: Path, part: str, files: tuple[str, ...], namespace: str
+) -> None:
+    def items(*values: str) -> list[dict[str, Any]]:
+        text = rendered(helm, *values, namespace=namespace)
+        return [item for item in yaml.safe_load_all(text) if item]
+
+    without = by_name(items())
+    found = by_name(items(f"--set={part}.enabled=true"))
+    own = {key: item for key, item in found.items() if key not in without}
+    assert own == by_name(
+        [item for file in files for item in yaml.safe_load_all((DEPLOY / file).read_text())]
+    )
+
+
+def test_the_estimator_has_a_service_for_each_member(helm: Path) -> None:
+    text = rendered(helm, "--set=estimator.enabled=true", "--set=estimator.members={a,b}")
+    names = [item["metadata"]["name"] for item in yaml.safe_load_all(text) if item]
+    assert [one for one in names if one.startswith("karmada-")] == [
+        "karmada-scheduler-estimator-a",
+        "karmada-scheduler-estimator-b",
+    ]
+    assert text.count("- --context=") == 2
+
+
 def test_replacement_uses_the_lease_of_kube_scheduler(helm: Path) -> None:
     found = by_name([item for item in yaml.safe_load_all(rendered(helm, "--set=mode=replacement")) if item])
     config = yaml.safe_load(found["ConfigMap", "kube-system", "bayplan"]["data"]["scheduler.yaml"])

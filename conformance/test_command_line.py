@@ -12,7 +12,17 @@ from bayplan.process.flags import FLAGS
 from conformance.harness.programs import Programs
 
 NOWHERE = "--master=http://127.0.0.1:1"
-OWN = frozenset({"bayplan-config", "plugin", "slow-cycle-threshold", "tie-break", "tracing-config-file"})
+OWN = frozenset(
+    {
+        "bayplan-config",
+        "deschedule",
+        "plugin",
+        "record",
+        "slow-cycle-threshold",
+        "tie-break",
+        "tracing-config-file",
+    }
+)
 
 LINES = [
     ["--foo"],

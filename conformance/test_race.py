@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from conformance.harness.control_plane import ControlPlane
-from conformance.harness.programs import Programs
+from conformance.harness.programs import Programs, obtain
 from conformance.racing import heat, steady
 from conformance.racing.course import Course, put_back
 from conformance.racing.table import OURS, THEIRS, incomplete, make_table
@@ -22,17 +22,22 @@ from conformance.racing.table import OURS, THEIRS, incomplete, make_table
         pytest.param(Course("Preemption", 4, 16, 4), id="pods that evict others"),
         pytest.param(Course("SchedulingWithResourceClaimTemplate", 5, 0, 20), id="pods with claims"),
         pytest.param(Course("SchedulingBasic", 10, 20, 0), id="to the start alone"),
+        pytest.param(Course("GangScheduling", 10, 0, 30), id="gangs"),
+        pytest.param(Course("GangPreemptionPodGroups", 100, 500, 100), id="a gang that evicts gangs"),
     ],
 )
 def test_both_drain_the_whole_backlog(programs: Programs, tmp_path: Path, course: Course) -> None:
     running = tmp_path / "plane"
     running.mkdir()
     results = []
-    with ControlPlane(programs, running) as plane:
+    if programs.release != course.release and course.gates:
+        programs = obtain(course.release)
+    with ControlPlane(programs, running, options=course.server_flags) as plane:
         course.lay_out(plane, tmp_path / "kept")
         for scheduler in (THEIRS, OURS):
             put_back(plane, tmp_path / "kept")
-            results.append(heat.run(plane, course, scheduler, all_nodes=False, flags=[]))
+            flags = course.gate_flags
+            results.append(heat.run(plane, course, scheduler, all_nodes=False, flags=flags))
     assert incomplete(results) == []
     for result in results:
         assert (result.cpu_seconds >= 0, result.memory_bytes > 10**6) == (True, True)

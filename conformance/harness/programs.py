@@ -125,6 +125,21 @@ def obtain_oracle() -> Path:
     return _obtain("oracle", HERE, "./oracle")
 
 
+def obtain_e2e(release: str = DEFAULT_RELEASE) -> Path:
+    """Kubernetes' end-to-end tests. Those of other releases than the default one take minutes to build."""
+    if release == DEFAULT_RELEASE:
+        tests = obtain().e2e_test
+        assert tests is not None
+        return tests
+    module = _kubernetes(release)
+    directory = cache_directory() / "bin" / kubernetes_version(release)
+    directory.mkdir(parents=True, exist_ok=True)
+    tests_of = Module(module.directory / "e2e", {"e2e.test": "k8s.io/kubernetes/test/e2e"}, module.flags)
+    with _only_one_builds(cache_directory() / "e2e-lock"):
+        _build(tests_of, directory)
+    return directory / "e2e.test"
+
+
 def obtain_helm() -> Path:
     """The helm that renders our chart."""
     return _obtain("helm", HERE / "helm", "helm.sh/helm/v3/cmd/helm")

@@ -1,5 +1,7 @@
 """`make race`: kube-scheduler and bayplan drain the same backlogs, in turns, against the same API server.
 
+Pods in groups are scheduled by kube-scheduler 1.37 with the gates on, all others by the default release.
+
 Two tables: at the default sampling, and with all nodes scored by both. (bayplan scores all nodes by default.)
 `--json FILE` adds one JSON object a heat. Sizes can be chosen; without, they are those of the defaults below.
 """
@@ -32,6 +34,12 @@ SIZES: Final = {
     "TopologySpreading": (1.0, 2000),
     "Preemption": (4.0, 500),
     "SchedulingWithResourceClaimTemplate": (0.0, 2000),
+    "BasicScheduling": (0.0, 3000),
+    "GangScheduling": (0.0, 3000),
+    "GangScheduling_1000Pods": (0.0, 3000),
+    "TopologyAwareScheduling": (0.0, 3000),
+    "GangPreemptionBasic": (10.0, 100),
+    "GangPreemptionPodGroups": (5.0, 100),
 }
 """Pods that run already, for each node, and pods that wait."""
 WIDTH: Final = 140
@@ -42,15 +50,16 @@ START_PODS: Final = 10
 
 def main() -> int:
     options = _options()
+    courses = list(_courses(options))
     try:
-        programs = obtain()
+        programs = {release: obtain(release) for release in {course.release for course in courses}}
     except MissingError as error:
         print(f"the race: SKIPPED, {error}")
         return 0
     console = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
     results: list[Result] = []
-    for course in _courses(options):
-        for result in _race(programs, course, options):
+    for course in courses:
+        for result in _race(programs[course.release], course, options):
             print(json.dumps(result.as_json()), flush=True)
             results.append(result)
             if options.json:
@@ -75,18 +84,20 @@ def _race(programs: Programs, course: Course, options: argparse.Namespace) -> It
         kept = Path(directory) / "kept"
         running = Path(directory) / "plane"
         running.mkdir()
-        with ControlPlane(programs, running) as plane:
+        with ControlPlane(programs, running, options=course.server_flags) as plane:
             course.lay_out(plane, kept)
             for all_nodes in samplings[: 1 if not course.pods else None]:
                 for scheduler in options.schedulers:
                     put_back(plane, kept)
-                    yield heat.run(plane, course, scheduler, all_nodes=all_nodes, flags=[])
+                    flags = course.gate_flags
+                    yield heat.run(plane, course, scheduler, all_nodes=all_nodes, flags=flags)
 
 
 def _courses(options: argparse.Namespace) -> Iterator[Course]:
     for size in options.nodes:
         for workload in options.workloads:
-            # Devices multiply the objects; upstream's largest size with devices has 500 nodes.
+            # Devices multiply the objects; upstream's largest size with devices has 500 nodes. Gangs that
+            # evict have 100 nodes, one for each member.
             nodes = min(size, find_workload(workload).nodes)
             init, pods = SIZES[workload]
             pods = pods if options.pods is None else options.pods

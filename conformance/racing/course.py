@@ -26,6 +26,7 @@ from bayplan.client import bodies
 from bayplan.client.requests import MERGE_PATCH
 from conformance.harness.admin import Admin
 from conformance.harness.control_plane import ControlPlane
+from conformance.harness.programs import DEFAULT_RELEASE
 
 AT_ONCE: Final = 32
 """Objects that are created at a time."""
@@ -44,6 +45,26 @@ class Course:
     def name(self) -> str:
         return f"{self.workload}-{self.nodes}"
 
+    @property
+    def gates(self) -> list[str]:
+        """The feature gates that API server and schedulers need for its pod groups."""
+        groups = find_workload(self.workload).groups
+        return [] if groups is None else sorted(groups.gates)
+
+    @property
+    def release(self) -> str:
+        """The release whose schedulers run: that with pod groups for these, else the default one."""
+        return "1.37" if self.gates else DEFAULT_RELEASE
+
+    @property
+    def gate_flags(self) -> list[str]:
+        return [f"--feature-gates={','.join(f'{gate}=true' for gate in self.gates)}"] if self.gates else []
+
+    @property
+    def server_flags(self) -> list[str]:
+        """Of the API server: beta APIs are off by default."""
+        return [*self.gate_flags, "--runtime-config=scheduling.k8s.io/v1beta1=true"] if self.gates else []
+
     def lay_out(self, plane: ControlPlane, kept: Path) -> None:
         """Makes the cluster, in a control plane that is running and empty, and keeps a copy of its store."""
         asyncio.run(self._create(plane))
@@ -56,6 +77,10 @@ class Course:
             await _create_all(admin, workload.make_namespaces())
             await _create_all(admin, workload.make_nodes(self.nodes))
             names = [node.name for node in workload.make_nodes(self.nodes)]
+            groups = workload.groups
+            if groups is not None:
+                await _create_all(admin, groups.make("i", list(workload.make_init_pods(self.init_pods))))
+                await _create_all(admin, groups.make("m", list(workload.make_pods(self.pods))))
             await _create_all(admin, _assigned(workload.make_init_pods(self.init_pods), names))
             if workload.devices is not None:
                 await _create_all(admin, workload.devices.make_classes())

@@ -1,6 +1,7 @@
-"""Results of recorded scenarios of YuniKorn, in the format of their README.
+"""Results of recorded scenarios of YuniKorn and Volcano, in the format of their README.
 
-`configs` uses only `bayplan.queues.yunikorn`. `runs` replays the steps of a scenario on `yunikorn_core.py`.
+Sessions of Volcano are replayed by `volcano_session.py`. `configs` uses only `bayplan.queues.yunikorn`.
+`runs` replays the steps of a scenario on `yunikorn_core.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.checks import load
 from bayplan.queues.yunikorn.config import QueueConfigError
 from bayplan.queues.yunikorn.placement import PlacementError, Submission, build_rules
+from conformance.reference.volcano_session import Session
 from conformance.reference.yunikorn_core import Application, Ask, Core, Node, Placeholders, Release
 
 Json = dict[str, Any]
@@ -25,6 +27,8 @@ Json = dict[str, Any]
 def evaluate(vector: Mapping[str, Any]) -> Json:
     """The result of one scenario."""
     scenario = vector["scenario"]
+    if "podGroups" in scenario:
+        return Session(scenario).result()
     if "steps" in scenario:
         return Run(scenario).result()
     return config_result(scenario["config"])
