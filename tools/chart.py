@@ -143,6 +143,72 @@ def disruption_budget() -> str:
     return template(file, [value], ".Values.disruptionBudget.enabled")
 
 
+_PULL: Final = (
+    "\n        {{- with .Values.image.pullPolicy }}\n        imagePullPolicy: {{ . }}\n        {{- end }}"
+)
+
+
+def descheduler() -> str:
+    name = f"{NAME}-descheduler"
+    replacements = (
+        (r"^# .*\n# \.\./optional.*\n", ""),
+        (
+            _SUBJECT.format("bayplan-descheduler", "kube-system"),
+            _SUBJECT.format(name, NAMESPACE),
+        ),
+        (
+            r"^  policy\.yaml: \|\n",
+            "  policy.yaml: |\n{{- with .Values.descheduler.policy }}\n{{ . | indent 4 }}\n{{- else }}\n",
+        ),
+        (r"(?<=TopologySpreadConstraint\]\n)---$", "{{- end }}\n---"),
+        (r"^  replicas: 2$", "  replicas: {{ .Values.descheduler.replicas }}"),
+        (r"serviceAccountName: bayplan-descheduler", f"serviceAccountName: {name}"),
+        (
+            r"^      priorityClassName: .*$",
+            "      priorityClassName: {{ .Values.priorityClassName | quote }}",
+        ),
+        (r"^        image: .*$", '        image: {{ include "bayplan.image" . }}' + _PULL),
+        (r"--interval=5m", "--interval={{ .Values.descheduler.interval }}"),
+        (r"configMap: \{name: bayplan-descheduler\}", f"configMap: {{name: {name}}}"),
+    )
+    roles = template(DEPLOY / "optional" / "descheduler.yaml", condition=".Values.descheduler.enabled")
+    own = template(DEPLOY / "descheduler" / "descheduler.yaml", replacements, ".Values.descheduler.enabled")
+    return f"{roles}---\n{own}"
+
+
+def estimator() -> str:
+    each = "{{- range .Values.estimator.members }}"
+    replacements = (
+        (r"^# bayplan fleet estimator(?:.*\n#)*.*\n", ""),
+        (r"^  namespace: karmada-system$", f"  namespace: {NAMESPACE}"),
+        (
+            r"^        image: bayplan-fleet:.*$",
+            "        image: {{ .Values.estimator.image.repository }}:"
+            "{{ .Values.estimator.image.tag | default .Chart.AppVersion }}" + _PULL,
+        ),
+        (
+            r"^        - --context=member1$",
+            f"        {each}\n        - --context={{{{ . }}}}\n        {{{{- end }}}}",
+        ),
+        (r"secretName: bayplan-estimator", "secretName: {{ .Values.estimator.kubeconfigSecret }}"),
+        (
+            r"secretName: karmada-scheduler-estimator-cert",
+            "secretName: {{ .Values.estimator.certificateSecret }}",
+        ),
+    )
+    text = template(DEPLOY / "estimator" / "estimator.yaml", replacements)
+    workload, service = text.split("---\n")
+    service = with_values(
+        service,
+        (
+            (r"-member1$", "-{{ . }}"),
+            (r"\.Release\.", "$.Release."),
+        ),
+    )
+    services = f"{each}\n---\n{service}{{{{- end }}}}\n"
+    return f"{{{{- if .Values.estimator.enabled }}}}\n{workload}{services}{{{{- end }}}}\n"
+
+
 def files() -> dict[Path, str]:
     """What is generated, by path."""
     about = CHART / "Chart.yaml"
@@ -154,6 +220,8 @@ def files() -> dict[Path, str]:
         about: with_values(about.read_text(), versions),
         CHART / "templates" / "config-map.yaml": config_map(),
         CHART / "templates" / "deployment.yaml": deployment(),
+        CHART / "templates" / "descheduler.yaml": descheduler(),
+        CHART / "templates" / "estimator.yaml": estimator(),
         CHART / "templates" / "disruption-budget.yaml": disruption_budget(),
         CHART / "templates" / "rbac.yaml": rbac(),
         CHART / "templates" / "service.yaml": template(

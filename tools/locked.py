@@ -30,7 +30,13 @@ def problems() -> Iterator[str]:
     run = project["project"]["dependencies"]
     build = project["build-system"]["requires"]
     dev = list(_expanded("dev", project["project"]["optional-dependencies"]))
-    for name, wanted in (("run.txt", run), ("build.txt", build), ("dev.txt", [*run, *build, *dev])):
+    fleet = project["project"]["optional-dependencies"]["fleet"]
+    for name, wanted in (
+        ("run.txt", run),
+        ("fleet.txt", [*run, *fleet]),
+        ("build.txt", build),
+        ("dev.txt", [*run, *build, *dev]),
+    ):
         text = (ROOT / "requirements" / name).read_text()
         # A package may be pinned several times, for different versions of Python.
         pins = [(canonicalize_name(package), version) for package, version in _PIN.findall(text)]

@@ -162,3 +162,14 @@ def test_users_can_write_strategies(tmp_path: Path) -> None:
     assert 'strict decoding error: unknown field "picture"' in ended.stderr
     ended = bayplan(*command, "--strategy", "own.py:ImageArgs", directory=tmp_path)
     assert "own.py:ImageArgs is not a subclass of Strategy" in ended.stderr
+
+
+def test_whatif_shows_the_moves_after_the_changes() -> None:
+    """Without node-4 the second pod of batch has no other place."""
+    flags = ["-f", CLUSTER, "--deschedule", POLICY]
+    before = json.loads(bayplan("whatif", *flags, "-o", "json").output)["deschedule"]
+    after = json.loads(bayplan("whatif", *flags, "--cordon", "node-4", "-o", "json").output)["deschedule"]
+    assert [one["pod"] for one in before["moves"]] == ["shop/web-1", "shop/batch-2"]
+    assert [one["pod"] for one in after["moves"]] == ["shop/web-1"]
+    shown = bayplan("whatif", *flags, "--cordon", "node-4").stdout
+    assert f"\ndescheduling by {POLICY}: 1 move; descheduler would evict 5 pods\n" in shown

@@ -134,7 +134,7 @@ def test_nodes_may_be_written_with_their_kind(workloads: str, capsys: pytest.Cap
 def test_a_budget_that_blocks_a_drain_is_a_no(workloads: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["whatif", "--drain", "node/n1", "-f", workloads]) == 1
     output = capsys.readouterr().out
-    assert "PodDisruptionBudget shop/web, which allows 0" in output
+    assert "evicts 1 pod of PodDisruptionBudget shop/web, which allows 0" in output
     assert "0 not" in output, "every pod would fit"
     assert main(["whatif", "--drain", "node/n2", "-f", workloads]) == 0
 

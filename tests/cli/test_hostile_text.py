@@ -20,7 +20,7 @@ from bayplan.cli.errors import report
 from bayplan.cli.main import main
 from bayplan.cli.output import SafeConsole
 from bayplan.cli.terminal import SafeFormatter, echo
-from bayplan.embedded.up.report import Outcome, Section, State, _row, lines
+from bayplan.embedded.up.report import Outcome, Section, State, lines, row_of
 from bayplan.embedded.up.screen import LogLines, PlainLines
 from bayplan.errors import InputError
 from bayplan.printable import printable, printable_json
@@ -241,7 +241,7 @@ def test_lines_and_page_of_up(capsys: pytest.CaptureFixture[str]) -> None:
     plain.add(outcome)
     echo(*plain.take())
     check(capsys.readouterr().out)
-    section = Section(State.UNSCHEDULABLE, 1, [_row([outcome])])
+    section = Section(State.UNSCHEDULABLE, 1, [row_of([outcome])])
     check("\n".join(line.plain for line in lines(section)))
     log = LogLines()
     log.emit(logging.LogRecord("x", logging.ERROR, "x.py", 1, "%s", (HOSTILE,), None))

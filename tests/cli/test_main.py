@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -136,3 +137,13 @@ def test_bench_list(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_command_is_in_the_module_of_the_table(name: str) -> None:
     """The table names modules; a command that moved would be found only when called."""
     assert COMMANDS[name].load().name == name
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["bench", "--help"], ["bench", "--list"]])
+def test_a_reader_that_goes_away_ends_the_command_like_a_signal(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:
+        command = [sys.executable, "-m", "bayplan.cli.main", *arguments]
+        ended = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (141, b"")

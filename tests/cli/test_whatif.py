@@ -380,3 +380,89 @@ def test_capacity_for_a_number_of_pods(capsys: pytest.CaptureFixture[str]) -> No
 def test_nodes_need_a_number_of_pods(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["capacity", "-f", CLUSTER, CHECKOUT, "--nodes", "n1"]) == 2
     assert "--nodes needs --for N" in capsys.readouterr().err
+
+
+GROUPS = str(ROOT / "examples/groups.yaml")
+
+
+def gang(tmp_path: Path, size: int, members: int | None = None, **spec: Any) -> str:
+    """A manifest with a gang and the Job of its members."""
+    policy = {"schedulingPolicy": {"gang": {"minCount": size}}, **spec}
+    container = {"name": "c", "image": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    named = {"schedulingGroup": {"podGroupName": "new"}, "restartPolicy": "Never", "containers": [container]}
+    if "priorityClassName" in spec:
+        named["priorityClassName"] = spec["priorityClassName"]
+    count = size if members is None else members
+    job = {"parallelism": count, "completions": count, "template": {"spec": named}}
+    meta = {"name": "new", "namespace": "ml"}
+    documents = [
+        {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": meta, "spec": policy},
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": job},
+    ]
+    file = tmp_path / f"gang-{size}.yaml"
+    file.write_text(yaml.safe_dump_all(documents))
+    return str(file)
+
+
+def run_on_groups(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    status = main([words[0], "-f", GROUPS, *words[1:], "-o", "json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_a_gang_is_added_all_or_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Of 12 GPUs 6 are taken, and the pending gang takes the others and two of these."""
+    _, alone = run_on_groups(capsys, "whatif")
+    assert sum("node" in pod for pod in alone["pods"]) == 8
+    _, answer = run_on_groups(capsys, "whatif", "--add-nodes", "1=gpu-1", "--add", gang(tmp_path, 5))
+    new = [pod for pod in answer["pods"] if "/new-" in pod["pod"]]
+    assert [pod["outcome"] for pod in new] == ["Unschedulable"] * 5
+    assert "minCount (5) cannot be satisfied" in new[-1]["reason"]
+    _, answer = run_on_groups(capsys, "whatif", "--add-nodes", "1=gpu-1", "--add", gang(tmp_path, 2))
+    assert {pod["outcome"] for pod in answer["pods"] if "/new-" in pod["pod"]} == {"Scheduled"}
+
+
+def test_members_that_wait_for_others_are_gated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    _, answer = run_on_groups(capsys, "whatif", "--add", gang(tmp_path, 5, members=3))
+    new = [pod for pod in answer["pods"] if "/new-" in pod["pod"]]
+    assert {(pod["outcome"], "GangScheduling" in pod["reason"]) for pod in new} == {("Gated", True)}
+
+
+def test_a_group_with_an_unknown_class_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = gang(tmp_path, 2, priorityClassName="none")
+    assert main(["whatif", "-f", GROUPS, "--add", file]) == 2
+    assert "no PriorityClass with name none was found" in capsys.readouterr().err
+
+
+def test_capacity_counts_gangs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for size, count in ((1, 6), (4, 1), (6, 1), (7, 0)):
+        _, answer = run_on_groups(capsys, "capacity", gang(tmp_path, size))
+        assert (answer["count"], answer["gangSize"]) == (count, size)
+        assert sum(answer["byNode"].values()) == count * size
+        assert "Insufficient nvidia.com/gpu" in answer["reason"]
+    status, _ = run_on_groups(capsys, "capacity", gang(tmp_path, 4), "--for", "2")
+    assert status == 1
+    _, answer = run_on_groups(capsys, "capacity", gang(tmp_path, 4), "--for", "2", "--nodes", "gpu-1")
+    assert answer["nodes"]["needed"] == 1
+
+
+def test_objects_that_create_groups_are_left_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    template = {"name": "w", "schedulingPolicy": {"gang": {"minCount": 2}}}
+    document = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "Workload",
+        "metadata": {"name": "w", "namespace": "ml"},
+        "spec": {"podGroupTemplates": [template]},
+    }
+    file = tmp_path / "workload.yaml"
+    file.write_text(yaml.safe_dump(document))
+    status, answer = run_on_groups(capsys, "whatif", "--add", str(file))
+    assert status in (1, 3)
+    assert "add the PodGroups themselves" in str(answer["leftOut"])
+
+
+def test_decide_decides_members_together(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["decide", GROUPS, "-o", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["results"] == []
+    (group,) = answer["groups"]
+    assert (group["group"], group["victims"]) == ("ml/serve", ["ml/batch-1", "ml/batch-3"])

@@ -15,6 +15,7 @@ from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Object
 from bayplan.api.releases import RELEASES
 from bayplan.api.volcano import PodGroup as VolcanoPodGroup
+from bayplan.api.volcano import Queue as VolcanoQueue
 from bayplan.api.workloads import PriorityClass
 
 _DEVICES: Final = "resource.k8s.io"
@@ -76,9 +77,10 @@ def group_permissions() -> frozenset[Permission]:
 
 
 def volcano_permissions() -> frozenset[Permission]:
-    """For groups of Volcano."""
+    """For groups and queues of Volcano."""
     return (
         watching_permissions(VolcanoPodGroup)
+        | watching_permissions(VolcanoQueue)
         | watching_permissions(PriorityClass)
         | _written("scheduling.volcano.sh")
     )
@@ -98,6 +100,22 @@ def watching_permissions(kind: type[Object]) -> frozenset[Permission]:
 def reading_permissions() -> frozenset[Permission]:
     """For reading a live cluster (`bayplan snapshot`, `bayplan explain`): lists, and no watch."""
     return frozenset(Permission(kind.group, kind.plural, "list") for kind in read_kinds())
+
+
+def copying_permissions() -> frozenset[Permission]:
+    """For a copy of a live cluster that follows it (`bayplan fleet estimator`, `bayplan deschedule run`)."""
+    return frozenset().union(*(watching_permissions(kind.record) for kind in read_kinds()))
+
+
+def descheduling_permissions() -> frozenset[Permission]:
+    """For evicting pods and reporting it, with measured usage if the policy asks for it."""
+    return copying_permissions() | {
+        Permission("", "pods/eviction", "create"),
+        Permission("", "events", "create"),
+        Permission("events.k8s.io", "events", "create"),
+        Permission("metrics.k8s.io", "nodes", "list"),
+        Permission("metrics.k8s.io", "pods", "list"),
+    }
 
 
 def election_permissions(namespace: str, name: str) -> frozenset[Permission]:

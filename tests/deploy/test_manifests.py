@@ -7,10 +7,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from bayplan import __version__
+from bayplan.cli.main import application
 from bayplan.config import build_profiles, load_config
+from bayplan.deschedule.descheduler import Descheduler
+from bayplan.deschedule.policy import parse_policy
 from bayplan.process.command_line import FlagValues, parse
 
 from .manifests import CONFIG, DEPLOY, OPTIONAL, REPLACE, SECOND, Manifest, granted, objects, pod_spec, the
@@ -161,3 +165,56 @@ def test_the_image_runs_a_scheduler_and_not_as_root() -> None:
     assert [base for word, base in steps if word == "FROM" and "/" in shlex.split(base)[0]] == []
     copied = {source for word, rest in steps[:last] if word == "COPY" for source in rest.split()[:-1]}
     assert [source for source in copied if not (DEPLOY.parent / source).exists()] == []
+
+
+BESIDE = [pytest.param("descheduler", id="descheduler"), pytest.param("estimator", id="estimator")]
+
+
+@pytest.mark.parametrize("place", BESIDE)
+def test_what_runs_beside_the_scheduler_can_start(place: str) -> None:
+    """Its command line is one, its files are mounted, and all that selects its pods does."""
+    folder = DEPLOY / place
+    deployment = the("Deployment", folder)
+    template = deployment["spec"]["template"]
+    labels = template["metadata"]["labels"]
+    assert deployment["spec"]["selector"]["matchLabels"] == labels
+    assert [
+        item for item in objects(folder) if item["kind"] == "Service" and item["spec"]["selector"] != labels
+    ] == []
+    made = container("Deployment", folder)
+    context = _context(made["command"], made["args"])
+    files = [value for value in context.params.values() if str(value).startswith("/etc/")]
+    mounts = {mount["mountPath"]: mount["name"] for mount in made["volumeMounts"]}
+    assert {str(Path(file).parent) for file in files} == mounts.keys()
+    assert {volume["name"] for volume in template["spec"]["volumes"]} == {*mounts.values()}
+    assert context.params["port"] in {port["containerPort"] for port in made["ports"]}
+
+
+def _context(command: list[str], args: list[str]) -> click.Context:
+    """The command line as click parses it."""
+    group: Any = application
+    context = click.Context(group)
+    for name in command[1:-1]:
+        group = group.get_command(context, name)
+    found: click.Context = group.get_command(context, command[-1]).make_context(command[-1], [*args])
+    return found
+
+
+def test_the_descheduler_has_its_roles_and_a_policy() -> None:
+    folder = DEPLOY / "descheduler"
+    roles = {
+        (item["kind"], item["metadata"]["name"])
+        for item in objects(OPTIONAL / "descheduler.yaml")
+        if item["kind"].endswith("Role")
+    }
+    bindings = [item for item in objects(folder) if item["kind"].endswith("RoleBinding")]
+    assert {(item["roleRef"]["kind"], item["roleRef"]["name"]) for item in bindings} == roles
+    account = the("ServiceAccount", folder)["metadata"]
+    assert pod_spec(the("Deployment", folder))["serviceAccountName"] == account["name"]
+    for item in bindings:
+        assert [(one["name"], one["namespace"]) for one in item["subjects"]] == [
+            (account["name"], account["namespace"])
+        ]
+    policy = parse_policy(the("ConfigMap", folder)["data"]["policy.yaml"], "policy.yaml", lambda _: None)
+    assert Descheduler(policy).profiles
+    assert policy.warnings == ()

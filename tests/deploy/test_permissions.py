@@ -33,6 +33,8 @@ from tests.client.http.api_server import BREAK, ApiServer, ReceivedRequest, erro
 from tests.client.http.clients import until, with_server
 from tests.deploy.permissions import (
     Permission,
+    copying_permissions,
+    descheduling_permissions,
     election_permissions,
     group_permissions,
     scheduling_permissions,
@@ -85,6 +87,9 @@ def test_the_optional_manifests_grant_what_their_features_need() -> None:
         NodeResourceTopology
     )
     assert granted(OPTIONAL / "preemption-toleration-rbac.yaml") == watching_permissions(PriorityClass)
+    lease = election_permissions("kube-system", "bayplan-descheduler")
+    assert granted(OPTIONAL / "descheduler.yaml") == descheduling_permissions() | lease
+    assert granted(OPTIONAL / "estimator.yaml") == copying_permissions()
 
 
 def test_kube_schedulers_own_roles_suffice() -> None:

@@ -55,7 +55,7 @@ def test_what_runs_is_what_is_tested() -> None:
     """The image and `make` have the same versions of what both have."""
     pin = re.compile(r"^([a-z0-9.-]+)(?:\[[a-z0-9,-]+\])?==(\S+)", re.MULTILINE)
     pins = {file.stem: dict(pin.findall(file.read_text())) for file in FILES}
-    assert {**pins["dev"], **pins["run"], **pins["build"]} == pins["dev"]
+    assert {**pins["dev"], **pins["run"], **pins["fleet"], **pins["build"]} == pins["dev"]
 
 
 def test_make_and_the_image_install_nothing_else() -> None:

@@ -21,9 +21,9 @@ from bayplan.cli.main import COMMANDS
 from bayplan.config import LIBRARY, parse_config
 from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.process.command_line import parse
-from bayplan.runtime.fragments import POD_FIELDS
 from bayplan.runtime.profile import METHODS
 from bayplan.simulate.scenarios.reading import load_scenario
+from bayplan.state.pods import POD_FIELDS
 from tests.commands import bayplan
 
 from .extension_point_pages import FOLDER, PROTOCOLS, pages

@@ -124,15 +124,17 @@ def _print(
     counts = f"{number(len(cluster.nodes), 'node')}, {number(cluster.pod_count, 'pod')}"
     console.print(f"{loaded.name}: {counts}; {loaded.decided_as}")
     console.print()
+    what = "more gang" if counted.gang_size else "more pod"
+    size = f", {number(counted.gang_size, 'member')} each" if counted.gang_size else ""
     if counted.failures:
-        console.print(f"{number(counted.count, 'more pod')} placed before a plugin failed")
+        console.print(f"{number(counted.count, what)} placed before a plugin failed")
     elif wanted is not None:
         result = "they fit" if counted.count >= wanted else f"only {counted.count:,} fit"
-        console.print(f"{number(wanted, 'more pod')} wanted: {result}")
+        console.print(f"{number(wanted, what)} wanted{size}: {result}")
     elif counted.is_limit:
-        console.print(f"{number(counted.count, 'more pod')} {'fits' if counted.count == 1 else 'fit'}")
+        console.print(f"{number(counted.count, what)} {'fits' if counted.count == 1 else 'fit'}{size}")
     else:
-        console.print(f"at least {counted.count:,} more pods fit; counting stopped at --at-most")
+        console.print(f"at least {counted.count:,} {what}s fit{size}; counting stopped at --at-most")
     if counted.is_limit and counted.reason:
         console.print(f"  the next one ({counted.stopped_by}) does not: {counted.reason}", soft_wrap=True)
     if counted.by_node:

@@ -13,9 +13,12 @@ import msgspec
 from rich.console import Console
 
 from bayplan.answers.explain.explanation import explain
+from bayplan.answers.explain.groups import GroupAnswer, GroupQuestions
+from bayplan.answers.explain.printing import print_group_parts
 from bayplan.answers.explain.report import as_json, pod_allocations
 from bayplan.answers.explain.tables import EvaluatedPod, print_tables
 from bayplan.answers.sources.files import STDIN, read_clusters
+from bayplan.answers.sources.groups import ASSUMED_GATE
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.loading import SchedulerSettings, extender_warnings, with_settings
 from bayplan.answers.sources.warnings import MissingObjects, Warning
@@ -29,6 +32,7 @@ from bayplan.cli.output import JSON, TABLE, make_console
 from bayplan.cli.terminal import echo_json
 from bayplan.errors import InputError
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.state.groups import group_key
 
 MAX_DETAILS: Final = 10
 """Pods of one cluster that are shown in full; the others get one line each, unless --pod names them."""
@@ -85,7 +89,8 @@ def decide(
 
     FILE is a cluster: a YAML or JSON file as written by `kubectl get … -o yaml`, or a directory of them.
     It can also contain scenarios (.jsonl, .json). Files may be compressed (.gz); - is standard input.
-    Each FILE is a separate cluster, and each pod is evaluated alone. No cluster is changed.
+    Each FILE is a separate cluster, and each pod is evaluated alone, or with its pod group. No cluster is
+    changed.
     """
     if files.count(STDIN) + (scheduler.config_file == STDIN) > 1:
         raise click.UsageError(_TWO_READERS)
@@ -178,6 +183,8 @@ def _evaluated(
 ) -> Iterator[EvaluatedPod]:
     missing = MissingObjects(case.objects, case.listed)
     for pod in pods:
+        if _is_member(core, pod):
+            continue  # it is decided with its group
         framework = core.frameworks[pod.spec.scheduler_name]
         explanation = explain(framework, pod)
         failed.add(explanation)
@@ -185,6 +192,19 @@ def _evaluated(
             pod, framework.profile, preempts=explanation.has_candidates, runs_permit=True
         )
         yield EvaluatedPod(pod, framework, explanation, warnings)
+
+
+def _is_member(core: SchedulingCore, pod: Pod) -> bool:
+    return core.cluster.groups is not None and group_key(pod) is not None
+
+
+def _groups(case: LoadedCluster, core: SchedulingCore, pods: Sequence[Pod]) -> list[GroupAnswer]:
+    """The groups of these pods, each decided as a whole on the cluster as it is."""
+    keys = dict.fromkeys(key for pod in pods if _is_member(core, pod) and (key := group_key(pod)) is not None)
+    if not keys:
+        return []
+    questions = GroupQuestions(case, core)
+    return [questions.answer(key) for key in keys]
 
 
 def _warnings(case: LoadedCluster) -> list[Warning]:
@@ -196,6 +216,7 @@ def _json_line(
     case: LoadedCluster, core: SchedulingCore, pods: Sequence[Pod], failed: FailedPlugins
 ) -> bytes:
     evaluated = list(_evaluated(case, core, pods, failed))
+    groups = [answer.as_json() | {"assumption": ASSUMED_GATE} for answer in _groups(case, core, pods)]
     warnings = [*_warnings(case), *(warning for one in evaluated for warning in one.warnings)]
     skipped = case.skipped(core).items()
     return msgspec.json.encode(
@@ -205,6 +226,7 @@ def _json_line(
             "warnings": [warning.as_json() for warning in warnings],
             "skipped": [{"pod": key, "reason": reason} for key, reason in skipped],
             "results": [as_json(one.explanation) for one in evaluated],
+            **({"groups": groups} if groups else {}),
         }
     )
 
@@ -226,6 +248,8 @@ def _print_tables(
     )
     heading = f"{case.name or case.place}: {counts}; decided as Kubernetes {core.release}"
     print_tables(console, heading, list(_evaluated(case, core, pods, failed)), details, _warnings(case))
+    for answer in _groups(case, core, pods):
+        print_group_parts(console, answer)
     skipped = list(case.skipped(core).items())
     if skipped:
         console.print()

@@ -29,14 +29,16 @@ from bayplan.cli.output import (
     print_warnings,
 )
 from bayplan.cli.terminal import echo
+from bayplan.client.access import Access
 from bayplan.client.kubeconfig import load_access
 from bayplan.client.leader_election import ElectionSettings
-from bayplan.config import Decision, DescheduleConfiguration
+from bayplan.client.requests import Connections, Requests
+from bayplan.config import Decision, DescheduleConfiguration, Mode
 from bayplan.config.load import read_config_text
 from bayplan.deschedule.descheduler import Descheduler, args_types
 from bayplan.deschedule.eviction import Answer, PodEvictor, Request
-from bayplan.deschedule.executing import Executor, Outcome, Step
-from bayplan.deschedule.live import LiveCluster
+from bayplan.deschedule.executing import Executor, Outcome, Rate, Step
+from bayplan.deschedule.live import COMPONENT, UsageReader, follow
 from bayplan.deschedule.memory import Memory
 from bayplan.deschedule.plan import Kept, Move, Plan, read_moves
 from bayplan.deschedule.planner import Planner
@@ -45,6 +47,8 @@ from bayplan.deschedule.policy import load_policy
 from bayplan.deschedule.process import RunOptions, run_descheduler
 from bayplan.deschedule.running import LEASE
 from bayplan.deschedule.strategies import STRATEGIES
+from bayplan.deschedule.surge import make_surge
+from bayplan.deschedule.times import Schedule, Times
 from bayplan.deschedule.usage import MeasuredUsage
 from bayplan.errors import ConfigError, InputError
 from bayplan.framework.args import Duration
@@ -78,6 +82,13 @@ rate_option = click.option(
     type=click.IntRange(min=1),
     metavar="N",
     help="How many pods are evicted in a minute at most.  [default: deschedule.evictionsPerMinute, else 10]",
+)
+
+mode_option = click.option(
+    "--mode",
+    type=click.Choice([one.value for one in Mode]),
+    help="How pods are moved: evict, or surge (Deployments create the replacement first, where they allow "
+    "it).  [default: deschedule.mode of the BayplanConfiguration, else evict]",
 )
 
 
@@ -134,11 +145,12 @@ def plan(
 @click.argument("plan_file", metavar="PLAN")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @rate_option
+@mode_option
 @source_options
-def apply(plan_file: str, source: SourceOptions, yes: bool, rate: int | None) -> int:
+def apply(plan_file: str, source: SourceOptions, yes: bool, rate: int | None, mode: str | None) -> int:
     """Make the moves of a plan (`plan -o json`), once, in order.
 
-    Before each eviction the cluster is read again: a move is made only if the pod is still there and the
+    Each move is checked against the cluster as it is then: it is made only if the pod is still there and the
     scheduler still puts its replacement on the node of the plan. Exit status: 0 all moves were made, 1 some
     were not, 2 invalid input or a failure.
     """
@@ -154,10 +166,7 @@ def apply(plan_file: str, source: SourceOptions, yes: bool, rate: int | None) ->
     loaded = load_cluster(source)
     if not yes:
         _confirm(loaded, moves)
-    settings = _settings(loaded, None)
-    memory = Memory()
-    memory.set_nodes(Cluster.from_loaded(loaded).nodes)
-    steps = asyncio.run(_apply(source, moves, memory, settings, rate))
+    steps = asyncio.run(_apply(source, loaded, moves, _settings(loaded, None, mode, rate)))
     done = sum(one.outcome is Outcome.MOVED for one in steps)
     echo(f"{done} of {number(len(moves), 'move')} made")
     return ExitStatus.OK if done == len(moves) else ExitStatus.NO
@@ -168,6 +177,7 @@ def apply(plan_file: str, source: SourceOptions, yes: bool, rate: int | None) ->
 @strategy_option
 @decision_option
 @rate_option
+@mode_option
 @click.option(
     "--interval",
     type=DurationType(),
@@ -175,9 +185,24 @@ def apply(plan_file: str, source: SourceOptions, yes: bool, rate: int | None) ->
     metavar="DURATION",
     help="The time from the start of a cycle to the start of the next.  [default: one cycle]",
 )
+@click.option(
+    "--schedule",
+    default="",
+    metavar="CRON",
+    help="When cycles begin instead, in UTC: minute, hour, day of month, month and day of week, as in cron "
+    '("*/10 * * * *").',
+)
+@click.option(
+    "--evictions-in-background",
+    is_flag=True,
+    help="Pods with the annotation descheduler.alpha.kubernetes.io/request-evict-only may be evicted later "
+    "by another component; with --decision upstream.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan of each cycle; evict nothing.")
 @click.option(
-    "--leader-elect", is_flag=True, help="Act only while this process holds the lease. Needs --interval."
+    "--leader-elect",
+    is_flag=True,
+    help="Act only while this process holds the lease. Needs --interval or --schedule.",
 )
 @click.option("--lease-namespace", default="kube-system", show_default=True, metavar="NAME")
 @click.option("--lease-name", default=LEASE, show_default=True, metavar="NAME")
@@ -196,7 +221,10 @@ def run(
     strategies: tuple[str, ...],
     decision: str | None,
     rate: int | None,
+    mode: str | None,
     interval: Duration,
+    schedule: str,
+    evictions_in_background: bool,
     dry_run: bool,
     leader_elect: bool,
     lease_namespace: str,
@@ -211,22 +239,23 @@ def run(
     """
     if source.files:
         raise InputError("a live cluster is descheduled: use --kubeconfig, not -f")
-    if leader_elect and not interval:
-        raise InputError("--leader-elect needs --interval")
+    if interval and schedule:
+        raise InputError("either --interval or --schedule can be given, not both")
+    times = Times(interval.seconds, Schedule.parse(schedule) if schedule else None)
+    if leader_elect and not times.repeats:
+        raise InputError("--leader-elect needs --interval or --schedule")
     loaded = load_cluster(source)
-    settings = _settings(loaded, decision)
-    if rate is not None:
-        settings = replace(settings, evictions_per_minute=rate)
+    settings = _settings(loaded, decision, mode, rate)
     descheduler = read_descheduler(loaded, policy, strategies)
-    kubeconfig = source.kubeconfig or default_kubeconfig(context=source.context)
     options = RunOptions(
-        load_access(kubeconfig, context=source.context),
-        lambda: load_cluster(source),
-        interval.seconds,
+        _access(source),
+        loaded,
+        times,
         dry_run,
         ElectionSettings(namespace=lease_namespace, name=lease_name) if leader_elect else None,
         (lease_namespace, lease_name),
         (bind_address, port) if port else None,
+        evictions_in_background,
     )
     asyncio.run(run_descheduler(options, descheduler, settings, _print_cycle(loaded.name), print_step))
     return ExitStatus.OK
@@ -249,24 +278,22 @@ def _confirm(loaded: LoadedCluster, moves: Sequence[Move]) -> None:
 
 
 async def _apply(
-    source: SourceOptions,
-    moves: Sequence[Move],
-    memory: Memory,
-    settings: DescheduleConfiguration,
-    rate: int | None,
+    source: SourceOptions, loaded: LoadedCluster, moves: Sequence[Move], settings: DescheduleConfiguration
 ) -> list[Step]:
-    kubeconfig = source.kubeconfig or default_kubeconfig(context=source.context)
-    live = LiveCluster(load_access(kubeconfig, context=source.context), lambda: load_cluster(source))
-    try:
+    async with follow(_access(source), loaded) as live:
         executor = Executor(
             live,
-            memory,
-            rate or settings.evictions_per_minute,
+            Memory(),
+            Rate(settings.evictions_per_minute),
             settings.replacement_timeout.seconds,
+            surge=make_surge(settings, live),
         )
         return await executor.run(moves, print_step)
-    finally:
-        await live.close()
+
+
+def _access(source: SourceOptions) -> Access:
+    kubeconfig = source.kubeconfig or default_kubeconfig(context=source.context)
+    return load_access(kubeconfig, context=source.context)
 
 
 def print_step(step: Step) -> None:
@@ -277,9 +304,16 @@ def print_step(step: Step) -> None:
     echo(f"{text}: {step.why}" if step.why else text)
 
 
-def _settings(loaded: LoadedCluster, decision: str | None) -> DescheduleConfiguration:
+def _settings(
+    loaded: LoadedCluster, decision: str | None, mode: str | None = None, rate: int | None = None
+) -> DescheduleConfiguration:
     found = DescheduleConfiguration() if loaded.config is None else loaded.config.bayplan.deschedule
-    return found if decision is None else replace(found, decision=Decision(decision))
+    return replace(
+        found,
+        decision=found.decision if decision is None else Decision(decision),
+        mode=found.mode if mode is None else Mode(mode),
+        evictions_per_minute=rate or found.evictions_per_minute,
+    )
 
 
 def read_descheduler(loaded: LoadedCluster, path: str, specs: Sequence[str] = ()) -> Descheduler:
@@ -307,13 +341,11 @@ def _load_strategy(spec: str) -> type[Strategy]:
 
 async def _read_usage(source: SourceOptions, descheduler: Descheduler) -> MeasuredUsage:
     """One measurement of the live cluster, if the policy has a source of measurements."""
-    usage = MeasuredUsage()
-    kubeconfig = source.kubeconfig or default_kubeconfig(context=source.context)
-    live = LiveCluster(load_access(kubeconfig, context=source.context), lambda: load_cluster(source))
+    usage, connections = MeasuredUsage(), Connections(_access(source))
     try:
-        await live.read_usage(usage, descheduler.policy)
+        await UsageReader(Requests(connections, None, component=COMPONENT)).read(usage, descheduler.policy)
     finally:
-        await live.close()
+        await connections.close()
     return usage
 
 
@@ -329,6 +361,17 @@ def make_plan(
     if settings.decision is Decision.SCHEDULER:
         return Planner(cluster, descheduler, now(), margin=settings.margin, usage=usage).plan()
     return upstream_plan(cluster, descheduler, now(), usage)
+
+
+def plan_after(loaded: LoadedCluster, cluster: Cluster, path: str) -> Plan:
+    """What would be moved in a cluster after hypothetical changes. Usage is not measured there.
+
+    Raises:
+        DecodeError: the policy is not valid.
+        ConfigError: a plugin cannot be built.
+    """
+    descheduler, settings = read_descheduler(loaded, path), _settings(loaded, None)
+    return Planner(cluster, descheduler, time.time(), margin=settings.margin, usage=MeasuredUsage()).plan()
 
 
 def upstream_plan(cluster: Cluster, descheduler: Descheduler, now: float, usage: MeasuredUsage) -> Plan:
@@ -351,12 +394,22 @@ def upstream_plan(cluster: Cluster, descheduler: Descheduler, now: float, usage:
 
 
 def _print_plan(console: Console, loaded: LoadedCluster, made: Plan, decision: Decision) -> None:
-    moved = number(len(made.moves), "pod")
     if decision is Decision.UPSTREAM:
-        console.print(f"{loaded.name}: descheduler would evict {moved}")
+        console.print(f"{loaded.name}: descheduler would evict {number(len(made.moves), 'pod')}")
+        _print_tables(console, made)
     else:
-        upstream = number(made.upstream_evictions, "pod")
-        console.print(f"{loaded.name}: {number(len(made.moves), 'move')}; descheduler would evict {upstream}")
+        print_plan(console, loaded.name, made)
+    print_warnings(console, loaded.warnings)
+
+
+def print_plan(console: Console, name: str, made: Plan) -> None:
+    """Moves, and what stays."""
+    upstream = number(made.upstream_evictions, "pod")
+    console.print(f"{name}: {number(len(made.moves), 'move')}; descheduler would evict {upstream}")
+    _print_tables(console, made)
+
+
+def _print_tables(console: Console, made: Plan) -> None:
     if made.moves:
         console.print()
         rows = [_row(i, one) for i, one in enumerate(made.moves, 1)]
@@ -373,7 +426,6 @@ def _print_plan(console: Console, loaded: LoadedCluster, made: Plan, decision: D
             console.print(f"  … and {len(made.kept) - MAX_KEPT:,} more; -o json has all of them")
     for text in (*made.errors, *made.warnings):
         console.print(f"warning: {text}", soft_wrap=True)
-    print_warnings(console, loaded.warnings)
 
 
 def _stay(kept: Sequence[Kept]) -> str:

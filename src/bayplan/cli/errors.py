@@ -19,7 +19,8 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import islice
@@ -58,6 +59,15 @@ class ExitStatus(IntEnum):
 
 class ClosedPipeError(Exception):
     """The reader of standard output has closed the pipe. (For BrokenPipeError click itself exits with 1.)"""
+
+
+@contextmanager
+def closed_pipes_reported() -> Iterator[None]:
+    """Raises ClosedPipeError where the reader of standard output has gone."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise ClosedPipeError from error
 
 
 def report(error: BaseException) -> int:

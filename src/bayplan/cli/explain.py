@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from bayplan.answers.explain.groups import ASSUMED_GATE, explain_group
+from bayplan.answers.explain.groups import explain_group, next_attempt
 from bayplan.answers.explain.printing import print_group, print_node, print_pod
-from bayplan.answers.explain.questions import PodAnswer, PodQuestions, PodState, explain_node
+from bayplan.answers.explain.questions import PodQuestions, PodState, explain_node
 from bayplan.answers.explain.report import node_report, pod_report, source_report
+from bayplan.answers.sources.groups import ASSUMED_GATE
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
 from bayplan.answers.sources.loading import SourceOptions, default_namespace, load_cluster
 from bayplan.answers.sources.warnings import Reason, Warning
@@ -27,18 +28,31 @@ from bayplan.garbage import no_garbage_collection
 from bayplan.scheduler.core import SchedulingCore
 
 if TYPE_CHECKING:
-    from bayplan.answers.capacity_queues import WaitingPod
+    from bayplan.answers.capacity_queues import QueueQuestions
 
 _STATES: Final = {
     "Absent": "the scheduler has no such pending pod",
     "InFlight": "being scheduled now",
     "WaitingAtPermit": "waiting at Permit",
+    "Incomplete": "waiting for its PodGroup",
 }
 _NOT_RUN: Final = (
     "plugin {plugin} of the pod's scheduler rejected or holds the pod, and is not run here: pass --config or "
     "--plugin {plugin}"
 )
 UNKNOWN_QUEUE: Final = "the position in the scheduler's queue cannot be seen from outside"
+
+
+_scheduler_option: Final = click.option(
+    "--scheduler",
+    "scheduler_url",
+    metavar="URL",
+    help="The serving port of the bayplan that schedules the pods (https://HOST:10259), for their position "
+    "in the queue. The credentials are those of the kubeconfig.",
+)
+_scheduler_ca_option: Final = click.option(
+    "--scheduler-ca", default="", metavar="FILE", help="The CA certificate of the scheduler."
+)
 
 
 class KindGroup(click.Group):
@@ -73,14 +87,8 @@ def explain() -> None:
     help="Namespace of the pod. [default: that of the kubeconfig's context; for files, default]",
 )
 @click.option("-A", "--all-namespaces", is_flag=True, help="Look for the name in all namespaces.")
-@click.option(
-    "--scheduler",
-    "scheduler_url",
-    metavar="URL",
-    help="The serving port of the bayplan that schedules the pod (https://HOST:10259), for its position in "
-    "the queue. The credentials are those of the kubeconfig.",
-)
-@click.option("--scheduler-ca", default="", metavar="FILE", help="The CA certificate of the scheduler.")
+@_scheduler_option
+@_scheduler_ca_option
 @output_option
 @traceback_option
 @source_options
@@ -112,12 +120,13 @@ def explain_pod(
         key = _in_any_namespace(questions, kind, name)
     pod = _pod(questions, key) if kind == "pod" else _pod_of(questions, kind, key)
     key = pod.key
+    queues = _queue_questions(questions)
     answer = questions.answer(pod)
     queue = {"visible": False, "reason": UNKNOWN_QUEUE}
     if answer.state is not PodState.ASSIGNED:
         queue |= _queue(source, loaded, key, scheduler_url, scheduler_ca)
         answer = replace(answer, warnings=(*_not_run(questions.core, pod, queue), *answer.warnings))
-    capacity = _capacity_queue(questions, answer)
+    capacity = queues.pod(pod) if queues is not None and answer.state is PodState.PENDING else None
     if output == TABLE:
         shown = answer.state is PodState.PENDING or queue["visible"]
         console = make_console()
@@ -147,15 +156,15 @@ for _kind in KIND_NAMES:
         )
 
 
-def _capacity_queue(questions: PodQuestions, answer: PodAnswer) -> WaitingPod | None:
-    """Where a pending pod stands in its capacity queue, if the configuration has any."""
+def _queue_questions(questions: PodQuestions) -> QueueQuestions | None:
+    """Questions about the capacity queues, if the configuration has any."""
     config = questions.loaded.config
-    if config is None or config.bayplan.queues is None or answer.state is not PodState.PENDING:
+    if config is None or config.bayplan.queues is None:
         return None
     # Imported here: few configurations have queues.
-    from bayplan.answers.capacity_queues import QueueQuestions
+    from bayplan.answers.volcano_queues import ask_queues
 
-    return QueueQuestions(questions.loaded, config.bayplan.queues, questions.core).pod(answer.pod)
+    return ask_queues(questions.loaded, config.bayplan.queues, questions.core)
 
 
 def _pod(questions: PodQuestions, key: str) -> Pod:
@@ -238,7 +247,9 @@ def _queue_text(queue: dict[str, Any]) -> str:
         parts.append(f"after {number(queue['attempts'], 'attempt')}")
     if queue.get("plugins"):
         parts.append(f"because of {', '.join(queue['plugins'])}")
-    if "secondsSinceLastAttempt" in queue:
+    if "secondsToNextAttempt" in queue:
+        parts.append(f"next attempt in {queue['secondsToNextAttempt']} s")
+    elif "secondsSinceLastAttempt" in queue:
         parts.append(f"for {queue['secondsSinceLastAttempt']} s")
     return ", ".join(parts)
 
@@ -280,22 +291,38 @@ def explain_node_command(source: SourceOptions, name: str, output: str, tracebac
     metavar="NAME",
     help="Namespace of the group. [default: that of the kubeconfig's context; for files, default]",
 )
+@_scheduler_option
+@_scheduler_ca_option
 @output_option
 @source_options
 @no_garbage_collection()
-def explain_group_command(source: SourceOptions, name: str, namespace: str | None, output: str) -> int:
+def explain_group_command(
+    source: SourceOptions,
+    name: str,
+    namespace: str | None,
+    scheduler_url: str | None,
+    scheduler_ca: str,
+    output: str,
+) -> int:
     """Explain why a pod group waits: which members are missing, which fit where, what preemption would do.
 
-    Groups are those of Kubernetes 1.37 (PodGroup in scheduling.k8s.io).
+    Groups are PodGroups of Kubernetes 1.37 (scheduling.k8s.io), of Coscheduling (scheduling.x-k8s.io) or of
+    Volcano (scheduling.volcano.sh).
     """
     loaded = load_cluster(source)
     place, slash, bare = name.partition("/")
-    answer = explain_group(
-        loaded, place if slash else namespace or default_namespace(source), bare if slash else name
-    )
+    key = (place, bare) if slash else (namespace or default_namespace(source), name)
+    answer, queue = explain_group(loaded, *key), dict[str, Any]()
+    if answer.waiting:
+        queue = _queue(source, loaded, answer.waiting[0].pod, scheduler_url, scheduler_ca)
+    if "members" in queue:
+        answer = explain_group(loaded, *key, queue["members"])
+    attempt = next_attempt(queue)
     if output == TABLE:
-        print_group(make_console(), loaded, answer)
+        print_group(make_console(), loaded, answer, attempt)
     else:
         report = answer.as_json() | {"source": source_report(loaded), "assumption": ASSUMED_GATE}
+        if attempt:
+            report["nextAttempt"] = attempt
         print_document("GroupExplanation", report, output)
-    return ExitStatus.OK
+    return ExitStatus.OK if answer.is_judged else ExitStatus.NOT_JUDGED

@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from bayplan import __version__
-from bayplan.cli.errors import ClosedPipeError, ExitStatus, did_you_mean, report
+from bayplan.cli.errors import ExitStatus, closed_pipes_reported, did_you_mean, report
 from bayplan.cli.terminal import tolerate_any_encoding
 from bayplan.garbage import no_garbage_collection
 
@@ -98,11 +98,14 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"no such command {name!r}.{did_you_mean(name, COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)
 
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        # `--help` and `--version` print here.
+        with closed_pipes_reported():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with closed_pipes_reported():
             return super().invoke(ctx)
-        except BrokenPipeError as error:
-            raise ClosedPipeError from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

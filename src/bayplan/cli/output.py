@@ -40,6 +40,10 @@ class SafeConsole(Console):
     A string or a Text is one line: no name or message can begin another.
     """
 
+    def on_broken_pipe(self) -> None:
+        """The command ends as any other whose reader has gone; rich would exit with 1."""
+        raise BrokenPipeError
+
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*map(one_line, objects), **options)
 

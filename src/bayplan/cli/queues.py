@@ -7,18 +7,22 @@ from pathlib import Path
 from typing import Final
 
 import click
+from msgspec.structs import replace
 
-from bayplan.answers.capacity_queues import QueueQuestions, QueueRow
+from bayplan.answers.capacity_queues import QueueRow
 from bayplan.answers.sources.loading import SourceOptions, load_cluster
+from bayplan.answers.volcano_queues import VOLCANO_COLUMNS, VolcanoRow, ask_queues
 from bayplan.cli.errors import ExitStatus
 from bayplan.cli.options import optional_source_options
 from bayplan.cli.output import TABLE, make_console, output_option, print_document, print_table
-from bayplan.cli.terminal import echo
-from bayplan.config import QueuesConfiguration
+from bayplan.cli.terminal import echo, echo_yaml
+from bayplan.config import QueueDialect, QueuesConfiguration
 from bayplan.errors import InputError
 from bayplan.garbage import no_garbage_collection
 from bayplan.printable import printable
 from bayplan.queues.amounts import Amounts, readable
+from bayplan.queues.volcano import conf
+from bayplan.queues.volcano.crds import CRDS
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.checks import load
 from bayplan.queues.yunikorn.config import QueueConfigError
@@ -57,16 +61,20 @@ def queues(ctx: click.Context, /, source: SourceOptions, file: str, watch: bool,
 def _show(source: SourceOptions, file: str, output: str) -> None:
     loaded = load_cluster(source)
     settings = loaded.config.bayplan.queues if loaded.config is not None else None
+    settings = settings or QueuesConfiguration()
     if file:
-        settings = QueuesConfiguration(file=file)
-    rows = QueueQuestions(loaded, settings or QueuesConfiguration()).rows()
+        settings = replace(settings, file=file)
+    rows = ask_queues(loaded, settings).rows()
     if output != TABLE:
         print_document("CapacityQueues", {"queues": [row.described() for row in rows]}, output)
         return
-    print_table(make_console(), _COLUMNS, map(_cells, rows), right=("share", "pending"))
+    columns = VOLCANO_COLUMNS if settings.dialect is QueueDialect.VOLCANO else _COLUMNS
+    print_table(make_console(), columns, map(_cells, rows), right=("share", "pending"))
 
 
 def _cells(row: QueueRow) -> tuple[str, ...]:
+    if isinstance(row, VolcanoRow):
+        return tuple(map(printable, row.cells()))
     queue = row.queue
     count = f"{queue.running}/{queue.max_groups}" if queue.max_groups else f"{queue.running}"
     return (
@@ -92,22 +100,49 @@ def _amounts(amounts: Amounts | None) -> str:
 def check(ctx: click.Context, files: tuple[str, ...]) -> None:
     """Check whether each FILE is a valid queues.yaml, with the texts of YuniKorn.
 
-    Includes what YuniKorn would find only when it loads the file. The exit status is 2 if a file is invalid.
+    Includes what YuniKorn would find only when it loads the file. A file with the key `actions` is a
+    volcano-scheduler.conf; what bayplan does not use of it is listed. The exit status is 2 if a file is
+    invalid.
     """
     failed = False
     for name in files:
         problem = _problem(name)
         failed |= bool(problem)
         echo(f"{printable(name)}: {printable(problem) if problem else 'ok'}")
+        for text in _not_used(name):
+            echo(f"  not used: {printable(text)}")
     if failed:
         ctx.exit(ExitStatus.FAILED)
 
 
-def _problem(name: str) -> str:
+def _read(name: str) -> str:
     try:
-        text = Path(name).read_text(encoding="utf-8")
+        return Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(str(error), source=name) from error
+
+
+def _is_conf(text: str) -> bool:
+    return any(line.startswith("actions:") for line in text.splitlines())
+
+
+def _not_used(name: str) -> tuple[str, ...]:
+    """What a volcano-scheduler.conf names and bayplan does not use."""
+    text = _read(name)
+    try:
+        return conf.load(text).ignored if _is_conf(text) else ()
+    except conf.ConfError:
+        return ()
+
+
+def _problem(name: str) -> str:
+    text = _read(name)
+    if _is_conf(text):
+        try:
+            conf.load(text)
+        except conf.ConfError as error:
+            return str(error)
+        return ""
     try:
         for config in load(text).partitions:
             partition = Partition(config)
@@ -116,3 +151,12 @@ def _problem(name: str) -> str:
     except QueueConfigError as error:
         return error.problem
     return ""
+
+
+@queues.command()
+def crds() -> None:
+    """Print the CustomResourceDefinitions of Volcano's Queue and PodGroup, to try them without Volcano.
+
+    Pipe them to `kubectl apply -f -`. A cluster with Volcano has its own.
+    """
+    echo_yaml(CRDS)

@@ -8,10 +8,11 @@ the options.
 from __future__ import annotations
 
 import gc
+import importlib
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -21,7 +22,11 @@ from bayplan.garbage import no_garbage_collection
 from bayplan.process.command_line import ArgumentError, FlagError, FlagValues, parse, usage, version_text
 from bayplan.process.flags import FLAGS, Flag
 
+if TYPE_CHECKING:
+    from bayplan.process.process import Companion
+
 PROGRAM: Final = "bayplan run"
+COMPANION: Final = "bayplan.deschedule.companion"
 FAILED: Final = 1
 
 
@@ -78,7 +83,15 @@ def _run(flags: FlagValues) -> int:
     except BayplanError as error:
         echo(str(error), err=True)
         return FAILED
-    return start(flags)
+    if not flags["deschedule"]:
+        return start(flags)
+
+    def make_companion() -> Companion:
+        # By name, because nothing of what schedules imports what deschedules.
+        made: Companion = importlib.import_module(COMPANION).Companion(flags["deschedule"])
+        return made
+
+    return start(flags, make_companion)
 
 
 def _width() -> int:

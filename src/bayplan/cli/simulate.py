@@ -18,6 +18,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bayplan.answers.sources.groups import with_groups
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.loading import SourceOptions, load_cluster, load_settings, with_settings
 from bayplan.cli.errors import raise_failures, traceback_option
@@ -110,6 +111,8 @@ def run(
         settings = load_settings(source.config_file, source.plugin_specs, source.own_flags, source.release)
         cluster = with_settings(LoadedCluster("", ()), settings)
     loaded = read_scenario(scenario, cluster.objects)
+    if loaded.has_groups:
+        cluster = with_groups(cluster)
     with _Bar(loaded.duration if until is None else until) as bar:
         finished = run_scenario(
             loaded,

@@ -20,11 +20,14 @@ from bayplan.answers.sources.loading import (
     with_settings,
 )
 from bayplan.cli.options import source_options
+from bayplan.cli.page_link import PageLink, allow_writes_option, link_file_option
 from bayplan.cli.terminal import echo
 from bayplan.cli.up import stop_on_signals
+from bayplan.client.access import Access
 from bayplan.client.kubeconfig import load_access
 from bayplan.ui.serving import Address, link_of, listen, live_hub, record
 from bayplan.ui.sources import from_loaded, from_recording, from_scenario, subject_of
+from bayplan.ui.writing import Writer
 
 if TYPE_CHECKING:
     from bayplan.ui.hub import Hub
@@ -59,6 +62,8 @@ if TYPE_CHECKING:
 @click.option("--tls-cert-file", default="", metavar="FILE", help="Certificate; needed beyond loopback.")
 @click.option("--tls-private-key-file", default="", metavar="FILE", help="Key of the certificate.")
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
+@link_file_option
+@allow_writes_option
 @source_options
 def ui(
     source: SourceOptions,
@@ -71,8 +76,10 @@ def ui(
     tls_cert_file: str,
     tls_private_key_file: str,
     opens: bool,
+    link_file: Path | None,
+    allow_writes: bool,
 ) -> None:
-    """Show a cluster and its scheduler in a browser; nothing is written to the cluster.
+    """Show a cluster and its scheduler in a browser; nothing is written without --allow-writes.
 
     Without options it shows the cluster of the kubeconfig, live, whichever scheduler it has. -f shows a dump
     or a snapshot, --scenario a simulation, --recording what was recorded. It runs until Ctrl-C.
@@ -82,22 +89,28 @@ def ui(
         raise click.UsageError("pass one of -f or --kubeconfig, --scenario and --recording")
     at = Address(address, port, tls_cert_file, tls_private_key_file)
     at.tls()
-    subject, hub = _subject(source, scenario, recording)
+    subject, hub, cluster = _subject(source, scenario, recording)
     if record_file is not None and subject.kind != "live":
         raise click.UsageError("--record needs a live cluster")
-    asyncio.run(_serve(subject, hub, at, names, record_file, opens=opens))
+    if allow_writes and cluster is None:
+        raise click.UsageError("--allow-writes needs a live cluster")
+    writer = Writer(cluster) if allow_writes and cluster is not None else None
+    asyncio.run(_serve(subject, hub, at, names, record_file, link_file, writer, opens=opens))
 
 
-def _subject(source: SourceOptions, scenario: Path | None, recording: Path | None) -> tuple[Subject, Hub]:
+def _subject(
+    source: SourceOptions, scenario: Path | None, recording: Path | None
+) -> tuple[Subject, Hub, Access | None]:
+    """What is shown; with the access to the cluster if it is live."""
     if scenario is None and recording is None and source.files:
-        return from_loaded(load_cluster(source), time.time)
+        return *from_loaded(load_cluster(source), time.time), None
     settings = load_settings(source.config_file, source.plugin_specs, source.own_flags, source.release)
     empty = with_settings(LoadedCluster("", ()), settings)
     kinds = [kind.record for kind in read_kinds([k for plugin in settings.plugins for k in plugin.kinds])]
     if scenario is not None:
-        return from_scenario(scenario, empty, kinds)
+        return *from_scenario(scenario, empty, kinds), None
     if recording is not None:
-        return from_recording(recording, empty)
+        return *from_recording(recording, empty), None
     access = load_access(
         source.kubeconfig or default_kubeconfig(context=source.context), context=source.context
     )
@@ -112,18 +125,27 @@ def _subject(source: SourceOptions, scenario: Path | None, recording: Path | Non
         warnings=listing.warnings,
     )
     subject = subject_of(with_settings(loaded, settings), "live")
-    return subject, live_hub(access, [kind for kind in kinds if kind.__name__ in listing.listed], subject)
+    watched = [kind for kind in kinds if kind.__name__ in listing.listed]
+    return subject, live_hub(access, watched, subject), access
 
 
 async def _serve(
-    subject: Subject, hub: Hub, at: Address, names: tuple[str, ...], record_file: Path | None, *, opens: bool
+    subject: Subject,
+    hub: Hub,
+    at: Address,
+    names: tuple[str, ...],
+    record_file: Path | None,
+    link_file: Path | None,
+    writer: Writer | None,
+    *,
+    opens: bool,
 ) -> None:
-    async with listen(subject, hub, at, names) as page:
-        link = link_of(page, at, names)
-        echo(f"● {subject.name}: open {link}", "  The link works once. Ctrl-C ends it.")
-        page.access.on_login = lambda: echo(f"  for another browser: {link_of(page, at, names)}")
+    async with listen(subject, hub, at, names, writer) as page:
+        link = PageLink(lambda: link_of(page, at, names), link_file)
+        echo(f"● {subject.name}: open {link.shown()}", "  The link works once. Ctrl-C ends it.")
+        page.access.on_login = lambda: echo(f"  for another browser: {link.shown()}")
         if opens:
-            webbrowser.open(link)
+            webbrowser.open(link.make())
         recording = None
         if record_file is not None:
             work = record(hub, record_file, release=subject.release.version, name=subject.name)

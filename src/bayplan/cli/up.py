@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import time
 import webbrowser
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
@@ -28,6 +29,7 @@ from bayplan.api.kinds import KINDS
 from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.cli.options import SchedulerOptions, scheduler_options
 from bayplan.cli.output import SafeConsole
+from bayplan.cli.page_link import PageLink, allow_writes_option, link_file_option
 from bayplan.cli.terminal import SafeFormatter, echo
 from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster, read_version
@@ -151,6 +153,8 @@ MAX_NODES: Final = 100_000
     "A real API server has to have them on, too.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the page of the cluster in a browser.")
+@link_file_option
+@allow_writes_option
 @click.option(
     "--record",
     "record_file",
@@ -186,6 +190,8 @@ def up(
     no_scheduler: bool,
     exit_when_idle: str,
     opens: bool,
+    link_file: Path | None,
+    allow_writes: bool,
     record_file: Path | None,
 ) -> None:
     """Start a cluster in this process: API server, controllers, simulated nodes and a scheduler.
@@ -237,10 +243,12 @@ def up(
                 console,
                 log,
                 page,
+                link_file,
                 record_file,
                 exits=exits,
                 shows=shows,
                 opens=opens,
+                writes=allow_writes,
             )
         )
     finally:
@@ -262,11 +270,13 @@ async def _run(
     console: Console,
     log: LogLines | None,
     page: PageOfCluster,
+    link_file: Path | None,
     record_file: Path | None,
     *,
     exits: bool,
     shows: bool,
     opens: bool,
+    writes: bool,
 ) -> None:
     plain = PlainLines()
     outcomes = Outcomes(None if shows else plain.add)
@@ -277,9 +287,10 @@ async def _run(
         cluster = await _start(stack, LocalCluster(settings, outcomes, everything), settings.port)
         shown = await stack.enter_async_context(access.of(cluster))
         stop = stop_on_signals()
-        hub = page.attach(cluster, settings, shown.partition(" --context ")[2] or "bayplan")
+        hub = page.attach(cluster, settings, shown.partition(" --context ")[2] or "bayplan", writes=writes)
         stack.push_async_callback(hub.close)
-        screen = Screen(console, cluster, outcomes, shown, log, page=page.link)
+        link = PageLink(page.link, link_file)
+        screen = Screen(console, cluster, outcomes, shown, log, page=link.shown)
         parts: list[Coroutine[Any, Any, object]] = [
             cluster.failure(),
             _live(cluster, manifests, exits=exits),
@@ -289,8 +300,8 @@ async def _run(
         if record_file is not None:
             parts.append(record(hub, record_file, release=settings.release.version, name="bayplan up"))
         if not shows:
-            echo(*heading(cluster, shown), *(() if exits else hints(cluster, shown, page.link())))
-            page.access.on_login = lambda: plain.note(f"page for another browser: {page.link()}")
+            echo(*heading(cluster, shown), *(() if exits else hints(cluster, shown, link.shown())))
+            page.access.on_login = lambda: plain.note(f"page for another browser: {link.shown()}")
         if opens:
             webbrowser.open(page.link())
         await _first(parts)
@@ -310,7 +321,7 @@ async def _print(plain: PlainLines) -> None:
     """Prints lines as they come, until cancelled."""
     while True:
         await asyncio.sleep(PRINT_SECONDS)
-        lines = plain.take()
+        lines = plain.take(time.time() - PRINT_SECONDS)
         if lines:
             echo(*lines)
 

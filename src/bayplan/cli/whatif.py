@@ -205,7 +205,12 @@ _WHAT: Final = {
     "queues",
     multiple=True,
     metavar="FILE",
-    help="Use the capacity queues of this queues.yaml instead of those of the configuration.",
+    help="Use this queues.yaml, or volcano-scheduler.conf, instead of that of the configuration.",
+)
+@click.option(
+    "--deschedule",
+    metavar="FILE",
+    help="Then show which pods `bayplan deschedule` would move by this DeschedulerPolicy.",
 )
 @click.option(
     "--ignore-pending",
@@ -223,6 +228,7 @@ def whatif(
     output: str,
     traceback: bool,
     ignore_pending: bool,
+    deschedule: str | None,
     **changes: Sequence[str],
 ) -> int:
     """Show what would happen: make the changes in the given order, then schedule the pending pods.
@@ -242,6 +248,12 @@ def whatif(
     placed = replace(placed, warnings=(*placed.warnings, *budgets, *change.warnings))
     fits = all(one.fits for one in placed if one.outcome is not Outcome.SKIPPED)
     fits = fits and all(one.is_complete for one in placed.rollouts)
+    plan = None
+    if deschedule is not None:
+        # Imported here: few questions are about descheduling.
+        from bayplan.cli.deschedule import plan_after
+
+        plan = plan_after(loaded, cluster, deschedule)
     if output != TABLE:
         print_document(
             "WhatIf",
@@ -253,15 +265,22 @@ def whatif(
                 "leftOut": [one.as_json() for one in cluster.left_out],
                 **placed.as_json(),
                 "fits": fits,
+                **({} if plan is None else {"deschedule": plan.as_json()}),
             },
             output,
         )
     else:
         _print(make_console(), loaded, cluster, done, change.applied, placed)
+        if plan is not None:
+            from bayplan.cli.deschedule import print_plan
+
+            console = make_console()
+            console.print()
+            print_plan(console, f"descheduling by {deschedule}", plan)
     raise_failures(placed.failures, with_traceback=traceback)
     if not fits or any(one.reason is Reason.EVICTION_BLOCKED for one in budgets):
         return ExitStatus.NO
-    skipped = any(one.outcome is Outcome.SKIPPED for one in placed)
+    skipped = any(one.outcome is Outcome.SKIPPED for one in placed) or bool(plan and plan.errors)
     return ExitStatus.NOT_JUDGED if skipped or cluster.left_out else ExitStatus.OK
 
 
