@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -139,15 +140,14 @@ async def _schedule(plane: ControlPlane, admin: Admin, pod: Raw) -> Outcome:
         outcome.condition = condition(found, "PodScheduled") or {}
         decided = outcome.condition and not found["status"].get("nominatedNodeName")
         outcome.events = [] if not decided else await _events(admin, name, outcome)
-        if outcome.node and "Scheduled" in [event["reason"] for event in outcome.events]:
+        outcome.gone = sorted(before - {item["metadata"]["name"] for item in await admin.list("Pod")})
+        if outcome.node and _all_written(outcome):
             break
         if decided and not outcome.node and (outcome.events or pod["spec"].get("schedulingGates")):
             break
         await asyncio.sleep(0.02)
     outcome.condition = {key: value for key, value in outcome.condition.items() if not key.endswith("Time")}
     outcome.described = _AGE.sub(r"\1AGE\2", plane.kubectl("describe", "pod", name, "-n", namespace))
-    left = {item["metadata"]["name"] for item in await admin.list("Pod")}
-    outcome.gone = sorted(before - left)
     if not outcome.node:
         await admin.delete("Pod", name, namespace)
     return outcome
@@ -158,10 +158,25 @@ async def _listed(admin: Admin, kind: str) -> list[Raw]:
     return [{**item, "apiVersion": version, "kind": kind} for item in await admin.list(kind)]
 
 
+def _all_written(outcome: Outcome) -> bool:
+    """Whether a scheduled pod has all its events: schedulers write each on its own, in any order."""
+    expected = Counter({"Scheduled": 1})
+    if outcome.gone:
+        expected.update({"FailedScheduling": 1, "Preempted": len(outcome.gone)})
+    return expected <= Counter(event["reason"] for event in outcome.events)
+
+
 async def _events(admin: Admin, name: str, outcome: Outcome) -> list[Raw]:
-    """The events about a pod and about those that left for it, oldest first, without times and versions."""
+    """The events about a pod, then those about pods that left for it, each oldest first.
+
+    Times and versions are left out. Whether a victim's event is older than the pod's own is a race in
+    kube-scheduler, because it evicts in the background.
+    """
     compared = ("type", "reason", "action", "note", "reportingController", "reportingInstance")
-    listed = sorted(await admin.list("Event"), key=lambda event: event["eventTime"] or "")
+    listed = sorted(
+        await admin.list("Event"),
+        key=lambda event: (event["reason"] == "Preempted", event["eventTime"] or ""),
+    )
     return [
         {field: _UID.sub("UID", event.get(field, "")) for field in compared}
         for event in listed
