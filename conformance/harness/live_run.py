@@ -18,8 +18,10 @@ from bayplan.api.releases import parse_release
 from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
 from bayplan.config import parse_config
+from bayplan.scheduler.context import SchedulerSettings
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observers import Observers
 from bayplan.scheduler.recorder import EventOutput
 from bayplan.simulate.checksum_extender import ChecksumExtenders
 from bayplan.simulate.replay import RECORDED_PORT
@@ -52,9 +54,9 @@ async def play(plane: Plane, run: Mapping[str, Any]) -> dict[str, Any]:
         scheduler = Scheduler(
             cluster,
             config,
-            eager=False,
+            settings=SchedulerSettings(eager=False),
             events=EventOutput(cluster.events(qps=-1)),
-            on_decision=player.decided,
+            observers=Observers(decided=player.decided),
         )
         player.scheduler = scheduler
         running = asyncio.ensure_future(scheduler.run())

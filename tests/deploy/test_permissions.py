@@ -14,6 +14,7 @@ from bayplan.api.workloads import ElasticQuota, PodGroup, PriorityClass
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, lease_client
 from bayplan.errors import APIError, ConflictError
+from bayplan.scheduler.context import SchedulerSettings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.recorder import EventOutput
 from bayplan.simulate.memory.store import MemoryStore
@@ -163,7 +164,12 @@ def life(*, streaming: bool) -> set[Permission]:
         election = LeaderElection(leases, settings, "me", events=leases.events())
         await election.acquire()
         running = asyncio.ensure_future(
-            Scheduler(cluster, eager=False, events=EventOutput(cluster.events()), release=V1_37).run()
+            Scheduler(
+                cluster,
+                settings=SchedulerSettings(eager=False),
+                events=EventOutput(cluster.events()),
+                release=V1_37,
+            ).run()
         )
         try:
             store.create(make_pod("important", requests={"cpu": "1"}, priority=100))

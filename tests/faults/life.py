@@ -19,8 +19,10 @@ from typing import Final
 
 from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.plugins.library.coscheduling import Coscheduling
+from bayplan.scheduler.context import SchedulerSettings
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observers import Observers
 from bayplan.scheduler.recorder import EventOutput
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.simulate.memory.writes import end_after_grace_period
@@ -275,13 +277,10 @@ class _Run:
             client,
             plugins=[self._hazard] if self._with_groups else [self._hazard, Coscheduling],
             release=RELEASE if self._with_groups else DEFAULT_RELEASE,
-            seed=seed,
-            eager=eager,
-            cache=cache,
-            on_decision=self._decided,
+            settings=SchedulerSettings(seed=seed, eager=eager, cache=cache, search_clock=self._searches),
+            observers=Observers(decided=self._decided),
             events=EventOutput(hostname="here"),
             extenders=self._extender,
-            search_clock=self._searches,
         )
         if not self._rates and not self._hazard_rate and self._extender is None:
             # Otherwise members fail after their cycle, and those that do not are bound all the same.

@@ -11,7 +11,6 @@ import pytest
 
 from bayplan.api.pod import Pod
 from bayplan.process.history import Attempt, Change, History, Result
-from bayplan.process.process import each_observer
 from bayplan.process.recording import Recorder, read_recording
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
@@ -82,18 +81,3 @@ def test_a_full_disk_ends_the_recording_and_nothing_else(
         f"the recording {tmp_path / 'file'} ends: it cannot be written: No space left on device"
     ]
     assert list(history.entries(0)) == [], "a recorded history keeps no entries in memory"
-
-
-def test_an_observer_that_fails_does_not_fail_the_pod(caplog: pytest.LogCaptureFixture) -> None:
-    seen: list[int] = []
-
-    def failing(value: int) -> None:
-        seen.append(-value)
-        raise RuntimeError("broken")
-
-    call = each_observer([failing, seen.append])
-    assert call is not None
-    call(1)
-    call(2)
-    assert seen == [-1, 1, 2]
-    assert caplog.text.count("it is not called any more") == 1

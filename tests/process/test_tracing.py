@@ -29,6 +29,7 @@ from bayplan.process.tracing import TRACEPARENT, Tracing, TracingConfiguration, 
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.group_dialects import with_group
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observers import Observers
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.testing import make_node, make_pod
 
@@ -113,9 +114,7 @@ def schedule(
             MemoryCluster(store),
             plugins=plugins,
             release=V1_37.with_gates(V1_37.gates | {"GenericWorkload"}) if groups else V1_37,
-            on_attempt=traces.popped,
-            on_decision=decided,
-            on_binding=traces.progressed,
+            observers=Observers(decided=decided, progressed=traces.progressed),
         )
         traces.observe(scheduler)
         running = asyncio.ensure_future(scheduler.run())

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from bayplan.api.pod import Pod
 from bayplan.process.tracing import MAX_RATE, Tracing, TracingConfiguration, make_processor
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observers import observed_by
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.testing import make_node, make_pod
 
@@ -43,9 +44,7 @@ async def schedule(endpoint: str, rate: int | None) -> float:
         traces = Tracing(config, make_processor(config), random.Random(0))
     scheduler = Scheduler(
         MemoryCluster(store),
-        on_attempt=None if traces is None else traces.popped,
-        on_decision=None if traces is None else traces.decided,
-        on_binding=None if traces is None else traces.progressed,
+        observers=observed_by([] if traces is None else [traces]),
     )
     if traces is not None:
         traces.observe(scheduler)

@@ -35,7 +35,7 @@ def test_the_page_of_an_embedded_cluster(tmp_path: Path) -> None:
                     assert response.status == 503
                 hub = page.attach(cluster, settings, "test")
                 assert cluster.scheduler is not None
-                before = cluster.scheduler.context.on_decision
+                before = cluster.scheduler.context.observers
                 async with session.get(page.link()) as response:
                     assert response.status == 200
 
@@ -44,9 +44,9 @@ def test_the_page_of_an_embedded_cluster(tmp_path: Path) -> None:
                         assert response.status == 200, await response.text()
                         return await response.json()
 
-                assert cluster.scheduler.context.on_decision == before, "nobody looks yet"
+                assert cluster.scheduler.context.observers == before, "nobody looks yet"
                 assert len((await get("cluster"))["nodes"]["name"]) == 2
-                assert cluster.scheduler.context.on_decision != before
+                assert cluster.scheduler.context.observers != before
                 api = cluster.server.api
                 api.create(PODS, pod("web", "1"), "default")
                 api.create(PODS, pod("huge", "900"), "default")
@@ -61,7 +61,7 @@ def test_the_page_of_an_embedded_cluster(tmp_path: Path) -> None:
                 one = await get(f"decisions/{decisions[0]['seq']}")
                 assert one["explanation"]["funnel"] == []
                 await hub.close()
-                assert cluster.scheduler.context.on_decision == before
+                assert cluster.scheduler.context.observers == before
                 # The API server itself is not served without TLS.
                 async with session.get(f"{root}/api/v1/nodes") as response:
                     assert response.status == 404

@@ -36,6 +36,7 @@ from bayplan.metrics import SchedulerMetrics
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observers import Observers
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 
 CREATED_AT_ONCE: Final = 1000
@@ -109,7 +110,7 @@ class _Run:
             MemoryCluster(store),
             self._config,
             metrics=SchedulerMetrics(release=self._release),
-            on_decision=self._on_decision,
+            observers=Observers(decided=self._on_decision),
             plugins=tuple(dict.fromkeys(self._plugins)),
             release=self._release,
         )

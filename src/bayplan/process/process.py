@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from bayplan import __version__
 from bayplan.api.meta import Object
@@ -43,7 +43,9 @@ from bayplan.metrics.families import LEADER
 from bayplan.process.logs import log, verbosity
 from bayplan.process.serving.settings import listen, reads_files, serving_settings
 from bayplan.process.settings import Settings
+from bayplan.scheduler.context import SchedulerSettings
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observers import Observer, observed_by
 from bayplan.scheduler.queue_position import queue_position
 from bayplan.scheduler.recorder import EventOutput
 from bayplan.scheduler.tasks import cancel_all, first_to_end
@@ -54,7 +56,6 @@ if TYPE_CHECKING:
     from bayplan.process.recording import SchedulerRecording
     from bayplan.process.tracing import Tracing
 
-T = TypeVar("T")
 
 DRAIN_SECONDS: Final = 5.0
 """Time for bindings in progress and their events when the process stops. Less than a lease, and than the 30 s
@@ -192,23 +193,25 @@ class Process:
     def _make_scheduler(self, cluster: KubernetesCluster) -> Scheduler:
         settings, limits = self._settings, self._settings.config.client_connection
         tracing, recording = self._tracing, self._recording
-        observers = [one for one in (tracing, None if recording is None else recording.history) if one]
+        observers: list[Observer] = [] if tracing is None else [tracing]
+        if recording is not None:
+            observers.append(recording.history)
         scheduler = Scheduler(
             cluster,
             settings.for_scheduler,
             plugins=settings.plugins,
             metrics=self._metrics if settings.serves else NULL_METRICS,
-            # A coroutine over HTTP must be a task: it enters time-outs (see tasks.py).
-            eager=False,
+            settings=SchedulerSettings(
+                # A coroutine over HTTP must be a task: it enters time-outs (see tasks.py).
+                eager=False,
+                max_in_unschedulable=settings.flags["pod-max-in-unschedulable-pods-duration"].seconds,
+                search_clock=ElapsedTime(asyncio.get_running_loop().time),
+            ),
+            observers=observed_by(observers),
             events=EventOutput(
                 cluster.events(qps=limits.qps, burst=limits.burst), collect_seconds=COLLECT_EVENTS_SECONDS
             ),
-            max_in_unschedulable=settings.flags["pod-max-in-unschedulable-pods-duration"].seconds,
-            search_clock=ElapsedTime(asyncio.get_running_loop().time),
             kinds=() if self._companion is None else self._companion.kinds,
-            on_attempt=None if tracing is None else tracing.popped,
-            on_decision=each_observer([one.decided for one in observers]),
-            on_binding=each_observer([one.progressed for one in observers]),
         )
         if tracing is not None:
             tracing.observe(scheduler)
@@ -350,22 +353,6 @@ class Process:
             logging.shutdown()
             os._exit(1)
         self._stopped.set()
-
-
-def each_observer(callbacks: Sequence[Callable[[T], None]]) -> Callable[[T], None] | None:
-    """Calls all of them; None if there are none. One that fails is logged, and not called any more: a trace
-    or a recording must not fail the scheduling of a pod."""
-    working = list(callbacks)
-
-    def call(value: T) -> None:
-        for one in tuple(working):
-            try:
-                one(value)
-            except Exception:
-                working.remove(one)
-                _log.exception("An observer of the scheduler failed, it is not called any more: %r", one)
-
-    return call if working else None
 
 
 async def _synced(informers: Sequence[Informer[Any]]) -> None:

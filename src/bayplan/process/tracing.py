@@ -225,7 +225,8 @@ class Tracing:
     def observe(self, scheduler: Scheduler) -> None:
         """Measures the extension points of sampled attempts, beside the metrics."""
         self._now = scheduler.context.now
-        scheduler.context.on_group = self.group_attempt
+        scheduler.context.observers.popped = self.popped
+        scheduler.context.observers.group = self.group_attempt
         for framework in scheduler.core.frameworks.values():
             metrics = framework.observer
             if metrics is None:

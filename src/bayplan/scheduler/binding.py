@@ -308,7 +308,7 @@ class Bindings:
     def _bound(self, attempt: Attempt) -> None:
         context, info, profile = self._context, attempt.info, attempt.profile
         context.recorder.scheduled(attempt.pod, attempt.node_name, profile.scheduler_name)
-        if context.on_binding is not None:
+        if context.observers.progressed is not None:
             self._report(attempt, BindingStep.BOUND)
         if context.metrics.enabled:
             seconds = context.loop.time() - attempt.started
@@ -372,9 +372,9 @@ class Bindings:
         plugins: tuple[str, ...] = (),
         reason: str = "",
     ) -> None:
-        on_binding = self._context.on_binding
-        if on_binding is not None:
-            on_binding(BindingProgress(attempt.pod, attempt.node_name, step, point, plugins, reason))
+        progressed = self._context.observers.progressed
+        if progressed is not None:
+            progressed(BindingProgress(attempt.pod, attempt.node_name, step, point, plugins, reason))
 
     def _fail(
         self, attempt: Attempt, status: Status, message: str, plugins: frozenset[str] = frozenset()

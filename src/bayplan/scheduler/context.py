@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.pod import Pod
@@ -17,24 +17,43 @@ from bayplan.framework.binders import ClaimBinder, VolumeBinder
 from bayplan.framework.plugin_api import WaitingPodView
 from bayplan.metrics import Metrics
 from bayplan.runtime.failure_log import FailureLog
+from bayplan.scheduler.observers import Observers
 from bayplan.scheduler.recorder import EventRecorder
 from bayplan.scheduler.tasks import Tasks
-from bayplan.scheduler.waiting import BindingProgress, PreBinding, WaitingPods
+from bayplan.scheduler.waiting import PreBinding, WaitingPods
 from bayplan.scheduling_queue.queue import SchedulingQueue
+from bayplan.scheduling_queue.waiting import MAX_IN_UNSCHEDULABLE_SECONDS
 from bayplan.state.cache import Cache
 from bayplan.state.cluster import Cluster
 from bayplan.state.groups import Group
 
 if TYPE_CHECKING:
-    from bayplan.scheduler.cycle import Decision
-    from bayplan.scheduler.group_cycle import GroupDecision
     from bayplan.scheduler.group_dialects import ForeignGroups
-    from bayplan.scheduling_queue.queued import QueuedGroup
 
 
 def wall_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     """Seconds since the epoch: by the loop's clock if it has one (virtual time), else the system clock."""
     return getattr(loop, "wall_time", time.time)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """How a scheduler runs, whatever its configuration is."""
+
+    seed: int = 0
+    """Of the random generators, so that runs can be repeated."""
+    cache: bool = True
+    """Whether results are cached between pods; otherwise every attempt computes everything."""
+    eager: bool = True
+    """Whether bindings run as far as possible before they become tasks (`tasks.py`)."""
+    max_in_unschedulable: float = MAX_IN_UNSCHEDULABLE_SECONDS
+    """Seconds after which an unschedulable pod is tried again without an event."""
+    search_clock: SearchClock | None = None
+    """Limits long searches. A live scheduler has `ElapsedTime`; None: steps are counted, so that decisions do
+    not depend on the machine."""
+
+
+DEFAULT_SETTINGS: Final = SchedulerSettings()
 
 
 class PodLister(Protocol):
@@ -80,18 +99,13 @@ class Context:
     rng: random.Random
     failures: FailureLog
     """Where failing plugins are reported."""
+    observers: Observers
     waiting: WaitingPods = field(default_factory=WaitingPods)
     pre_binding: dict[str, PreBinding] = field(default_factory=dict)
     preemptors: dict[str, Pod | Group] = field(default_factory=dict)
     """Pods and groups to activate when the binding of a victim is reverted, by the uid of the victim."""
     dialects: list[ForeignGroups] = field(default_factory=list)
     """Pod groups of other schedulers."""
-    on_decision: Callable[[Decision], None] | None = None
-    """Called with every decision, before it is executed."""
-    on_group: Callable[[QueuedGroup, GroupDecision | None], None] | None = None
-    """Called before the cycle of a group, and with its decision after it, before its members are reported."""
-    on_binding: Callable[[BindingProgress], None] | None = None
-    """Called when a pod waits at Permit, is bound, or is rejected after a node was found."""
 
 
 class SchedulerHandle:

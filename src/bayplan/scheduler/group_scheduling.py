@@ -93,16 +93,16 @@ class GroupScheduling:
         pods = [info.pod for info in infos]
         framework = self._frameworks[pods[0].spec.scheduler_name]
         cycle = GroupCycle(framework, group, members, pods, context.stopwatch)
-        if context.on_group is not None:
-            context.on_group(entity, None)
+        if context.observers.group is not None:
+            context.observers.group(entity, None)
         try:
             decision = await self._run_cycle(cycle.decide(), pods[0])
         except Exception as error:
             _log.exception("scheduling pod group %s failed", key)
             self._fail_all(infos, describe(error), group, started)
             return
-        if context.on_group is not None:
-            context.on_group(entity, decision)
+        if context.observers.group is not None:
+            context.observers.group(entity, decision)
         metrics = context.metrics
         if metrics.enabled:
             metrics.group_algorithm(context.loop.time() - started)
@@ -173,8 +173,8 @@ class GroupScheduling:
 
     def _report(self, member: Decision) -> None:
         """Reports what becomes of a member: one that found a node has none if its group is not scheduled."""
-        if self._context.on_decision is not None:
-            self._context.on_decision(member)
+        if self._context.observers.decided is not None:
+            self._context.observers.decided(member)
 
     def _fail_member(
         self, decision: GroupDecision, member: Decision | None, info: QueuedPod, started: float

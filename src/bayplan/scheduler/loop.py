@@ -24,7 +24,6 @@ from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.client.informer import Handler, Informer
 from bayplan.config import KubeSchedulerConfiguration, default_config
-from bayplan.dra.budget import SearchClock
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.framework.status import describe
@@ -34,7 +33,15 @@ from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.runtime.search import ResultT, Steps, run_through
 from bayplan.scheduler.binding import Bindings, make_attempt
 from bayplan.scheduler.claim_binder import ClusterClaimBinder
-from bayplan.scheduler.context import Context, LatestPods, PodLister, SchedulerHandle, wall_clock
+from bayplan.scheduler.context import (
+    DEFAULT_SETTINGS,
+    Context,
+    LatestPods,
+    PodLister,
+    SchedulerHandle,
+    SchedulerSettings,
+    wall_clock,
+)
 from bayplan.scheduler.core import SchedulingCore, make_extenders, queue_plugins
 from bayplan.scheduler.cycle import Decision, decide, error_decision, scheduling_cycle
 from bayplan.scheduler.deferrals import Deferrals
@@ -42,15 +49,15 @@ from bayplan.scheduler.failure import Evictions, Failures
 from bayplan.scheduler.group_dialects import MemberLister
 from bayplan.scheduler.group_scheduling import GroupScheduling
 from bayplan.scheduler.handlers import ClaimHandler
+from bayplan.scheduler.observers import Observers
 from bayplan.scheduler.observing import QueueMetrics, Watchdog, observe_profiles
 from bayplan.scheduler.recorder import THROUGH_CLUSTER, EventOutput, EventRecorder
 from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
-from bayplan.scheduler.waiting import BindingProgress
 from bayplan.scheduler.watched import make_handlers, make_informers
 from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.scheduling_queue.queued import QueuedPod
-from bayplan.scheduling_queue.waiting import MAX_IN_UNSCHEDULABLE_SECONDS, QueueSettings
+from bayplan.scheduling_queue.waiting import QueueSettings
 from bayplan.state.cache import Cache
 from bayplan.state.cluster import Cluster
 
@@ -83,22 +90,15 @@ class Scheduler:
         config: profiles, extenders, backoffs; None: the default configuration.
         plugins: plugins besides the built-in ones; they are enabled unless the configuration names them.
         metrics: called with everything that is measured.
-        seed: of the random generator, so that runs can be repeated.
-        cache: whether results are cached between pods; otherwise every attempt computes everything.
-        eager: whether bindings run as far as possible before they become tasks (`tasks.py`).
+        settings: how it runs.
+        observers: what is called with each decision and its progress.
         kinds: further kinds of objects to watch, besides those that plugins declare.
-        on_attempt: called with every pod before its scheduling cycle.
-        on_decision: called with every decision, before it is executed.
-        on_binding: called when a pod waits at Permit, is bound, or is rejected after a node was found.
         events: where and how events are written.
         extenders: used in place of those of the configuration.
         release: the release of Kubernetes to decide as, if no configuration is given: it has its own.
         core: its cluster and profiles are used, and its handle is connected to this scheduler.
         lister: finds pods in place of an informer. There are then no informers: the caller passes every
             change to `handlers`.
-        max_in_unschedulable: seconds after which an unschedulable pod is tried again without an event.
-        search_clock: limits long searches. A live scheduler passes `ElapsedTime`; without it steps are
-            counted, so that decisions do not depend on the machine.
     """
 
     def __init__(
@@ -108,35 +108,22 @@ class Scheduler:
         *,
         plugins: Iterable[type[Plugin]] = (),
         metrics: Metrics = NULL_METRICS,
-        seed: int = 0,
-        cache: bool = True,
-        eager: bool = True,
+        settings: SchedulerSettings = DEFAULT_SETTINGS,
+        observers: Observers | None = None,
         kinds: Sequence[type[Object]] = (),
-        on_attempt: Callable[[QueuedPod], None] | None = None,
-        on_decision: Callable[[Decision], None] | None = None,
-        on_binding: Callable[[BindingProgress], None] | None = None,
         events: EventOutput = THROUGH_CLUSTER,
         extenders: ExtenderChain | None = None,
-        max_in_unschedulable: float = MAX_IN_UNSCHEDULABLE_SECONDS,
         release: Release = DEFAULT_RELEASE,
         core: SchedulingCore | None = None,
         lister: PodLister | None = None,
-        search_clock: SearchClock | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.config = config = default_config(release=release) if config is None else config
+        self.metrics = metrics
         now = wall_clock(loop)
-        if core is None:
-            cluster = Cluster(config.release)
-            handle = SchedulerHandle(api, cluster, now, seed, search_clock)
-            every = (*BUILTIN_PLUGINS, *queue_plugins(config), *plugins)
-            core = SchedulingCore(config, cluster=cluster, cache=cache, plugins=every, handle=handle)
-        self.core = core
+        self.core = core = _make_core(api, config, plugins, now, settings) if core is None else core
         self._frameworks = core.frameworks
         self._extenders = make_extenders(config, core.cluster) if extenders is None else extenders
-        self._on_attempt = on_attempt
-        """Called with every decision. It may be replaced while the scheduler runs."""
-        self.metrics = metrics
         self._work = asyncio.Event()
         """Wakes the loop: a pod may be ready, or a timer may have to be set earlier."""
         self._alarm_at = inf
@@ -154,8 +141,6 @@ class Scheduler:
             from bayplan.scheduler.capacity import connect_queues
 
             self.queues, pod_cache, self.nominated = connect_queues(config.bayplan.queues, core, api)
-        self.pods: Informer[Pod]
-        """The informer of pods; not set if a lister is used."""
         latest = LatestPods()
         self.context = Context(
             api=api,
@@ -163,24 +148,23 @@ class Scheduler:
             now=now,
             cluster=core.cluster,
             cache=pod_cache,
-            queue=self._make_queue(now, latest, max_in_unschedulable),
+            queue=self._make_queue(now, latest, settings.max_in_unschedulable),
             pods=latest,
             recorder=EventRecorder(
                 api.events() if events.sink is None else events.sink,
                 hostname=events.hostname or socket.gethostname(),
                 wall_time=now,
-                rng=random.Random(seed + 1),
+                rng=random.Random(settings.seed + 1),
                 collect_seconds=events.collect_seconds,
             ),
             metrics=metrics,
             stopwatch=time.perf_counter if metrics.enabled else lambda: 0.0,
-            tasks=Tasks(loop, eager=eager),
+            tasks=Tasks(loop, eager=settings.eager),
             between_cycles=self._deferrals.run,
             wake=self._work.set,
-            rng=random.Random(seed + 2),
+            rng=random.Random(settings.seed + 2),
             failures=core.failures,
-            on_decision=on_decision,
-            on_binding=on_binding,
+            observers=Observers() if observers is None else observers,
         )
         self._failures = Failures(self.context)
         self._evictions = Evictions(self.context, self._plugins())
@@ -193,6 +177,8 @@ class Scheduler:
         self._groups = GroupScheduling(self.context, self._frameworks, *parts)
         self.handlers = self._connect(kinds)
         """The event handler of each watched kind."""
+        self.pods: Informer[Pod]
+        """The informer of pods; not set if a lister is used."""
         self.informers: tuple[Informer[Any], ...] = ()
         if lister is None:
             informers = make_informers(self.context, self.handlers)
@@ -429,8 +415,8 @@ class Scheduler:
         if pod.metadata.uid in context.cache.assumed:
             context.queue.done(pod.uid)
             return
-        if self._on_attempt is not None:
-            self._on_attempt(info)
+        if context.observers.popped is not None:
+            context.observers.popped(info)
         self.watchdog.pod = pod
         try:
             if self._extenders:
@@ -445,8 +431,8 @@ class Scheduler:
             context.failures.log(_log, f"pod {pod.key}: {decision.message}", decision.traceback)
         if context.metrics.enabled:
             context.metrics.algorithm(context.loop.time() - started)
-        if context.on_decision is not None:
-            context.on_decision(decision)
+        if context.observers.decided is not None:
+            context.observers.decided(decision)
         if decision.found is not None:
             self._bindings.commit(make_attempt(framework, decision.found, info, started))
         else:
@@ -497,3 +483,16 @@ class Scheduler:
             decision.diagnosis,
             is_cut_off=decision.is_cut_off,
         )
+
+
+def _make_core(
+    api: ClusterAPI,
+    config: KubeSchedulerConfiguration,
+    plugins: Iterable[type[Plugin]],
+    now: Callable[[], float],
+    settings: SchedulerSettings,
+) -> SchedulingCore:
+    cluster = Cluster(config.release)
+    handle = SchedulerHandle(api, cluster, now, settings.seed, settings.search_clock)
+    every = (*BUILTIN_PLUGINS, *queue_plugins(config), *plugins)
+    return SchedulingCore(config, cluster=cluster, cache=settings.cache, plugins=every, handle=handle)

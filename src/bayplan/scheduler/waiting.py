@@ -142,7 +142,7 @@ class BindingStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BindingProgress:
-    """The progress of a pod after a node was found for it, for display (`Scheduler(on_binding=…)`).
+    """The progress of a pod after a node was found for it, for display (`Observers.progressed`).
 
     A decision is not a binding: Permit may delay the pod, and Reserve, Permit, PreBind or Bind may reject it.
     """

@@ -27,9 +27,10 @@ from bayplan.api.pod import Pod
 from bayplan.api.releases import Release
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import DecodeError
-from bayplan.scheduler.context import wall_clock
+from bayplan.scheduler.context import SchedulerSettings, wall_clock
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observers import Observers
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import VirtualLoop
 
@@ -216,7 +217,12 @@ class _Player:
 
     def _start(self) -> None:
         cluster = MemoryCluster(self._store)
-        scheduler = Scheduler(cluster, self._config, cache=self._cache, on_decision=self._decided)
+        scheduler = Scheduler(
+            cluster,
+            self._config,
+            settings=SchedulerSettings(cache=self._cache),
+            observers=Observers(decided=self._decided),
+        )
         self._running = asyncio.ensure_future(scheduler.run())
 
     async def stop(self) -> None:

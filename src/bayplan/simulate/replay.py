@@ -29,9 +29,10 @@ from bayplan.api.quantity import parse_quantity
 from bayplan.api.releases import DEFAULT_RELEASE, Release, parse_release
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import APIError, DecodeError
-from bayplan.scheduler.context import wall_clock
+from bayplan.scheduler.context import SchedulerSettings, wall_clock
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observers import Observers
 from bayplan.simulate import group_runs
 from bayplan.simulate.checksum_extender import ChecksumExtenders
 from bayplan.simulate.group_runs import Create, Delete, GroupRun, Step, is_group_run
@@ -131,7 +132,12 @@ async def _play(run: Mapping[str, Any], cache: bool, release: Release) -> dict[s
             extenders = await stack.enter_async_context(ChecksumExtenders(run["extenders"], _binder(store)))
         config = _config(run, extenders, release)
         player = Player(store, extenders)
-        scheduler = Scheduler(MemoryCluster(store), config, cache=cache, on_decision=player.decided)
+        scheduler = Scheduler(
+            MemoryCluster(store),
+            config,
+            settings=SchedulerSettings(cache=cache),
+            observers=Observers(decided=player.decided),
+        )
         running = asyncio.ensure_future(scheduler.run())
         try:
             for name, labels in run.get("namespaces", {}).items():

@@ -21,6 +21,7 @@ from bayplan.plugins.library.coscheduling import (
 )
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observers import Observers
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from bayplan.testing.builders import make_pod
@@ -66,7 +67,9 @@ class Gangs(MemoryCluster):
         self.on_attempt: dict[str, Callable[[], None]] = {}
         """Called at the first decision about a pod."""
         self.add(*objects)
-        self.scheduler = Scheduler(self, config, plugins=[Breaks, Coscheduling], on_decision=self._decided)
+        self.scheduler = Scheduler(
+            self, config, plugins=[Breaks, Coscheduling], observers=Observers(decided=self._decided)
+        )
 
     def _decided(self, decision: Decision) -> None:
         self.attempts += 1

@@ -22,8 +22,10 @@ from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import NULL_METRICS, Metrics
+from bayplan.scheduler.context import SchedulerSettings
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observers import Observers
 from bayplan.scheduler.plugin_sources import catalog_with
 from bayplan.scheduler.recorder import EventOutput
 from bayplan.scheduler.waiting import BindingProgress
@@ -244,10 +246,8 @@ async def running(
         config,
         plugins=plugins,
         metrics=metrics,
-        eager=eager,
-        cache=cache,
-        on_decision=decisions.append,
-        on_binding=on_binding,
+        settings=SchedulerSettings(eager=eager, cache=cache),
+        observers=Observers(decided=decisions.append, progressed=on_binding),
         events=EventOutput(hostname="here"),
         release=release,
     )

@@ -40,10 +40,11 @@ from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.default_binder import DefaultBinder
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.profile import PointStep, Profile
-from bayplan.scheduler.context import SchedulerHandle
+from bayplan.scheduler.context import SchedulerHandle, SchedulerSettings
 from bayplan.scheduler.core import SchedulingCore, queue_plugins
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observers import Observers
 from bayplan.scheduler.recorder import EventOutput
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.scheduling_queue.queued import QueuedGroup, QueuedPod
@@ -259,11 +260,9 @@ class Run:
             self._profiles.config,
             core=core,
             lister=self._store.pods,
-            seed=self._seed,
+            settings=SchedulerSettings(seed=self._seed, max_in_unschedulable=FOREVER),
+            observers=Observers(decided=self._decided, progressed=self._bound),
             events=EventOutput(NoEvents()),
-            on_decision=self._decided,
-            on_binding=self._bound,
-            max_in_unschedulable=FOREVER,
         )
         self._state.handlers = scheduler.handlers
         is_due = False

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from bayplan.api.documents import Document
 from bayplan.api.node import Node
@@ -44,11 +44,11 @@ from bayplan.errors import BayplanError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import SchedulerMetrics
 from bayplan.net.listening import BoundedServer, Limits
-from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.context import SchedulerSettings
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observers import Observer, Observers, observed_by
 from bayplan.scheduler.queue_position import queue_position
 from bayplan.scheduler.tasks import cancel_all, first_to_end
-from bayplan.scheduler.waiting import BindingProgress
 from bayplan.state.groups import group_key
 
 IDLE_SECONDS: Final = 0.5
@@ -91,14 +91,6 @@ class LocalSettings:
     """Of the JSON of all objects."""
     plain: Callable[[Limits], BoundedServer] | None = None
     """Makes the server for clients that use the port without TLS: the page."""
-
-
-class Observer(Protocol):
-    """Sees the decisions of the scheduler."""
-
-    def decided(self, decision: Decision) -> None: ...
-
-    def progressed(self, progress: BindingProgress) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +194,9 @@ class LocalCluster:
             config,
             plugins=plugins,
             metrics=SchedulerMetrics(release=self._settings.release),
-            on_decision=self._on_decision,
-            on_binding=self._on_binding,
+            settings=SchedulerSettings(search_clock=ElapsedTime(asyncio.get_running_loop().time)),
+            observers=self._observers,
             release=self._settings.release,
-            search_clock=ElapsedTime(asyncio.get_running_loop().time),
         )
 
     def observe(self, observer: Observer) -> Callable[[], None]:
@@ -224,32 +215,14 @@ class LocalCluster:
 
     def _connect(self) -> None:
         if self.scheduler is not None:
-            self.scheduler.context.on_decision = self._on_decision
-            self.scheduler.context.on_binding = self._on_binding
+            self.scheduler.context.observers = self._observers
 
     @property
-    def _on_decision(self) -> Callable[[Decision], None]:
-        outcomes, observer = self._outcomes, self._observer
-        if observer is None:
-            return outcomes.decided
-
-        def decided(decision: Decision) -> None:
-            outcomes.decided(decision)
-            observer.decided(decision)
-
-        return decided
-
-    @property
-    def _on_binding(self) -> Callable[[BindingProgress], None]:
-        outcomes, observer = self._outcomes, self._observer
-        if observer is None:
-            return outcomes.progressed
-
-        def progressed(progress: BindingProgress) -> None:
-            outcomes.progressed(progress)
-            observer.progressed(progress)
-
-        return progressed
+    def _observers(self) -> Observers:
+        outcomes = self._outcomes
+        if self._observer is None:
+            return Observers(decided=outcomes.decided, progressed=outcomes.progressed)
+        return observed_by([outcomes, self._observer])
 
     async def _schedule(self) -> None:
         """Runs the scheduler, and then each one that replaces it. All state is in the API server."""

@@ -30,8 +30,10 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.plugins.library.gpu_sharing import GpuSharing
 from bayplan.runtime.failure_log import PluginFailure
+from bayplan.scheduler.context import SchedulerSettings
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
+from bayplan.scheduler.observers import Observers
 from bayplan.scheduler.plugin_sources import named_library_plugins
 from bayplan.scheduler.recorder import DiscardedEvents, EventOutput
 from bayplan.scheduler.tasks import cancel_all
@@ -196,9 +198,8 @@ class _Run:
             SimulatedCluster(world),
             self._config,
             plugins=self._plugins,
-            seed=self._seed,
-            on_decision=self._decided,
-            on_binding=self._progressed,
+            settings=SchedulerSettings(seed=self._seed),
+            observers=Observers(decided=self._decided, progressed=self._progressed),
             events=EventOutput(DiscardedEvents(), hostname="simulation"),
         )
         tasks = [asyncio.ensure_future(scheduler.run())]
