@@ -176,7 +176,7 @@ class QueueQuestions:
             for queue in group.queue.upwards() if group is not None else ():
                 counts[queue.path] = counts.get(queue.path, 0) + 1
         return [
-            QueueRow(queue, queue.path.count("."), tree.share(queue), counts.get(queue.path, 0))
+            QueueRow(queue, queue.path.count("."), self.queues.share(queue), counts.get(queue.path, 0))
             for queue in root.downwards()
         ]
 
@@ -231,17 +231,14 @@ class QueueQuestions:
             for sibling in self.queues.ordered_children(queue.parent):
                 if sibling is queue:
                     break
-                yield (
-                    f"queue {self._path(sibling)}, share {self._share(sibling):.2f} "
-                    f"({self._path(queue)} has {self._share(queue):.2f})"
-                )
+                shares = (self.queues.share(each) for each in (sibling, queue))
+                text = "queue {}, share {:.2f} ({} has {:.2f})"
+                first, second = shares
+                yield text.format(self._path(sibling), first, self._path(queue), second)
 
     def _path(self, queue: Queue) -> str:
         """The name of a queue in answers."""
         return queue.path
-
-    def _share(self, queue: Queue) -> float:
-        return tree.share(queue)
 
     def _reason(self, first: Group, second: Group) -> str:
         if first.priority != second.priority:

@@ -14,7 +14,6 @@ from bayplan.config import QueueDialect, QueuesConfiguration
 from bayplan.queues.amounts import readable
 from bayplan.queues.tree import Blocking, Group, Queue
 from bayplan.queues.usage import PodGroupOf
-from bayplan.queues.volcano import accounts as accounting
 from bayplan.queues.volcano.accounts import Account
 from bayplan.queues.volcano.active import VolcanoQueues
 from bayplan.queues.volcano.preemption import VolcanoPreemption, choose, not_owed, owes, running_pod, why_not
@@ -140,7 +139,7 @@ class VolcanoQuestions(QueueQuestions):
         for queue in queues.partition.root.downwards():
             account = queues.account(queue)
             if account is not None:
-                share = accounting.share(account, queues.kind)
+                share = queues.share(queue)
                 problem = queues.problems.get(account.name, "")
                 depth, pending = queue.path.count(".") - flat, counts.get(queue.path, 0)
                 found.append(VolcanoRow(queue, depth, share, pending, account, problem))
@@ -148,10 +147,6 @@ class VolcanoQuestions(QueueQuestions):
 
     def _path(self, queue: Queue) -> str:
         return queue.name
-
-    def _share(self, queue: Queue) -> float:
-        account = self.queues.account(queue)
-        return 0.0 if account is None else accounting.share(account, self.queues.kind)
 
     def _reason(self, first: Group, second: Group) -> str:
         assert isinstance(first, PodGroupOf)

@@ -279,10 +279,14 @@ class Blocking:
 
     def sentence(self) -> str:
         """Which limit a request waits for, in numbers."""
+        used, asked, limit = (readable(self.kind, each) for each in (self.used, self.asked, self.limit))
+        return f"{self.without_amounts()} {used} used, {asked} asked, {limit} max"
+
+    def without_amounts(self) -> str:
+        """Which limit it is: the same text for all requests that wait for it."""
         whose = f"queue {self.queue}"
         if self.user:
             whose = f"user {self.user} in {whose}"
         elif self.user_group:
             whose = f"group {self.user_group} in {whose}"
-        used, asked, limit = (readable(self.kind, each) for each in (self.used, self.asked, self.limit))
-        return f"waiting for quota of {whose}: {self.kind} {used} used, {asked} asked, {limit} max"
+        return f"waiting for quota of {whose}: {self.kind}"

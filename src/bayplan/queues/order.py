@@ -73,6 +73,10 @@ class QueueOrder(QueueUsage):
         self._waiters: dict[str, dict[str, QueueNode]] = {}
         """By path: leaves that wait for a limit there, by their path."""
 
+    def share(self, queue: Queue) -> float:
+        """How much of what it is entitled to a queue uses, by the dialect; the lowest share is first."""
+        return tree.share(queue)
+
     def _queue_key(self, queue: Queue) -> QueueKey:
         """The position of a queue among its siblings, by the dialect."""
         return tree.queue_key(queue)

@@ -223,6 +223,16 @@ class QueueUsage:
         """
         return self._group(self._read(pod))
 
+    def queue_of(self, pod: Pod) -> str:
+        """The path of the queue of a pod; "" if no queue takes its application."""
+        try:
+            group = self.group_of(pod)
+        except PlacementError:
+            return ""
+        path = group.queue.path
+        self._forget_if_empty(group)
+        return path
+
     def _group(self, read: _Known) -> PodGroupOf:
         name, created, pod = read.application, read.created, read.pod
         group = self._groups.get(name)

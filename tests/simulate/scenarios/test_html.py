@@ -9,14 +9,8 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from bayplan.simulate.scenarios.report import (
-    MAX_POINTS,
-    count_label,
-    make_page,
-    number_ticks,
-    time_label,
-    time_ticks,
-)
+from bayplan.simulate.scenarios.charts import count_label, number_ticks, time_label, time_ticks
+from bayplan.simulate.scenarios.report import MAX_POINTS, make_page
 from bayplan.simulate.scenarios.result import Result, make_result
 
 from .building import nodes, run, template

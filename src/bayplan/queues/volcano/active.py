@@ -59,16 +59,16 @@ class QueueLimit(Blocking):
     """Which limit it is, as Volcano calls it."""
     note: str = ""
 
+    def without_amounts(self) -> str:
+        return f"waiting for queue {self.name}: {self.kind or self.note}"
+
     def sentence(self) -> str:
         if not self.kind:
-            return f"waiting for queue {self.name}: {self.note}"
+            return self.without_amounts()
         kind = "vcore" if self.kind == "cpu" else self.kind
         used, asked, limit = (readable(kind, each) for each in (self.used, self.asked, self.limit))
         note = f" ({self.note})" if self.note else ""
-        return (
-            f"waiting for queue {self.name}: {self.kind} {used} allocated, {asked} requested, "
-            f"{limit} {self.word}{note}"
-        )
+        return f"{self.without_amounts()} {used} allocated, {asked} requested, {limit} {self.word}{note}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +375,10 @@ class VolcanoQueues(CapacityQueues):
         )
 
     # Order
+
+    def share(self, queue: Queue) -> float:
+        account = self._by_path.get(queue.path)
+        return 0.0 if account is None else accounting.share(account, self.kind)
 
     def _queue_key(self, queue: Queue) -> QueueKey:
         account = self._by_path.get(queue.path)

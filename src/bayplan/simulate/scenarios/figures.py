@@ -41,6 +41,7 @@ from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.simulate.scenarios.pods import Outcome, SimulatedPod
+from bayplan.simulate.scenarios.queue_figures import QueueFigures
 
 NOT_ATTEMPTED: Final = "not attempted yet: queued, or gated by PreEnqueue"
 VICTIMS: Final = "preemption: the victims are terminating"
@@ -102,6 +103,8 @@ class Figures:
         self.reason_seconds: list[float] = [0.0, 0.0]
         self.reason_attempts: list[int] = [0, 0]
         self.samples: list[Sample] = []
+        self.queues: QueueFigures | None = None
+        """Those of capacity queues, if there are any."""
         self._numbers: dict[Reason, int] = {reason: i for i, reason in enumerate(self.reasons)}
         self._resources: dict[str, None] = dict.fromkeys(_FIRST_RESOURCES)
         self._digest = hashlib.sha256()
@@ -118,10 +121,12 @@ class Figures:
 
     # Events of pods
 
-    def arrived(self, pod: SimulatedPod) -> None:
+    def arrived(self, pod: SimulatedPod, stored: Pod) -> None:
         self.pods.append(pod)
         self.waiting += 1
         self.shapes.arrived[pod.shape] += 1
+        if self.queues is not None:
+            self.queues.arrived(pod, stored)
 
     def was_running(self, pod: SimulatedPod) -> None:
         """The pod had a node before the simulation began."""
@@ -133,6 +138,8 @@ class Figures:
     def scheduled(self, pod: SimulatedPod, node_name: str, now: float) -> None:
         self._close(pod, now)
         pod.scheduled = now
+        if self.queues is not None:
+            self.queues.left(pod)
         self.waiting -= 1
         self.running += 1
         self.gpu_milli += self.shapes.gpu_milli[pod.shape]
@@ -152,6 +159,8 @@ class Figures:
         else:
             self._close(pod, now)
             self.waiting -= 1
+            if self.queues is not None:
+                self.queues.left(pod)
         if pod.is_terminating:
             self.terminating_now -= 1
         assert pod.outcome is not None, "set by the caller"
@@ -189,6 +198,11 @@ class Figures:
             reason = Reason(names, f"{progress.step.value} at {progress.point}")
         self._set_reason(pod, reason, now)
 
+    def waits_for_quota(self, pod: SimulatedPod, stored: Pod, now: float) -> None:
+        """The scheduler wrote that a pod waits in its capacity queue. That is not an attempt."""
+        if self.queues is not None and (limit := self.queues.limit_of(stored)):
+            self._set_reason(pod, Reason("", limit), now, attempts=0)
+
     def _reason_of(self, decision: Decision) -> Reason:
         answer = decision.post_filter
         if answer is not None:
@@ -201,7 +215,7 @@ class Figures:
             return Reason(decision.status.plugin, decision.message)
         return main_reason(decision.diagnosis)
 
-    def _set_reason(self, pod: SimulatedPod, reason: Reason, now: float) -> None:
+    def _set_reason(self, pod: SimulatedPod, reason: Reason, now: float, *, attempts: int = 1) -> None:
         if '"' in reason.text:
             reason = Reason(reason.plugin, _QUOTED.sub('"…"', reason.text))
         number = self._numbers.get(reason)
@@ -212,7 +226,7 @@ class Figures:
             self.reason_attempts.append(0)
         self._close(pod, now)
         pod.reason = number
-        self.reason_attempts[number] += 1
+        self.reason_attempts[number] += attempts
 
     def _close(self, pod: SimulatedPod, now: float) -> None:
         self.reason_seconds[pod.reason] += now - pod.reason_since
@@ -265,6 +279,8 @@ class Figures:
             fragmentation=fragmentation(free, free_pods, self.shapes.most_frequent()),
         )
         self.samples.append(sample)
+        if self.queues is not None:
+            self.queues.sample()
         return sample
 
 

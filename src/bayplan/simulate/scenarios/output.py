@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.simulate.scenarios.result import QUEUES, Result, Waiting
+from bayplan.simulate.scenarios.result import QUEUES, QueueResult, Result, Waiting, WorkloadResult
 from bayplan.simulate.scenarios.run import Finished
 
 MAX_REASONS = 10
@@ -53,6 +53,10 @@ def print_result(console: Console, result: Result) -> None:
     console.print()
     console.print(_workloads(result))
     console.print()
+    if result.capacity_queues:
+        console.print(_capacity_queues(result))
+        console.print(f"  fairness     {fairness(result)}", soft_wrap=True)
+        console.print()
     console.print(_reasons(result))
     console.print()
     for note in result.notes:
@@ -102,6 +106,32 @@ def _workloads(result: Result) -> Table:
     return table
 
 
+def _capacity_queues(result: Result) -> Table:
+    table = _table("capacity queue", "arrived", "waiting", "wait p50", "p90", "p99", "max", *SHARE_HEADS)
+    for one in result.capacity_queues:
+        counts = (f"{count:,}" for count in (one.arrived, one.waiting))
+        table.add_row(Text(f"  {one.queue}"), *counts, *_times(one.waiting_time), *share_cells(one))
+    return table
+
+
+SHARE_HEADS: Final = ("share, mean", "max", "competing")
+
+
+def share_cells(queue: QueueResult) -> tuple[str, ...]:
+    """For the columns of `SHARE_HEADS`."""
+    competing = queue.share_while_competing
+    shown = "-" if competing is None else f"{competing:.2f}"
+    return (f"{queue.share.mean:.2f}", f"{queue.share.max:.2f}", shown)
+
+
+def fairness(result: Result) -> str:
+    found = result.fairness
+    if found is None:
+        return "not measured: at no time did two queues compete"
+    time = percent(found.samples / len(result.series.times))
+    return f"{found.mean:.2f} mean, {found.min:.2f} min, while queues compete ({time} of the time)"
+
+
 def _times(waiting: Waiting) -> tuple[str, ...]:
     if not waiting.pods:
         return ("-", "-", "-", "-")
@@ -146,7 +176,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_csv(target: Path, finished: Finished, result: Result) -> list[Path]:
-    """Writes the samples to `target` if it ends in `.csv`, else four files into the directory `target`."""
+    """Writes the samples to `target` if it ends in `.csv`, else each table into a file of that directory."""
     if target.suffix == CSV_SUFFIX:
         _write(target, *_samples(result))
         return [target]
@@ -156,6 +186,7 @@ def write_csv(target: Path, finished: Finished, result: Result) -> list[Path]:
         "pods": _pods(finished),
         "workloads": _workload_rows(result),
         "reasons": _reason_rows(result),
+        **({"queues": _queue_rows(result)} if result.capacity_queues else {}),
     }
     written = []
     for name, (header, rows) in tables.items():
@@ -183,6 +214,7 @@ def _samples(result: Result) -> _Table:
         "atPermit": series.at_permit,
         **{f"utilisation {name}": values for name, values in series.utilisation.items()},
         **{f"fragmentation {name}": values for name, values in series.fragmentation.items()},
+        **{f"share {name}": values for name, values in series.shares.items()},
     }
     return list(columns), zip(*columns.values(), strict=True)
 
@@ -205,16 +237,24 @@ def _pods(finished: Finished) -> _Table:
     )
 
 
+_COUNTS: Final = ("arrived", "scheduled", "waiting", "running", "finished")
+_WAITS: Final = ("mean", "p50", "p90", "p95", "p99", "max")
+
+
 def _workload_rows(result: Result) -> _Table:
-    counts = ("workload", "arrived", "scheduled", "waiting", "running", "finished")
-    return (*counts, "mean", "p50", "p90", "p95", "p99", "max"), (
-        (
-            *(one.name, one.arrived, one.scheduled, one.waiting, one.running, one.finished),
-            *(times.mean, times.p50, times.p90, times.p95, times.p99, times.max),
-        )
-        for one in result.workloads
-        for times in (one.waiting_time,)
+    return ("workload", *_COUNTS, *_WAITS), ((one.name, *_figures(one)) for one in result.workloads)
+
+
+def _queue_rows(result: Result) -> _Table:
+    return ("queue", *_COUNTS, *_WAITS, "share", "maxShare", "shareWhileCompeting"), (
+        (one.queue, *_figures(one), one.share.mean, one.share.max, one.share_while_competing)
+        for one in result.capacity_queues
     )
+
+
+def _figures(one: WorkloadResult | QueueResult) -> tuple[float, ...]:
+    counts, times = (getattr(one, name) for name in _COUNTS), one.waiting_time
+    return (*counts, *(getattr(times, name) for name in _WAITS))
 
 
 def _reason_rows(result: Result) -> _Table:

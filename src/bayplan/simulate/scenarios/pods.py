@@ -52,6 +52,7 @@ class SimulatedPod:
         "node_name",
         "outcome",
         "owner",
+        "queue",
         "reason",
         "reason_since",
         "run_seconds",
@@ -71,6 +72,8 @@ class SimulatedPod:
         self.run_seconds = run_seconds
         """None: it runs until the end of the simulation."""
         self.name = self.namespace = self.uid = self.node_name = ""
+        self.queue = ""
+        """The path of its capacity queue, if there are any (`queue_figures.py`)."""
         self.scheduled: float | None = None
         self.ended: float | None = None
         self.outcome: Outcome | None = None

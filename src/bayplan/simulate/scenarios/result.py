@@ -15,6 +15,7 @@ from bayplan import __version__
 from bayplan.api.meta import OWN_API_VERSION
 from bayplan.simulate.scenarios.figures import PODS, Figures, Sample
 from bayplan.simulate.scenarios.pods import SimulatedPod
+from bayplan.simulate.scenarios.queue_figures import NO_QUEUE, QueueFigures, jain_index
 from bayplan.simulate.scenarios.run import Finished
 
 KIND: Final = "SimulationResult"
@@ -63,6 +64,29 @@ class WorkloadResult(_Part, frozen=True, kw_only=True):
     waiting_time: Waiting
 
 
+class QueueResult(_Part, frozen=True, kw_only=True):
+    """One capacity queue that had pods."""
+
+    queue: str
+    arrived: int
+    scheduled: int
+    waiting: int
+    running: int
+    finished: int
+    waiting_time: Waiting
+    share: Summary
+    share_while_competing: float | None
+    """The mean share over the samples in which its pods waited although they had room; None: in none."""
+
+
+class Fairness(_Part, frozen=True, kw_only=True):
+    """Jain's index of the shares of the queues that compete, over the samples with at least two of them."""
+
+    mean: float
+    min: float
+    samples: int
+
+
 class Summary(_Part, frozen=True, kw_only=True):
     """Over all samples. The mean weights samples by the time until the next one."""
 
@@ -107,6 +131,8 @@ class Series(_Part, frozen=True, kw_only=True):
     at_permit: list[int]
     utilisation: dict[str, list[float]]
     fragmentation: dict[str, list[float]]
+    shares: dict[str, list[float]] = {}
+    """By capacity queue."""
 
 
 class Result(_Part, frozen=True, kw_only=True):
@@ -129,6 +155,10 @@ class Result(_Part, frozen=True, kw_only=True):
     fragmentation: dict[str, Summary]
     queue: dict[str, Summary]
     workloads: list[WorkloadResult]
+    capacity_queues: list[QueueResult] = []
+    """Empty without capacity queues."""
+    fairness: Fairness | None = None
+    """None: at no time did two queues compete."""
     reasons: list[ReasonResult]
     placements_digest: str
     series: Series
@@ -152,6 +182,7 @@ def make_result(finished: Finished) -> Result:
         if resource in utilisation and resource in samples[0].fragmentation
     }
     times = [sample.time for sample in samples]
+    shares = _queue_shares(figures.queues)
     return Result(
         scenario=finished.loaded.name,
         source=finished.loaded.source,
@@ -176,9 +207,11 @@ def make_result(finished: Finished) -> Result:
             name: _summary(times, [float(getattr(sample, name)) for sample in samples]) for name in QUEUES
         },
         workloads=_workloads(figures),
+        capacity_queues=_capacity_queues(figures.queues, times, shares),
+        fairness=_fairness(figures.queues),
         reasons=_reasons(figures),
         placements_digest=figures.placements_digest,
-        series=_series(samples, utilisation, fragmentation),
+        series=_series(samples, utilisation, fragmentation, shares),
     )
 
 
@@ -220,17 +253,64 @@ def _workloads(figures: Figures) -> list[WorkloadResult]:
     for pod in figures.pods:
         by_name.setdefault(pod.workload, []).append(pod)
     return [
-        WorkloadResult(
-            name=name,
-            arrived=len(pods),
-            scheduled=sum(pod.scheduled is not None for pod in pods),
-            waiting=sum(pod.ended is None and not pod.node_name for pod in pods),
-            running=sum(pod.ended is None and bool(pod.node_name) for pod in pods),
-            finished=sum(pod.ended is not None for pod in pods),
-            waiting_time=_waiting(pods),
-        )
+        WorkloadResult(name=name, **_counts(pods), waiting_time=_waiting(pods))
         for name, pods in by_name.items()
     ]
+
+
+def _counts(pods: Sequence[SimulatedPod]) -> dict[str, int]:
+    return {
+        "arrived": len(pods),
+        "scheduled": sum(pod.scheduled is not None for pod in pods),
+        "waiting": sum(pod.ended is None and not pod.node_name for pod in pods),
+        "running": sum(pod.ended is None and bool(pod.node_name) for pod in pods),
+        "finished": sum(pod.ended is not None for pod in pods),
+    }
+
+
+def _queue_shares(queues: QueueFigures | None) -> dict[str, list[float]]:
+    """The share of each queue that had pods, by sample; 0 while the queue does not exist."""
+    if queues is None:
+        return {}
+    return {
+        path: [_rounded(sample.shares.get(path, 0.0)) for sample in queues.samples]
+        for path in sorted(queues.pods)
+        if path != NO_QUEUE
+    }
+
+
+def _capacity_queues(
+    queues: QueueFigures | None, times: Sequence[float], shares: dict[str, list[float]]
+) -> list[QueueResult]:
+    if queues is None:
+        return []
+    found = []
+    for path, pods in sorted(queues.pods.items()):
+        values = shares.get(path, [0.0] * len(times))
+        pairs = zip(values, queues.samples, strict=True)
+        competing = [value for value, sample in pairs if path in sample.competing]
+        found.append(
+            QueueResult(
+                queue=path,
+                **_counts(pods),
+                waiting_time=_waiting(pods),
+                share=_summary(times, values),
+                share_while_competing=_rounded(sum(competing) / len(competing)) if competing else None,
+            )
+        )
+    return found
+
+
+def _fairness(queues: QueueFigures | None) -> Fairness | None:
+    indices = [
+        jain_index([sample.shares.get(path, 0.0) for path in sample.competing])
+        for sample in ([] if queues is None else queues.samples)
+        if len(sample.competing) > 1
+    ]
+    if not indices:
+        return None
+    mean = _rounded(sum(indices) / len(indices))
+    return Fairness(mean=mean, min=_rounded(min(indices)), samples=len(indices))
 
 
 def _reasons(figures: Figures) -> list[ReasonResult]:
@@ -258,7 +338,10 @@ def _reasons(figures: Figures) -> list[ReasonResult]:
 
 
 def _series(
-    samples: Sequence[Sample], utilisation: dict[str, list[float]], fragmentation: dict[str, list[float]]
+    samples: Sequence[Sample],
+    utilisation: dict[str, list[float]],
+    fragmentation: dict[str, list[float]],
+    shares: dict[str, list[float]],
 ) -> Series:
     return Series(
         times=[_rounded(sample.time) for sample in samples],
@@ -273,6 +356,7 @@ def _series(
         at_permit=[sample.at_permit for sample in samples],
         utilisation=utilisation,
         fragmentation=fragmentation,
+        shares=shares,
     )
 
 

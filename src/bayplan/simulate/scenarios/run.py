@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -41,11 +41,15 @@ from bayplan.scheduler.waiting import BindingProgress
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.scenarios import schema
 from bayplan.simulate.scenarios.figures import Figures
+from bayplan.simulate.scenarios.queue_figures import QueueFigures
 from bayplan.simulate.scenarios.reading import LoadedScenario
 from bayplan.simulate.scenarios.scheduler_perf import BenchmarkRun
 from bayplan.simulate.scenarios.workloads import Arriving, NodeChanges, schedule_events
 from bayplan.simulate.scenarios.world import SimulatedCluster, World
 from bayplan.simulate.virtual_time import current_loop, run_virtual
+
+if TYPE_CHECKING:
+    from bayplan.queues.active import CapacityQueues
 
 FILES: Final = "(cluster files)"
 """The workload of pods that are in the cluster's files."""
@@ -202,6 +206,8 @@ class _Run:
             observers=Observers(decided=self._decided, progressed=self._progressed),
             events=EventOutput(DiscardedEvents(), hostname="simulation"),
         )
+        if scheduler.queues is not None:
+            self._measure(scheduler.queues, world)
         tasks = [asyncio.ensure_future(scheduler.run())]
         if self._watcher is not None:
             watching = self._watcher.run(MemoryCluster(store), loop.wall_time)
@@ -220,6 +226,13 @@ class _Run:
             tuple(self._notes),
             tuple(failures.values()),
         )
+
+    def _measure(self, queues: CapacityQueues, world: World) -> None:
+        """Measures capacity queues. Their configuration stays as it is for the whole simulation."""
+        queues.follow_file = None
+        figures = self._figures.queues = QueueFigures(queues)
+        for pod in world.pods.values():
+            figures.arrived(pod, world.store.get(Pod, pod.name, pod.namespace))
 
     async def _run_scenario(self, world: World, nodes: NodeChanges, tasks: list[asyncio.Task[None]]) -> None:
         """Lets everything happen that the scenario has; `tasks` run meanwhile, and are cancelled then."""

@@ -14,10 +14,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.meta import Condition, OwnerReference
 from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod
 from bayplan.controllers.nodes import GRACE_SECONDS, UNREACHABLE, tolerated_seconds
+from bayplan.scheduler.failure import SKIPPED
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.scenarios.figures import Figures
@@ -99,7 +101,7 @@ class World:
         meta = stored.metadata
         pod.name, pod.namespace, pod.uid = meta.name, meta.namespace, meta.uid
         self.pods[meta.uid] = pod
-        figures.arrived(pod)
+        figures.arrived(pod, stored)
         return pod
 
     def binding_progressed(self, progress: BindingProgress) -> None:
@@ -285,6 +287,12 @@ class SimulatedCluster(MemoryCluster):
         self.store.bind(
             meta.name, meta.namespace, node_name, uid=meta.uid, annotations=annotations, running=running
         )
+
+    async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
+        await super().patch_pod_status(pod, patch)
+        simulated, world = self._world.pods.get(pod.uid), self._world
+        if simulated is not None and patch.condition is not None and patch.condition.reason == SKIPPED:
+            world.figures.waits_for_quota(simulated, pod, world.loop.time())
 
     async def delete_pod(self, pod: Pod) -> None:
         simulated = self._world.pods.get(pod.uid)
