@@ -41,6 +41,21 @@ def test_a_burst_does_not_count_the_same_room_twice() -> None:
     assert api.rooms["a"].exact == 4
 
 
+def test_what_was_computed_before_a_change_holds_again_after_it_is_reverted() -> None:
+    members = [member("a", nodes=3), member("b", nodes=2)]
+    placer = Placer(members, default=placement())
+    described = [one.karmada_cluster() for one in members]
+    found = []
+    for _ in range(2):
+        with branches(members):
+            contents = (deployment(replicas=8), deployment("api", replicas=8))
+            found.append([placer.place(manifest(content), NOTHING_ELSE) for content in contents])
+    assert [one.rooms for one in found[0]] == [one.rooms for one in found[1]]
+    assert found[1][1].rooms["a"].exact == 4
+    assert [one.karmada_cluster() for one in members] == described
+    assert members[0].karmada_cluster() is described[0]
+
+
 def test_scaling_up_keeps_what_is_there_and_scaling_down_frees_whole_clusters() -> None:
     grown = place(deployment(replicas=4), deployment(replicas=16), deployment(replicas=10))
     assert [one.result.replicas for one in grown] == [{"a": 4}, {"a": 10, "b": 6}, {"a": 10}]

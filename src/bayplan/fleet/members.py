@@ -49,6 +49,14 @@ class Unreachable:
 
 
 @dataclass(slots=True)
+class Computed:
+    """What was computed for one state of a member."""
+
+    described: KarmadaCluster | None = None
+    results: dict[Hashable, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Member:
     """A member cluster that was read."""
 
@@ -61,8 +69,8 @@ class Member:
     warnings: tuple[Warning, ...] = ()
     declared: KarmadaCluster | None = None
     """The Cluster object of a control plane, or of a file."""
-    _described: KarmadaCluster | None = field(default=None, repr=False)
-    _results: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    computed: Computed = field(default_factory=Computed, repr=False)
+    """For the present state. A branch that is reverted restores it with the cluster."""
 
     def age(self, now: datetime | None = None) -> timedelta | None:
         """How old the state is; None for a live cluster, and where it is not known."""
@@ -73,21 +81,21 @@ class Member:
 
     def karmada_cluster(self) -> KarmadaCluster:
         """What Karmada would know of it: its properties, and the summary of its nodes and pods."""
-        if self._described is None:
-            self._described = self._describe()
-        return self._described
+        if self.computed.described is None:
+            self.computed.described = self._describe()
+        return self.computed.described
 
     def remember(self, key: Hashable, compute: Callable[[], RoomT]) -> RoomT:
         """A result that holds until the member is changed."""
-        if key not in self._results:
-            self._results[key] = compute()
-        found: RoomT = self._results[key]
+        results = self.computed.results
+        if key not in results:
+            results[key] = compute()
+        found: RoomT = results[key]
         return found
 
     def changed(self) -> None:
-        """The cluster was changed: what was computed for it is discarded."""
-        self._described = None
-        self._results.clear()
+        """The cluster was changed: what was computed for it no longer holds."""
+        self.computed = Computed()
 
     def _describe(self) -> KarmadaCluster:
         nodes = [self.cluster.node(name) for name in self.cluster.nodes]

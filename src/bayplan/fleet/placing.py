@@ -136,16 +136,15 @@ def not_placeable(workloads: Sequence[Manifest]) -> Iterator[LeftOut]:
 @contextmanager
 def branches(members: Sequence[Member]) -> Iterator[None]:
     """Changes to the members' clusters are reverted at the end."""
-    originals = [member.cluster for member in members]
+    originals = [(member.cluster, member.computed) for member in members]
     with ExitStack() as stack:
         for member in members:
             member.cluster = stack.enter_context(member.cluster.branch())
         try:
             yield
         finally:
-            for member, original in zip(members, originals, strict=True):
-                member.cluster = original
-                member.changed()
+            for member, (cluster, computed) in zip(members, originals, strict=True):
+                member.cluster, member.computed = cluster, computed
 
 
 @dataclass(frozen=True, slots=True)
