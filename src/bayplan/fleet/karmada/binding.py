@@ -28,7 +28,6 @@ from bayplan.fleet.karmada.kinds import (
 from bayplan.fleet.karmada.schedule import DEFAULT_OPTIONS, Options, Reason, Result, schedule
 
 SUCCESS: Final = "Binding has been scheduled successfully."
-_NO_PLACEMENT: Final = "failed to get placement from {kind}({key})"
 _DELETING: Final = "skip schedule deleting {kind}: {key}"
 _GROUP_FAILED: Final = "failed to schedule {kind}({key}) with clusterAffiliates index({index}): {error}"
 
@@ -84,9 +83,8 @@ def attempt(
         text = f"Warning ScheduleBindingFailed {_DELETING.format(kind=kind, key=binding.key)}"
         return replace(unchanged, events=(text,))
     if spec.placement is None:
-        error = _NO_PLACEMENT.format(kind=kind, key=binding.key)
-        condition = Condition("False", Reason.SCHEDULER_ERROR, error)
-        return replace(unchanged, condition=condition, retry=Reason.SCHEDULER_ERROR)
+        # Only the log has the text: neither a condition nor an event is written.
+        return replace(unchanged, retry=Reason.SCHEDULER_ERROR)
     trigger = reason_to_schedule(binding, clusters, options)
     if not trigger:
         return replace(unchanged, generation_observed=True)

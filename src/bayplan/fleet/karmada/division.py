@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from bayplan.fleet.karmada.kinds import AGGREGATED, DIVIDED, WEIGHTED, Placement
+from bayplan.fleet.karmada.kinds import AGGREGATED, DIVIDED, WEIGHTED, Placement, int32
 from bayplan.go_sort import go_sort_by
 
 NO_CLUSTERS: Final = "no clusters available to schedule"
@@ -143,7 +143,7 @@ class _Strategy:
         else:
             return Division({one.name: one.previous for one in held}, rule=rule, mode="unchanged")
         weights = go_sort_by(weights, key=lambda one: -one[1])
-        room = _int32(sum(weight for _, weight in weights))
+        room = int32(sum(weight for _, weight in weights))
         if room < total:
             error = prefix + NOT_ENOUGH.format(total=room)
             return Division(error=error, is_unschedulable=True, rule=rule, mode=mode, weights=dict(weights))
@@ -171,11 +171,6 @@ def _shortest_prefix(weights: Sequence[int], total: int) -> int:
         if room >= total:
             return count
     return len(weights)
-
-
-def _int32(number: int) -> int:
-    """The number in 32 bits, as Go adds them."""
-    return (number + 2**31) % 2**32 - 2**31
 
 
 def webster(total: int, weights: Mapping[str, int], uid: str = "") -> dict[str, int]:

@@ -47,6 +47,7 @@ from bayplan.fleet.karmada.kinds import (
     Component,
     ReplicaRequirements,
     ResourceSummary,
+    int32,
 )
 
 PODS_PER_NODE: Final = 110
@@ -99,7 +100,7 @@ class GeneralEstimator:
                 by_model, has_models = _by_models(clusters, requirements.resource_request)
                 found = np.where(has_models, np.minimum(pods, by_model), found)
         found = np.where(clusters.has_summary & (pods > 0), found, 0)
-        # Go converts to 32 bits by dropping the others.
+        # As `int32`, for all rows.
         return found.astype(np.int32).astype(np.int64)
 
     def sets(self, cluster: Cluster, components: Sequence[Component]) -> int:
@@ -110,13 +111,13 @@ class GeneralEstimator:
             return 0
         per_set = sum(one.replicas for one in components)
         if per_set <= 0:
-            return int(np.int32(pods))
-        bound = min(pods // per_set, _sets_by_summary(summary, components))
+            return int32(pods)
+        bound = min(int32(pods // per_set), _sets_by_summary(summary, components))
         if self.with_models and bound > 0:
             nodes = model_nodes(cluster)
             if nodes is not None:
                 bound = first_fit_sets(nodes, components, bound)
-        return int(np.int64(bound).astype(np.int32))
+        return bound
 
 
 def _by_summary(clusters: ClusterTable, request: Mapping[str, Quantity]) -> Ints:
@@ -222,7 +223,7 @@ def _sets_by_summary(summary: ResourceSummary, components: Sequence[Component]) 
         free = _by_format(free_nano(summary, name), binary=_difference_is_binary(summary, name))
         if free <= 0:
             return 0
-        sets = min(sets, free // amount)
+        sets = min(sets, int32(free // amount))
     return sets
 
 

@@ -34,6 +34,12 @@ from bayplan.errors import DecodeError
 MAX_INT32: Final = 2**31 - 1
 """An estimator's answer that means: no limit."""
 
+
+def int32(number: int) -> int:
+    """The number in 32 bits, as Go converts and adds: the others are dropped."""
+    return (number + 2**31) % 2**32 - 2**31
+
+
 DUPLICATED: Final = "Duplicated"
 DIVIDED: Final = "Divided"
 AGGREGATED: Final = "Aggregated"

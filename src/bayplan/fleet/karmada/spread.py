@@ -116,7 +116,8 @@ def _by_cluster(candidates: Candidates, ranked: Ints, constraint: SpreadConstrai
             if gained > 0:
                 chosen[position], rest[largest] = rest[largest], chosen[position]
                 room += gained
-        if room < need:
+        # Without maxGroups nothing is selected, also if no replicas are needed.
+        if room < need or not count:
             return Selection(ranked, error=TOO_LITTLE_ROOM.format(count=count), rule="cluster")
     return Selection(ranked, tuple(map(int, chosen)), rule="cluster")
 
