@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bayplan.answers.capacity_queues import QueueQuestions
 from bayplan.answers.sources.loaded import LoadedCluster
@@ -55,6 +56,8 @@ RUNNING = (
                 "  waiting for quota of queue root.a: vcore 3 used, 2 asked, 4 max",
                 "  position 1 of 1 in its queue, 1 of 1 in all queues",
                 "  uses what it waits for: application big in root.a, vcore 3",
+                "  has to be freed first: vcore 1",
+                "  has to end first: default/p1 (vcore 3); when that is cannot be known",
                 "  preemption would not help: queue root.a: vcore 3 used, 2 asked, 2 guaranteed",
                 "Without the limits of queues:",
             ],
@@ -67,6 +70,8 @@ RUNNING = (
                 "  queue root.c, application second, counts for user nobody",
                 "  waiting for quota of queue root.c: applications 1 used, 1 asked, 1 max",
                 "  position 1 of 1 in its queue, 1 of 1 in all queues",
+                "  has to be freed first: applications 1",
+                "  has to end first: application only; when that is cannot be known",
                 "  preemption would not help: queue root.c has no guarantee",
                 "Without the limits of queues:",
             ],
@@ -138,3 +143,77 @@ partitions:
         "(others where a budget or a node requires it), if a node fits then"
     )
     assert answer.preemption == text
+
+
+LIMITED = """
+partitions:
+- name: default
+  queues:
+  - name: root
+    submitacl: "*"
+    queues:
+    - name: p
+      resources: {max: {vcore: 6}}
+      limits:
+      - {limit: ann, users: [ann], maxresources: {vcore: 3}}
+      queues:
+      - {name: a, resources: {max: {vcore: 4}}}
+      - {name: b}
+"""
+
+
+def must_end(tmp_path: Path, waiting: Pod, *running: Pod) -> list[str]:
+    path = tmp_path / "queues.yaml"
+    path.write_text(LIMITED)
+    loaded = LoadedCluster("test", (make_node("n", cpu=64), *running, waiting))
+    found = QueueQuestions(loaded, QueuesConfiguration(file=str(path))).pod(waiting)
+    assert found.must_end is not None
+    return [*found.must_end.lines(), *(each.sentence() for each in found.also_blocking)]
+
+
+def terminating(item: Pod) -> Pod:
+    return replace(item, metadata=replace(item.metadata, deletion_timestamp=EPOCH))
+
+
+def test_what_is_terminating_ends_first(tmp_path: Path) -> None:
+    leaving = terminating(pod(1, "p.a", "x", 2, node="n"))
+    running = pod(2, "p.a", "x", 2, node="n")
+    assert must_end(tmp_path, pod(9, "p.a", "y", 2), leaving, running) == [
+        "has to be freed first: vcore 2",
+        "terminating now: default/p1 (vcore 2)",
+        "has to end first: only what is terminating",
+    ]
+
+
+def test_several_pods_have_to_end(tmp_path: Path) -> None:
+    """The fewest that free enough are those with the largest amounts."""
+    running = [pod(number, "p.a", "x", 1, node="n") for number in range(1, 5)]
+    assert must_end(tmp_path, pod(9, "p.a", "y", 2), *running) == [
+        "has to be freed first: vcore 2",
+        "has to end first: at least 2 pods, the largest are default/p1 (vcore 1), default/p2 (vcore 1), "
+        "default/p3 (vcore 1), 1 more; when that is cannot be known",
+    ]
+
+
+def test_only_pods_that_the_limit_counts_help(tmp_path: Path) -> None:
+    """The limit of a user counts only the pods of that user, and the limit of the parent follows."""
+    running = [
+        queued_pod("own", "p.b", 2, "x", "ann", node="n"),
+        queued_pod("other", "p.b", 4, "z", "bob", node="n"),
+    ]
+    assert must_end(tmp_path, queued_pod("new", "p.b", 2, "y", "ann"), *running) == [
+        "has to be freed first: vcore 2",
+        "has to end first: any of 2 pods: default/other (vcore 4), default/own (vcore 2); "
+        "when that is cannot be known",
+        "waiting for quota of user ann in queue root.p: vcore 2 used, 2 asked, 3 max",
+    ]
+    running.pop()
+    assert must_end(tmp_path, queued_pod("new", "p.b", 2, "y", "ann"), *running) == [
+        "has to be freed first: vcore 1",
+        "has to end first: default/own (vcore 2); when that is cannot be known",
+    ]
+
+
+def test_a_request_above_the_limit_never_fits(tmp_path: Path) -> None:
+    text = must_end(tmp_path, pod(9, "p.a", "y", 5), pod(1, "p.a", "x", 1, node="n"))
+    assert text == ["has to end first: nothing helps, it asks for more than the limit"]

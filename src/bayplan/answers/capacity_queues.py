@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
+from bayplan.answers.must_end import MAX_NAMED, MustEnd, what_must_end
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api.pod import Pod
 from bayplan.config import QueuesConfiguration
@@ -24,9 +25,6 @@ from bayplan.scheduler.capacity import make_queues
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.queue_config_map import KEY
 from bayplan.scheduling_queue.queued import QueuedPod, members_of
-
-MAX_NAMED: Final = 3
-"""How many applications an answer names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +73,12 @@ class WaitingPod:
     waiting: int
     before: tuple[str, ...]
     """Applications that are tried before its own, with the reason."""
-    must_end: tuple[str, ...]
+    used_by: tuple[str, ...]
     """Applications that use what it waits for, the largest first."""
+    also_blocking: tuple[Blocking, ...]
+    """Further limits that keep it out."""
+    must_end: MustEnd | None
+    """How the limit can be lifted that it waits for."""
     preemption: str
     """Whether taking from other queues would help."""
 
@@ -101,8 +103,16 @@ class WaitingPod:
             yield self.blocking.sentence()
         overall = f"{self.overall} of {self.waiting} in all queues"
         yield f"position {self.position} of {self.length} in its queue, {overall}"
+        yield from self._what_helps()
+
+    def _what_helps(self) -> Iterator[str]:
         yield from (f"before it: {each}" for each in self.before)
-        yield from (f"uses what it waits for: {each}" for each in self.must_end)
+        yield from (f"uses what it waits for: {each}" for each in self.used_by)
+        if self.must_end is not None:
+            yield from self.must_end.lines()
+            yield from (f"after that: {each.sentence()}" for each in self.also_blocking)
+            if self.position > 1:
+                yield "pods before it in its queue are offered first what is freed"
         yield self.preemption
 
     def described(self) -> dict[str, Any]:
@@ -113,23 +123,15 @@ class WaitingPod:
             "user": self.user,
             "groups": list(self.user_groups),
             "problem": self.problem,
-            "blockedBy": None
-            if blocking is None
-            else {
-                "queue": blocking.queue,
-                "user": blocking.user,
-                "group": blocking.user_group,
-                "resource": blocking.kind,
-                "used": blocking.used,
-                "asked": blocking.asked,
-                "max": blocking.limit,
-            },
+            "blockedBy": None if blocking is None else _described(blocking),
+            "alsoBlockedBy": [_described(each) for each in self.also_blocking],
             "position": self.position,
             "length": self.length,
             "overallPosition": self.overall,
             "waitingPods": self.waiting,
             "before": list(self.before),
-            "mustEnd": list(self.must_end),
+            "usedBy": list(self.used_by),
+            "mustEnd": None if self.must_end is None else self.must_end.described(),
             "preemption": self.preemption,
         }
 
@@ -191,7 +193,7 @@ class QueueQuestions:
         try:
             group = queues.group_of(pod)
         except PlacementError as error:
-            return self.waiting_type("", "", "", (), None, str(error), 0, 0, 0, 0, (), (), "")
+            return self.waiting_type("", "", "", (), None, str(error), 0, 0, 0, 0, (), (), (), None, "")
         found = queues.blocking(pod)
         blocking = found if isinstance(found, Blocking) else None
         leaf = group.queue
@@ -211,6 +213,8 @@ class QueueQuestions:
             len(everyone),
             tuple(self._before(group)),
             () if blocking is None else tuple(self._users_of(blocking)),
+            () if blocking is None else tuple(queues.further_blocking(pod, blocking)),
+            None if blocking is None else self._must_end(blocking),
             self._preemption(pod, leaf, blocking),
         )
 
@@ -261,6 +265,9 @@ class QueueQuestions:
             shown = readable("vcore" if blocking.kind == "cpu" else blocking.kind, amount)
             yield f"{self.word} {group.name} in {group.queue.path}, {blocking.kind} {shown}"
 
+    def _must_end(self, blocking: Blocking) -> MustEnd:
+        return what_must_end(self.queues, blocking, self._names)
+
     def _preemption(self, pod: Pod, leaf: Queue, blocking: Blocking | None) -> str:
         asked = self.queues.amounts_of(pod)
         found = victims.candidates(leaf, asked, pod.priority)
@@ -281,6 +288,18 @@ class QueueQuestions:
             )
         paths = ", ".join(sorted(found.by_queue))
         return f"its queue is owed this: it may take from {paths} after {delay:g} s"
+
+
+def _described(blocking: Blocking) -> dict[str, Any]:
+    return {
+        "queue": blocking.queue,
+        "user": blocking.user,
+        "group": blocking.user_group,
+        "resource": blocking.kind,
+        "used": blocking.used,
+        "asked": blocking.asked,
+        "max": blocking.limit,
+    }
 
 
 def _why_not_owed(leaf: Queue, asked: Amounts) -> str:

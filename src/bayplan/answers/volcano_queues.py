@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import isinf
 from typing import Any
 
-from bayplan.answers.capacity_queues import MAX_NAMED, QueueQuestions, QueueRow, WaitingPod
+from bayplan.answers.capacity_queues import QueueQuestions, QueueRow, WaitingPod
+from bayplan.answers.must_end import MAX_NAMED, MustEnd, what_must_end
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api.pod import Pod
 from bayplan.config import QueueDialect, QueuesConfiguration
@@ -15,7 +16,7 @@ from bayplan.queues.amounts import readable
 from bayplan.queues.tree import Blocking, Group, Queue
 from bayplan.queues.usage import PodGroupOf
 from bayplan.queues.volcano.accounts import Account
-from bayplan.queues.volcano.active import VolcanoQueues
+from bayplan.queues.volcano.active import QueueLimit, VolcanoQueues
 from bayplan.queues.volcano.preemption import VolcanoPreemption, choose, not_owed, owes, running_pod, why_not
 from bayplan.queues.volcano.resources import Resources
 from bayplan.scheduler.core import SchedulingCore
@@ -98,9 +99,7 @@ class WaitingMember(WaitingPod):
         if self.blocking is not None:
             yield self.blocking.sentence()
         yield f"position {self.position} of {self.length} in its queue"
-        yield from (f"before it: {each}" for each in self.before)
-        yield from (f"uses what it waits for: {each}" for each in self.must_end)
-        yield self.preemption
+        yield from self._what_helps()
 
     def text(self, key: str) -> Iterator[str]:
         if not self.queue:
@@ -166,6 +165,11 @@ class VolcanoQuestions(QueueQuestions):
     def _users_of(self, blocking: Blocking) -> Iterator[str]:
         for text in super()._users_of(blocking):
             yield text.replace("root.", "")
+
+    def _must_end(self, blocking: Blocking) -> MustEnd:
+        computed = isinstance(blocking, QueueLimit) and blocking.word not in ("capability", "state")
+        may_move = "the limit follows what other queues request and are guaranteed" if computed else ""
+        return what_must_end(self.queues, blocking, self._names, may_move)
 
     def _preemption(self, pod: Pod, leaf: Queue, blocking: Blocking | None) -> str:
         queues, asked = self.queues, self.queues.amounts_of(pod)

@@ -498,6 +498,14 @@ class CapacityQueues(QueueOrder, PodHeap):
         self._forget_if_empty(group)
         return found
 
+    def further_blocking(self, pod: Pod, first: Blocking) -> list[Blocking]:
+        """The other limits that a pod does not fit into now, beside the first."""
+        group, asked = self.group_of(pod), self.amounts_of(pod)
+        found = [*tree.all_blocking(group.queue, asked), self.partition.user_limits.blocking(group, asked)]
+        if not group.tasks:
+            found.append(self._first_full(group))
+        return [each for each in found if each is not None and each != first]
+
     def reason(self, pod: Pod, info: Entity | None) -> str:
         """Why an active pod waits now, as a sentence; "" if it has room, or is not active."""
         if info is None or info.sub_queue is not self:

@@ -20,7 +20,7 @@ as running) is in its folder.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from bayplan.queues.amounts import Amounts, add_to, is_positive, left_over, lowest, minus, plus, subtract_from
 from bayplan.queues.model import DEFAULT_BACKOFF_DELAY as DEFAULT_BACKOFF_DELAY
@@ -195,6 +195,11 @@ def room(queue: Queue) -> dict[str, int] | None:
 
 def blocking(queue: Queue, asked: Amounts) -> Blocking | None:
     """The first ceiling, from the leaf upwards, that a request does not fit into; None if it fits."""
+    return next(all_blocking(queue, asked), None)
+
+
+def all_blocking(queue: Queue, asked: Amounts) -> Iterator[Blocking]:
+    """The ceilings, from the leaf upwards, that a request does not fit into."""
     for each in queue.upwards():
         ceiling = each.ceiling
         if ceiling is None:
@@ -202,8 +207,7 @@ def blocking(queue: Queue, asked: Amounts) -> Blocking | None:
         for kind, amount in asked.items():
             limit = ceiling.get(kind)
             if limit is not None and amount > 0 and each.used.get(kind, 0) + amount > limit:
-                return Blocking(each.path, kind, each.used.get(kind, 0), amount, limit)
-    return None
+                yield Blocking(each.path, kind, each.used.get(kind, 0), amount, limit)
 
 
 def max_of_path(queue: Queue) -> dict[str, int] | None:

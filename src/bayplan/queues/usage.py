@@ -157,10 +157,9 @@ class QueueUsage:
         amounts = read.shape.amounts
         if task is not None:
             task.place = node_name
-            if pod.is_terminating and not task.leaving:
-                task.leaving = True
-                tree.mark_leaving(task.group.queue, task.amounts)
             if task.amounts == amounts:
+                if pod.is_terminating and not task.leaving:
+                    self._mark_leaving(task)
                 return
             self.refund(task.key)
         try:
@@ -190,7 +189,13 @@ class QueueUsage:
         if not group.tasks:
             tree.start(group)
         group.tasks[task.key] = task
+        if pod.is_terminating:
+            self._mark_leaving(task)
         self._use_changed(group)
+
+    def _mark_leaving(self, task: Task) -> None:
+        task.leaving = True
+        tree.mark_leaving(task.group.queue, task.amounts)
 
     def refund(self, uid: str) -> None:
         """A pod has lost its node: it ended, or its binding failed."""
