@@ -10,8 +10,13 @@ from msgspec.structs import replace
 
 from bayplan.answers.capacity_queues import QueueQuestions
 from bayplan.answers.sources.loaded import LoadedCluster
+from bayplan.answers.sources.loading import SchedulerSettings, with_settings
+from bayplan.answers.whatif.cluster import Cluster as WhatIfCluster
+from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
-from bayplan.config import QueuesConfiguration
+from bayplan.config import QueuesConfiguration, default_config
+from bayplan.errors import ConfigError
+from bayplan.queues.yunikorn.config import DEFAULT_CONFIG
 from bayplan.testing.builders import make_node
 from tests.queues.building import queued_pod
 
@@ -217,3 +222,44 @@ def test_only_pods_that_the_limit_counts_help(tmp_path: Path) -> None:
 def test_a_request_above_the_limit_never_fits(tmp_path: Path) -> None:
     text = must_end(tmp_path, pod(9, "p.a", "y", 5), pod(1, "p.a", "x", 1, node="n"))
     assert text == ["has to end first: nothing helps, it asks for more than the limit"]
+
+
+def in_config_map(*objects: Object, text: str | None) -> LoadedCluster:
+    """A cluster whose configuration names a ConfigMap with the queues."""
+    config = default_config()
+    queues = QueuesConfiguration(config_map="yunikorn/yunikorn-configs")
+    config = replace(config, bayplan=replace(config.bayplan, queues=queues))
+    return with_settings(LoadedCluster("test", objects, queues_text=text), SchedulerSettings(config))
+
+
+def queues_of(loaded: LoadedCluster) -> QueuesConfiguration:
+    assert loaded.config is not None
+    assert loaded.config.bayplan.queues is not None
+    return loaded.config.bayplan.queues
+
+
+def test_queues_of_a_config_map() -> None:
+    """The tree, the limits of a pod and what-if come from its content."""
+    waiting = pod(9, "a", "new", 2)
+    loaded = in_config_map(make_node("n", cpu=16), *RUNNING, waiting, text=QUEUES)
+    questions = QueueQuestions(loaded, queues_of(loaded))
+    assert [row.queue.path for row in questions.rows()] == ["root", "root.a", "root.b", "root.c"]
+    assert questions.pod(waiting).blocking is not None
+    (placed,) = WhatIfCluster.from_loaded(loaded).schedule()
+    assert placed.reason == "waiting for quota of queue root.a: vcore 3 used, 2 asked, 4 max"
+
+
+def test_a_config_map_that_was_not_read() -> None:
+    """Nothing is said about queues that are not known."""
+    loaded = in_config_map(make_node("n"), text=None)
+    with pytest.raises(ConfigError, match="ConfigMap yunikorn/yunikorn-configs, which was not read"):
+        QueueQuestions(loaded, queues_of(loaded))
+    with pytest.raises(ConfigError, match="was not read"):
+        WhatIfCluster.from_loaded(loaded)
+
+
+def test_another_file_replaces_a_config_map(tmp_path: Path) -> None:
+    path = tmp_path / "queues.yaml"
+    path.write_text(QUEUES)
+    loaded = in_config_map(make_node("n"), text=DEFAULT_CONFIG)
+    assert queues_of(loaded).with_file(str(path)) == QueuesConfiguration(file=str(path))

@@ -86,6 +86,11 @@ def volcano_permissions() -> frozenset[Permission]:
     )
 
 
+def yunikorn_permissions() -> frozenset[Permission]:
+    """For the queues.yaml of YuniKorn's ConfigMap."""
+    return frozenset((Permission("", "configmaps", "get", "yunikorn", "yunikorn-configs"),))
+
+
 def _written(group: str) -> frozenset[Permission]:
     """A group is read before its status is replaced."""
     return frozenset((Permission(group, "podgroups", "get"), Permission(group, "podgroups/status", "update")))

@@ -42,6 +42,7 @@ from tests.deploy.permissions import (
     serving_permissions,
     volcano_permissions,
     watching_permissions,
+    yunikorn_permissions,
 )
 
 from .manifests import OPTIONAL, SECOND, granted
@@ -83,6 +84,7 @@ def test_the_optional_manifests_grant_what_their_features_need() -> None:
     assert granted(OPTIONAL / "coscheduling-rbac.yaml") == watching_permissions(PodGroup)
     assert granted(OPTIONAL / "pod-groups-rbac.yaml") == group_permissions()
     assert granted(OPTIONAL / "volcano-rbac.yaml") == volcano_permissions()
+    assert granted(OPTIONAL / "yunikorn-rbac.yaml") == yunikorn_permissions()
     assert granted(OPTIONAL / "capacity-scheduling-rbac.yaml") == watching_permissions(ElasticQuota)
     assert granted(OPTIONAL / "node-resource-topology-rbac.yaml") == watching_permissions(
         NodeResourceTopology

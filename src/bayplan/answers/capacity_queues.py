@@ -14,7 +14,6 @@ from bayplan.answers.must_end import MAX_NAMED, MustEnd, what_must_end
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api.pod import Pod
 from bayplan.config import QueuesConfiguration
-from bayplan.errors import ConfigError
 from bayplan.queues import tree, victims
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts, readable
@@ -23,7 +22,6 @@ from bayplan.queues.tree import Blocking, Group, Queue
 from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.scheduler.capacity import make_queues
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduler.queue_config_map import KEY
 from bayplan.scheduling_queue.queued import QueuedPod, members_of
 
 
@@ -150,11 +148,7 @@ class QueueQuestions:
     def __init__(
         self, loaded: LoadedCluster, settings: QueuesConfiguration, core: SchedulingCore | None = None
     ) -> None:
-        if settings.config_map:
-            raise ConfigError(
-                f"the queues are in ConfigMap {settings.config_map}, which only a scheduler reads: "
-                f"save its {KEY} as a file, and pass that"
-            )
+        settings.check_is_read()
         core = loaded.core() if core is None else core
         self.queues: CapacityQueues = make_queues(settings, core.cluster)
         pods = [item for item in loaded.objects if isinstance(item, Pod) and not item.is_finished]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 import click
-from msgspec.structs import replace
 
 from bayplan.answers.capacity_queues import QueueRow
 from bayplan.answers.sources.loading import SourceOptions, load_cluster
@@ -63,7 +62,7 @@ def _show(source: SourceOptions, file: str, output: str) -> None:
     settings = loaded.config.bayplan.queues if loaded.config is not None else None
     settings = settings or QueuesConfiguration()
     if file:
-        settings = replace(settings, file=file)
+        settings = settings.with_file(file)
     rows = ask_queues(loaded, settings).rows()
     if output != TABLE:
         print_document("CapacityQueues", {"queues": [row.described() for row in rows]}, output)

@@ -115,13 +115,16 @@ def _subject(
         source.kubeconfig or default_kubeconfig(context=source.context), context=source.context
     )
     # Listed once to learn what this user may read; the page watches only that.
-    listing = list_cluster(access, [kind for plugin in settings.plugins for kind in plugin.kinds])
+    plugin_kinds = [kind for plugin in settings.plugins for kind in plugin.kinds]
+    queues = None if settings.config is None else settings.config.bayplan.queues
+    listing = list_cluster(access, plugin_kinds, config_map="" if queues is None else queues.config_map)
     loaded = LoadedCluster(
         source.context or access.server,
         (),
         listed=listing.listed,
         server_version=listing.server_version,
         release=listing.release,
+        queues_text=listing.queues_text,
         warnings=listing.warnings,
     )
     subject = subject_of(with_settings(loaded, settings), "live")

@@ -43,6 +43,7 @@ from bayplan.config.model import (
     Profile,
     QueueDialect,
     QueuesConfiguration,
+    ReadQueues,
 )
 from bayplan.config.output import completed, own_wire, to_yaml
 from bayplan.config.validation import apply_extenders, validate
@@ -64,6 +65,7 @@ __all__ = [
     "ProfilePlan",
     "QueueDialect",
     "QueuesConfiguration",
+    "ReadQueues",
     "TableCatalog",
     "apply_extenders",
     "build_profiles",

@@ -17,6 +17,7 @@ import msgspec
 
 from bayplan.api.releases import Release
 from bayplan.config.decoding import Float32
+from bayplan.errors import ConfigError
 from bayplan.framework.args import Duration, Int32, Int64
 from bayplan.framework.points import Point, TieBreak
 
@@ -164,6 +165,12 @@ class QueueDialect(StrEnum):
     VOLCANO = "volcano"
 
 
+_NOT_READ: Final = (
+    "the queues are in ConfigMap {name}, which was not read: it is read from a live cluster, if the user may "
+    "get it. Otherwise save its queues.yaml, and name the file as queues.file in the configuration"
+)
+
+
 class QueuesConfiguration(ConfigRecord, frozen=True):
     """Capacity queues: quotas and fair sharing (docs/queues.md)."""
 
@@ -179,6 +186,34 @@ class QueuesConfiguration(ConfigRecord, frozen=True):
             raise ValueError("queues.configMap cannot be used with a file, or with Volcano's dialect")
         if self.config_map and self.config_map.count("/") != 1:
             raise ValueError(f"queues.configMap must be namespace/name: {self.config_map}")
+
+    @property
+    def source(self) -> str:
+        """Where the queues are configured, for messages."""
+        return f"ConfigMap {self.config_map}" if self.config_map else self.file
+
+    def check_is_read(self) -> None:
+        """For commands, which do not follow a ConfigMap.
+
+        Raises:
+            ConfigError: the queues are in a ConfigMap that was not read with the cluster.
+        """
+        if self.config_map and not isinstance(self, ReadQueues):
+            raise ConfigError(_NOT_READ.format(name=self.config_map))
+
+    def with_file(self, file: str) -> QueuesConfiguration:
+        """The same dialect with the queues of a file."""
+        return QueuesConfiguration(dialect=self.dialect, file=file)
+
+    def with_text(self, text: str) -> ReadQueues:
+        """The same with the content of the ConfigMap."""
+        return ReadQueues(dialect=self.dialect, config_map=self.config_map, text=text)
+
+
+class ReadQueues(QueuesConfiguration, frozen=True):
+    """Capacity queues whose ConfigMap was read, by a command that does not read it again."""
+
+    text: str = ""
 
 
 class Decision(StrEnum):

@@ -21,7 +21,7 @@ from bayplan.api.meta import Object
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.client.informer import Handler
-from bayplan.config import QueueDialect, QueuesConfiguration
+from bayplan.config import QueueDialect, QueuesConfiguration, ReadQueues
 from bayplan.errors import ConfigError
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.preemption import CapacityPreemption
@@ -56,14 +56,16 @@ def read_partition(settings: QueuesConfiguration) -> PartitionConfig:
     try:
         config = load(_text_of(settings, DEFAULT_CONFIG))
     except QueueConfigError as error:
-        raise ConfigError(f"{settings.file}: {error.problem}") from error
+        raise ConfigError(f"{settings.source}: {error.problem}") from error
     if not config.partitions:
-        raise ConfigError(f"{settings.file}: there is no partition")
+        raise ConfigError(f"{settings.source}: there is no partition")
     return config.partitions[0]
 
 
 def _text_of(settings: QueuesConfiguration, default: str) -> str:
-    """The text of the configured file; the default without one."""
+    """The text of the configured file or of a ConfigMap that was read; the default without one."""
+    if isinstance(settings, ReadQueues):
+        return settings.text
     if not settings.file:
         return default
     try:
@@ -83,7 +85,7 @@ def make_queues(settings: QueuesConfiguration, cluster: Cluster) -> CapacityQueu
     try:
         partition = Partition(read_partition(settings), fair_gangs=settings.dialect is QueueDialect.BAYPLAN)
     except QueueConfigError as error:
-        raise ConfigError(f"{settings.file}: {error.problem}") from error
+        raise ConfigError(f"{settings.source}: {error.problem}") from error
 
     groups = cluster.groups
     return CapacityQueues(
@@ -111,7 +113,7 @@ def read_conf(settings: QueuesConfiguration) -> Conf:
     try:
         return load_conf(_text_of(settings, DEFAULT_CONF))
     except ConfError as error:
-        raise ConfigError(f"{settings.file}: {error}") from error
+        raise ConfigError(f"{settings.source}: {error}") from error
 
 
 def make_volcano_queues(settings: QueuesConfiguration, cluster: Cluster) -> VolcanoQueues:
@@ -145,7 +147,7 @@ def connect_queues(
             _log.warning("queues: %s: not used: %s", settings.file or "volcano-scheduler.conf", text)
     elif settings.file:
         queues.follow_file = partial(reload_queues, queues, settings)
-    elif settings.config_map and api is not None:
+    elif settings.config_map and api is not None and not isinstance(settings, ReadQueues):
         queues.loaded = asyncio.Event()
         queues.follow_file = partial(follow_config_map, api, queues, settings.config_map, queues.loaded)
     for framework in core.frameworks.values():

@@ -30,6 +30,11 @@ class ConfigMap(Object, frozen=True):
     data: dict[str, str] = {}
 
 
+def text_of(item: ConfigMap | None) -> str:
+    """The queues.yaml of a ConfigMap; without one, or without the key, that of a queue for each namespace."""
+    return (item.data.get(KEY) if item is not None else "") or DEFAULT_CONFIG
+
+
 async def follow_config_map(
     api: ClusterAPI, queues: CapacityQueues, name: str, loaded: asyncio.Event, changed: Callable[[], None]
 ) -> None:
@@ -43,10 +48,9 @@ async def follow_config_map(
     known = None
     while True:
         try:
-            item = await api.get(ConfigMap, own_name, namespace)
-            text = item.data.get(KEY) or DEFAULT_CONFIG
+            text = text_of(await api.get(ConfigMap, own_name, namespace))
         except NotFoundError:
-            text = DEFAULT_CONFIG
+            text = text_of(None)
             if text != known:
                 _log.warning("queues: there is no ConfigMap %s: each namespace gets a queue", name)
         except APIError as error:

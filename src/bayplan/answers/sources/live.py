@@ -62,6 +62,8 @@ _MORE: Final = (
 _NEEDED: Final = (Node, Pod)
 
 _FORBIDDEN: Final = "{plural} cannot be listed ({error}): evaluated as if there were none"
+_NO_CONFIG_MAP: Final = "there is no ConfigMap {name}: evaluated with a capacity queue for each namespace"
+_NO_ACCESS: Final = "ConfigMap {name} cannot be read ({error})"
 _OTHER_VERSION: Final = "the API server has version {server}: evaluated as Kubernetes {release}"
 _TOO_SLOW: Final = "{server} was not read within {seconds:g} s"
 _UNREADABLE: Final = "{field} cannot be read ({problem}): {effect}"
@@ -85,19 +87,30 @@ class Listing:
     release: Release
     """The release nearest to the server's version."""
     warnings: tuple[Warning, ...]
+    queues_text: str | None = None
+    """The queues.yaml of a ConfigMap, if one was asked for and can be read."""
 
 
-def list_cluster(access: Access, plugin_kinds: Sequence[type[Object]] = ()) -> Listing:
+def list_cluster(
+    access: Access, plugin_kinds: Sequence[type[Object]] = (), *, config_map: str = ""
+) -> Listing:
     """Lists the cluster.
+
+    Args:
+        config_map: the ConfigMap with the capacity queues, as namespace/name; "" if there is none.
 
     Raises:
         APIError: it cannot be reached, or nodes or pods cannot be listed.
     """
-    return asyncio.run(list_cluster_async(access, plugin_kinds))
+    return asyncio.run(list_cluster_async(access, plugin_kinds, config_map=config_map))
 
 
 async def list_cluster_async(
-    access: Access, plugin_kinds: Sequence[type[Object]] = (), *, time_limit: float | None = None
+    access: Access,
+    plugin_kinds: Sequence[type[Object]] = (),
+    *,
+    config_map: str = "",
+    time_limit: float | None = None,
 ) -> Listing:
     """The same, for callers that have an event loop.
 
@@ -106,12 +119,12 @@ async def list_cluster_async(
     """
     try:
         async with asyncio.timeout(time_limit):
-            return await _list(access, plugin_kinds)
+            return await _list(access, plugin_kinds, config_map)
     except TimeoutError as error:
         raise ServerError(_TOO_SLOW.format(server=access.server, seconds=time_limit or 0)) from error
 
 
-async def _list(access: Access, plugin_kinds: Sequence[type[Object]]) -> Listing:
+async def _list(access: Access, plugin_kinds: Sequence[type[Object]], config_map: str) -> Listing:
     connections = Connections(access)
     try:
         requests = Requests(connections, make_bucket(QPS, BURST), component=COMPONENT)
@@ -143,9 +156,31 @@ async def _list(access: Access, plugin_kinds: Sequence[type[Object]]) -> Listing
                 if item is not None:
                     objects.append(item)
                 warnings.extend(warning)
-        return Listing(tuple(objects), frozenset(listed), version.git_version, release, tuple(warnings))
+        queues = await _read_queues(requests, config_map, warnings) if config_map else None
+        return Listing(
+            tuple(objects), frozenset(listed), version.git_version, release, tuple(warnings), queues
+        )
     finally:
         await connections.close()
+
+
+async def _read_queues(requests: Requests, name: str, warnings: list[Warning]) -> str | None:
+    """The queues.yaml of a ConfigMap; None, with a warning, if it cannot be read."""
+    # Imported here: few configurations have queues.
+    from bayplan.scheduler.queue_config_map import ConfigMap, text_of
+
+    namespace, _, own_name = name.partition("/")
+    try:
+        body = await requests.send("GET", KINDS.of(ConfigMap).item(own_name, namespace))
+        return text_of(msgspec.json.decode(body, type=ConfigMap))
+    except NotFoundError:
+        text, found = _NO_CONFIG_MAP.format(name=name), text_of(None)
+        warnings.append(Warning(text, reason=Reason.MISSING_OBJECT, object=f"ConfigMap {name}"))
+        return found
+    except ForbiddenError as error:
+        text = _NO_ACCESS.format(name=name, error=error)
+        warnings.append(Warning(text, reason=Reason.MISSING_OBJECT, object=f"ConfigMap {name}"))
+        return None
 
 
 def _readable(item: Object) -> tuple[Object | None, tuple[Warning, ...]]:

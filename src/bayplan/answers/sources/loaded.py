@@ -96,6 +96,8 @@ class LoadedCluster:
     """The configuration that was given; empty: none, so that the default one is assumed."""
     time: datetime | None = None
     """When a snapshot was made; None if it is unknown, or now."""
+    queues_text: str | None = None
+    """The queues.yaml of the ConfigMap that the configuration names; None if it was not read."""
     warnings: tuple[Warning, ...] = ()
     """What concerns the whole cluster: kinds that could not be listed, absent plugins and extenders."""
 

@@ -136,7 +136,7 @@ def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedC
     more = () if settings.release or loaded.server_version else kubelet_warnings(loaded.objects, release)
     release = release_for(release, loaded.objects, settings.config)
     settings = settings.for_release(release)
-    config = settings.config_for(loaded.config, release)
+    config = _with_queues(settings.config_for(loaded.config, release), loaded.queues_text)
     dialects = () if config is None else config.bayplan.pod_groups
     return replace(
         loaded,
@@ -148,6 +148,17 @@ def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedC
         reload=partial(as_release, loaded, settings),
         warnings=(*loaded.warnings, *settings.warnings, *more),
     )
+
+
+def _with_queues(
+    config: KubeSchedulerConfiguration | None, text: str | None
+) -> KubeSchedulerConfiguration | None:
+    """The configuration with the content of the ConfigMap that it names, if that was read."""
+    queues = None if config is None else config.bayplan.queues
+    if config is None or queues is None or not queues.config_map or text is None:
+        return config
+    bayplan = msgspec.structs.replace(config.bayplan, queues=queues.with_text(text))
+    return msgspec.structs.replace(config, bayplan=bayplan)
 
 
 def kubelet_warnings(objects: Iterable[Object], release: Release) -> list[Warning]:
@@ -178,7 +189,13 @@ async def load_live(options: SourceOptions, settings: SchedulerSettings) -> Load
     access = load_access(kubeconfig, context=options.context)
     plugins = (*settings.plugins, *named_library_plugins(settings.config).values())
     kinds = [kind for plugin in plugins for kind in plugin.kinds]
-    listing = await list_cluster_async(access, kinds, time_limit=options.time_limit)
+    queues = None if settings.config is None else settings.config.bayplan.queues
+    listing = await list_cluster_async(
+        access,
+        kinds,
+        config_map=queues.config_map if queues is not None else "",
+        time_limit=options.time_limit,
+    )
     return LoadedCluster(
         options.context or access.server,
         listing.objects,
@@ -187,6 +204,7 @@ async def load_live(options: SourceOptions, settings: SchedulerSettings) -> Load
         listed=listing.listed,
         server_version=listing.server_version,
         release=listing.release,
+        queues_text=listing.queues_text,
         warnings=listing.warnings,
     )
 

@@ -435,7 +435,7 @@ class Cluster(ClusterView):
     def use_queues(self, file: str) -> None:
         """Schedules with the capacity queues of this file of the dialect from now on."""
         profiles = self._scheduling.profiles
-        queues = replace(profiles.config.bayplan.queues or QueuesConfiguration(), file=file)
+        queues = (profiles.config.bayplan.queues or QueuesConfiguration()).with_file(file)
         settings = replace(profiles.config.bayplan, queues=queues)
         self.use_config(replace(profiles.config, bayplan=settings), profiles.given_plugins)
 

@@ -99,6 +99,8 @@ class Profiles:
         api: ClusterAPI,
         now: Callable[[], float],
     ) -> None:
+        if config.bayplan.queues is not None:
+            config.bayplan.queues.check_is_read()
         self._extenders = extender_warnings(config)
         self.config = replace(config, extenders=())
         self.given_plugins = tuple(plugins)

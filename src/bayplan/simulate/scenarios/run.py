@@ -166,6 +166,8 @@ class _Run:
         progress: Progress | None,
         watcher: Watcher | None,
     ) -> None:
+        if config.bayplan.queues is not None:
+            config.bayplan.queues.check_is_read()
         self._watcher = watcher
         self._loaded = loaded
         self._seed = seed
