@@ -52,6 +52,7 @@ def binding(**clusters: int) -> dict[str, Any]:
             "name": "web-deployment",
             "namespace": "shop",
             "annotations": {"policy.karmada.io/applied-placement": json.dumps(PLACEMENT)},
+            "labels": {"propagationpolicy.karmada.io/permanent-id": "1"},
         },
         "spec": {
             "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "shop", "name": "web"},
@@ -156,6 +157,38 @@ def test_a_changed_number_of_replicas_is_scheduled_again(plane: Plane, tmp_path:
     found = json.loads(place(plane, tmp_path, "-o", "json").output)["workloads"][0]
     assert found["karmadaTrigger"] == "the number of replicas has changed"
     assert {one["name"]: one["replicas"] for one in found["clusters"]} == {"east": 3, "west": 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"spec": {"suspension": {"scheduling": True}}}, "its scheduling is suspended"),
+        ({"spec": {"schedulerName": "other"}}, "its schedulerName is other"),
+        ({"metadata": {"labels": {}}}, "it has no label of the policy that made it"),
+    ],
+)
+def test_a_binding_that_karmada_scheduler_ignores_is_named(
+    plane: Plane, tmp_path: Path, fields: dict[str, dict[str, Any]], why: str
+) -> None:
+    plane.items["clusters"] = [cluster("east", env="prod"), cluster("west", env="prod")]
+    ignored = binding(east=2, west=1)
+    for part, values in fields.items():
+        ignored[part] |= values
+    plane.items["resourcebindings"] = [ignored]
+    assert f"leaves the binding alone: {why}" in place(plane, tmp_path).stdout
+    found = json.loads(place(plane, tmp_path, "-o", "json").output)["workloads"][0]
+    assert (found["karmadaIgnores"], found["karmadaClusters"]) == (why, {"east": 2, "west": 1})
+
+
+def test_estimates_are_from_the_summary_that_karmada_has(plane: Plane, tmp_path: Path) -> None:
+    """Both members have nodes with 4 cores; the control plane does not know that west is empty again."""
+    full = cluster("west", env="prod")
+    full["status"]["resourceSummary"]["allocated"] = {"cpu": "39", "pods": "39"}
+    plane.items["clusters"] = [cluster("east", env="prod"), full]
+    found = json.loads(place(plane, tmp_path, "-o", "json").output)["workloads"][0]
+    rooms = {one["name"]: one["room"] for one in found["clusters"]}
+    assert {name: one["karmadaGeneral"] for name, one in rooms.items()} == {"east": 40, "west": 1}
+    assert {name: one["exact"] for name, one in rooms.items()} == {"east": 3, "west": 2}
 
 
 def test_another_api_server_is_not_taken_for_one(plane: Plane, tmp_path: Path) -> None:

@@ -80,7 +80,10 @@ class Member:
         return (now or datetime.now(UTC)) - made
 
     def karmada_cluster(self) -> KarmadaCluster:
-        """What Karmada would know of it: its properties, and the summary of its nodes and pods."""
+        """What Karmada knows of it: its properties, and the summary that it reported last.
+
+        Without a control plane, the summary is the one of its nodes and pods at present.
+        """
         if self.computed.described is None:
             self.computed.described = self._describe()
         return self.computed.described
@@ -100,8 +103,10 @@ class Member:
     def _describe(self) -> KarmadaCluster:
         nodes = [self.cluster.node(name) for name in self.cluster.nodes]
         known = self.declared or KarmadaCluster()
-        spec = known.spec
-        models = spec.resource_models or default_resource_models()
+        spec, models, summary = known.spec, known.spec.resource_models, known.status.resource_summary
+        if summary is None:
+            models = models or default_resource_models()
+            summary = resource_summary(nodes, self.cluster.objects_of(Pod), models)
         return KarmadaCluster(
             metadata=replace(known.metadata, name=self.name),
             spec=ClusterSpec(
@@ -113,7 +118,7 @@ class Member:
             ),
             status=ClusterStatus(
                 api_enablements=known.status.api_enablements,
-                resource_summary=resource_summary(nodes, self.cluster.objects_of(Pod), models),
+                resource_summary=summary,
             ),
         )
 

@@ -23,7 +23,7 @@ from bayplan.answers.whatif.pods import delete_pod
 from bayplan.api.pod import Pod
 from bayplan.errors import InputError
 from bayplan.fleet.control_plane import ControlPlane
-from bayplan.fleet.karmada.binding import Attempt, attempt
+from bayplan.fleet.karmada.binding import Attempt, considered
 from bayplan.fleet.karmada.clusters import ClusterTable
 from bayplan.fleet.karmada.estimate import Estimator, GeneralEstimator
 from bayplan.fleet.karmada.kinds import (
@@ -196,12 +196,13 @@ class Placer:
         more = {name: room.exact - assigned.get(name, 0) for name, room in rooms.items()}
         group, result = decide(spec, table, (Exact(more),), fresh=self.fresh)
         binding = self.plane.binding_of(workload.kind, workload.key)
-        attempted = None
-        if binding is None:
-            _, by_estimate = decide(spec, table, (GeneralEstimator(),), fresh=self.fresh)
+        attempted = (
+            None if binding is None else considered(msgspec.structs.replace(binding, spec=spec), table)
+        )
+        if attempted is not None and attempted.result is not None:
+            by_estimate = attempted.result
         else:
-            attempted = attempt(msgspec.structs.replace(binding, spec=spec), table)
-            by_estimate = attempted.result or result
+            _, by_estimate = decide(spec, table, (GeneralEstimator(),), fresh=self.fresh)
         placed = PlacedWorkload(
             workload.kind,
             workload.key,

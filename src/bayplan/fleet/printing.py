@@ -98,7 +98,8 @@ def details(placed: PlacedWorkload) -> Iterator[str]:
         yield f"{name}: not read, so Karmada's estimate was used for it"
     if placed.attempt is not None:
         if not placed.attempt.trigger:
-            yield "karmada-scheduler leaves the binding alone: its replicas add up"
+            why = placed.attempt.ignored or "its replicas add up"
+            yield f"karmada-scheduler leaves the binding alone: {why}"
             return
         yield f"karmada-scheduler schedules the binding again: {placed.attempt.trigger}"
         if not placed.attempt.is_scheduled and not placed.attempt.targets:
@@ -205,6 +206,10 @@ def placed_json(placed: PlacedWorkload) -> dict[str, object]:
         "staticWeightList": placed.static_weights(),
         "notRead": list(placed.unread),
         "karmadaTrigger": None if placed.attempt is None else placed.attempt.trigger,
+        "karmadaIgnores": None if placed.attempt is None else placed.attempt.ignored,
+        "karmadaClusters": None
+        if placed.attempt is None
+        else {one.name: one.replicas for one in placed.attempt.targets},
         "failures": list(placed.failures),
         "warnings": [warning.as_json() for warning in placed.warnings],
     }

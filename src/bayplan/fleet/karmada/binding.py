@@ -27,6 +27,13 @@ from bayplan.fleet.karmada.kinds import (
 )
 from bayplan.fleet.karmada.schedule import DEFAULT_OPTIONS, Options, Reason, Result, schedule
 
+SCHEDULER_NAME: Final = "default-scheduler"
+CLAIMED: Final = (
+    "propagationpolicy.karmada.io/permanent-id",
+    "clusterpropagationpolicy.karmada.io/permanent-id",
+    "binding.karmada.io/managed-by",
+)
+"""Labels of a binding; one of them has to have a value."""
 SUCCESS: Final = "Binding has been scheduled successfully."
 _DELETING: Final = "skip schedule deleting {kind}: {key}"
 _GROUP_FAILED: Final = "failed to schedule {kind}({key}) with clusterAffiliates index({index}): {error}"
@@ -50,6 +57,8 @@ class Attempt:
     observed_affinity: str
     trigger: str = ""
     """Why the binding is scheduled; empty: it is not due."""
+    ignored: str = ""
+    """Why it is never scheduled."""
     condition: Condition | None = None
     retry: Reason | None = None
     """The class of the error that the queue gets: it tries again."""
@@ -154,6 +163,27 @@ def _observed_index(binding: ResourceBinding) -> int:
     observed = binding.status.scheduler_observing_affinity_name
     names = [term.affinity_name for term in binding.spec.placement.cluster_affinities]
     return names.index(observed) if observed in names else 0
+
+
+def considered(binding: ResourceBinding, clusters: ClusterTable) -> Attempt:
+    """What karmada-scheduler does with a binding of its control plane: an attempt, unless it ignores it."""
+    ignored = why_ignored(binding)
+    if ignored:
+        observed = binding.status.scheduler_observing_affinity_name
+        return Attempt(binding.spec.clusters, observed, ignored=ignored)
+    return attempt(binding, clusters)
+
+
+def why_ignored(binding: ResourceBinding, scheduler_name: str = SCHEDULER_NAME) -> str:
+    """Why karmada-scheduler never takes a binding from its queue; "" if it does."""
+    named = binding.spec.scheduler_name or SCHEDULER_NAME
+    if named != scheduler_name:
+        return f"its schedulerName is {named}"
+    if binding.spec.suspension is not None and binding.spec.suspension.scheduling:
+        return "its scheduling is suspended"
+    if not any(binding.metadata.labels.get(label) for label in CLAIMED):
+        return "it has no label of the policy that made it"
+    return ""
 
 
 def reschedule_required(binding: ResourceBinding) -> bool:
