@@ -17,7 +17,7 @@ import pytest
 from bayplan.api.releases import parse_release
 from bayplan.client.http import KubernetesCluster
 from bayplan.config import parse_config
-from bayplan.scheduler.context import SchedulerSettings
+from bayplan.scheduler.context import LoopSettings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.recorder import EventOutput
 from conformance.harness.admin import Admin, Raw, path_of
@@ -124,7 +124,7 @@ async def bayplan(plane: ControlPlane, directory: Path) -> AsyncIterator[None]:
     async with KubernetesCluster(plane.access(KUBE_SCHEDULER)) as cluster:
         settings = parse_config(config(plane), release=parse_release(plane.programs.release))
         scheduler = Scheduler(
-            cluster, settings, settings=SchedulerSettings(eager=False), events=EventOutput(cluster.events())
+            cluster, settings, settings=LoopSettings(eager=False), events=EventOutput(cluster.events())
         )
         running = asyncio.ensure_future(scheduler.run())
         try:

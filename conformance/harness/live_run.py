@@ -18,7 +18,7 @@ from bayplan.api.releases import parse_release
 from bayplan.client.access import Access
 from bayplan.client.http import KubernetesCluster
 from bayplan.config import parse_config
-from bayplan.scheduler.context import SchedulerSettings
+from bayplan.scheduler.context import LoopSettings
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.observers import Observers
@@ -54,7 +54,7 @@ async def play(plane: Plane, run: Mapping[str, Any]) -> dict[str, Any]:
         scheduler = Scheduler(
             cluster,
             config,
-            settings=SchedulerSettings(eager=False),
+            settings=LoopSettings(eager=False),
             events=EventOutput(cluster.events(qps=-1)),
             observers=Observers(decided=player.decided),
         )

@@ -14,7 +14,7 @@ from bayplan.api.workloads import ElasticQuota, PodGroup, PriorityClass
 from bayplan.client.http import KubernetesCluster
 from bayplan.client.leader_election import ElectionSettings, LeaderElection, lease_client
 from bayplan.errors import APIError, ConflictError
-from bayplan.scheduler.context import SchedulerSettings
+from bayplan.scheduler.context import LoopSettings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.recorder import EventOutput
 from bayplan.simulate.memory.store import MemoryStore
@@ -168,7 +168,7 @@ def life(*, streaming: bool) -> set[Permission]:
         running = asyncio.ensure_future(
             Scheduler(
                 cluster,
-                settings=SchedulerSettings(eager=False),
+                settings=LoopSettings(eager=False),
                 events=EventOutput(cluster.events()),
                 release=V1_37,
             ).run()

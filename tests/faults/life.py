@@ -19,7 +19,7 @@ from typing import Final
 
 from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.plugins.library.coscheduling import Coscheduling
-from bayplan.scheduler.context import SchedulerSettings
+from bayplan.scheduler.context import LoopSettings
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.observers import Observers
@@ -277,7 +277,7 @@ class _Run:
             client,
             plugins=[self._hazard] if self._with_groups else [self._hazard, Coscheduling],
             release=RELEASE if self._with_groups else DEFAULT_RELEASE,
-            settings=SchedulerSettings(seed=seed, eager=eager, cache=cache, search_clock=self._searches),
+            settings=LoopSettings(seed=seed, eager=eager, cache=cache, search_clock=self._searches),
             observers=Observers(decided=self._decided),
             events=EventOutput(hostname="here"),
             extenders=self._extender,

@@ -43,7 +43,7 @@ from bayplan.metrics.families import LEADER
 from bayplan.process.logs import log, verbosity
 from bayplan.process.serving.settings import listen, reads_files, serving_settings
 from bayplan.process.settings import Settings
-from bayplan.scheduler.context import SchedulerSettings
+from bayplan.scheduler.context import LoopSettings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.observers import Observer, observed_by
 from bayplan.scheduler.queue_position import queue_position
@@ -201,7 +201,7 @@ class Process:
             settings.for_scheduler,
             plugins=settings.plugins,
             metrics=self._metrics if settings.serves else NULL_METRICS,
-            settings=SchedulerSettings(
+            settings=LoopSettings(
                 # A coroutine over HTTP must be a task: it enters time-outs (see tasks.py).
                 eager=False,
                 max_in_unschedulable=settings.flags["pod-max-in-unschedulable-pods-duration"].seconds,

@@ -37,7 +37,7 @@ def wall_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulerSettings:
+class LoopSettings:
     """How a scheduler runs, whatever its configuration is."""
 
     seed: int = 0
@@ -53,7 +53,7 @@ class SchedulerSettings:
     not depend on the machine."""
 
 
-DEFAULT_SETTINGS: Final = SchedulerSettings()
+DEFAULT_SETTINGS: Final = LoopSettings()
 
 
 class PodLister(Protocol):

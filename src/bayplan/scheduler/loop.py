@@ -37,9 +37,9 @@ from bayplan.scheduler.context import (
     DEFAULT_SETTINGS,
     Context,
     LatestPods,
+    LoopSettings,
     PodLister,
     SchedulerHandle,
-    SchedulerSettings,
     wall_clock,
 )
 from bayplan.scheduler.core import SchedulingCore, make_extenders, queue_plugins
@@ -108,7 +108,7 @@ class Scheduler:
         *,
         plugins: Iterable[type[Plugin]] = (),
         metrics: Metrics = NULL_METRICS,
-        settings: SchedulerSettings = DEFAULT_SETTINGS,
+        settings: LoopSettings = DEFAULT_SETTINGS,
         observers: Observers | None = None,
         kinds: Sequence[type[Object]] = (),
         events: EventOutput = THROUGH_CLUSTER,
@@ -490,7 +490,7 @@ def _make_core(
     config: KubeSchedulerConfiguration,
     plugins: Iterable[type[Plugin]],
     now: Callable[[], float],
-    settings: SchedulerSettings,
+    settings: LoopSettings,
 ) -> SchedulingCore:
     cluster = Cluster(config.release)
     handle = SchedulerHandle(api, cluster, now, settings.seed, settings.search_clock)

@@ -27,7 +27,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.releases import Release
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import DecodeError
-from bayplan.scheduler.context import SchedulerSettings, wall_clock
+from bayplan.scheduler.context import LoopSettings, wall_clock
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.observers import Observers
@@ -220,7 +220,7 @@ class _Player:
         scheduler = Scheduler(
             cluster,
             self._config,
-            settings=SchedulerSettings(cache=self._cache),
+            settings=LoopSettings(cache=self._cache),
             observers=Observers(decided=self._decided),
         )
         self._running = asyncio.ensure_future(scheduler.run())

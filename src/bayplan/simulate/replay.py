@@ -29,7 +29,7 @@ from bayplan.api.quantity import parse_quantity
 from bayplan.api.releases import DEFAULT_RELEASE, Release, parse_release
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import APIError, DecodeError
-from bayplan.scheduler.context import SchedulerSettings, wall_clock
+from bayplan.scheduler.context import LoopSettings, wall_clock
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.observers import Observers
@@ -135,7 +135,7 @@ async def _play(run: Mapping[str, Any], cache: bool, release: Release) -> dict[s
         scheduler = Scheduler(
             MemoryCluster(store),
             config,
-            settings=SchedulerSettings(cache=cache),
+            settings=LoopSettings(cache=cache),
             observers=Observers(decided=player.decided),
         )
         running = asyncio.ensure_future(scheduler.run())

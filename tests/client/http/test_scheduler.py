@@ -12,7 +12,7 @@ from bayplan.api.cluster_api import Event
 from bayplan.api.pod import Pod
 from bayplan.api.storage import BIND_COMPLETED_ANNOTATION, PersistentVolumeClaim
 from bayplan.client.http import KubernetesCluster
-from bayplan.scheduler.context import SchedulerSettings
+from bayplan.scheduler.context import LoopSettings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.recorder import EventOutput
 from bayplan.simulate.memory.store import MemoryStore
@@ -32,9 +32,7 @@ def notes(store: MemoryStore, reason: str) -> list[str]:
 
 async def schedule(cluster: KubernetesCluster, work: Any) -> None:
     """Runs a scheduler while the work is done."""
-    scheduler = Scheduler(
-        cluster, settings=SchedulerSettings(eager=False), events=EventOutput(hostname="host")
-    )
+    scheduler = Scheduler(cluster, settings=LoopSettings(eager=False), events=EventOutput(hostname="host"))
     running = asyncio.ensure_future(scheduler.run())
     try:
         await work

@@ -15,7 +15,7 @@ import msgspec
 
 from bayplan.api.kinds import KINDS
 from bayplan.client.http import KubernetesCluster
-from bayplan.scheduler.context import SchedulerSettings
+from bayplan.scheduler.context import LoopSettings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulate.virtual_time import current_loop, quiescent, run_virtual
 from tests.fuzz import samples
@@ -75,7 +75,7 @@ async def _live(given: Life) -> None:
         server.put(raw.collection, raw.key, raw.data)
     loop = current_loop()
     async with KubernetesCluster(FakeConnections(server), qps=-1, now=loop.wall_time) as cluster:
-        scheduler = Scheduler(cluster, settings=SchedulerSettings(eager=False))
+        scheduler = Scheduler(cluster, settings=LoopSettings(eager=False))
         running = asyncio.ensure_future(scheduler.run())
         try:
             await _happen(server, given, running)

@@ -21,7 +21,7 @@ from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status
 from bayplan.plugins.library.capacity_scheduling import CapacityScheduling
 from bayplan.preemption.victims import MayEvict
-from bayplan.scheduler.context import SchedulerSettings
+from bayplan.scheduler.context import LoopSettings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import current_loop, run_virtual
@@ -89,7 +89,7 @@ async def play(seed: int, plugin: type[CapacityScheduling] = CapacityScheduling)
     faulty = FaultyCluster(checked, seed=seed, rates=RATES, delay_seconds=3)
     for item in (*QUOTAS, *(make_node(f"n{i}", cpu="6") for i in range(3))):
         store.create(item)
-    scheduler = Scheduler(faulty, make_config(), plugins=[plugin], settings=SchedulerSettings(seed=seed))
+    scheduler = Scheduler(faulty, make_config(), plugins=[plugin], settings=LoopSettings(seed=seed))
     running = asyncio.ensure_future(scheduler.run())
     for number in range(60):
         await asyncio.sleep(rng.random() * 20)

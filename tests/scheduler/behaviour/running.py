@@ -22,7 +22,7 @@ from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import NULL_METRICS, Metrics
-from bayplan.scheduler.context import SchedulerSettings
+from bayplan.scheduler.context import LoopSettings
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.observers import Observers
@@ -246,7 +246,7 @@ async def running(
         config,
         plugins=plugins,
         metrics=metrics,
-        settings=SchedulerSettings(eager=eager, cache=cache),
+        settings=LoopSettings(eager=eager, cache=cache),
         observers=Observers(decided=decisions.append, progressed=on_binding),
         events=EventOutput(hostname="here"),
         release=release,

@@ -40,7 +40,7 @@ from bayplan.plugins import BUILTIN_PLUGINS
 from bayplan.plugins.default_binder import DefaultBinder
 from bayplan.runtime.failure_log import FailureLog
 from bayplan.runtime.profile import PointStep, Profile
-from bayplan.scheduler.context import SchedulerHandle, SchedulerSettings
+from bayplan.scheduler.context import LoopSettings, SchedulerHandle
 from bayplan.scheduler.core import SchedulingCore, queue_plugins
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
@@ -262,7 +262,7 @@ class Run:
             self._profiles.config,
             core=core,
             lister=self._store.pods,
-            settings=SchedulerSettings(seed=self._seed, max_in_unschedulable=FOREVER),
+            settings=LoopSettings(seed=self._seed, max_in_unschedulable=FOREVER),
             observers=Observers(decided=self._decided, progressed=self._bound),
             events=EventOutput(NoEvents()),
         )

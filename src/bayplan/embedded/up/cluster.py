@@ -44,7 +44,7 @@ from bayplan.errors import BayplanError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.metrics import SchedulerMetrics
 from bayplan.net.listening import BoundedServer, Limits
-from bayplan.scheduler.context import SchedulerSettings
+from bayplan.scheduler.context import LoopSettings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.observers import Observer, Observers, observed_by
 from bayplan.scheduler.queue_position import queue_position
@@ -194,7 +194,7 @@ class LocalCluster:
             config,
             plugins=plugins,
             metrics=SchedulerMetrics(release=self._settings.release),
-            settings=SchedulerSettings(search_clock=ElapsedTime(asyncio.get_running_loop().time)),
+            settings=LoopSettings(search_clock=ElapsedTime(asyncio.get_running_loop().time)),
             observers=self._observers,
             release=self._settings.release,
         )

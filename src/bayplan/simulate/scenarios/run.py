@@ -30,7 +30,7 @@ from bayplan.framework.plugin_api import Plugin
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.plugins.library.gpu_sharing import GpuSharing
 from bayplan.runtime.failure_log import PluginFailure
-from bayplan.scheduler.context import SchedulerSettings
+from bayplan.scheduler.context import LoopSettings
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.observers import Observers
@@ -204,7 +204,7 @@ class _Run:
             SimulatedCluster(world),
             self._config,
             plugins=self._plugins,
-            settings=SchedulerSettings(seed=self._seed),
+            settings=LoopSettings(seed=self._seed),
             observers=Observers(decided=self._decided, progressed=self._progressed),
             events=EventOutput(DiscardedEvents(), hostname="simulation"),
         )
