@@ -109,6 +109,14 @@ def test_requests_of_other_sites_are_rejected(method: str, headers: dict[str, st
     assert (access.origin_problem(headers, method) == "") is accepted
 
 
+@pytest.mark.parametrize(("secure", "port", "host"), [(True, 443, "a.example.com"), (False, 80, "[fd00::1]")])
+def test_browsers_leave_the_default_port_out(secure: bool, port: int, host: str) -> None:
+    access = Access(secure=secure)
+    access.listen(port, "A.example.com", "fd00::1")
+    headers = {"Host": host, "Origin": f"{'https' if secure else 'http'}://{host}"}
+    assert access.origin_problem(headers, "POST") == ""
+
+
 def test_over_tls_cookies_are_secure() -> None:
     access, _ = make(secure=True)
     given = access.log_in(access.token)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,15 @@ from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.api.workloads import PodGroup as CoschedulingPodGroup
+from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
+from bayplan.embedded.up.manifests import read_manifests
+from bayplan.embedded.up.report import Outcomes
 from bayplan.errors import InputError
 from bayplan.process.history import History
 from bayplan.process.recording import Recorder, read_recording
 from bayplan.testing import SchedulingCore, make_node, make_pod
 from bayplan.ui.hub import MAX_SAMPLES, Hub
-from bayplan.ui.serving import record
+from bayplan.ui.serving import PageOfCluster, recording
 from bayplan.ui.sources import from_recording, from_scenario
 
 EMPTY = LoadedCluster("", ())
@@ -131,22 +135,48 @@ def test_a_recording_that_was_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) 
     assert len(from_recording(file, EMPTY)[1].history.objects) == 1
 
 
-def test_a_live_history_is_recorded_until_it_is_cancelled(tmp_path: Path) -> None:
+def test_a_live_history_is_recorded_until_it_is_left(tmp_path: Path) -> None:
     async def main() -> None:
         history = History(time.time)
         hub = Hub(history, DEFAULT_RELEASE.accounting.assigned_requests)
-        task = asyncio.ensure_future(record(hub, tmp_path / "file", release="1.37", name="x"))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        run_through(history)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        async with recording(hub, tmp_path / "file", release="1.37", name="x"):
+            run_through(history)
         assert hub.viewers == 0
         with pytest.raises(InputError, match="cannot be written"):
-            await record(hub, tmp_path / "none" / "file", release="1.37", name="x")
+            async with recording(hub, tmp_path / "none" / "file", release="1.37", name="x"):
+                pass
 
     asyncio.run(main())
     assert from_recording(tmp_path / "file", EMPTY)[1].history.last == 5
+
+
+@pytest.mark.long
+def test_the_rollout_of_the_examples_is_recorded_from_the_start(tmp_path: Path) -> None:
+    """Every decision is there; twelve pods of version 1 are replaced by twelve of version 2."""
+    file, parts = tmp_path / "rollout.jsonl.gz", ROOT / "examples" / "rollout"
+
+    async def main() -> None:
+        page, settings = PageOfCluster(), LocalSettings(nodes=6)
+        async with LocalCluster(settings, Outcomes()) as cluster:
+            hub = page.attach(cluster, settings, "bayplan")
+            async with recording(hub, file, release="1.37", name="rollout"):
+                for documents in read_manifests([str(parts / "before.yaml"), str(parts / "after.yaml")]):
+                    for document in documents:
+                        del document.content["spec"]["minReadySeconds"]
+                    await cluster.apply(documents)
+                    await cluster.idle()
+            await hub.close()
+
+    asyncio.run(main())
+    history = from_recording(file, EMPTY)[1].history
+
+    def versions(seq: int) -> Counter[str]:
+        pods = [one for one in history.state_at(seq).values() if isinstance(one, Pod)]
+        return Counter(pod.labels["version"] for pod in pods)
+
+    assert versions(0) == {}
+    assert versions(history.last) == {"v2": 12}
+    assert len({one.uid for one in history.attempts()}) == 24
 
 
 def test_a_simulation_is_a_history(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import webbrowser
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ from bayplan.cli.terminal import echo
 from bayplan.cli.up import stop_on_signals
 from bayplan.client.access import Access
 from bayplan.client.kubeconfig import load_access
-from bayplan.ui.serving import Address, link_of, listen, live_hub, record
+from bayplan.ui.serving import Address, link_of, listen, live_hub, recording
 from bayplan.ui.sources import from_loaded, from_recording, from_scenario, subject_of
 from bayplan.ui.writing import Writer
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--recording",
+    "recording_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Show a recording of --record.",
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
 def ui(
     source: SourceOptions,
     scenario: Path | None,
-    recording: Path | None,
+    recording_file: Path | None,
     record_file: Path | None,
     address: str,
     port: int,
@@ -84,33 +86,33 @@ def ui(
     Without options it shows the cluster of the kubeconfig, live, whichever scheduler it has. -f shows a dump
     or a snapshot, --scenario a simulation, --recording what was recorded. It runs until Ctrl-C.
     """
-    given = [bool(source.files or source.kubeconfig or source.context), bool(scenario), bool(recording)]
+    given = [bool(source.files or source.kubeconfig or source.context), bool(scenario), bool(recording_file)]
     if sum(given) > 1:
         raise click.UsageError("pass one of -f or --kubeconfig, --scenario and --recording")
-    at = Address(address, port, tls_cert_file, tls_private_key_file)
+    at = Address(address, port, tls_cert_file, tls_private_key_file, names)
     at.tls()
-    subject, hub, cluster = _subject(source, scenario, recording)
+    subject, hub, cluster = _subject(source, scenario, recording_file)
     if record_file is not None and subject.kind != "live":
         raise click.UsageError("--record needs a live cluster")
     if allow_writes and cluster is None:
         raise click.UsageError("--allow-writes needs a live cluster")
     writer = Writer(cluster) if allow_writes and cluster is not None else None
-    asyncio.run(_serve(subject, hub, at, names, record_file, link_file, writer, opens=opens))
+    asyncio.run(_serve(subject, hub, at, record_file, link_file, writer, opens=opens))
 
 
 def _subject(
-    source: SourceOptions, scenario: Path | None, recording: Path | None
+    source: SourceOptions, scenario: Path | None, recording_file: Path | None
 ) -> tuple[Subject, Hub, Access | None]:
     """What is shown; with the access to the cluster if it is live."""
-    if scenario is None and recording is None and source.files:
+    if scenario is None and recording_file is None and source.files:
         return *from_loaded(load_cluster(source), time.time), None
     settings = load_settings(source.config_file, source.plugin_specs, source.own_flags, source.release)
     empty = with_settings(LoadedCluster("", ()), settings)
     kinds = [kind.record for kind in read_kinds([k for plugin in settings.plugins for k in plugin.kinds])]
     if scenario is not None:
         return *from_scenario(scenario, empty, kinds), None
-    if recording is not None:
-        return *from_recording(recording, empty), None
+    if recording_file is not None:
+        return *from_recording(recording_file, empty), None
     access = load_access(
         source.kubeconfig or default_kubeconfig(context=source.context), context=source.context
     )
@@ -136,28 +138,19 @@ async def _serve(
     subject: Subject,
     hub: Hub,
     at: Address,
-    names: tuple[str, ...],
     record_file: Path | None,
     link_file: Path | None,
     writer: Writer | None,
     *,
     opens: bool,
 ) -> None:
-    async with listen(subject, hub, at, names, writer) as page:
-        link = PageLink(lambda: link_of(page, at, names), link_file)
+    async with listen(subject, hub, at, writer) as page, AsyncExitStack() as stack:
+        if record_file is not None:
+            writing = recording(hub, record_file, release=subject.release.version, name=subject.name)
+            await stack.enter_async_context(writing)
+        link = PageLink(lambda: link_of(page, at), link_file)
         echo(f"● {subject.name}: open {link.shown()}", "  The link works once. Ctrl-C ends it.")
         page.access.on_login = lambda: echo(f"  for another browser: {link.shown()}")
         if opens:
             webbrowser.open(link.make())
-        recording = None
-        if record_file is not None:
-            work = record(hub, record_file, release=subject.release.version, name=subject.name)
-            recording = asyncio.ensure_future(work)
-        stopped = asyncio.ensure_future(stop_on_signals().wait())
-        tasks = [stopped] if recording is None else [stopped, recording]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if recording is not None and recording.done() and not recording.cancelled():
-            recording.result()
+        await stop_on_signals().wait()

@@ -47,7 +47,7 @@ from bayplan.embedded.up.watched_files import WatchedDevices, WatchedPlugins
 from bayplan.errors import InputError
 from bayplan.scheduler.plugin_sources import plugin_file
 from bayplan.scheduler.tasks import cancel_all, first_to_end
-from bayplan.ui.serving import PageOfCluster, record
+from bayplan.ui.serving import PageOfCluster, recording
 
 KUBECONFIG: Final = "bayplan.kubeconfig"
 ALWAYS, AUTO, NEVER = "always", "auto", "never"
@@ -289,6 +289,9 @@ async def _run(
         stop = stop_on_signals()
         hub = page.attach(cluster, settings, shown.partition(" --context ")[2] or "bayplan", writes=writes)
         stack.push_async_callback(hub.close)
+        if record_file is not None:
+            writing = recording(hub, record_file, release=settings.release.version, name="bayplan up")
+            await stack.enter_async_context(writing)
         link = PageLink(page.link, link_file)
         screen = Screen(console, cluster, outcomes, shown, log, page=link.shown)
         parts: list[Coroutine[Any, Any, object]] = [
@@ -297,8 +300,6 @@ async def _run(
             stop.wait(),
             screen.run() if shows else _print(plain),
         ]
-        if record_file is not None:
-            parts.append(record(hub, record_file, release=settings.release.version, name="bayplan up"))
         if not shows:
             echo(*heading(cluster, shown), *(() if exits else hints(cluster, shown, link.shown())))
             page.access.on_login = lambda: plain.note(f"page for another browser: {link.shown()}")

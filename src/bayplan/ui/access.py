@@ -32,12 +32,17 @@ POLICY: Final = {
 """Headers of every response."""
 
 
+def in_url(host: str) -> str:
+    """A host as it is written in addresses and in the Host header."""
+    return f"[{host}]" if ":" in host else host.lower()
+
+
 class Access:
     """The logins of one server.
 
     Args:
-        hosts: the values of the Host header that are accepted, with their port.
         secure: whether it is served over TLS.
+        lifetime: seconds until a login expires.
     """
 
     def __init__(
@@ -48,20 +53,23 @@ class Access:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.hosts: frozenset[str] = frozenset()
+        """The values of the Host header that are accepted."""
         self.on_login: Callable[[], None] | None = None
         """Called when a link was used: the token is another one now."""
         self._secure = secure
         self._lifetime = lifetime
         self._clock = clock
         self._sessions: dict[str, float] = {}
-        self._port = 0
+        self.port = 0
         self._new_token()
 
     def listen(self, port: int, *names: str) -> None:
         """The server listens on this port, under these names besides those of loopback."""
-        self._port = port
-        local = ("127.0.0.1", "localhost", "[::1]")
-        self.hosts = frozenset(f"{name}:{port}" for name in (*local, *names))
+        self.port = port
+        all_names = [in_url(name) for name in ("127.0.0.1", "localhost", "::1", *names)]
+        self.hosts = frozenset(f"{name}:{port}" for name in all_names)
+        if port == (443 if self._secure else 80):
+            self.hosts |= frozenset(all_names)  # browsers leave the default port out
 
     def _new_token(self) -> None:
         self.token = secrets.token_urlsafe(32)
@@ -69,7 +77,7 @@ class Access:
     @property
     def cookie_name(self) -> str:
         """Cookies are sent to all ports of a host, so that the name has the port."""
-        return f"bayplan-{self._port}"
+        return f"bayplan-{self.port}"
 
     def origin_problem(self, headers: Mapping[str, str], method: str) -> str:
         """Why a request is rejected whoever sends it; empty if it is not."""

@@ -2,7 +2,7 @@
 
 PageOfCluster   below /ui/ on the API server's port of `bayplan up`, without TLS on loopback
 listen          a port of its own, for `bayplan ui`; beyond loopback only with TLS
-record          writes a recording for as long as the process runs
+recording       writes a recording for as long as it is entered
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.errors import InputError
 from bayplan.net.listening import BoundedServer, Limits, Listener
 from bayplan.net.ports import bind
-from bayplan.net.tls import TLSSettings
+from bayplan.net.tls import TLSSettings, server_context
 from bayplan.process.history import History
 from bayplan.process.recording import FLUSH_SECONDS, Recorder
-from bayplan.ui.access import POLICY, Access
+from bayplan.scheduler.tasks import cancel_all
+from bayplan.ui.access import POLICY, Access, in_url
 from bayplan.ui.hub import ClusterFeed, Hub
 from bayplan.ui.questions import Subject
 from bayplan.ui.queue import Place, places_in
@@ -45,6 +46,11 @@ LOOPBACK: Final = "127.0.0.1"
 _BEYOND: Final = (
     "--address {address}: beyond loopback the page is served with TLS only; pass --tls-cert-file and "
     "--tls-private-key-file"
+)
+_HALF: Final = "pass both --tls-cert-file and --tls-private-key-file, or neither"
+_NAMELESS: Final = (
+    "--address {address}: pass --host-name NAME with the name or address that browsers use; requests for "
+    "other hosts are rejected"
 )
 _NOT_READY: Final = "the cluster is starting: try again"
 
@@ -130,23 +136,34 @@ class Address:
     port: int = 0
     cert_file: str = ""
     key_file: str = ""
+    names: tuple[str, ...] = ()
+    """Host names and addresses that browsers use for it, besides `host`; links have the first."""
 
     def tls(self) -> ssl.SSLContext | None:
         """The TLS context; None on loopback without certificate.
 
         Raises:
-            InputError: it is beyond loopback and there is no certificate, or it cannot be loaded.
+            InputError: it is beyond loopback and there is no certificate, or it cannot be loaded; no browser
+                could use the address.
         """
-        if not self.cert_file or not self.key_file:
-            if not _is_loopback(self.host):
+        if bool(self.cert_file) != bool(self.key_file):
+            raise InputError(_HALF)
+        if not _is_loopback(self.host):
+            if not self.cert_file:
                 raise InputError(_BEYOND.format(address=self.host))
+            if not self.names and _is_unspecified(self.host):
+                raise InputError(_NAMELESS.format(address=self.host))
+        if not self.cert_file:
             return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
-            context.load_cert_chain(self.cert_file, self.key_file)
-        except (OSError, ssl.SSLError) as error:
+            return server_context(self.cert_file, self.key_file)
+        except OSError as error:
             raise InputError(f"the certificate cannot be loaded: {error}", source=self.cert_file) from None
-        return context
+
+    @property
+    def shown(self) -> str:
+        """The host of links."""
+        return in_url(next(iter(self.names), self.host))
 
 
 def _is_loopback(host: str) -> bool:
@@ -156,18 +173,20 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _is_unspecified(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
 @asynccontextmanager
 async def listen(
-    subject: Subject,
-    hub: Hub,
-    address: Address,
-    names: Sequence[str] = (),
-    writer: Writer | None = None,
+    subject: Subject, hub: Hub, address: Address, writer: Writer | None = None
 ) -> AsyncIterator[Page]:
     """Serves a page on a port of its own; yields it when it listens.
 
     Args:
-        names: host names under which browsers may reach it, besides its address.
         writer: writes for viewers; None: they may not.
     """
     tls = address.tls()
@@ -180,7 +199,7 @@ async def listen(
     listener = Listener(server, limits, tls)
     try:
         port = listener.start(await bind(address.host, address.port))
-        access.listen(port, address.host, *names)
+        access.listen(port, address.host, *address.names)
         yield page
     finally:
         await listener.close()
@@ -188,26 +207,35 @@ async def listen(
         await runner.cleanup()
 
 
-def link_of(page: Page, address: Address, names: Sequence[str] = ()) -> str:
+def link_of(page: Page, address: Address) -> str:
     """What a user opens to log in."""
-    port = int(next(iter(page.access.hosts)).rpartition(":")[2])
     scheme = "https" if address.cert_file else "http"
-    return link(scheme, next(iter(names), address.host), port, page.access.token)
+    return link(scheme, address.shown, page.access.port, page.access.token)
 
 
-async def record(hub: Hub, path: Path, *, release: str, name: str) -> None:
-    """Writes a recording until it is cancelled, or the file is full."""
+@asynccontextmanager
+async def recording(hub: Hub, path: Path, *, release: str, name: str) -> AsyncIterator[None]:
+    """Writes a recording until it is left, or the file is full. It has everything from entering on.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
     recorder = Recorder(path, release=release, name=name)
     try:
         async with hub.viewing():
             recorder.begin(hub.history)
             hub.listeners.append(recorder.add)
+            flushing = asyncio.ensure_future(_flush(recorder))
             try:
-                while not recorder.has_ended:
-                    await asyncio.sleep(FLUSH_SECONDS)
-                    recorder.flush()
+                yield
             finally:
                 hub.listeners.remove(recorder.add)
+                await cancel_all([flushing])
     finally:
         recorder.close()
-    await asyncio.Event().wait()
+
+
+async def _flush(recorder: Recorder) -> None:
+    while not recorder.has_ended:
+        await asyncio.sleep(FLUSH_SECONDS)
+        recorder.flush()
