@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
@@ -15,14 +15,15 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.answers.sources.loaded import LoadedCluster
-from bayplan.api.meta import Object, OwnerReference
+from bayplan.api.meta import Object, ObjectMeta, OwnerReference
 from bayplan.api.pod import Pod
+from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.errors import InputError
 from bayplan.process.history import History
 from bayplan.testing import MemoryCluster, MemoryStore, SchedulingCore, make_node, make_pod
 from bayplan.ui import hub as hub_module
 from bayplan.ui.hub import ClusterFeed, Hub
-from bayplan.ui.questions import Subject
+from bayplan.ui.questions import Subject, decision_state
 from bayplan.ui.responses import body_of
 from bayplan.ui.server import Page
 from bayplan.ui.serving import Address, link_of, listen
@@ -169,9 +170,11 @@ def test_what_if() -> None:
             "ml/small",
         }
         assert found["nodes"]["a"][1][0] == 0
+        assert (found["notScheduled"], found["stayPending"]) == (1, 1)  # the gated pod
         yaml = (await client.get("api/v1/configuration"))["yaml"]
         found = await client.post("api/v1/whatif", {"changes": [{"type": "config", "config": yaml}]})
         assert found["changes"] == ["schedule with another configuration"]
+        assert found["stayPending"] == 4
         assert (await client.get("api/v1/cluster"))["nodes"]["requested"][0] == [3000, 0]
 
     visit(work)
@@ -384,12 +387,28 @@ def test_a_feed_that_fails_is_reported() -> None:
     asyncio.run(main())
 
 
-def test_beyond_loopback_tls_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="with TLS only"):
-        Address("0.0.0.0").tls()
-    assert Address("localhost").tls() is None
-    with pytest.raises(InputError, match="cannot be loaded"):
-        Address("0.0.0.0", 0, str(tmp_path / "cert"), str(tmp_path / "key")).tls()
+def test_an_object_that_reached_the_scheduler_first_is_part_of_the_explanation() -> None:
+    """Its time of creation says that it was there; one that was created later was not."""
+
+    async def main() -> None:
+        live = Live()
+        async with client_of(live.subject, live.hub) as client:
+            await client.get("api/v1/info")
+            core, pod = SchedulingCore(), make_pod("web", cpu="1")
+            core.load([make_node("a", cpu="4")])
+            live.history.put(pod)
+            live.history.decided(core.decide(pod))
+            attempt = next(live.history.attempts())
+            for name, age in (("before", 1.0), ("after", -2.0)):
+                meta = ObjectMeta(
+                    name=name, creation_timestamp=datetime.fromtimestamp(attempt.time - age, UTC)
+                )
+                live.history.put(PodDisruptionBudget(metadata=meta))
+            objects, _ = decision_state(live.history, attempt)
+            budgets = [one.name for one in objects.values() if isinstance(one, PodDisruptionBudget)]
+            assert budgets == ["before"]
+
+    asyncio.run(main())
 
 
 def test_a_pod_that_reached_the_scheduler_first_can_be_explained() -> None:

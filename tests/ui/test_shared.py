@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,15 @@ def test_groups_with_their_members() -> None:
     assert pending == sorted(pending, reverse=True), "those that wait come first"
     with pytest.raises(InputError, match="no such group"):
         group_report(ask.loaded, "ml", "nothing")
+
+
+def test_groups_with_the_gate_off_in_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration is read again with the gate; one that was given as an object cannot be."""
+    monkeypatch.chdir(EXAMPLES.parent)
+    ask = questions("groups.yaml", config="queues/scheduler.yaml")
+    assert group_report(ask.loaded, "ml", "serve")["waitingCount"] == 8
+    with pytest.raises(InputError, match="GenericWorkload is off"):
+        group_report(replace(ask.loaded, reload=None), "ml", "serve")
 
 
 def test_capacity_queues_with_their_shares(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from bayplan.answers.whatif import Cluster, Outcome
 from bayplan.answers.whatif.comparison import Variant, Workload, compare, from_scratch
 from bayplan.answers.whatif.machines import usual_node
 from bayplan.api.documents import parse_documents
+from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, RELEASES, Release
 from bayplan.config import KubeSchedulerConfiguration, default_catalog, default_config, parse_config
@@ -43,6 +44,8 @@ MAX_CHANGES: Final = 1000
 MAX_TEXT: Final = 1_000_000
 """Characters of a pasted manifest or configuration."""
 MAX_NODES: Final = 10_000
+LATE_SECONDS: Final = 1.0
+"""A watch is expected to deliver an object within this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,8 @@ class Subject:
     listed: frozenset[str] = frozenset()
     server_version: str = ""
     warnings: tuple[Warning, ...] = ()
+    reload: Callable[[Release], LoadedCluster] | None = None
+    """As in `LoadedCluster`."""
 
     def loaded(self, objects: Objects) -> LoadedCluster:
         return LoadedCluster(
@@ -72,6 +77,7 @@ class Subject:
             server_version=self.server_version,
             release=self.release,
             warnings=self.warnings,
+            reload=self.reload,
         )
 
     @property
@@ -236,6 +242,9 @@ class Questions:
             raise InputError(f"there are more than {MAX_CHANGES:,} changes")
         cluster = Cluster.from_loaded(self.loaded)
         before = _use(cluster, resources)
+        pending = {
+            one.key for one in self.objects.values() if isinstance(one, Pod) and not one.spec.node_name
+        }
         made = Changes(cluster, self.subject)
         done = [made.make(change) for change in changes]
         budgets = cluster.drain_warnings()
@@ -248,6 +257,7 @@ class Questions:
             "fits": fits,
             "scheduled": len(placed.scheduled),
             "notScheduled": len(placed.not_scheduled),
+            "stayPending": sum(one.pod in pending for one in placed.not_scheduled),
             "evicted": list(placed.evicted)[:MAX_PLACED],
             "evictedCount": len(placed.evicted),
             "moved": sum(bool(one.was_on) and bool(one.node) for one in placed),
@@ -284,6 +294,7 @@ class Changes:
     def __init__(self, cluster: Cluster, subject: Subject) -> None:
         self._cluster = cluster
         self._subject = subject
+        self._settings = subject.settings
 
     def make(self, change: Mapping[str, Any]) -> str:
         """Makes one change, and says what was done.
@@ -349,18 +360,18 @@ class Changes:
             isinstance(one, int) and 0 <= one <= 100 for one in weights.values()
         ):
             raise InputError("weights has a whole number from 0 to 100 for each plugin")
-        self._cluster.use_config(with_weights(self._subject.settings, weights), self._subject.plugins)
+        self._use(with_weights(self._settings, weights))
         return "weights: " + ", ".join(f"{name} {weight}" for name, weight in weights.items())
 
     def _config(self, change: Mapping[str, Any]) -> str:
         text = _text(change, "config", MAX_TEXT)
-        self._cluster.use_config(
-            parse_config(
-                text, "the configuration", default_catalog(self._subject.release), self._subject.release
-            ),
-            self._subject.plugins,
-        )
+        release = self._subject.release
+        self._use(parse_config(text, "the configuration", default_catalog(release), release))
         return "schedule with another configuration"
+
+    def _use(self, settings: KubeSchedulerConfiguration) -> None:
+        self._settings = settings
+        self._cluster.use_config(settings, self._subject.plugins)
 
 
 def with_weights(
@@ -389,9 +400,10 @@ def with_weights(
 def decision_state(history: History, attempt: Attempt) -> tuple[Objects, Pod | None]:
     """What the scheduler saw when it made a decision, and the pod that it was about.
 
-    The pod may have reached the scheduler before it reached the history.
+    Each kind has a watch of its own, so that the pod, or an object that it depends on, may have reached the
+    scheduler before it reached the history.
     """
-    objects = history.state_at(attempt.seq - 1)
+    objects = {**history.state_at(attempt.seq - 1), **_late(history, attempt)}
     pod = objects.get((Pod, attempt.pod))
     is_it = isinstance(pod, Pod) and pod.uid == attempt.uid
     if is_it and isinstance(pod, Pod) and not (attempt.observed and pod.spec.node_name):
@@ -402,6 +414,22 @@ def decision_state(history: History, attempt: Attempt) -> tuple[Objects, Pod | N
                 if isinstance(item, Pod) and item.uid == attempt.uid and not item.spec.node_name:
                     return {**objects, (Pod, attempt.pod): item}, item
     return objects, None
+
+
+def _late(history: History, attempt: Attempt) -> Objects:
+    """Objects that existed at an attempt, by their time of creation, and reached the history after it.
+
+    Not nodes and pods: these timestamps are whole seconds, and the number of either changes within one.
+    """
+    found: Objects = {}
+    for entry in history.entries(attempt.seq):
+        if entry.time > attempt.time + LATE_SECONDS:
+            break
+        if isinstance(entry, Change) and entry.before is None and entry.after is not None:
+            created = entry.after.metadata.creation_timestamp
+            if entry.key[0] not in (Node, Pod) and created and created.timestamp() <= attempt.time:
+                found[entry.key] = entry.after
+    return found
 
 
 def _score_table(answer: PodAnswer) -> dict[str, Any] | None:

@@ -394,7 +394,8 @@ class Page:
 
     def _search(self, text: str, seq: int | None) -> dict[str, Any]:
         wanted = text.strip().lower()
-        objects = self.hub.history.objects
+        history = self.hub.history
+        objects = history.objects if seq is None else history.objects_at(history.clamp(seq))
         found: dict[str, list[str]] = {"nodes": [], "pods": []}
         if wanted:
             for kind, key in objects:

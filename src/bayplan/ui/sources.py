@@ -44,6 +44,7 @@ def subject_of(loaded: LoadedCluster, kind: str) -> Subject:
         loaded.listed,
         loaded.server_version,
         loaded.warnings,
+        loaded.reload,
     )
 
 

@@ -129,7 +129,7 @@ def explain_group(loaded: LoadedCluster, namespace: str, name: str, order: Seque
             after them, by priority and creation.
 
     Raises:
-        InputError: nothing is known of the group, or the release has no such groups.
+        InputError: nothing is known of the group, or the release or the configuration has no such groups.
         ConfigError: the configuration is invalid.
     """
     key = GroupKey(namespace, name)
@@ -146,7 +146,10 @@ def explain_group(loaded: LoadedCluster, namespace: str, name: str, order: Seque
         objects = loaded.objects
         again = replace(loaded, release=release) if loaded.reload is None else loaded.reload(release)
         loaded = replace(again, objects=objects)
-    return GroupQuestions(loaded, loaded.core(), order, dialect).answer(key)
+    core = loaded.core()
+    if core.cluster.groups is None:
+        raise InputError("the scheduler ignores pod groups: its feature gate GenericWorkload is off")
+    return GroupQuestions(loaded, core, order, dialect).answer(key)
 
 
 def _with_group(loaded: LoadedCluster, key: GroupKey) -> tuple[LoadedCluster, PodGroupDialect]:
