@@ -27,7 +27,7 @@ from .test_server import CLUSTER, client_of
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PAGE = (ROOT / "docs" / "ui-api.md").read_text(encoding="utf-8")
-ROWS = dict(re.findall(r"^\| `((?:GET|POST) [^`]+)` \| (.*) \|$", PAGE, re.MULTILINE))
+ROWS: dict[str, str] = dict(re.findall(r"^\| `((?:GET|POST) [^`]+)` \| (.*) \|$", PAGE, re.MULTILINE))
 """What the page says about a request, by the request."""
 
 ASKED = {
