@@ -340,3 +340,63 @@ def test_if_all_nodes_are_underutilized_the_fuller_half_stays() -> None:
     assert made.emptied == ("n0", "n1")
     assert {one.target for one in made.moves} <= {"n2", "n3"}
     assert made.upstream_evictions == 0
+
+
+def full(*more: Object) -> list[Object]:
+    """A full node with pods of five owners, and more."""
+    pods = [replica(f"{owner}0", "a", owner, cpu="2") for owner in "vwxyz"]
+    return [make_node("a", cpu=10), make_node("c", unschedulable=True), *pods, *more]
+
+
+@pytest.mark.parametrize(
+    ("objects", "policy", "why"),
+    [
+        pytest.param(
+            full(make_node("b", cpu=3)),
+            LOW,
+            "b would be overutilized: 67 % of cpu",
+            id="the target would be a candidate of the same strategy",
+        ),
+        pytest.param(
+            full(make_node("b", cpu=10), replica("v1", "b", "v", cpu="2")),
+            {**LOW, "RemoveDuplicates": {}},
+            "b would have 2 pods of its owner",
+            id="RemoveDuplicates would evict the replacement",
+        ),
+        pytest.param(
+            [
+                make_node("a", unschedulable=True),
+                make_node("b", taints=["old=1:PreferNoSchedule"]),
+                *(replica(name, "a") for name in ("u0", "v0")),
+            ],
+            {"RemoveDuplicates": {}, "RemovePodsViolatingNodeTaints": {"includePreferNoSchedule": True}},
+            "b has a taint that it does not tolerate",
+            id="RemovePodsViolatingNodeTaints would evict the replacement",
+        ),
+    ],
+)
+def test_moves_for_balance_that_the_policy_would_undo_are_not_made(
+    objects: list[Object], policy: dict[str, Any], why: str
+) -> None:
+    """descheduler#668, #1026: strategies of one policy that work against each other."""
+    plan = plan_of(objects, policy)
+    assert plan.upstream_evictions > 0
+    assert reasons(plan)["v0"] == f"the scheduler would put it on b: {why}"
+
+
+def test_balance_does_not_make_domains_more_unequal() -> None:
+    """LowNodeUtilization alone would move a pod into the larger domain of a soft constraint."""
+    soft = [make_spread("zone", {"app": "web"}, hard=False)]
+    zones = {name: {"zone": name} for name in "ab"}
+    objects: list[Object] = [
+        make_node("a", cpu=10, labels=zones["a"], unschedulable=True),
+        make_node("b", cpu=40, labels=zones["b"]),
+        replica("p", "a", cpu="2", spread=soft),
+        replica("big", "a", "x", cpu="6", node_selector=zones["a"]),
+        *(replica(f"q{i}", "b", cpu="1", spread=soft) for i in range(2)),
+    ]
+    policy = {"RemovePodsViolatingTopologySpreadConstraint": {"constraints": ["ScheduleAnyway"]}, **LOW}
+    assert moves(plan_of(objects, LOW)) == [("p", "a", "b")]
+    plan = plan_of(objects, policy)
+    assert moves(plan) == []
+    assert reasons(plan)["p"].endswith("b would have 3 pods of the constraint on zone, a has 1")

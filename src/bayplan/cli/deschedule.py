@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import click
@@ -16,6 +16,7 @@ from rich.console import Console
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.loading import SourceOptions, default_kubeconfig, load_cluster
 from bayplan.answers.whatif import Cluster
+from bayplan.api.meta import Object
 from bayplan.api.workloads import PriorityClass
 from bayplan.cli.errors import ExitStatus
 from bayplan.cli.options import source_options
@@ -36,12 +37,11 @@ from bayplan.client.requests import Connections, Requests
 from bayplan.config import Decision, DescheduleConfiguration, Mode
 from bayplan.config.load import read_config_text
 from bayplan.deschedule.descheduler import Descheduler, args_types
-from bayplan.deschedule.eviction import Answer, PodEvictor, Request
 from bayplan.deschedule.executing import Executor, Outcome, Rate, Step
 from bayplan.deschedule.live import COMPONENT, UsageReader, follow
 from bayplan.deschedule.memory import Memory
 from bayplan.deschedule.plan import Kept, Move, Plan, read_moves
-from bayplan.deschedule.planner import Planner
+from bayplan.deschedule.planner import Planner, evict_by_rules
 from bayplan.deschedule.plugin import Strategy
 from bayplan.deschedule.policy import load_policy
 from bayplan.deschedule.process import RunOptions, run_descheduler
@@ -128,7 +128,7 @@ def plan(
     """
     loaded = load_cluster(source)
     settings = _settings(loaded, decision)
-    descheduler = read_descheduler(loaded, policy, strategies)
+    descheduler = read_descheduler(loaded.objects, policy, strategies)
     usage = MeasuredUsage() if source.files else asyncio.run(_read_usage(source, descheduler))
     made = make_plan(loaded, descheduler, settings, usage)
     content = {"name": loaded.name, "policy": policy, "decision": settings.decision.value}
@@ -246,7 +246,7 @@ def run(
         raise InputError("--leader-elect needs --interval or --schedule")
     loaded = load_cluster(source)
     settings = _settings(loaded, decision, mode, rate)
-    descheduler = read_descheduler(loaded, policy, strategies)
+    descheduler = read_descheduler(loaded.objects, policy, strategies)
     options = RunOptions(
         _access(source),
         loaded,
@@ -316,14 +316,14 @@ def _settings(
     )
 
 
-def read_descheduler(loaded: LoadedCluster, path: str, specs: Sequence[str] = ()) -> Descheduler:
+def read_descheduler(objects: Iterable[Object], path: str, specs: Sequence[str] = ()) -> Descheduler:
     """The policy of a file, with the priority classes of the cluster and strategies of the user.
 
     Raises:
         DecodeError: the policy is not valid.
         ConfigError: a plugin cannot be built.
     """
-    classes = {one.name: one.value for one in loaded.objects if isinstance(one, PriorityClass)}
+    classes = {one.name: one.value for one in objects if isinstance(one, PriorityClass)}
     strategies = {**STRATEGIES, **{one.name: one for one in map(_load_strategy, specs)}}
     policy = load_policy(path, classes.get, args_types(strategies))
     try:
@@ -370,27 +370,18 @@ def plan_after(loaded: LoadedCluster, cluster: Cluster, path: str) -> Plan:
         DecodeError: the policy is not valid.
         ConfigError: a plugin cannot be built.
     """
-    descheduler, settings = read_descheduler(loaded, path), _settings(loaded, None)
+    descheduler, settings = read_descheduler(loaded.objects, path), _settings(loaded, None)
     return Planner(cluster, descheduler, time.time(), margin=settings.margin, usage=MeasuredUsage()).plan()
 
 
 def upstream_plan(cluster: Cluster, descheduler: Descheduler, now: float, usage: MeasuredUsage) -> Plan:
     """What descheduler would evict. It does not know where the replacements go."""
-    planner = Planner(cluster, descheduler, now)
-    table = planner.table()
-
-    def send(request: Request) -> Answer:
-        table.remove(request.slot)
-        return Answer()
-
-    policy = descheduler.policy
-    evictor = PodEvictor(table, send, policy.limits, policy.grace_period_seconds, now=now)
-    result = descheduler.cycle(table, evictor, now=now, usage=usage)
+    evicted, result = evict_by_rules(Planner(cluster, descheduler, now).table(), descheduler, now, usage)
     moves = tuple(
         Move(one.pod.key, one.pod.uid, one.node, "", one.profile, one.strategy, "evicted by upstream's rules")
-        for one in (attempt.request for attempt in evictor.attempts)
+        for one in evicted
     )
-    return Plan(moves, (), len(moves), (), tuple(result.errors), policy.warnings)
+    return Plan(moves, (), len(moves), (), tuple(result.errors), descheduler.policy.warnings)
 
 
 def _print_plan(console: Console, loaded: LoadedCluster, made: Plan, decision: Decision) -> None:

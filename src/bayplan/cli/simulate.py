@@ -25,13 +25,16 @@ from bayplan.cli.errors import raise_failures, traceback_option
 from bayplan.cli.options import optional_source_options
 from bayplan.cli.output import make_console
 from bayplan.cli.terminal import echo_json
+from bayplan.config import Decision, default_config
 from bayplan.errors import InputError
 from bayplan.simulate.scenarios.figures import Figures
 from bayplan.simulate.scenarios.inputs import seconds
 from bayplan.simulate.scenarios.output import duration, print_result, write_csv
-from bayplan.simulate.scenarios.reading import read_scenario
+from bayplan.simulate.scenarios.reading import LoadedScenario, read_scenario
 from bayplan.simulate.scenarios.report import make_page
+from bayplan.simulate.scenarios.result import Result as ScenarioResult
 from bayplan.simulate.scenarios.result import make_result
+from bayplan.simulate.scenarios.run import Companion, Finished
 from bayplan.simulate.scenarios.run import simulate as run_scenario
 
 if TYPE_CHECKING:
@@ -85,6 +88,12 @@ class _DurationType(click.ParamType):  # type: ignore[type-arg]  # generic only 
     metavar="FILE.html",
     help="Write a report with charts: one HTML file that needs no network.",
 )
+@click.option(
+    "--deschedule",
+    metavar="FILE",
+    help="Run the scenario without descheduling, with descheduler's evictions by this DeschedulerPolicy, and "
+    "with the moves of `bayplan run --deschedule FILE`, and compare them.",
+)
 @traceback_option
 @optional_source_options
 def run(
@@ -95,6 +104,7 @@ def run(
     output: str,
     csv_target: Path | None,
     report: Path | None,
+    deschedule: str | None,
     traceback: bool,
 ) -> None:
     """Run SCENARIO in virtual time and report utilisation, queues, waiting times and preemptions.
@@ -113,18 +123,26 @@ def run(
     loaded = read_scenario(scenario, cluster.objects)
     if loaded.has_groups:
         cluster = with_groups(cluster)
-    with _Bar(loaded.duration if until is None else until) as bar:
-        finished = run_scenario(
-            loaded,
-            config=cluster.config,
-            plugins=cluster.plugins,
-            release=cluster.release,
-            seed=seed,
-            until=until,
-            notes=[warning.message for warning in cluster.warnings],
-            progress=bar.update,
-        )
-    result = make_result(finished)
+
+    def simulated(companion: Companion | None = None) -> Finished:
+        with _Bar(loaded.duration if until is None else until) as bar:
+            return run_scenario(
+                loaded,
+                config=cluster.config,
+                plugins=cluster.plugins,
+                release=cluster.release,
+                seed=seed,
+                until=until,
+                notes=[warning.message for warning in cluster.warnings],
+                progress=bar.update,
+                companion=companion,
+            )
+
+    if deschedule is None:
+        finished = simulated()
+        result = make_result(finished)
+    else:
+        finished, result = _with_and_without(loaded, cluster, deschedule, simulated)
     if csv_target is not None:
         write_csv(csv_target, finished, result)
     if report is not None:
@@ -134,6 +152,31 @@ def run(
     else:
         print_result(make_console(), result)
     raise_failures(finished.failures, with_traceback=traceback)
+
+
+def _with_and_without(
+    loaded: LoadedScenario,
+    cluster: LoadedCluster,
+    policy: str,
+    simulated: Callable[[Companion], Finished],
+) -> tuple[Finished, ScenarioResult]:
+    """The simulation with the configured way to decide, and its result beside those of the others."""
+    # Imported here: the other simulations need nothing of it.
+    from bayplan.cli.deschedule import read_descheduler
+    from bayplan.deschedule.simulating import SimulatedDescheduling
+
+    config = cluster.config or default_config(release=cluster.release)
+    settings = config.bayplan.deschedule
+    descheduler = read_descheduler(loaded.objects, policy)
+    others = [one for one in Decision if one is not settings.decision]
+    runs = []
+    for decision in (None, *others, settings.decision):
+        companion = SimulatedDescheduling(descheduler, settings, config, cluster.plugins, decision)
+        finished = simulated(companion)
+        runs.append(companion.result(finished.figures))
+    result = make_result(finished)
+    notes = [*result.notes, *companion.notes()]
+    return finished, msgspec.structs.replace(result, notes=notes, descheduling=runs)
 
 
 class _Bar:

@@ -21,6 +21,8 @@ from bayplan.api.selectors import Selector, compile_selector
 TEMPLATE_HASH: Final = "pod-template-hash"
 REVISION_HASH: Final = "controller-revision-hash"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+_PER_NODE: Final = frozenset(("DaemonSet", "Node"))
+"""Kinds of owners that have one pod on each node: DaemonSets, and kubelets with static pods."""
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 _SAFE: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Letters of generated names: no vowels, and no similar-looking ones."""
@@ -56,6 +58,17 @@ def available_in(pod: Pod, min_ready_seconds: int, now: float) -> float | None:
 
 def controller_of(pod: Pod | None) -> OwnerReference | None:
     return None if pod is None else pod.metadata.controller()
+
+
+def belongs_to_node(pod: Pod) -> bool:
+    """Whether the pod is of a DaemonSet or static: a drain leaves it, and it never moves to another node."""
+    owner = pod.metadata.controller()
+    return owner is not None and owner.kind in _PER_NODE
+
+
+def is_recreated(pod: Pod) -> bool:
+    """Whether a controller creates the pod again, perhaps on another node, if it is deleted."""
+    return pod.metadata.controller() is not None and not belongs_to_node(pod)
 
 
 def pod_from(

@@ -32,6 +32,8 @@ from bayplan.process.settings import Settings
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.reservations import Reservations
 
+WATCHED: Final[tuple[type[Object], ...]] = (PriorityClass, Deployment, ResourceClaimTemplate)
+"""Kinds that the scheduler has to watch besides its own."""
 _LEASE_NAMESPACE: Final = "kube-system"
 _log = logging.getLogger(__name__)
 
@@ -44,8 +46,7 @@ class Companion:
         ConfigError: a plugin of it cannot be built.
     """
 
-    kinds: ClassVar[tuple[type[Object], ...]] = (PriorityClass, Deployment, ResourceClaimTemplate)
-    """Kinds that the scheduler has to watch besides its own."""
+    kinds: ClassVar[tuple[type[Object], ...]] = WATCHED
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 
 from bayplan.answers.whatif import Cluster
 from bayplan.api.pod import Pod
+from bayplan.controllers.pods import is_ready
 from bayplan.deschedule.eviction import Answer
 from bayplan.deschedule.memory import Memory
 from bayplan.deschedule.plan import Move
@@ -219,7 +220,3 @@ def _checked(move: Move, cluster: Cluster) -> tuple[Pod | None, str]:
     if node != move.target:
         return None, f"the scheduler would now put it on {node}, not on {move.target}"
     return pod, ""
-
-
-def is_ready(pod: Pod) -> bool:
-    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)

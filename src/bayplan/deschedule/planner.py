@@ -15,7 +15,7 @@ are tried again after the others, because moves make room.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -24,13 +24,15 @@ from typing import Final
 import numpy as np
 
 from bayplan.answers.whatif import Cluster
-from bayplan.answers.whatif.controllers import belongs_to_node
+from bayplan.api.cluster_api import ObjectT
+from bayplan.api.meta import Object
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
-from bayplan.api.selectors import Selector, compile_selector
 from bayplan.api.storage import PersistentVolumeClaim
 from bayplan.api.workloads import PodDisruptionBudget
-from bayplan.deschedule.descheduler import Descheduler
+from bayplan.controllers.pods import belongs_to_node
+from bayplan.deschedule.budgets import Budgets
+from bayplan.deschedule.descheduler import CycleResult, Descheduler
 from bayplan.deschedule.eviction import Answer, PodEvictor, Request, Result
 from bayplan.deschedule.memory import Memory
 from bayplan.deschedule.node_fit import NodeFit
@@ -39,7 +41,6 @@ from bayplan.deschedule.plugin import Cycle, Goal, Strategy, Usage
 from bayplan.deschedule.replacements import OPT_OUT, opted_out, owner_of, place_replacement, template_of
 from bayplan.deschedule.strategies.utilization import HighNodeUtilization
 from bayplan.deschedule.table import Bools, ClusterTable, Flag, PodColumns
-from bayplan.errors import SelectorError
 
 REMOVAL_TAINTS: Final = frozenset(
     {
@@ -62,13 +63,6 @@ class _SchedulerDecides(NodeFit):
 
     def fits_any(self, slot: int, rows: Bools) -> bool:
         return True
-
-
-@dataclass(slots=True)
-class _Budget:
-    budget: PodDisruptionBudget
-    selector: Selector
-    left: int
 
 
 @dataclass(slots=True)
@@ -107,7 +101,7 @@ class Planner:
     _strategy: Strategy | None = None
     _cycle: Cycle | None = None
     _branch: Cluster | None = None
-    _budgets: list[_Budget] = field(default_factory=list)
+    _budgets: Budgets = field(default_factory=Budgets)
     _left: set[tuple[str, str]] = field(default_factory=set)
     """Owners, and nodes that this plan moves pods of theirs away from."""
 
@@ -116,7 +110,7 @@ class Planner:
         self.memory.set_nodes(self.cluster.nodes)
         upstream, skipped = self._upstream()
         table = self.table()
-        self._budgets = _budgets_of(table.budgets)
+        self._budgets = Budgets.of(table.budgets)
         policy = self.descheduler.policy
         evictor = PodEvictor(table, self._decide, policy.limits, on_result=self.on_result, now=self.now)
         with self.cluster.branch() as branch:
@@ -165,32 +159,12 @@ class Planner:
 
     def table(self) -> ClusterTable:
         """The cluster as columns."""
-        objects = self.cluster.objects
-        self.columns.sync(one for one in objects if isinstance(one, Pod))
-
-        def of(kind: type) -> Iterable[object]:
-            return (one for one in objects if isinstance(one, kind))
-
-        return ClusterTable(
-            self.columns,
-            of(Node),  # type: ignore[arg-type]  # the kind decides
-            namespaces=of(Namespace),  # type: ignore[arg-type]  # the kind decides
-            budgets=of(PodDisruptionBudget),  # type: ignore[arg-type]  # the kind decides
-            claims=of(PersistentVolumeClaim),  # type: ignore[arg-type]  # the kind decides
-        )
+        return make_table(self.columns, self.cluster.objects)
 
     def _upstream(self) -> tuple[dict[str, tuple[str, str, str]], bool]:
         """What descheduler would evict: node, profile and strategy by pod."""
-        table = self.table()
-
-        def send(request: Request) -> Answer:
-            table.remove(request.slot)
-            return Answer()
-
-        evictor = PodEvictor(table, send, self.descheduler.policy.limits, now=self.now)
-        result = self.descheduler.cycle(table, evictor, now=self.now, usage=self.usage)
-        requests = [one.request for one in evictor.attempts]
-        return {one.pod.key: (one.node, one.profile, one.strategy) for one in requests}, result.skipped
+        evicted, result = evict_by_rules(self.table(), self.descheduler, self.now, self.usage)
+        return {one.pod.key: (one.node, one.profile, one.strategy) for one in evicted}, result.skipped
 
     # A strategy runs
 
@@ -254,7 +228,7 @@ class Planner:
                 return f"{owner_of(pod)} creates it again on the same node", False
             why = f"{strategy.reason}; {owner_of(pod)} creates it again on {request.node}"
             return self._move(request, request.node, strategy, why)
-        budget = self._budget_of(pod)
+        budget = self._budgets.of_pod(pod)
         if isinstance(budget, str):
             return budget, False
         assert self._branch is not None
@@ -269,7 +243,7 @@ class Planner:
             return verdict[1], True
         if budget is not None:
             budget.left -= 1
-        name = "" if budget is None else budget.budget.key
+        name = "" if budget is None else budget.key
         move = self._move(request, target, strategy, verdict[1])
         return replace(move, budget=name, gain=round(verdict[2], 1))
 
@@ -301,19 +275,29 @@ class Planner:
             return True, f"{strategy.reason}; its replacement {where}", 0.0
         if target == source:
             return False, f"the scheduler would put it back on {source}", 0.0
-        node = cycle.table.nodes[cycle.table.row_of[target]]
+        row = cycle.table.row_of[target]
+        node = cycle.table.nodes[row]
         marks = sorted(taint.key for taint in node.spec.taints if taint.key in REMOVAL_TAINTS)
         if marks:
             return False, f"the scheduler would put it on {target}, which is being removed ({marks[0]})", 0.0
         if (owner, target) in self._left or self.memory.has_left(owner, template_of(pod), target):
             return False, f"{owner} was moved away from {target} before", 0.0
-        verdict = strategy.accepts(cycle, request.slot, cycle.table.row_of[target])
+        verdict = strategy.accepts(cycle, request.slot, row)
         if not verdict.solves:
             return False, f"the scheduler would put it on {target}: {verdict.why}", 0.0
         if verdict.is_percentage and verdict.gain < self.margin:
             text = f"the gain of {verdict.gain:.1f} percentage points is below the margin of {self.margin:g}"
             return False, f"{verdict.why}: {text}", 0.0
+        if strategy.goal is not Goal.REPAIR and (objection := self._objection(request, row, strategy, cycle)):
+            return False, f"the scheduler would put it on {target}: {objection}", 0.0
         return True, f"{strategy.reason}; {verdict.why}", verdict.gain
+
+    def _objection(self, request: Request, row: int, strategy: Strategy, cycle: Cycle) -> str:
+        """Why another strategy of the policy would evict the replacement again, or ""."""
+        profiles = self.descheduler.profiles
+        others = (one for profile in profiles for one in (*profile.deschedule, *profile.balance))
+        objections = (one.objects(cycle, request.slot, row) for one in others if one is not strategy)
+        return next(filter(None, objections), "")
 
     def _move(self, request: Request, target: str, strategy: Strategy, why: str) -> Move:
         freed = tuple(self._moves_from.get(target, ()) if target else ())
@@ -340,25 +324,6 @@ class Planner:
             table.move(request.slot, table.row_of[move.target])
         # A pod that was moved is not a candidate of the next strategy.
         table.mark_terminating(request.slot)
-
-    # Budgets
-
-    def _budget_of(self, pod: Pod) -> _Budget | str | None:
-        """The budget that an eviction uses up; a text if it allows none."""
-        found = [
-            one
-            for one in self._budgets
-            if one.budget.namespace == pod.namespace and one.selector.matches(pod.labels)
-        ]
-        if not found:
-            return None
-        if len(found) > 1:
-            return "several PodDisruptionBudgets select it, and the API server then rejects evictions"
-        (one,) = found
-        if one.left <= 0:
-            allowed = one.budget.status.disruptions_allowed
-            return f"PodDisruptionBudget {one.budget.key} allows {allowed} evictions now"
-        return one
 
     # Whole nodes
 
@@ -413,7 +378,7 @@ class Planner:
             return
         evictor = cycle.evictor
         before = len(self._moves)
-        left = [one.left for one in self._budgets]
+        left = self._budgets.left()
         known = set(self._left)
         assert self._branch is not None
         outer = self._branch
@@ -449,18 +414,46 @@ class Planner:
         del self._moves[before:]
         for numbers in self._moves_from.values():
             numbers[:] = [one for one in numbers if one <= before]
-        for one, count in zip(self._budgets, left, strict=True):
-            one.left = count
+        self._budgets.restore(left)
         self._left = known
         self._keep(request, f"{name} cannot be emptied: {problem}")
 
 
-def _budgets_of(budgets: Iterable[PodDisruptionBudget]) -> list[_Budget]:
-    found = []
-    for one in budgets:
-        try:
-            selector = compile_selector(one.spec.selector)
-        except SelectorError:
-            continue
-        found.append(_Budget(one, selector, one.status.disruptions_allowed))
-    return found
+def evict_by_rules(
+    table: ClusterTable,
+    descheduler: Descheduler,
+    now: float,
+    usage: Usage | None = None,
+    send: Callable[[Request], Answer] | None = None,
+) -> tuple[list[Request], CycleResult]:
+    """A cycle by upstream's rules, which changes the table: the evictions that succeeded, in order.
+
+    Args:
+        send: the answer to an eviction; None: all succeed.
+    """
+
+    def evict(request: Request) -> Answer:
+        answer = Answer() if send is None else send(request)
+        if not answer.code:
+            table.remove(request.slot)
+        return answer
+
+    evictor = PodEvictor(table, evict, descheduler.policy.limits, now=now)
+    result = descheduler.cycle(table, evictor, now=now, usage=usage)
+    return [one.request for one in evictor.attempts if not one.answer.code], result
+
+
+def make_table(columns: PodColumns, objects: Sequence[Object]) -> ClusterTable:
+    """Objects as a table, with columns that may have most of the pods already."""
+
+    def of(kind: type[ObjectT]) -> Iterator[ObjectT]:
+        return (one for one in objects if isinstance(one, kind))
+
+    columns.sync(of(Pod))
+    return ClusterTable(
+        columns,
+        of(Node),
+        namespaces=of(Namespace),
+        budgets=of(PodDisruptionBudget),
+        claims=of(PersistentVolumeClaim),
+    )

@@ -12,7 +12,8 @@ all pods costs microseconds, a loop over them does not.
             cycle.evict_all(cycle.evictable(table.alive & bad[table.spec]))
 
 It implements `deschedule` (rules that a pod violates) or `balance` (how pods are distributed; runs after all
-`deschedule`). `accepts` is for `decision: scheduler`: whether a pod's new node solves the problem.
+`deschedule`). `accepts` is for `decision: scheduler`: whether a pod's new node solves the problem; with
+`objects` a strategy prevents moves of other strategies that would be undone by its own.
 """
 
 from __future__ import annotations
@@ -181,6 +182,11 @@ class Strategy(Plugin):
     def accepts(self, cycle: Cycle, slot: int, row: int) -> Verdict:
         """Whether the problem of a pod is solved if its replacement is on this node."""
         return Verdict(True, "")
+
+    def objects(self, cycle: Cycle, slot: int, row: int) -> str:
+        """Why a move to this node, for the balance of another strategy, would be a new problem of this one;
+        "" if it would not. Without it two strategies of a policy would move pods to and fro."""
+        return ""
 
 
 class DeschedulePlugin(Protocol):

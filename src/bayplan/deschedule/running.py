@@ -65,6 +65,8 @@ class Runner:
     now: Callable[[], float] = time.time
     background: BackgroundRequests | None = None
     """Evictions in background, if they are allowed; only with upstream's rules."""
+    in_thread: Callable[[Callable[[], Plan]], Awaitable[Plan]] = asyncio.to_thread
+    """Where plans are made. In virtual time there are no threads."""
     room: Room | None = None
     surge: Surge | None = None
     memory: Memory = field(default_factory=Memory)
@@ -114,7 +116,7 @@ class Runner:
 
     async def _move(self, cluster: Cluster) -> None:
         planner = self.planner(cluster)
-        plan = await asyncio.to_thread(planner.plan)
+        plan = await self.in_thread(planner.plan)
         if self.on_plan is not None:
             self.on_plan(plan)
         if self.dry_run:

@@ -23,8 +23,8 @@ from bayplan.answers.whatif import Cluster
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import Deployment, ReplicaSet
 from bayplan.config import DescheduleConfiguration, Mode
-from bayplan.controllers.pods import DELETION_COST
-from bayplan.deschedule.executing import POLL_SECONDS, EvictionAPI, is_ready
+from bayplan.controllers.pods import DELETION_COST, is_ready
+from bayplan.deschedule.executing import POLL_SECONDS, EvictionAPI
 from bayplan.errors import APIError
 
 LOWEST_COST: Final = "-2147483648"

@@ -15,12 +15,12 @@ import msgspec
 from msgspec.structs import replace
 
 from bayplan.answers.whatif.cluster import Cluster
-from bayplan.answers.whatif.controllers import belongs_to_node, violated_budgets
+from bayplan.answers.whatif.controllers import violated_budgets
 from bayplan.answers.whatif.scaling import pods_of_workload
 from bayplan.api.meta import ObjectReference, OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import PodDisruptionBudget, ReplicaSet
-from bayplan.controllers.pods import TEMPLATE_HASH
+from bayplan.controllers.pods import TEMPLATE_HASH, belongs_to_node
 from bayplan.fleet.karmada.clusters import ClusterTable
 from bayplan.fleet.karmada.kinds import (
     AGGREGATED,

@@ -24,7 +24,7 @@ from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.loading import SourceOptions, load_cluster
 from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.answers.whatif.capacity import PodMix, count_capacity
-from bayplan.answers.whatif.controllers import belongs_to_node, is_recreated, violated_budgets, without_node
+from bayplan.answers.whatif.controllers import violated_budgets, without_node
 from bayplan.answers.whatif.engine import Clock, Profiles
 from bayplan.answers.whatif.machines import like_node, read_node_template
 from bayplan.answers.whatif.outcomes import (
@@ -49,6 +49,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.storage import StorageClass
 from bayplan.api.workloads import PodDisruptionBudget, PriorityClass, ReplicaSet
 from bayplan.config import KubeSchedulerConfiguration, QueuesConfiguration, default_config
+from bayplan.controllers.pods import belongs_to_node, is_recreated
 from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.garbage import no_garbage_collection

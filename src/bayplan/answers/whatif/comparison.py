@@ -35,7 +35,6 @@ from msgspec.structs import replace
 from bayplan.answers.sources.warnings import Warning
 from bayplan.answers.whatif.applying import apply_manifests
 from bayplan.answers.whatif.cluster import Cluster
-from bayplan.answers.whatif.controllers import belongs_to_node
 from bayplan.answers.whatif.manifests import Manifests
 from bayplan.answers.whatif.outcomes import Outcome, Placements, RolloutResult, unique
 from bayplan.api.meta import Object
@@ -43,6 +42,7 @@ from bayplan.api.pod import Pod, PodStatus
 from bayplan.api.releases import RELEASES
 from bayplan.api.storage import ZONE
 from bayplan.config import KubeSchedulerConfiguration
+from bayplan.controllers.pods import belongs_to_node
 from bayplan.errors import InputError
 from bayplan.runtime.failure_log import PluginFailure
 from bayplan.scheduler.plugin_sources import load_plugin

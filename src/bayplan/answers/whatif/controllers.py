@@ -72,19 +72,6 @@ _ASSUMED: Final = (
     "chosen: evaluated as if it could be used on every node"
 )
 _COPIED_LABELS: Final = (ZONE, REGION)
-_PER_NODE: Final = frozenset(("DaemonSet", "Node"))
-"""Kinds of owners that have one pod on each node: DaemonSets, and kubelets with static pods."""
-
-
-def belongs_to_node(pod: Pod) -> bool:
-    """Whether the pod is of a DaemonSet or static: a drain leaves it, and it never moves to another node."""
-    owner = pod.metadata.controller()
-    return owner is not None and owner.kind in _PER_NODE
-
-
-def is_recreated(pod: Pod) -> bool:
-    """Whether a controller creates the pod again, perhaps on another node, if it is deleted."""
-    return pod.metadata.controller() is not None and not belongs_to_node(pod)
 
 
 def template_labels(pod: Pod, store: BranchStore) -> dict[str, str]:

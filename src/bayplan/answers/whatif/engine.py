@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from bayplan.answers.sources.loaded import skip_reason
 from bayplan.answers.sources.loading import extender_warnings
 from bayplan.answers.sources.warnings import Reason, Warning
-from bayplan.answers.whatif.controllers import Controllers, is_recreated, without_node
+from bayplan.answers.whatif.controllers import Controllers, without_node
 from bayplan.answers.whatif.outcomes import Outcome, Placement
 from bayplan.answers.whatif.scaling import for_copy
 from bayplan.answers.whatif.state import State
@@ -34,6 +34,7 @@ from bayplan.api.devices import DeviceClass
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.config import KubeSchedulerConfiguration
+from bayplan.controllers.pods import is_recreated
 from bayplan.framework.plugin_api import Plugin
 from bayplan.framework.points import Point
 from bayplan.plugins import BUILTIN_PLUGINS

@@ -58,17 +58,30 @@ class RemoveDuplicates(Strategy):
                         break
 
     def accepts(self, cycle: Cycle, slot: int, row: int) -> Verdict:
-        table = cycle.table
-        own = int(table.row[slot])
-        same = table.counted & (table.owners == table.owners[slot]) & (table.spec == table.spec[slot])
-        same &= table.namespace == table.namespace[slot]
-        here = np.count_nonzero(same & (table.row == own))
-        there = np.count_nonzero(same & (table.row == row))
-        name = table.nodes[row].name
+        here, there, _ = self._counts(cycle, slot, row)
+        name, own = cycle.table.nodes[row].name, cycle.table.nodes[int(cycle.table.row[slot])].name
         if there + 1 < here:
-            text = f"{name} has {there} pods of its owner, {table.nodes[own].name} has {here}"
+            text = f"{name} has {there} pods of its owner, {own} has {here}"
             return Verdict(True, text, float(here - there - 1))
         return Verdict(False, f"{name} has {there} pods of its owner already")
+
+    def objects(self, cycle: Cycle, slot: int, row: int) -> str:
+        """The node would exceed the average."""
+        here, there, count = self._counts(cycle, slot, row)
+        if not there or there < here:
+            return ""
+        average = -(-count // max(self._targets(cycle, [slot]), 1))
+        name = cycle.table.nodes[row].name
+        return f"{name} would have {there + 1} pods of its owner" if there + 1 > average else ""
+
+    def _counts(self, cycle: Cycle, slot: int, row: int) -> tuple[int, int, int]:
+        """How many pods of its owner there are on its own node, on this one, and on all."""
+        table = cycle.table
+        same = table.counted & (table.owners == table.owners[slot]) & (table.spec == table.spec[slot])
+        same &= table.namespace == table.namespace[slot]
+        rows = table.row[same]
+        here, there = np.count_nonzero(rows == table.row[slot]), np.count_nonzero(rows == row)
+        return int(here), int(there), len(rows)
 
     def _candidates(self, cycle: Cycle) -> Slots:
         table = cycle.table

@@ -40,6 +40,12 @@ class RemovePodsViolatingNodeTaints(Strategy):
             return Verdict(True, f"tolerates all taints of {node.name}")
         return Verdict(False, f"{node.name} has a taint that it does not tolerate, too")
 
+    def objects(self, cycle: Cycle, slot: int, row: int) -> str:
+        """The scheduler accepts PreferNoSchedule, the policy may not."""
+        node = cycle.table.nodes[row]
+        tolerated = self._tolerated(cycle.table.pods[slot], node.spec.taints)
+        return "" if tolerated else f"{node.name} has a taint that it does not tolerate"
+
     def _violates(self, cycle: Cycle, mask: Bools) -> Bools:
         """Evaluated once for each distinct pair of pod spec and taints."""
         table = cycle.table

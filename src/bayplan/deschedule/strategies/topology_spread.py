@@ -78,10 +78,23 @@ class RemovePodsViolatingTopologySpreadConstraint(Strategy):
                 full.add(int(table.row[slot]))
 
     def accepts(self, cycle: Cycle, slot: int, row: int) -> Verdict:
+        objection, gain = self._change(cycle, slot, row)
+        name = cycle.table.nodes[row].name
+        if objection:
+            return Verdict(False, objection)
+        if gain > 0:
+            return Verdict(True, f"the skew of its constraints decreases on {name}", gain)
+        return Verdict(False, f"{name} is not in a smaller domain")
+
+    def objects(self, cycle: Cycle, slot: int, row: int) -> str:
+        """A larger domain would grow."""
+        return self._change(cycle, slot, row)[0]
+
+    def _change(self, cycle: Cycle, slot: int, row: int) -> tuple[str, float]:
+        """Why a constraint would be met less than now, or ""; and by how much skews would decrease."""
         table = cycle.table
         pods = np.flatnonzero(table.counted & (table.namespace == table.namespace[slot]))
-        own, name = int(table.row[slot]), table.nodes[row].name
-        gain = 0.0
+        own, gain = int(table.row[slot]), 0.0
         for one in self._constraints(cycle, pods):
             if not one.constraint.selector.matches(table.pods[slot].labels):
                 continue
@@ -92,12 +105,9 @@ class RemovePodsViolatingTopologySpreadConstraint(Strategy):
             domains = self._domains(cycle, one, pods)
             before, after = len(domains.get(here, ())), len(domains.get(there, ())) + 1
             if after > before:
-                text = f"{there} would have {after} pods of the constraint on {key}, {here} has {before}"
-                return Verdict(False, text)
+                return f"{there} would have {after} pods of the constraint on {key}, {here} has {before}", 0.0
             gain += before - after
-        if gain > 0:
-            return Verdict(True, f"the skew of its constraints decreases on {name}", gain)
-        return Verdict(False, f"{name} is not in a smaller domain")
+        return "", gain
 
     def _constraints(self, cycle: Cycle, slots: Slots) -> Iterator[_Constraint]:
         """The distinct constraints of pods, in the order of their first occurrence."""

@@ -272,7 +272,8 @@ class LowNodeUtilization(_UtilizationStrategy):
         )
 
     def accepts(self, cycle: Cycle, slot: int, row: int) -> Verdict:
-        """The more used of the two nodes must be less used afterwards, by requests."""
+        """The more used of the two nodes must be less used afterwards, by requests, and the new one not be
+        overutilized."""
         table, own = cycle.table, int(cycle.table.row[slot])
         names = [name for name in sorted(self.args.thresholds or {}) if name in table.columns.resources]
         if not names:
@@ -282,12 +283,32 @@ class LowNodeUtilization(_UtilizationStrategy):
         capacity = np.maximum(table.allocatable[:, at], 1)
         before = table.used[own, at] / capacity[own] * 100
         after = (table.used[row, at] + request) / capacity[row] * 100
+        if objection := self.objects(cycle, slot, row):
+            return Verdict(False, objection)
         gain = float(before.max() - after.max())
         name = table.nodes[row].name
         text = (
             f"{name} would be used {after.max():.0f} %, {table.nodes[own].name} is used {before.max():.0f} %"
         )
         return Verdict(gain > 0, text, gain, is_percentage=True)
+
+    def objects(self, cycle: Cycle, slot: int, row: int) -> str:
+        """The node would be overutilized. What the pod would use elsewhere is not measured."""
+        if self.args.source:
+            return ""
+        table, request = cycle.table, cycle.table.requests_of(slot)
+        for name, high in sorted((self.args.target_thresholds or {}).items()):
+            if name not in table.columns.resources:
+                continue
+            j = table.columns.resources.index(name)
+            used, capacity = table.used[:, j], table.allocatable[:, j]
+            if self.args.use_deviation_thresholds:
+                known = cycle.rows & (capacity > 0)
+                high = min(high + float(np.mean(used[known] / capacity[known])) * 100, 100)
+            after = (used[row] + request[j]) / max(capacity[row], 1) * 100
+            if after > high:
+                return f"{table.nodes[row].name} would be overutilized: {after:.0f} % of {name}"
+        return ""
 
     @property
     def _query(self) -> str:

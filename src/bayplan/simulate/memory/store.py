@@ -292,13 +292,15 @@ class MemoryStore:
     ) -> Pod:
         """Assigns a pod to a node, which need not exist, and adds the annotations to it.
 
-        With `running` it starts there in the same write.
+        With `running` it starts there in the same write, and is ready.
         """
         pod = self._pods.find(name, namespace)
         now = self.now()
         status = bound_status(pod, uid, now)
         if running:
-            status = replace(status, phase=RUNNING, start_time=now)
+            ready = Condition(type="Ready", status="True", last_transition_time=now)
+            conditions = (*status.conditions, ready)
+            status = replace(status, phase=RUNNING, start_time=now, conditions=conditions)
         meta = self._next(pod.metadata)
         if annotations:
             meta = replace(meta, annotations={**pod.annotations, **annotations})

@@ -11,7 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.simulate.scenarios.result import QUEUES, QueueResult, Result, Waiting, WorkloadResult
+from bayplan.simulate.scenarios.result import (
+    QUEUES,
+    Descheduling,
+    QueueResult,
+    Result,
+    Waiting,
+    WorkloadResult,
+)
 from bayplan.simulate.scenarios.run import Finished
 
 MAX_REASONS = 10
@@ -47,6 +54,9 @@ def print_result(console: Console, result: Result) -> None:
         ],
     )
     console.print()
+    if result.descheduling:
+        console.print(_descheduling(result.descheduling))
+        console.print()
     console.print(_shares(result))
     console.print()
     console.print(_queues(result))
@@ -84,6 +94,40 @@ def _shares(result: Result) -> Table:
         shares = (used.mean, used.max, *((lost.mean, lost.max) if lost is not None else ()))
         table.add_row(Text(f"  {resource}"), *map(percent, shares))
     return table
+
+
+def _descheduling(runs: Sequence[Descheduling]) -> Table:
+    table = _table("descheduling", *(run_title(one) for one in runs))
+    for name, values in descheduling_rows(runs):
+        table.add_row(f"  {name}", *values)
+    return table
+
+
+def run_title(run: Descheduling) -> str:
+    """Who evicts pods in a run."""
+    return {"none": "without", "upstream": "descheduler", "scheduler": "bayplan"}[run.decision]
+
+
+def descheduling_rows(runs: Sequence[Descheduling]) -> list[tuple[str, list[str]]]:
+    """The figures by which runs with and without descheduling are compared: a value for each run."""
+    evictions = [one for one in runs if one.evictions]
+
+    def counts(name: str) -> list[str]:
+        return [f"{getattr(one, name):,}" if one in evictions else "-" for one in runs]
+
+    return [
+        ("pods that the policy would evict, mean", [f"{one.candidates.mean:,.1f}" for one in runs]),
+        ("the same, at the end", [f"{one.candidates_at_end:,}" for one in runs]),
+        ("evictions", [f"{one.evictions:,}" for one in runs]),
+        ("replacements on another node", counts("other_node")),
+        ("replacements back on the same node", counts("same_node")),
+        ("replacements without a node", counts("no_node")),
+        ("time that evicted pods had run", [duration(one.lost_seconds) for one in runs]),
+        ("CPU requested on the fullest node, mean", [percent(one.fullest_node.mean) for one in runs]),
+        ("nodes without pods, mean", [f"{one.empty_nodes.mean:,.1f}" for one in runs]),
+        ("waiting time, 99th percentile", [_times(one.waiting_time)[2] for one in runs]),
+        ("pods waiting at the end", [f"{one.waiting_at_end:,}" for one in runs]),
+    ]
 
 
 def _queues(result: Result) -> Table:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from bayplan.api import groups
 from bayplan.api.meta import LabelSelector, Object, ObjectMeta, OwnerReference
-from bayplan.api.pod import Pod, PodSchedulingGroup, ResourceRequirements
+from bayplan.api.pod import Pod, PodSchedulingGroup, PodStatus, ResourceRequirements
 from bayplan.api.workloads import POD_GROUP_LABEL, LabelSelectorSpec, ReplicaSet
 from bayplan.api.workloads import PodGroup as CoschedulingPodGroup
 from bayplan.api.workloads import PodGroupSpec as CoschedulingSpec
@@ -35,6 +35,8 @@ class Outcome(StrEnum):
     EVICTED = "evicted"
     """Its node failed for longer than it tolerates."""
     NODE_REMOVED = "node-removed"
+    DESCHEDULED = "descheduled"
+    """By what runs beside the scheduler (`run.Companion`)."""
     DELETED = "deleted"
     """By its owner: scaled down, or its lifetime is over."""
 
@@ -55,6 +57,7 @@ class SimulatedPod:
         "queue",
         "reason",
         "reason_since",
+        "replaces",
         "run_seconds",
         "scheduled",
         "shape",
@@ -83,6 +86,8 @@ class SimulatedPod:
         """The number of the reason why it waits (`figures.py`)."""
         self.reason_since = arrived
         self.timer: asyncio.TimerHandle | None = None
+        self.replaces: SimulatedPod | None = None
+        """The pod in whose place its owner created it."""
 
     @property
     def key(self) -> str:
@@ -171,7 +176,7 @@ class PodSet(Owner):
         self.pods: dict[str, SimulatedPod] = {}
         """Its pods that are not terminating, by uid."""
 
-    def _create(self, count: int, run_seconds: float | None) -> None:
+    def _create(self, count: int, run_seconds: float | None, replaces: SimulatedPod | None = None) -> None:
         for _ in range(count):
             name = f"{self.name}-{self._next}"
             self._next += 1
@@ -184,11 +189,29 @@ class PodSet(Owner):
                 reference=self._reference,
                 run_seconds=run_seconds,
             )
+            pod.replaces = replaces
             self.pods[pod.uid] = pod
 
     def lost(self, pod: SimulatedPod) -> None:
         if self.pods.pop(pod.uid, None) is not None:
-            self._create(1, pod.run_seconds)
+            self._create(1, pod.run_seconds, pod)
+
+
+class Controlled(PodSet):
+    """The controller of one pod of the cluster's files. It only replaces the pod."""
+
+    __slots__ = ()
+
+    def __init__(self, world: World, workload: str, pod: Pod) -> None:
+        template = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
+        super().__init__(world, workload, pod.name, template)
+        self._reference = pod.metadata.controller()
+
+    def owns(self, pod: SimulatedPod) -> None:
+        self.pods[pod.uid] = pod
+
+    def succeeded(self, pod: SimulatedPod) -> None:
+        raise AssertionError("pods of files run until the end")
 
 
 class Job(PodSet):

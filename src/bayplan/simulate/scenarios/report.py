@@ -16,13 +16,15 @@ from typing import Final
 from bayplan.simulate.scenarios.charts import Line, bar_chart, count_label, line_chart, percent_label
 from bayplan.simulate.scenarios.output import (
     SHARE_HEADS,
+    descheduling_rows,
     duration,
     fairness,
     percent,
     queue_title,
+    run_title,
     share_cells,
 )
-from bayplan.simulate.scenarios.result import QUEUES, Result, Waiting
+from bayplan.simulate.scenarios.result import QUEUES, Descheduling, Result, Waiting
 
 STYLE: Final = """
 :root {
@@ -124,6 +126,8 @@ def _sections(result: Result) -> Iterable[str]:
     series = _thinned(result)
     times = series.times
     yield _cards(result)
+    if result.descheduling:
+        yield from _descheduling(result.descheduling)
     yield _section(
         "utilisation",
         "Utilisation",
@@ -202,10 +206,14 @@ class _Shown:
 
 
 def _thinned(result: Result) -> _Shown:
-    count = len(result.series.times)
+    return _Shown(result, _chosen(len(result.series.times)))
+
+
+def _chosen(count: int) -> Sequence[int]:
+    """Which of so many samples are shown."""
     if count <= MAX_POINTS:
-        return _Shown(result, range(count))
-    return _Shown(result, sorted({round(i * (count - 1) / (MAX_POINTS - 1)) for i in range(MAX_POINTS)}))
+        return range(count)
+    return sorted({round(i * (count - 1) / (MAX_POINTS - 1)) for i in range(MAX_POINTS)})
 
 
 def _cards(result: Result) -> str:
@@ -223,6 +231,26 @@ def _cards(result: Result) -> str:
     ]
     entries = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in cards)
     return f'<section id="summary"><h2>Summary</h2><dl class="cards">{entries}</dl></section>\n'
+
+
+def _descheduling(runs: Sequence[Descheduling]) -> Iterable[str]:
+    times = runs[0].times
+    chosen = _chosen(len(times))
+    table = _table(
+        "The same scenario without and with descheduling",
+        ("", *map(run_title, runs)),
+        [(name, *values) for name, values in descheduling_rows(runs)],
+    )
+    text = "The other sections are about the last column."
+    yield f'<section id="descheduling"><h2>Descheduling</h2><p class="muted">{text}</p>{table}</section>\n'
+    times = [times[i] for i in chosen]
+    for key, title, label, name in (
+        ("candidates", "Pods that the policy would evict", count_label, "candidates_series"),
+        ("fullest", "CPU requested on the fullest node", percent_label, "fullest_node_series"),
+    ):
+        lines = [Line(run_title(one), [getattr(one, name)[i] for i in chosen]) for one in runs]
+        chart = line_chart(key, f"{title} over time", times, lines, label)
+        yield _section(key, title, "", chart, _series_table(times, lines, label))
 
 
 def _section(key: str, title: str, text: str, chart: str, table: str) -> str:

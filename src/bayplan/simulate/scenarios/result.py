@@ -135,6 +135,35 @@ class Series(_Part, frozen=True, kw_only=True):
     """By capacity queue."""
 
 
+class Descheduling(_Part, frozen=True, kw_only=True):
+    """The same scenario with or without descheduling. Measured at every interval, before evictions."""
+
+    decision: str
+    """Who decided about evictions: `none`, `upstream` or `scheduler`."""
+    evictions: int
+    other_node: int
+    """Evicted pods whose replacements got another node."""
+    same_node: int
+    """Evicted pods whose replacements came right back."""
+    no_node: int
+    """Evicted pods whose replacements never got a node."""
+    lost_seconds: float
+    """How long evicted pods had run."""
+    candidates: Summary
+    """Pods that the policy would evict, by upstream's rules."""
+    candidates_at_end: int
+    fullest_node: Summary
+    """The largest share of a node's CPU that is requested."""
+    empty_nodes: Summary
+    """Nodes without pods, but for those of DaemonSets."""
+    waiting_time: Waiting
+    waiting_at_end: int
+    placements_digest: str
+    times: list[float]
+    candidates_series: list[int]
+    fullest_node_series: list[float]
+
+
 class Result(_Part, frozen=True, kw_only=True):
     api_version: str = OWN_API_VERSION
     kind: str = KIND
@@ -162,6 +191,8 @@ class Result(_Part, frozen=True, kw_only=True):
     reasons: list[ReasonResult]
     placements_digest: str
     series: Series
+    descheduling: list[Descheduling] = []
+    """With a policy: this scenario without descheduling, and with both ways to decide."""
 
 
 QUEUES: Final = ("waiting", "active", "backoff", "unschedulable", "gated", "at_permit")
@@ -177,7 +208,7 @@ def make_result(finished: Finished) -> Result:
         if any(sample.allocatable[resource] for sample in samples)
     }
     fragmentation = {
-        resource: [_rounded(sample.fragmentation[resource]) for sample in samples]
+        resource: [rounded(sample.fragmentation[resource]) for sample in samples]
         for resource in figures.resources
         if resource in utilisation and resource in samples[0].fragmentation
     }
@@ -200,11 +231,11 @@ def make_result(finished: Finished) -> Result:
             victims=figures.victims,
         ),
         nodes=Nodes(start=samples[0].nodes, end=samples[-1].nodes, failures=figures.node_failures),
-        waiting_time=_waiting(figures.pods),
-        utilisation={name: _summary(times, values) for name, values in utilisation.items()},
-        fragmentation={name: _summary(times, values) for name, values in fragmentation.items()},
+        waiting_time=waiting_times(figures.pods),
+        utilisation={name: summarized(times, values) for name, values in utilisation.items()},
+        fragmentation={name: summarized(times, values) for name, values in fragmentation.items()},
         queue={
-            name: _summary(times, [float(getattr(sample, name)) for sample in samples]) for name in QUEUES
+            name: summarized(times, [float(getattr(sample, name)) for sample in samples]) for name in QUEUES
         },
         workloads=_workloads(figures),
         capacity_queues=_capacity_queues(figures.queues, times, shares),
@@ -227,19 +258,19 @@ def _pods(figures: Figures) -> Pods:
     )
 
 
-def _waiting(pods: Sequence[SimulatedPod]) -> Waiting:
+def waiting_times(pods: Sequence[SimulatedPod]) -> Waiting:
     waits = sorted(pod.scheduled - pod.arrived for pod in pods if pod.scheduled is not None)
     if not waits:
         return Waiting(pods=0, mean=0.0, p50=0.0, p90=0.0, p95=0.0, p99=0.0, max=0.0)
-    p50, p90, p95, p99 = (_rounded(nearest_rank(waits, percent)) for percent in _PERCENTILES)
+    p50, p90, p95, p99 = (rounded(nearest_rank(waits, percent)) for percent in _PERCENTILES)
     return Waiting(
         pods=len(waits),
-        mean=_rounded(sum(waits) / len(waits)),
+        mean=rounded(sum(waits) / len(waits)),
         p50=p50,
         p90=p90,
         p95=p95,
         p99=p99,
-        max=_rounded(waits[-1]),
+        max=rounded(waits[-1]),
     )
 
 
@@ -253,7 +284,7 @@ def _workloads(figures: Figures) -> list[WorkloadResult]:
     for pod in figures.pods:
         by_name.setdefault(pod.workload, []).append(pod)
     return [
-        WorkloadResult(name=name, **_counts(pods), waiting_time=_waiting(pods))
+        WorkloadResult(name=name, **_counts(pods), waiting_time=waiting_times(pods))
         for name, pods in by_name.items()
     ]
 
@@ -273,7 +304,7 @@ def _queue_shares(queues: QueueFigures | None) -> dict[str, list[float]]:
     if queues is None:
         return {}
     return {
-        path: [_rounded(sample.shares.get(path, 0.0)) for sample in queues.samples]
+        path: [rounded(sample.shares.get(path, 0.0)) for sample in queues.samples]
         for path in sorted(queues.pods)
         if path != NO_QUEUE
     }
@@ -293,9 +324,9 @@ def _capacity_queues(
             QueueResult(
                 queue=path,
                 **_counts(pods),
-                waiting_time=_waiting(pods),
-                share=_summary(times, values),
-                share_while_competing=_rounded(sum(competing) / len(competing)) if competing else None,
+                waiting_time=waiting_times(pods),
+                share=summarized(times, values),
+                share_while_competing=rounded(sum(competing) / len(competing)) if competing else None,
             )
         )
     return found
@@ -309,14 +340,14 @@ def _fairness(queues: QueueFigures | None) -> Fairness | None:
     ]
     if not indices:
         return None
-    mean = _rounded(sum(indices) / len(indices))
-    return Fairness(mean=mean, min=_rounded(min(indices)), samples=len(indices))
+    mean = rounded(sum(indices) / len(indices))
+    return Fairness(mean=mean, min=rounded(min(indices)), samples=len(indices))
 
 
 def _reasons(figures: Figures) -> list[ReasonResult]:
     found = [
         ReasonResult(
-            plugin=reason.plugin, reason=reason.text, pod_seconds=_rounded(seconds), attempts=attempts
+            plugin=reason.plugin, reason=reason.text, pod_seconds=rounded(seconds), attempts=attempts
         )
         for reason, seconds, attempts in zip(
             figures.reasons, figures.reason_seconds, figures.reason_attempts, strict=True
@@ -330,7 +361,7 @@ def _reasons(figures: Figures) -> list[ReasonResult]:
             ReasonResult(
                 plugin="",
                 reason=OTHER,
-                pod_seconds=_rounded(sum(reason.pod_seconds for reason in rest)),
+                pod_seconds=rounded(sum(reason.pod_seconds for reason in rest)),
                 attempts=sum(reason.attempts for reason in rest),
             )
         ]
@@ -344,7 +375,7 @@ def _series(
     shares: dict[str, list[float]],
 ) -> Series:
     return Series(
-        times=[_rounded(sample.time) for sample in samples],
+        times=[rounded(sample.time) for sample in samples],
         nodes=[sample.nodes for sample in samples],
         ready_nodes=[sample.ready_nodes for sample in samples],
         running=[sample.running for sample in samples],
@@ -360,21 +391,21 @@ def _series(
     )
 
 
-def _summary(times: Sequence[float], values: Sequence[float]) -> Summary:
+def summarized(times: Sequence[float], values: Sequence[float]) -> Summary:
     span = times[-1] - times[0]
     if span <= 0:
-        return Summary(mean=_rounded(values[0]), max=_rounded(max(values)))
+        return Summary(mean=rounded(values[0]), max=rounded(max(values)))
     area = sum(
         value * (after - before)
         for value, before, after in zip(values[:-1], times[:-1], times[1:], strict=True)
     )
-    return Summary(mean=_rounded(area / span), max=_rounded(max(values)))
+    return Summary(mean=rounded(area / span), max=rounded(max(values)))
 
 
 def _share(part: float, whole: int) -> float:
-    return _rounded(part / whole) if whole else 0.0
+    return rounded(part / whole) if whole else 0.0
 
 
-def _rounded(number: float) -> float:
+def rounded(number: float) -> float:
     """Six digits after the point: sums of floats differ only after that."""
     return round(number, 6)

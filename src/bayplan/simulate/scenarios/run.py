@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -72,6 +72,16 @@ class Watcher(Protocol):
     def progressed(self, progress: BindingProgress) -> None: ...
 
 
+class Companion(Protocol):
+    """Runs beside the scheduler of a simulation, and may evict pods."""
+
+    kinds: ClassVar[tuple[type[Object], ...]]
+    """Kinds that the scheduler has to watch besides its own."""
+
+    async def run(self, world: World, scheduler: Scheduler) -> None:
+        """Until it is cancelled, at the end."""
+
+
 _NO_TIME: Final = (
     "Scheduling decisions, requests to the API server, image pulls and the start of containers take no time: "
     "waiting times do not include them."
@@ -125,6 +135,7 @@ def simulate(
     notes: Sequence[str] = (),
     progress: Progress | None = None,
     watcher: Watcher | None = None,
+    companion: Companion | None = None,
 ) -> Finished:
     """Runs a scenario to its end. Equal arguments give equal results; `notes` are added to its own.
 
@@ -133,7 +144,7 @@ def simulate(
     config = default_config(release=release) if config is None else config
     until = loaded.duration if until is None else until
     seed = loaded.scenario.seed if seed is None else seed
-    run = _Run(loaded, config, plugins, seed, until, notes, progress, watcher)
+    run = _Run(loaded, config, plugins, seed, until, notes, progress, watcher, companion)
     with _long_lived_objects():
         return run_virtual(run.main(), limit=2 * until + 1e6)
 
@@ -165,10 +176,12 @@ class _Run:
         notes: Sequence[str],
         progress: Progress | None,
         watcher: Watcher | None,
+        companion: Companion | None,
     ) -> None:
         if config.bayplan.queues is not None:
             config.bayplan.queues.check_is_read()
         self._watcher = watcher
+        self._companion = companion
         self._loaded = loaded
         self._seed = seed
         self._until = until
@@ -207,6 +220,7 @@ class _Run:
             settings=LoopSettings(seed=self._seed),
             observers=Observers(decided=self._decided, progressed=self._progressed),
             events=EventOutput(DiscardedEvents(), hostname="simulation"),
+            kinds=() if self._companion is None else self._companion.kinds,
         )
         if scheduler.queues is not None:
             self._measure(scheduler.queues, world)
@@ -214,6 +228,8 @@ class _Run:
         if self._watcher is not None:
             watching = self._watcher.run(MemoryCluster(store), loop.wall_time)
             tasks.insert(0, asyncio.ensure_future(watching))
+        if self._companion is not None:
+            tasks.append(asyncio.ensure_future(self._companion.run(world, scheduler)))
         with scheduler.core.failures.collected() as failures:
             await self._run_scenario(world, nodes, tasks)
         if failures:

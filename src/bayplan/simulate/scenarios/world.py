@@ -19,12 +19,14 @@ from bayplan.api.meta import Condition, OwnerReference
 from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod
 from bayplan.controllers.nodes import GRACE_SECONDS, UNREACHABLE, tolerated_seconds
+from bayplan.controllers.pods import condition, is_recreated
 from bayplan.scheduler.failure import SKIPPED
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.scenarios.figures import Figures
-from bayplan.simulate.scenarios.pods import NO_OWNER, Outcome, Owner, SimulatedPod, make_pod
+from bayplan.simulate.scenarios.pods import NO_OWNER, Controlled, Outcome, Owner, SimulatedPod, make_pod
 
+_READY: Final = Condition(type="Ready", status="True")
 _UNKNOWN: Final = Condition(type="Ready", status="Unknown", reason="NodeStatusUnknown")
 _DOWN_TAINTS: Final = tuple(Taint(key=UNREACHABLE, effect=effect) for effect in ("NoSchedule", "NoExecute"))
 _UIDS: Final = uuid.UUID("0b7b5b0e-8f1c-5d2a-9a53-6f5f7d1f7a11")
@@ -88,7 +90,12 @@ class World:
 
     def add_initial_pod(self, pod: Pod, workload: str) -> None:
         """A pod that exists at the start. If it has a node it runs there until the end of the simulation."""
-        simulated = self._registered(self.store.create(pod), pod, workload, NO_OWNER, None)
+        owner = Controlled(self, workload, pod) if is_recreated(pod) else None
+        if pod.spec.node_name and condition(pod, _READY.type) is None:
+            pod = replace(pod, status=replace(pod.status, conditions=(*pod.status.conditions, _READY)))
+        simulated = self._registered(self.store.create(pod), pod, workload, owner or NO_OWNER, None)
+        if owner is not None:
+            owner.owns(simulated)
         if pod.spec.node_name:
             self._assigned(simulated, pod.spec.node_name)
             self.figures.was_running(simulated)
