@@ -88,8 +88,9 @@ def test_errors(value: str, error: str) -> None:
             "DRADeviceTaintRules is enabled, but depends on features that are disabled: [DRADeviceTaints]",
         ),
         (
-            "GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true",
-            "cannot turn on feature gate CompositePodGroup: not implemented yet",
+            "GenericWorkload=true,CompositePodGroup=true",
+            "CompositePodGroup is enabled, but depends on features that are disabled: "
+            "[TopologyAwareWorkloadScheduling]",
         ),
         (
             "TopologyAwareWorkloadScheduling=true",

@@ -267,8 +267,8 @@ WRONG: list[Any] = [
     ),
     pytest.param(
         None,
-        ["--feature-gates=CompositePodGroup=true"],
-        "cannot turn on feature gate CompositePodGroup: not implemented yet",
+        ["--feature-gates=DRADerivedAttributes=true"],
+        "cannot turn on feature gate DRADerivedAttributes: not implemented yet",
         id="a gate that is not built",
     ),
     pytest.param(

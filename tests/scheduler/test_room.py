@@ -14,6 +14,7 @@ from bayplan.runtime.room import room
 from bayplan.runtime.search import Found, NotFound, Search, Steps, run_through
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.group_cycle import GroupCycle, GroupDecision
+from bayplan.state.group_trees import tree_of
 from bayplan.state.groups import GroupKey
 from bayplan.testing import make_node, make_pod
 
@@ -58,7 +59,7 @@ def decide(core: SchedulingCore, pods: list[Pod], min_count: int) -> GroupDecisi
     group = states.group(key)
     assert group is not None
     framework = core.frameworks["default-scheduler"]
-    return run_through(GroupCycle(framework, group, states[key], pods).decide())
+    return run_through(GroupCycle(framework, tree_of(states, group, pods)).decide())
 
 
 def summary(decision: GroupDecision) -> object:

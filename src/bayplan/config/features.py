@@ -47,6 +47,7 @@ _IMPLEMENTED_FROM: Final = (
     37,
     frozenset(
         {
+            "CompositePodGroup",
             "DRAWorkloadResourceClaims",
             "GenericWorkload",
             "PodGroupPreemptionPolicy",

@@ -29,7 +29,8 @@ class PlacementFeasiblePlugin(Protocol):
     """Decides whether the members placed so far are enough. Only built-in plugins take part.
 
     Called before the first member and after each, with the number of members on nodes, earlier ones included,
-    and the number that is still to be tried. None or success: they are enough. WAIT: not yet. A rejection:
+    and the number that is still to be tried; for a composite group with numbers of groups, of which those
+    count that were placed in this attempt. None or success: they are enough. WAIT: not yet. A rejection:
     there can never be enough, so no further member is tried.
     """
 
@@ -121,10 +122,14 @@ class NodePlacement:
 
 @runtime_checkable
 class PlacementGeneratePlugin(Protocol):
-    """Returns the sets of nodes among which the group may be placed, or why there are none."""
+    """Returns the sets of nodes among which the group may be placed, or why there are none.
+
+    `within` is the placement of its parent, all nodes for a group without one. `scheduled` are its members
+    that count on a node.
+    """
 
     def generate_placements(
-        self, group: Group, scheduled: Sequence[Pod]
+        self, group: Group, scheduled: Sequence[Pod], within: NodePlacement
     ) -> Sequence[NodePlacement] | Status: ...
 
 

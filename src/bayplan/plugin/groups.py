@@ -12,8 +12,12 @@ from bayplan.framework.group_api import PodGroupPostFilterPlugin as PodGroupPost
 from bayplan.framework.state import GROUP_CYCLE as GROUP_CYCLE
 from bayplan.framework.state import GroupCycleState as GroupCycleState
 from bayplan.framework.status import waits as waits
+from bayplan.state.groups import ALL_COUNT as ALL_COUNT
+from bayplan.state.groups import COMPOSITE_EVENT as COMPOSITE_EVENT
 from bayplan.state.groups import POD_GROUP_EVENT as POD_GROUP_EVENT
+from bayplan.state.groups import SCHEDULED_COUNT as SCHEDULED_COUNT
 from bayplan.state.groups import Group as Group
 from bayplan.state.groups import GroupKey as GroupKey
 from bayplan.state.groups import GroupState as GroupState
 from bayplan.state.groups import group_key as group_key
+from bayplan.state.groups import key_of as key_of

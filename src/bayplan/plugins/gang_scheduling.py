@@ -5,6 +5,8 @@ exist, PreEnqueue keeps all of them out of the queue. When the group is schedule
 search as soon as too few members are left to reach the number. Permit is the last guard: it holds members
 back only if a sibling failed after the group had been placed.
 
+The members of a composite group are held until enough of its groups have enough members.
+
 https://kubernetes.io/docs/concepts/scheduling-eviction/gang-scheduling/
 """
 
@@ -32,20 +34,27 @@ from bayplan.plugin import (
 )
 from bayplan.plugin._internal import PreEnqueueField, WaitingKeysPlugin
 from bayplan.plugin.groups import (
+    ALL_COUNT,
+    COMPOSITE_EVENT,
     POD_GROUP_EVENT,
+    SCHEDULED_COUNT,
     Group,
     GroupKey,
     PlacementFeasiblePlugin,
     PodGroup,
     group_key,
+    key_of,
     waits,
 )
 
 NO_GROUP: Final = 'waiting for pods\'s pod group "{name}" to appear in scheduling queue'
 TOO_FEW: Final = "waiting for minCount pods from a gang to appear in scheduling queue"
+TREE_WAITS: Final = 'waiting for composite pod group "{name}" tree to meet quorum'
+NO_TREE: Final = "failed to build hierarchy snapshot: {reason}"
 NOT_SCHEDULED: Final = "waiting for minCount pods from a gang to be scheduled"
 IMPOSSIBLE: Final = "minCount ({min_count}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
 NOT_YET: Final = "minCount ({min_count}) is not yet satisfied: {scheduled} scheduled, {remaining} remaining"
+COMPOSITE_GATE: Final = "CompositePodGroup"
 MAX_WAIT_SECONDS: Final = 5 * 60.0
 
 
@@ -62,27 +71,32 @@ class GangScheduling(
     pre_enqueue_field: ClassVar = "scheduling_group"
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return [
-            event_with_hint(Resource.UNSCHEDULED_POD, Action.ADD, _is_sibling, _group_of_pod),
-            event_with_hint(Resource.ASSIGNED_POD, Action.ADD, _is_sibling, _group_of_pod),
-            event_with_hint(POD_GROUP_EVENT, Action.ADD, _is_its_group, _group_of_object),
-            event_with_hint(POD_GROUP_EVENT, Action.UPDATE, _needs_fewer, _group_of_object),
+        events = [
+            event_with_hint(Resource.UNSCHEDULED_POD, Action.ADD, self._is_sibling, self._keys_of_pod),
+            event_with_hint(Resource.ASSIGNED_POD, Action.ADD, self._is_sibling, self._keys_of_pod),
+            event_with_hint(POD_GROUP_EVENT, Action.ADD, self._is_its_group, self._keys_of_object),
+            event_with_hint(POD_GROUP_EVENT, Action.UPDATE, self._needs_fewer, self._keys_of_object),
         ]
+        if COMPOSITE_GATE in self.release.gates:
+            hint = event_with_hint(COMPOSITE_EVENT, Action.ADD, self._is_its_group, self._keys_of_object)
+            events.append(hint)
+        return events
 
     def waiting_keys(self, pod: Pod) -> Collection[str]:
-        key = group_key(pod)
-        return () if key is None else (str(key),)
+        return self._keys_of_pod(None, pod)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
         key, groups = group_key(pod), self.handle.cluster.groups
         if key is None or groups is None:
             return None
-        group = groups.group(key)
-        if group is None:
+        if groups.group(key) is None:
             return unresolvable(NO_GROUP.format(name=key.name))
-        if group.is_gang and groups[key].all_count < group.min_count:
-            return unresolvable(TOO_FEW)
-        return None
+        root = groups.root(key)
+        if root is None:
+            return unresolvable(NO_TREE.format(reason=groups.why_incomplete(key)))
+        if groups.is_ready(root, ALL_COUNT):
+            return None
+        return unresolvable(TREE_WAITS.format(name=root.key.name) if root.key.is_composite else TOO_FEW)
 
     def placement_feasible(self, group: Group, scheduled: int, remaining: int) -> Status | None:
         min_count = group.min_count
@@ -98,39 +112,46 @@ class GangScheduling(
         key, groups = group_key(pod), self.handle.cluster.groups
         if key is None or groups is None:
             return None
-        group, members = groups.group(key), groups[key]
+        group, root = groups.group(key), groups.root(key)
         if group is None:
             return failure(f'failed to get podGroup {key}: podgroup "{key.name}" not found')
-        if not group.is_gang:
+        if root is None:
+            return failure(NO_TREE.format(reason=groups.why_incomplete(key)))
+        if not root.is_gang and not root.key.is_composite:
             return None
-        if members.scheduled_count < group.min_count:
-            self.handle.activate(list(members.unscheduled()))
-            return Wait(MAX_WAIT_SECONDS, NOT_SCHEDULED)
+        members = groups.states_below(root)
+        if not groups.is_ready(root, SCHEDULED_COUNT):
+            self.handle.activate([pod for one in members for pod in one.unscheduled()])
+            text = TREE_WAITS.format(name=root.key.name) if root.key.is_composite else NOT_SCHEDULED
+            return Wait(MAX_WAIT_SECONDS, text)
         for waiting in list(self.handle.waiting_pods()):
-            if waiting.pod.uid in members.scheduled:
+            if any(waiting.pod.uid in one.scheduled for one in members):
                 waiting.allow(self.name)
         return None
 
+    # Hints: only the tree of the group matters.
 
-def _is_sibling(pod: Pod, old: object, new: Pod) -> bool:
-    key = group_key(new)
-    return key is not None and key == group_key(pod)
+    def _root_key(self, key: GroupKey | None) -> GroupKey | None:
+        groups = self.handle.cluster.groups
+        root = None if groups is None or key is None else groups.root(key)
+        return key if root is None else root.key
 
+    def _is_sibling(self, pod: Pod, old: object, new: Pod) -> bool:
+        key = self._root_key(group_key(new))
+        return key is not None and key == self._root_key(group_key(pod))
 
-def _is_its_group(pod: Pod, old: PodGroup | None, new: PodGroup) -> bool:
-    return group_key(pod) == GroupKey(new.namespace, new.name)
+    def _is_its_group(self, pod: Pod, old: Object | None, new: Object) -> bool:
+        return self._root_key(group_key(pod)) == self._root_key(key_of(new))
 
+    def _needs_fewer(self, pod: Pod, old: PodGroup, new: PodGroup) -> bool:
+        before, now = old.spec.scheduling_policy.gang, new.spec.scheduling_policy.gang
+        is_less = before is not None and now is not None and now.min_count < before.min_count
+        return is_less and self._is_its_group(pod, old, new)
 
-def _needs_fewer(pod: Pod, old: PodGroup, new: PodGroup) -> bool:
-    before, now = old.spec.scheduling_policy.gang, new.spec.scheduling_policy.gang
-    is_less = before is not None and now is not None and now.min_count < before.min_count
-    return is_less and _is_its_group(pod, old, new)
+    def _keys_of_pod(self, old: object, new: Pod) -> Collection[str]:
+        key = self._root_key(group_key(new))
+        return () if key is None else (f"{key.kind}/{key}",)
 
-
-def _group_of_pod(old: object, new: Pod) -> Collection[str]:
-    key = group_key(new)
-    return () if key is None else (str(key),)
-
-
-def _group_of_object(old: Object | None, new: Object) -> Collection[str]:
-    return (str(GroupKey(new.namespace, new.name)),)
+    def _keys_of_object(self, old: Object | None, new: Object) -> Collection[str]:
+        key = self._root_key(key_of(new))
+        return () if key is None else (f"{key.kind}/{key}",)

@@ -1,7 +1,8 @@
 """TopologyPlacementGenerator: a group with a topology constraint is placed in one domain.
 
 A PodGroup may name a node label whose value all its members must share, such as the rack. Each value is one
-placement to try. If members run already, only theirs is left.
+placement to try. If members run already, only theirs is left. The domains of a group in a composite group are
+parts of the domain of that group.
 
 https://kubernetes.io/docs/concepts/workloads/workload-api/topology-aware-scheduling/
 """
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bayplan.plugin import Handle, Plugin, Pod, Status, failure, unschedulable
+from bayplan.plugin import Handle, IdColumn, Plugin, Pod, Status, failure, unschedulable
 from bayplan.plugin.groups import Group, NodePlacement, PlacementGeneratePlugin
 
 NO_PLACEMENT: Final = "no feasible placements found"
@@ -25,25 +26,30 @@ class TopologyPlacementGenerator(Plugin, PlacementGeneratePlugin):
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
-        self._domains: dict[str, dict[str, NodePlacement]] = {}
-        """By label and value: the nodes that have it."""
+        self._domains: dict[str, dict[str, IdColumn]] = {}
+        """By label and value: the rows that have it."""
         changes = handle.cluster.changes
         self._freshness = changes.freshness((changes.topology, changes.order, changes.size))
 
-    def generate_placements(self, group: Group, scheduled: Sequence[Pod]) -> Sequence[NodePlacement] | Status:
+    def generate_placements(
+        self, group: Group, scheduled: Sequence[Pod], within: NodePlacement
+    ) -> Sequence[NodePlacement] | Status:
         key = group.topology_key
         if not key:
-            return (NodePlacement(),)
-        domains = self._placements(key)
+            return (within,)
+        domains = self._rows(key)
         if scheduled:
             wanted = self._domain_of(scheduled, key)
             if isinstance(wanted, Status):
                 return wanted
             domains = {wanted: domains[wanted]} if wanted in domains else {}
-        return tuple(domains.values()) or unschedulable(NO_PLACEMENT)
+        if within.rows is not None:
+            inside = {value: rows[np.isin(rows, within.rows)] for value, rows in domains.items()}
+            domains = {value: rows for value, rows in inside.items() if len(rows)}
+        return [NodePlacement(*domain) for domain in domains.items()] or unschedulable(NO_PLACEMENT)
 
-    def _placements(self, key: str) -> dict[str, NodePlacement]:
-        """The nodes by the value of a label, in the order of the node list."""
+    def _rows(self, key: str) -> dict[str, IdColumn]:
+        """The rows by the value of a label, in the order of the node list."""
         if not self._freshness.is_current:
             self._domains = {}
             self._freshness.mark_current()
@@ -56,7 +62,7 @@ class TopologyPlacementGenerator(Plugin, PlacementGeneratePlugin):
                 if value is not None:
                     rows.setdefault(value, []).append(row)
             found = self._domains[key] = {
-                value: NodePlacement(value, np.array(here, dtype=np.intp)) for value, here in rows.items()
+                value: np.array(here, dtype=np.intp) for value, here in rows.items()
             }
         return found
 

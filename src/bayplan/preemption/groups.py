@@ -1,9 +1,10 @@
 """Preemption for a whole group, and which pods are evicted together.
 
 A *unit* is what preemption evicts as a whole: one pod, or all pods of a group with disruptionMode `all`,
-wherever they run. A group searches the cluster as one: all units of lower priority are removed, the members
-are placed, and the units are added back, most important first, as long as every member still fits on the node
-it was given. The members keep their nodes meanwhile, so this is one placement and a series of checks.
+wherever they run; of several such groups in a tree, the highest. Its priority is that of the root. A group
+searches the cluster as one: all units of lower priority are removed, the members are placed, and the units
+are added back, most important first, as long as every member still fits on the node it was given. The members
+keep their nodes meanwhile, so this is one placement and a series of checks.
 
 If the filters of all members depend on the row alone, only members on the rows of a unit are checked again,
 and units elsewhere stay without a check.
@@ -53,6 +54,7 @@ CLUSTER: Final = "cluster"
 
 SINGLE_POD: Final = 1
 MEMBER: Final = 2
+COMPOSITE: Final = 3
 
 Importance = tuple[int, int, int, int, int]
 
@@ -63,7 +65,8 @@ class Unit:
 
     priority: int
     rank: int
-    """Pods of groups are more important than single pods of the same priority."""
+    """Composite groups are more important than pods of groups, and those than single pods, if all have the
+    same priority."""
     order: int
     """In which they were met: units whose pods have not started rank in this order."""
     slots: list[int] = field(default_factory=list)
@@ -78,9 +81,11 @@ class Unit:
 
 
 def unit_priority(cluster: Cluster, pod: Pod) -> int:
-    """The priority by which a pod is evicted: that of its group, if there is one."""
+    """The priority by which a pod is evicted: that of the root of its group, if there is one."""
     group = None if cluster.groups is None else cluster.groups.group_of(pod)
-    return pod.priority if group is None else group.priority
+    if group is None or cluster.groups is None:
+        return pod.priority
+    return cluster.groups.with_ancestors(group)[-1].priority
 
 
 def units_below(cluster: Cluster, priority: int, rows: Iterable[int]) -> list[Unit]:
@@ -99,22 +104,27 @@ def units_below(cluster: Cluster, priority: int, rows: Iterable[int]) -> list[Un
             if group is None:
                 if priorities[slot] < priority:
                     found.append(Unit(priorities[slot], SINGLE_POD, len(found), [slot], start[slot]))
-            elif group.priority >= priority:
                 continue
-            elif not group.is_disrupted_as_one:
-                found.append(Unit(group.priority, MEMBER, len(found), [slot], start[slot]))
-            elif group.uid not in as_one:
-                as_one[group.uid] = unit = _whole(cluster, group, len(found))
+            assert groups is not None
+            own = groups.with_ancestors(group)[-1].priority
+            whole = groups.evicted_as_one(group)
+            if own >= priority:
+                continue
+            if whole is None:
+                found.append(Unit(own, MEMBER, len(found), [slot], start[slot]))
+            elif whole.uid not in as_one:
+                as_one[whole.uid] = unit = _whole(cluster, whole, own, len(found))
                 found.append(unit)
     return found
 
 
-def _whole(cluster: Cluster, group: Group, order: int) -> Unit:
+def _whole(cluster: Cluster, group: Group, priority: int, order: int) -> Unit:
     """All scheduled pods of a group."""
     assert cluster.groups is not None
-    slots = [cluster.slot_of(uid) for uid in cluster.groups[group.key].scheduled]
-    starts = cluster.pods.start.cell
-    return Unit(group.priority, MEMBER, order, slots, min(starts[slot] for slot in slots))
+    members = cluster.groups.states_below(group)
+    slots = [cluster.slot_of(uid) for state in members for uid in state.scheduled]
+    starts, rank = cluster.pods.start.cell, COMPOSITE if group.key.is_composite else MEMBER
+    return Unit(priority, rank, order, slots, min(starts[slot] for slot in slots))
 
 
 @dataclass(slots=True)
@@ -162,24 +172,31 @@ def all_units_below(cluster: Cluster, priority: int) -> UnitTable:
     place_of[slots] = np.arange(len(slots))
     is_single = pods.priority.array.take(slots) < priority
     units: list[Unit] = []
-    assert cluster.groups is not None
-    for state in cluster.groups.states():
-        group = cluster.groups.group(state.key)
+    as_one: dict[str, Unit] = {}
+    groups = cluster.groups
+    assert groups is not None
+    for state in groups.states():
+        group = groups.group(state.key)
         if group is None:
             continue
         here = [slot for uid in state.scheduled if place_of[slot := cluster.slot_of(uid)] >= 0]
         places = place_of.take(here)
         is_single[places] = False
-        if not here or group.priority >= priority:
+        own = groups.with_ancestors(group)[-1].priority
+        if not here or own >= priority:
             continue
-        if group.is_disrupted_as_one:
-            units.append(_whole(cluster, group, int(places.min())))
-        else:
+        whole, first = groups.evicted_as_one(group), int(places.min())
+        if whole is None:
             starts = pods.start.array.take(here).tolist()
             units += [
-                Unit(group.priority, MEMBER, place, [slot], start)
+                Unit(own, MEMBER, place, [slot], start)
                 for slot, place, start in zip(here, places.tolist(), starts, strict=True)
             ]
+        elif (known := as_one.get(whole.uid)) is None:
+            as_one[whole.uid] = unit = _whole(cluster, whole, own, first)
+            units.append(unit)
+        else:
+            known.order = min(known.order, first)
     places = is_single.nonzero()[0]
     single = slots.take(places)
     shapes = np.array(

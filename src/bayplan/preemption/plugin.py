@@ -49,7 +49,7 @@ class PreemptionPlugin(Plugin, PreEnqueuePlugin, PostFilterPlugin, PodGroupPostF
             return unresolvable(WAITING_FOR_VICTIMS)
         groups = self.handle.cluster.groups
         if groups is not None and pod.spec.scheduling_group is not None:
-            group = groups.group_of(pod)
+            group = groups.root_of(pod)
             if group is not None and self.handle.is_preempting(group.uid):
                 return unresolvable(GROUP_WAITING_FOR_VICTIMS)
         return None

@@ -151,11 +151,12 @@ def _available(cluster: Cluster, row: int) -> dict[str, int]:
 
 def pods_together(pod: Pod, cluster: Cluster) -> Collection[str]:
     """The uids of the pods that are evicted if this one is, itself included."""
-    group = None if cluster.groups is None else cluster.groups.group_of(pod)
-    if group is None or not group.is_disrupted_as_one:
+    groups = cluster.groups
+    group = None if groups is None else groups.group_of(pod)
+    whole = None if groups is None or group is None else groups.evicted_as_one(group)
+    if groups is None or whole is None:
         return (pod.uid,)
-    assert cluster.groups is not None
-    return cluster.groups[group.key].scheduled
+    return [uid for state in groups.states_below(whole) for uid in state.scheduled]
 
 
 def unprotected_first(tasks: Iterable[Task], cluster: Cluster, node_name: str) -> list[Task]:

@@ -251,15 +251,15 @@ class ExtensionPoints:
         return SUCCESS
 
     def generate_placements(
-        self, profile: Profile, group: Group, scheduled: Sequence[Pod]
+        self, profile: Profile, group: Group, scheduled: Sequence[Pod], within: NodePlacement
     ) -> Sequence[NodePlacement] | Status:
-        """The sets of nodes for a group: all nodes, if no plugin divides them; or why there are none."""
+        """The sets of nodes for a group: all of them, if no plugin divides them; or why there are none."""
         for step in profile.placement_generators:
             try:
-                return step.plugin.generate_placements(group, scheduled)
+                return step.plugin.generate_placements(group, scheduled, within)
             except plugin_exceptions() as error:
                 return Status(Code.ERROR, (describe(error, step.declared),), step.name)
-        return (NodePlacement(),)
+        return (within,)
 
     def score_placements(
         self,

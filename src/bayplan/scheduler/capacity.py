@@ -80,6 +80,8 @@ def make_queues(settings: QueuesConfiguration, cluster: Cluster) -> CapacityQueu
     Raises:
         ConfigError: they cannot be created.
     """
+    if cluster.groups is not None and cluster.groups.has_trees:
+        raise ConfigError("queues cannot be used with the feature gate CompositePodGroup")
     if settings.dialect is QueueDialect.VOLCANO:
         return make_volcano_queues(settings, cluster)
     try:

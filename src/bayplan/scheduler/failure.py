@@ -191,7 +191,8 @@ def pods_of(preemptor: Pod | Group, cluster: Cluster) -> list[Pod]:
     """The pods to activate for a preemptor: the pod itself, or the waiting members of the group."""
     if isinstance(preemptor, Pod):
         return [preemptor]
-    return [] if cluster.groups is None else list(cluster.groups[preemptor.key].unscheduled())
+    members = () if cluster.groups is None else cluster.groups.states_below(preemptor)
+    return [pod for state in members for pod in state.unscheduled()]
 
 
 class Evictions:
@@ -226,7 +227,7 @@ class Evictions:
         if groups is None or not self._context.metrics.enabled:
             return
         of_groups = [(pod, group) for pod in eviction.victims if (group := groups.group_of(pod)) is not None]
-        units = {group.uid if group.is_disrupted_as_one else pod.uid for pod, group in of_groups}
+        units = {(groups.evicted_as_one(group) or pod).uid for pod, group in of_groups}
         self._context.metrics.disruptions(_type_of(preemptor), len(units), eviction.pdb_violations)
 
     def start_for_quota(self, victims: Iterable[Pod], queue: str) -> None:
@@ -372,4 +373,4 @@ class Evictions:
 
 def _type_of(preemptor: Pod | Group) -> str:
     """The word for it in messages and metrics."""
-    return "pod" if isinstance(preemptor, Pod) else "podgroup"
+    return "pod" if isinstance(preemptor, Pod) else preemptor.key.kind

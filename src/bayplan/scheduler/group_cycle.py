@@ -10,6 +10,10 @@ executes the decision.
                                                    ▼
                                            PodGroupPostFilter (preemption)
 
+The groups of a composite group take the place of members: each is placed in turn within the placement of its
+parent, and counts there before the next one is placed, until there cannot be enough groups. If a composite
+group cannot be scheduled, none of the groups below it is.
+
 Every function that may call extenders is a generator, as `cycle.scheduling_cycle` is.
 
 schedule_one_podgroup.go: podGroupSchedulingAlgorithm
@@ -17,9 +21,10 @@ schedule_one_podgroup.go: podGroupSchedulingAlgorithm
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -41,37 +46,57 @@ from bayplan.runtime.framework import Framework
 from bayplan.runtime.room import room
 from bayplan.runtime.search import Found, Steps
 from bayplan.scheduler.cycle import Decision, error_decision, scheduling_cycle
-from bayplan.state.groups import PREEMPT_LOWER_PRIORITY, Group, GroupState
+from bayplan.state.group_trees import GroupTree
+from bayplan.state.groups import PREEMPT_LOWER_PRIORITY, Group
 
 UNSCHEDULABLE: Final = "pod group is unschedulable"
 
 
 @dataclass(slots=True)
 class _Run:
-    """The members as one placement would have them. Members that were not tried have no decision."""
+    """The members of a group, or the groups of a composite one, as one placement would have them.
 
+    Members that were not tried have no decision, and groups that were not tried no run.
+    """
+
+    tree: GroupTree
     status: Status
     decisions: list[Decision] = field(default_factory=list)
+    children: list[_Run] = field(default_factory=list)
 
     @property
     def placed(self) -> list[Decision]:
-        return [decision for decision in self.decisions if decision.found is not None]
+        """The members that found a node; of a composite group those of the groups that fit."""
+        found = [decision for decision in self.decisions if decision.found is not None]
+        return found + [one for run in self.children if run.status.is_success for one in run.placed]
+
+
+@dataclass(slots=True)
+class GroupPart:
+    """The result for one group of a tree. `status` is that of its placement; `final` also has what
+    PodGroupPostFilter added. A composite group has no members of its own."""
+
+    group: Group
+    pods: Sequence[Pod]
+    status: Status
+    final: Status
+    decisions: Sequence[Decision | None]
+    """By member, in order; None for those that were not tried."""
+    fits: bool
+    """Whether it was placed, perhaps in vain because the group above it could not be."""
 
 
 @dataclass(slots=True)
 class GroupDecision:
-    """The result of one attempt to schedule a group.
-
-    `status` is that of the placement; `message` also has what PodGroupPostFilter added. Members that were not
-    tried have no decision.
-    """
+    """The result of one attempt to schedule a group."""
 
     group: Group
     status: Status
+    """That of the placement."""
     final: Status
-    """The status after PodGroupPostFilter, which may have failed."""
-    decisions: Sequence[Decision | None]
-    """By member, in order."""
+    """The status after PodGroupPostFilter, which adds its message or has failed."""
+    parts: Sequence[GroupPart]
+    """The group itself, and those below it."""
     waits_for_preemption: bool = False
     nominations: dict[str, Nomination] = field(default_factory=dict)
     eviction: Eviction | None = None
@@ -84,30 +109,25 @@ class GroupDecision:
     def message(self) -> str:
         return self.final.message
 
+    @property
+    def decisions(self) -> list[Decision | None]:
+        """Of all members, in the order of the tree; None for those that were not tried."""
+        return [decision for part in self.parts for decision in part.decisions]
+
 
 class GroupCycle:
     """One attempt to schedule some members of a group, all of one profile.
 
     Args:
         framework: of their profile.
-        members: what is known of the group.
-        pods: the members to schedule, in order.
+        tree: the group with the members to schedule.
         stopwatch: measures placements and preemption.
     """
 
-    def __init__(
-        self,
-        framework: Framework,
-        group: Group,
-        members: GroupState,
-        pods: Sequence[Pod],
-        stopwatch: Callable[[], float] = float,
-    ) -> None:
+    def __init__(self, framework: Framework, tree: GroupTree, stopwatch: Callable[[], float] = float) -> None:
         self._framework = framework
         self._cluster = framework.cluster
-        self._group = group
-        self._members = members
-        self._pods = pods
+        self._tree = tree
         self._pre_filtered: frozenset[str] = frozenset()
         self._is_local = True
         self._stopwatch = stopwatch
@@ -117,43 +137,53 @@ class GroupCycle:
         """Of each placement that was evaluated: whether it is feasible, and how long that took."""
 
     def decide(self) -> Steps[GroupDecision]:
-        run = yield from self._find()
-        status, tried = run.status, len(run.decisions)
-        decisions: list[Decision | None] = [*run.decisions, *[None] * (len(self._pods) - tried)]
-        decision = GroupDecision(self._group, status, status, decisions)
-        if status.code is Code.UNSCHEDULABLE and self._framework.profile.pod_group_post_filters:
+        run = yield from self._find_root()
+        parts = list(_parts(self._tree, run))
+        decision = GroupDecision(self._tree.group, run.status, run.status, parts)
+        if run.status.code is Code.UNSCHEDULABLE and self._framework.profile.pod_group_post_filters:
             yield from self._post_filter(decision)
         return decision
 
     # Placing members
 
-    def _find(self) -> Steps[_Run]:
-        """The best placement, or why there is none."""
+    def _find_root(self) -> Steps[_Run]:
+        """The best placement of all members, or why there is none."""
+        run = yield from self._find(self._tree, NodePlacement())
+        if run.status.is_success and not run.placed:
+            # A group is scheduled only if a member is placed now; those of earlier attempts do not count.
+            run.status = Status(Code.UNSCHEDULABLE, (UNSCHEDULABLE,))
+        return run
+
+    def _find(self, tree: GroupTree, within: NodePlacement) -> Steps[_Run]:
+        """The best placement of a group on these nodes, or why there is none. All is reverted."""
         points, profile = self._framework.points, self._framework.profile
-        scheduled = list(self._members.scheduled.values())
-        placements = points.generate_placements(profile, self._group, scheduled)
+        scheduled = tree.scheduled()
+        placements = points.generate_placements(profile, tree.group, scheduled, within)
         if isinstance(placements, Status):
-            return _Run(placements)
-        self.generated_placements += len(placements)
-        run = yield from self._find_by_room(placements, scheduled)
+            return _Run(tree, placements)
+        is_measured = not tree.group.key.is_composite
+        self.generated_placements += len(placements) if is_measured else 0
+        run = yield from self._find_by_room(tree, placements, scheduled)
         if run is not None:
             return run
         runs: list[_Run] = []
         for placement in placements:
             started = self._stopwatch()
-            run = yield from self._place(placement)
+            run = yield from self._place(tree, placement)
             if run.status.code is Code.ERROR or not profile.placement_generators:
-                return self._checked(run)
-            self.evaluations.append((run.status.is_success, self._stopwatch() - started))
+                return run
+            if is_measured:
+                self.evaluations.append((run.status.is_success, self._stopwatch() - started))
             runs.append(run)
         fitting = [index for index, run in enumerate(runs) if run.status.is_success]
         if not fitting:
             return _none_fits(runs[0], len(runs))
         placed = [[decision.pod for decision in run.placed] for run in runs]
-        return self._checked(runs[self._best(placements, scheduled, fitting, placed)])
+        return runs[self._best(tree, placements, scheduled, fitting, placed)]
 
     def _best(
         self,
+        tree: GroupTree,
         placements: Sequence[NodePlacement],
         scheduled: Sequence[Pod],
         fitting: Sequence[int],
@@ -164,44 +194,41 @@ class GroupCycle:
             return fitting[0]
         points, profile = self._framework.points, self._framework.profile
         sets, members = [placements[index] for index in fitting], [placed[index] for index in fitting]
-        totals = points.score_placements(profile, self._group, scheduled, sets, members)
+        totals = points.score_placements(profile, tree.group, scheduled, sets, members)
         return fitting[totals.index(max(totals))]
 
     def _find_by_room(
-        self, placements: Sequence[NodePlacement], scheduled: Sequence[Pod]
+        self, tree: GroupTree, placements: Sequence[NodePlacement], scheduled: Sequence[Pod]
     ) -> Steps[_Run | None]:
         """The same for identical members: how many fit decides, and only one placement is searched.
 
         None if every placement has to be searched.
         """
+        if tree.children or not tree.pods:
+            return None
         started = self._stopwatch()
         sets = [placement.rows for placement in placements if placement.rows is not None]
-        fit = room(self._framework, self._pods, sets) if len(sets) == len(placements) > 1 else None
+        fit = room(self._framework, tree.pods, sets) if len(sets) == len(placements) > 1 else None
         if fit is None:
             return None
-        before = self._members.scheduled_count
-        fitting = [i for i, count in enumerate(fit) if self._feasible(before + count, 0).is_success]
+        before = tree.scheduled_count
+        fitting = [i for i, count in enumerate(fit) if self._feasible(tree, before + count, 0).is_success]
         chosen = 0
         if fitting:
-            placed = [self._pods[:count] for count in fit]
-            chosen = self._best(placements, scheduled, fitting, placed)
-        run = yield from self._place(placements[chosen])
+            placed = [tree.pods[:count] for count in fit]
+            chosen = self._best(tree, placements, scheduled, fitting, placed)
+        run = yield from self._place(tree, placements[chosen])
         if run.status.code is Code.ERROR or len(run.placed) != fit[chosen]:
             return None
         seconds, fits = (self._stopwatch() - started) / len(placements), set(fitting)
         self.evaluations += [(index in fits, seconds) for index in range(len(placements))]
-        return self._checked(run) if fitting else _none_fits(run, len(placements))
+        return run if fitting else _none_fits(run, len(placements))
 
-    def _checked(self, run: _Run) -> _Run:
-        """A group is scheduled only if a member was placed now; those of earlier attempts do not count."""
-        if run.status.is_success and not run.placed:
-            run.status = Status(Code.UNSCHEDULABLE, (UNSCHEDULABLE,))
-        return run
-
-    def _place(self, nodes: NodePlacement) -> Steps[_Run]:
+    def _place(self, tree: GroupTree, nodes: NodePlacement) -> Steps[_Run]:
         """Places the members on these nodes, as far as they fit, and reverts it."""
+        place = self._place_groups if tree.group.key.is_composite else self._place_members
         with self._simulation() as reserved:
-            return (yield from self._place_members(nodes, reserved))
+            return (yield from place(tree, nodes, reserved))
 
     @contextmanager
     def _simulation(self) -> Iterator[list[Placement]]:
@@ -215,14 +242,39 @@ class GroupCycle:
                 self._framework.points.unreserve(placed)
             undo.revert()
 
-    def _place_members(self, nodes: NodePlacement, reserved: list[Placement]) -> Steps[_Run]:
+    def _place_groups(self, tree: GroupTree, nodes: NodePlacement, reserved: list[Placement]) -> Steps[_Run]:
+        """schedule_one_podgroup.go: compositePodGroupSchedulingDefaultAlgorithm"""
+        scheduled, remaining = 0, len(tree.children)
+        run = _Run(tree, self._feasible(tree, scheduled, remaining))
+        for child in tree.children:
+            if run.status.code in (Code.UNSCHEDULABLE, Code.ERROR):
+                return run
+            found = yield from self._find(child, nodes)
+            error = found.status.message if found.status.code is Code.ERROR else ""
+            if error:
+                text = f"composite pod group evaluation failed due to child error: {error}"
+                return _Run(tree, Status(Code.ERROR, (text,)))
+            run.children.append(found)
+            remaining -= 1
+            if found.status.is_success:
+                scheduled += 1
+                for decision in found.placed:
+                    assert decision.found is not None
+                    assumed = self._assume(decision, decision.found, reserved)
+                    if assumed is not decision:
+                        text = f"failed to assume the subtree: {assumed.message}"
+                        return _Run(tree, Status(Code.ERROR, (text,)))
+            run.status = self._feasible(tree, scheduled, remaining)
+        return run
+
+    def _place_members(self, tree: GroupTree, nodes: NodePlacement, reserved: list[Placement]) -> Steps[_Run]:
         """schedule_one_podgroup.go: podGroupPodSchedulingAlgorithm"""
-        scheduled, remaining = self._members.scheduled_count, len(self._pods)
-        feasible = self._feasible(scheduled, remaining)
+        scheduled, remaining = tree.scheduled_count, len(tree.pods)
+        feasible = self._feasible(tree, scheduled, remaining)
         if feasible.code is Code.UNSCHEDULABLE:
-            return _Run(Status(Code.UNSCHEDULABLE, (UNSCHEDULABLE, *feasible.reasons)))
-        run = _Run(feasible)
-        for pod in self._pods:
+            return _Run(tree, Status(Code.UNSCHEDULABLE, (UNSCHEDULABLE, *feasible.reasons)))
+        run = _Run(tree, feasible)
+        for pod in tree.pods:
             if feasible.code is Code.ERROR:
                 text = f"failed to evaluate placement feasibility: {feasible.message}"
                 run.status = Status(Code.ERROR, (text,))
@@ -240,7 +292,7 @@ class GroupCycle:
                 return run
             remaining -= 1
             scheduled += decision.found is not None
-            feasible = run.status = self._feasible(scheduled, remaining)
+            feasible = run.status = self._feasible(tree, scheduled, remaining)
             if feasible.code is Code.UNSCHEDULABLE:
                 return run
         if feasible.code is Code.WAIT:
@@ -253,9 +305,9 @@ class GroupCycle:
             self._pre_filtered |= search.pre_filtered
             self._is_local = self._is_local and not self._framework.filtering.uncached_steps(search)
 
-    def _feasible(self, scheduled: int, remaining: int) -> Status:
+    def _feasible(self, tree: GroupTree, scheduled: int, remaining: int) -> Status:
         points, profile = self._framework.points, self._framework.profile
-        return points.placement_feasible(profile, self._group, scheduled, remaining)
+        return points.placement_feasible(profile, tree.group, scheduled, remaining)
 
     def _assume(self, decision: Decision, found: Found, reserved: list[Placement]) -> Decision:
         """Counts the member on its node and reserves what it needs."""
@@ -283,8 +335,8 @@ class GroupCycle:
     def _post_filter(self, decision: GroupDecision) -> Steps[None]:
         outcome = GroupOutcome(
             cluster=self._cluster,
-            group=self._group,
-            pods=self._pods,
+            group=self._tree.group,
+            pods=self._tree.pods,
             pre_filtered=self._pre_filtered,
             place_again=self._place_again,
             is_local=self._is_local,
@@ -301,9 +353,16 @@ class GroupCycle:
         status = answer.status
         if status.code is Code.ERROR:
             decision.final = status
+            for part in decision.parts:
+                part.final = status
             return
         message = (status.message,) if status.message else ()
         decision.final = Status(decision.status.code, (*decision.status.reasons, *message))
+        # kube-scheduler adds the message once for every group that shares a status with its parent.
+        shared = Counter(id(part.status) for part in decision.parts)
+        for part in decision.parts:
+            added = message * shared[id(part.status)]
+            part.final = Status(part.status.code, (*part.status.reasons, *added))
         if status.is_success:
             decision.waits_for_preemption = True
             decision.nominations = dict(answer.nominations)
@@ -311,7 +370,7 @@ class GroupCycle:
             decision.preempting_plugin = status.plugin
 
     def _place_again(self) -> Steps[GroupPlacement]:
-        run = yield from self._find()
+        run = yield from self._find_root()
         return GroupPlacement(run.status, [self._placed(decision) for decision in run.placed])
 
     def _placed(self, decision: Decision) -> Placed:
@@ -340,16 +399,35 @@ def _none_fits(first: _Run, count: int) -> _Run:
     status = first.status
     text = UNSCHEDULABLE if status.reasons[:1] == (UNSCHEDULABLE,) else status.message
     reason = f"0/{count} placements are available, first placement status: {text}"
-    return _Run(Status(Code.UNSCHEDULABLE, (UNSCHEDULABLE, reason)), first.decisions)
+    return replace(first, status=Status(Code.UNSCHEDULABLE, (UNSCHEDULABLE, reason)))
 
 
-def invalid(group: Group, members: GroupState, pods: Sequence[Pod], *, has_own_policy: bool = False) -> str:
-    """Why these members cannot be scheduled together; empty if they can.
+def _parts(tree: GroupTree, run: _Run | None, failed: Status | None = None) -> Iterator[GroupPart]:
+    """The results of the groups in a tree. `failed` is the status of the parent if that does not fit: the
+    groups below it that do, or were not tried, have it, too.
+
+    schedule_one_podgroup.go: completeCompositePodGroupAlgorithmResultMap
+    """
+    fits = run is not None and run.status.is_success
+    if run is None or (failed is not None and fits):
+        assert failed is not None, "groups are tried in turn until their parent fails"
+        run = _Run(tree, failed)
+    pods = () if tree.group.key.is_composite else tree.pods
+    untried = [None] * (len(pods) - len(run.decisions))
+    yield GroupPart(tree.group, pods, run.status, run.status, [*run.decisions, *untried], fits)
+    runs = {id(one.tree): one for one in run.children}
+    for child in tree.children:
+        below = None if run.status.is_success else run.status
+        yield from _parts(child, runs.get(id(child)), below)
+
+
+def invalid(tree: GroupTree, *, has_own_policy: bool = False) -> str:
+    """Why the members of a group cannot be scheduled together; empty if they can.
 
     `has_own_policy`: the group has a preemption policy, which its pods must share.
     """
-    first = pods[0]
-    for pod in (*pods, *members.scheduled.values()):
+    group, first = tree.group, tree.pods[0]
+    for pod in (*tree.pods, *tree.scheduled()):
         if pod.spec.scheduler_name != first.spec.scheduler_name:
             return (
                 "all pods in a single pod group should have the same .spec.schedulerName set, "

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -30,9 +30,10 @@ from bayplan.scheduler.binding import Bindings, make_attempt
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.failure import PATCH_TRIES, PATCH_WAIT_FACTOR, PATCH_WAIT_SECONDS, Evictions, Failures
-from bayplan.scheduler.group_cycle import UNSCHEDULABLE, GroupCycle, GroupDecision, invalid
+from bayplan.scheduler.group_cycle import UNSCHEDULABLE, GroupCycle, GroupDecision, GroupPart, invalid
 from bayplan.scheduler.group_dialects import Dialect
 from bayplan.scheduling_queue.queued import QueuedGroup, QueuedPod
+from bayplan.state.group_trees import tree_of
 from bayplan.state.groups import INITIALLY_SCHEDULED, Group, GroupKey, GroupStates
 
 _log = logging.getLogger(__name__)
@@ -73,33 +74,35 @@ class GroupScheduling:
         """One attempt for all waiting members of the group."""
         context, key = self._context, entity.group.key
         context.tasks.run_deferred()
-        group, members = self._states.group(key), self._states[key]
+        group = self._states.group(key)
         if group is None:
             text = f"pod group object not found for pod group {entity.key}"
-            self._fail_all(entity.members, text, None, started)
+            self._fail_all(entity.members, text, (), started)
             return
         pods = [info.pod for info in entity.members]
+        tree = tree_of(self._states, group, pods)
         has_own_policy = "PodGroupPreemptionPolicy" in context.cluster.release.gates
-        text = invalid(group, members, pods, has_own_policy=has_own_policy) if pods else ""
+        text = invalid(tree, has_own_policy=has_own_policy) if pods else ""
         if not text and pods and pods[0].spec.scheduler_name not in self._frameworks:
             text = f'profile not found for scheduler name "{pods[0].spec.scheduler_name}"'
         if text:
-            self._fail_all(entity.members, text, group, started)
+            self._fail_all(entity.members, text, tree.leaves(), started)
             return
         infos = self._schedulable(entity.members)
         if not infos:
             self._ended(Code.SUCCESS)
             return
         pods = [info.pod for info in infos]
+        tree = tree_of(self._states, group, pods)
         framework = self._frameworks[pods[0].spec.scheduler_name]
-        cycle = GroupCycle(framework, group, members, pods, context.stopwatch)
+        cycle = GroupCycle(framework, tree, context.stopwatch)
         if context.observers.group is not None:
             context.observers.group(entity, None)
         try:
             decision = await self._run_cycle(cycle.decide(), pods[0])
         except Exception as error:
             _log.exception("scheduling pod group %s failed", key)
-            self._fail_all(infos, describe(error), group, started)
+            self._fail_all(infos, describe(error), tree.leaves(), started)
             return
         if context.observers.group is not None:
             context.observers.group(entity, decision)
@@ -108,7 +111,6 @@ class GroupScheduling:
             metrics.group_algorithm(context.loop.time() - started)
         cycle.shared.is_simulated = False
         self._submit(framework, decision, infos, started)
-        self._conditions.write(group, _condition(decision.final, group))
         if metrics.enabled:
             seconds = context.loop.time() - started
             metrics.group_attempt(_result(decision), framework.profile.scheduler_name, seconds)
@@ -138,12 +140,14 @@ class GroupScheduling:
                 left.append(info)
         return left
 
-    def _fail_all(self, infos: Sequence[QueuedPod], text: str, group: Group | None, started: float) -> None:
-        """The attempt failed before any member was tried."""
+    def _fail_all(
+        self, infos: Sequence[QueuedPod], text: str, groups: Iterable[Group], started: float
+    ) -> None:
+        """The attempt failed before any member of these PodGroups was tried."""
         status = Status(Code.ERROR, (text,))
         for info in infos:
             self._fail(info, status, text, CLEARED, started)
-        if group is not None:
+        for group in groups:
             self._conditions.write(group, _condition(status, group))
         self._ended(Code.ERROR)
 
@@ -157,19 +161,24 @@ class GroupScheduling:
             self._evictions.start_for_group(
                 decision.group, framework.profile.scheduler_name, eviction, decision.preempting_plugin
             )
-        attempts = []
-        for info, member in zip(infos, decision.decisions, strict=True):
-            if decision.final.is_success and member is not None and member.found is not None:
-                self._report(member)
-                attempt = make_attempt(framework, member.found, info, started)
-                if self._bindings.assume(attempt):
-                    attempts.append(attempt)
-            else:
-                self._fail_member(decision, member, info, started)
+        attempts, of_pod = [], {info.pod.uid: info for info in infos}
+        for part in decision.parts:
+            for pod, member in zip(part.pods, part.decisions, strict=True):
+                info = of_pod[pod.uid]
+                if part.final.is_success and member is not None and member.found is not None:
+                    self._report(member)
+                    attempt = make_attempt(framework, member.found, info, started)
+                    if self._bindings.assume(attempt):
+                        attempts.append(attempt)
+                else:
+                    self._fail_member(decision, part, member, info, started)
         # All members are assumed before the first passes Permit, so that none has to wait for the others.
         for attempt in attempts:
             attempt.state.pop(GROUP_CYCLE, None)
             self._bindings.commit(attempt, is_assumed=True)
+        for part in decision.parts:
+            if not part.group.key.is_composite:
+                self._conditions.write(part.group, _condition(part.final, part.group))
 
     def _report(self, member: Decision) -> None:
         """Reports what becomes of a member: one that found a node has none if its group is not scheduled."""
@@ -177,10 +186,15 @@ class GroupScheduling:
             self._context.observers.decided(member)
 
     def _fail_member(
-        self, decision: GroupDecision, member: Decision | None, info: QueuedPod, started: float
+        self,
+        decision: GroupDecision,
+        part: GroupPart,
+        member: Decision | None,
+        info: QueuedPod,
+        started: float,
     ) -> None:
         """A member is not scheduled: because of itself, of the group, or both."""
-        final = decision.final
+        final = part.final
         if member is not None and member.traceback:
             self._context.failures.log(_log, f"pod {member.pod.key}: {member.message}", member.traceback)
         if final.code is Code.ERROR:
@@ -190,7 +204,7 @@ class GroupScheduling:
             return
         nomination = decision.nominations.get(info.pod.uid)
         if member is None:
-            status = decision.status
+            status = part.status
             self._fail(info, status, status.message, nomination, started)
         elif member.found is None:
             if nomination is None and (member.diagnosis is None or not member.diagnosis.node_count):

@@ -33,7 +33,7 @@ from bayplan.scheduling_queue.object_events import (
     node_update_events,
 )
 from bayplan.state.cache import CacheError
-from bayplan.state.groups import GroupKey
+from bayplan.state.groups import key_of
 
 _ASSIGNED_ADDED: Final = ASSIGNED_POD_ADD.label
 _ASSIGNED_UPDATED: Final = ASSIGNED_POD_UPDATE.label
@@ -389,27 +389,30 @@ class TaintRuleHandler(ObjectHandler):
 
 
 class GroupHandler(ObjectHandler):
-    """Handles events of PodGroups: the members of a new one enter the queue, those of a deleted one leave
-    it."""
+    """Handles events of PodGroups and CompositePodGroups: the members of a new one enter the queue, those of
+    a deleted one leave it."""
 
     def added(self, item: Object) -> None:
         self._context.cluster.objects.put(item)
         if self._context.queue.groups is not None:
-            self._context.queue.groups.group_added(_group_key(item))
+            self._context.queue.groups.group_added(key_of(item))
         self._notify_queue(Action.ADD, None, item)
 
     def updated(self, old: Object, new: Object) -> None:
+        if old.metadata.uid != new.metadata.uid:
+            # It may have another parent.
+            self.deleted(old)
+            self.added(new)
+            return
         self._context.cluster.objects.put(new)
         if self._context.queue.groups is not None:
-            self._context.queue.groups.group_updated(_group_key(new))
+            self._context.queue.groups.group_updated(key_of(new))
         self._notify_queue(Action.UPDATE, old, new)
 
     def deleted(self, item: Object) -> None:
+        groups = self._context.cluster.groups
+        root = None if groups is None else groups.root(key_of(item))
         self._context.cluster.objects.remove(item)
-        if self._context.queue.groups is not None:
-            self._context.queue.groups.group_deleted(_group_key(item))
+        if self._context.queue.groups is not None and root is not None:
+            self._context.queue.groups.group_deleted(root.key)
         self._notify_queue(Action.DELETE, item, None)
-
-
-def _group_key(item: Object) -> GroupKey:
-    return GroupKey(item.metadata.namespace, item.metadata.name)

@@ -42,7 +42,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bayplan.api.cluster_api import Event, EventSeries, EventSink
-from bayplan.api.groups import PodGroup
+from bayplan.api.groups import CompositePodGroup, PodGroup
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import DEFAULT_NAMESPACE, ObjectMeta, ObjectReference
 from bayplan.api.names import DNS_SUBDOMAIN_MAX
@@ -223,7 +223,7 @@ class EventRecorder:
         """
         related, kind = None, "pod"
         if isinstance(preemptor, Group):
-            related, kind = reference(preemptor.source), "podgroup"
+            related, kind = reference(preemptor.source), preemptor.key.kind
         note = f"Preempted by {kind} {preemptor.uid} on node {node_name}"
         if in_memory:
             note += " (in kube-scheduler memory)."
@@ -473,8 +473,8 @@ class EventRecorder:
         task.add_done_callback(self._tasks.discard)
 
 
-def reference(item: Pod | PodGroup) -> ObjectReference:
-    meta, kind = item.metadata, "v1" if isinstance(item, Pod) else KINDS.of(PodGroup).api_version
+def reference(item: Pod | PodGroup | CompositePodGroup) -> ObjectReference:
+    meta, kind = item.metadata, "v1" if isinstance(item, Pod) else KINDS.of(type(item)).api_version
     return ObjectReference(
         kind=type(item).__name__,
         api_version=kind,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from bayplan.api.devices import DeviceTaintRule, ResourceClaim
-from bayplan.api.groups import PodGroup
+from bayplan.api.groups import CompositePodGroup, PodGroup
 from bayplan.api.kinds import KINDS, Watch
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
@@ -64,7 +64,7 @@ def make_handlers(
             made[record] = claims
         elif record is DeviceTaintRule:
             made[record] = TaintRuleHandler(context, changed)
-        elif record is PodGroup and kind is not None:
+        elif record in (PodGroup, CompositePodGroup) and kind is not None:
             made[record] = GroupHandler(context, kind.event, changed)
         else:
             made[record] = ObjectHandler(context, "" if kind is None else kind.event, changed)

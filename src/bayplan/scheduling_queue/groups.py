@@ -1,9 +1,10 @@
 """The members of groups in the queue: where each of them waits, and when their group is tried.
 
-A group is one entity of the queue, so either all its waiting members are in the active queue or none is. A
-member that is not in flight is in one of three places:
+A group is one entity of the queue, so either all its waiting members are in the active queue or none is; with
+CompositePodGroups the root is the entity, with the members of all groups below it. A member that is not in
+flight is in one of three places:
 
-    incomplete   its PodGroup object does not exist
+    incomplete   its PodGroup object does not exist, or one above it
     entity       in the record of its group, in whichever sub-queue that is
     pending      its group is being scheduled: it is tried after that attempt
 
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bayplan.api.pod import Pod
@@ -56,7 +58,9 @@ class QueuedGroups:
         self.members: dict[str, QueuedPod] = {}
         """Every waiting member, by namespace/name of the pod."""
         self.entities: dict[GroupKey, QueuedGroup] = {}
+        """By the key of the root."""
         self._incomplete: dict[GroupKey, dict[str, QueuedPod]] = {}
+        """By the key of the PodGroup, and the namespace/name of the pod."""
         self._pending: dict[str, QueuedPod] = {}
         self._last_popped: _LastPopped | None = None
 
@@ -67,18 +71,26 @@ class QueuedGroups:
         key = group_key(info.pod)
         assert key is not None
         self.members[info.key] = info
-        group = self._states.group(key)
-        if group is None:
+        root = self._states.root(key)
+        if root is None:
             self._incomplete.setdefault(key, {})[info.key] = info
-            return
-        entity, last = self.entities.get(key), self._last_popped
-        if entity is not None:
-            insort(entity.members, info, key=member_order)
-            self._put_back(entity, label, [info])
-        elif last is not None and last.entity.group.key == key:
-            self._pending[info.key] = info
         else:
-            self._make_entity(group, [info], label)
+            self._enter(root, [info], label)
+
+    def _enter(self, root: Group, infos: list[QueuedPod], label: str) -> None:
+        """Members of this tree that wait nowhere else."""
+        entity = self.entities.get(root.key)
+        if entity is not None:
+            for info in infos:
+                insort(entity.members, info, key=member_order)
+            self._put_back(entity, label, infos)
+        elif self._is_last_popped(root.key):
+            self._pending.update((info.key, info) for info in infos)
+        else:
+            self._make_entity(root, infos, label)
+
+    def _is_last_popped(self, root: GroupKey) -> bool:
+        return self._last_popped is not None and self._last_popped.entity.group.key == root
 
     def _make_entity(self, group: Group, members: list[QueuedPod], label: str) -> None:
         members.sort(key=member_order)
@@ -110,9 +122,7 @@ class QueuedGroups:
     def update(self, info: QueuedPod, old: Pod, new: Pod) -> None:
         """The object of a waiting member has changed."""
         info.pod = new
-        key = group_key(new)
-        entity = None if key is None else self.entities.get(key)
-        queues = self._queues
+        entity, queues = self.entity(new), self._queues
         if entity is None or info.key in self._pending or entity.sub_queue is not queues.unschedulable:
             return
         queues.unschedulable.put(entity)
@@ -132,14 +142,20 @@ class QueuedGroups:
             if not incomplete:
                 del self._incomplete[key]
         elif self._pending.pop(info.key, None) is None:
-            self._delete_from_entity(info, key)
+            self._delete_from_entity(info)
         return info
 
-    def _delete_from_entity(self, info: QueuedPod, key: GroupKey) -> None:
-        entity = self.entities[key]
+    def entity(self, pod: Pod) -> QueuedGroup | None:
+        """The entity that a waiting member is in, unless it is incomplete or pending."""
+        root = self._states.root_of(pod)
+        return None if root is None else self.entities.get(root.key)
+
+    def _delete_from_entity(self, info: QueuedPod) -> None:
+        entity = self.entity(info.pod)
+        assert entity is not None
         entity.members.remove(info)
         if not entity.members:
-            del self.entities[key]
+            del self.entities[entity.group.key]
             self._queues.remove(entity)
             return
         if entity.sub_queue is self._queues.unschedulable:
@@ -166,15 +182,12 @@ class QueuedGroups:
         tried again after the member's backoff. kube-scheduler has no backoff in this case, and repeats a
         binding that always fails a hundred times a second.
         """
-        key = group_key(info.pod)
-        assert key is not None
-        group, last = self._states.group(key), self._last_popped
-        is_late = last is None or last.entity.group.key != key
-        if group is None or key in self.entities or not is_late:
+        group = self._states.root_of(info.pod)
+        if group is None or group.key in self.entities or self._is_last_popped(group.key):
             self.add(info, SCHEDULE_ATTEMPT_FAILURE)
             return
         self.members[info.key] = info
-        entity = self.entities[key] = self._queues.new_group(group, [info], info.timestamp)
+        entity = self.entities[group.key] = self._queues.new_group(group, [info], info.timestamp)
         entity.attempts = info.attempts
         entity.unschedulable_count = info.unschedulable_count
         entity.consecutive_errors_count = info.consecutive_errors_count
@@ -213,8 +226,7 @@ class QueuedGroups:
 
     def activate(self, pod: Pod, label: str) -> None:
         """Makes the group of a waiting member active without backoff."""
-        key = group_key(pod) if self.find(pod.key, pod.uid) is not None else None
-        entity = None if key is None else self.entities.get(key)
+        entity = None if self.find(pod.key, pod.uid) is None else self.entity(pod)
         queues = self._queues
         if entity is None or entity.sub_queue is queues.active:
             return
@@ -227,33 +239,50 @@ class QueuedGroups:
     # PodGroup objects
 
     def group_added(self, key: GroupKey) -> None:
-        """A PodGroup object appeared: its members enter the queue together.
+        """An object of a group appeared: the members that it completes enter the queue together.
 
         kube-scheduler adds them one by one, and may begin to schedule the group when the first is there.
         """
-        group = self._states.group(key)
-        waiting = self._incomplete.pop(key, None)
-        if group is not None and waiting:
-            self._make_entity(group, list(waiting.values()), self._events.add.label)
+        root = self._states.root(key)
+        if root is None:
+            return
+        waiting: list[QueuedPod] = []
+        for state in self._states.states_below(root):
+            waiting += self._incomplete.pop(state.key, {}).values()
+        if waiting:
+            self._enter(root, waiting, self._events.add.label)
 
     def group_updated(self, key: GroupKey) -> None:
-        """A PodGroup object changed. Its place in the queue does not, unless an event moves it."""
+        """The object of a group changed. Its place in the queue does not, unless an event moves it."""
         entity, group = self.entities.get(key), self._states.group(key)
         if entity is not None and group is not None:
             entity.group = group
 
-    def group_deleted(self, key: GroupKey) -> None:
-        """A PodGroup object was deleted: its waiting members become incomplete."""
-        entity = self.entities.pop(key, None)
-        left: list[QueuedPod] = []
+    def group_deleted(self, root: GroupKey) -> None:
+        """An object of this tree was deleted: the waiting members that need it become incomplete."""
+        entity = self.entities.get(root)
         if entity is not None:
-            self._queues.remove(entity)
-            left += entity.members
-        if self._last_popped is not None and self._last_popped.entity.group.key == key:
-            left += self._pending.values()
-            self._pending = {}
-        if left:
-            self._incomplete.setdefault(key, {}).update((info.key, info) for info in left)
+            left = self._set_incomplete(entity.members)
+            if not left:
+                del self.entities[root]
+                self._queues.remove(entity)
+            elif len(left) < len(entity.members):
+                entity.members = left
+                self._put_back(entity, self._events.update.label, left)
+        if self._is_last_popped(root):
+            self._pending = {info.key: info for info in self._set_incomplete(self._pending.values())}
+
+    def _set_incomplete(self, infos: Iterable[QueuedPod]) -> list[QueuedPod]:
+        """Makes those incomplete that have no root; returns the others."""
+        left = []
+        for info in infos:
+            key = group_key(info.pod)
+            assert key is not None
+            if self._states.root(key) is None:
+                self._incomplete.setdefault(key, {})[info.key] = info
+            else:
+                left.append(info)
+        return left
 
     # Inspection
 
@@ -279,7 +308,7 @@ class QueuedGroups:
         return "gated" if is_gated else entity.sub_queue.label
 
     def is_incomplete(self, info: QueuedPod) -> bool:
-        """Whether the PodGroup object of this waiting member does not exist."""
+        """Whether an object of this waiting member's group does not exist."""
         key = group_key(info.pod)
         return key is not None and info.key in self._incomplete.get(key, {})
 

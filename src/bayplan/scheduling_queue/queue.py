@@ -474,8 +474,8 @@ class SchedulingQueue:
 
     def entity(self, info: QueuedPod) -> Entity | None:
         """What waits in a sub-queue for this pod: itself or its group; None if its group waits nowhere."""
-        key = None if self.groups is None else group_key(info.pod)
-        return info if key is None or self.groups is None else self.groups.entities.get(key)
+        is_single = self.groups is None or group_key(info.pod) is None
+        return info if is_single or self.groups is None else self.groups.entity(info.pod)
 
     def is_incomplete(self, info: QueuedPod) -> bool:
         """Whether it is a member of a group without a PodGroup object."""

@@ -105,7 +105,8 @@ class QueuedPod:
 
 @dataclass(slots=True, eq=False)
 class QueuedGroup:
-    """A group with members that wait, as one entity. `key` is `podgroup/` and its namespace/name.
+    """A group with members that wait, as one entity; of a tree of groups the root. `key` is its kind and
+    namespace/name.
 
     It has the fields of a single pod that sub-queues read. Only its members have plugins that rejected them,
     so a group that backs off is always among those whose attempts failed with an error: no idle scheduler

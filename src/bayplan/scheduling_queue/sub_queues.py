@@ -292,7 +292,7 @@ class SubQueues:
 
     def new_group(self, group: Group, members: list[QueuedPod], timestamp: float) -> QueuedGroup:
         """The entity of a group, which is in no sub-queue yet."""
-        entity = QueuedGroup(group, f"podgroup/{group.key}", timestamp, next(self._sequence), members)
+        entity = QueuedGroup(group, f"{group.key.kind}/{group.key}", timestamp, next(self._sequence), members)
         entity.sort_key = self._group_sort_key(entity)
         return entity
 

@@ -53,8 +53,10 @@ class Cluster:
         self.counts = PodCounts(self.nodes, self.pods, self.label_sets, self.changes)
         self.terms = CarriedTerms(self.nodes, self.changes)
         self.objects = Objects(self.changes, self.undo)
-        self.groups = GroupStates(self.objects) if "GenericWorkload" in release.gates else None
+        self.groups: GroupStates | None = None
         """The groups of pods; None without the feature gate GenericWorkload."""
+        if "GenericWorkload" in release.gates:
+            self.groups = GroupStates(self.objects, has_trees="CompositePodGroup" in release.gates)
         self.recounted_rows: set[int] = set()
         """Rows with a pod that `is_large`, or with saturated sums: summed again when their pods change."""
         self.row_pods: list[list[int]] = []

@@ -24,6 +24,7 @@ from bayplan.preemption.plugin import PreemptionPlugin
 from bayplan.preemption.victims import MayEvict
 from bayplan.testing import make_node, make_pod
 from tests.commands import bayplan
+from tests.scheduler.behaviour.test_composite_groups import make_composite, part
 from tests.scheduler.behaviour.test_groups import make_group, members, nodes
 
 TOO_FEW = "waiting for minCount pods from a gang to appear in scheduling queue"
@@ -278,3 +279,51 @@ def test_remedies_name_the_fields_of_the_dialect() -> None:
         "create 2 more pods with the label scheduling.x-k8s.io/pod-group: g",
         "set minMember to 1 or less",
     )
+
+
+@pytest.mark.parametrize(
+    ("objects", "verdict", "parts"),
+    [
+        pytest.param(
+            [*nodes(2), make_composite("g", 2), part("a", 2, "g"), part("b", 2, "g")],
+            "would be scheduled: 2 of 2 groups, and 4 of 4 waiting members",
+            ["would be scheduled", "would be scheduled"],
+            id="all fit",
+        ),
+        pytest.param(
+            [make_node("n0", cpu="2"), make_composite("g", 2), part("a", 2, "g"), part("b", 2, "g")],
+            "cannot be scheduled: pod group is unschedulable, 0/1 placements are available, first placement "
+            "status: minCount (2) cannot be satisfied: 1 scheduled, 0 remaining, pod group preemption: No "
+            "preemption victims found for incoming preemptor",
+            [
+                "fits, and waits for the other groups",
+                "pod group is unschedulable, 0/1 placements are available, first placement status: minCount "
+                "(2) cannot be satisfied: 0 scheduled, 1 remaining",
+            ],
+            id="one fits, and both must",
+        ),
+        pytest.param(
+            [*nodes(2), make_composite("g", 2), part("a", 2, "g"), part("b", 3, "g")],
+            "waiting for more members: CompositePodGroup default/g needs 2 groups with enough members and "
+            "has 1 (b has 2 of 3)",
+            ["", ""],
+            id="a member is missing",
+        ),
+        pytest.param(
+            [*nodes(2), make_composite("g", parent="above"), part("a", 2, "g"), part("b", 2, "g")],
+            "there is no CompositePodGroup default/above: the members of its groups wait until it is created",
+            [],
+            id="a group above is missing",
+        ),
+    ],
+)
+def test_composite_groups(objects: list[Object], verdict: str, parts: list[str]) -> None:
+    answer = asked(*objects, *members(2, "a"), *members(2, "b"))
+    assert (answer.verdict, [one.result for one in answer.parts]) == (verdict, parts)
+
+
+def test_a_group_in_a_composite_group_is_explained_with_it() -> None:
+    objects = [*nodes(2), make_composite("g", 1), part("a", 2, "g"), *members(2, "a")]
+    loaded = LoadedCluster(objects=objects, name="here", release=V1_37)
+    assert explain_group(loaded, "default", "a") == explain_group(loaded, "default", "g")
+    assert asked(*objects).as_json()["minGroupCount"] == 1

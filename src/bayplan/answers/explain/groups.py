@@ -5,6 +5,8 @@ The group is decided as kube-scheduler 1.37 does with the gate GenericWorkload, 
 about members that are gated or whose PodGroup is missing; here each of them has its reason. What to do about
 it follows from the result: how many members are missing, and for how many there is room.
 
+A PodGroup in a composite group is scheduled with it: the answer is about the whole tree.
+
 Groups of Coscheduling and of Volcano are read as the scheduler reads them, if the configuration names their
 dialect, or if no PodGroup of Kubernetes has the name.
 """
@@ -12,21 +14,31 @@ dialect, or if no PodGroup of Kubernetes has the name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from bayplan.answers.explain.explanation import evicts_by_priority
 from bayplan.answers.sources.groups import FIRST_MINOR, in_dialects, release_for
 from bayplan.answers.sources.loaded import LoadedCluster, skip_reason
 from bayplan.api import volcano
-from bayplan.api.groups import PodGroup
+from bayplan.api.groups import CompositePodGroup, PodGroup
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import POD_GROUP_LABEL
 from bayplan.config.model import PodGroupDialect
 from bayplan.errors import InputError
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduler.group_cycle import GroupCycle, GroupDecision, invalid
-from bayplan.state.groups import NEVER, Group, GroupKey, GroupState, group_key
+from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.group_cycle import GroupCycle, GroupDecision, GroupPart, invalid
+from bayplan.state.group_trees import GroupTree, tree_of
+from bayplan.state.groups import (
+    ALL_COUNT,
+    NEVER,
+    SCHEDULED_COUNT,
+    Group,
+    GroupKey,
+    group_key,
+    key_of,
+)
 from bayplan.state.pods import pod_signature
 
 GATED: Final = "waiting: a member may not be scheduled yet, which holds the whole group"
@@ -35,13 +47,20 @@ BELOW: Final = (
     "no member is waiting, and {have} of at least {need} are left: running members stay, and new ones wait "
     "until {need} exist"
 )
+GROUPS_FIT: Final = (
+    "would be scheduled: {fitting} of {groups} groups, and {placed} of {waiting} waiting members"
+)
 FITS: Final = "would be scheduled: {placed} of {waiting} waiting members find a node"
 FAILS: Final = "cannot be scheduled: {message}"
 PREEMPTS: Final = "would preempt {victims} and wait until they are gone"
 NOT_TRIED: Final = "not tried: there cannot be enough members"
 ELSEWHERE: Final = "fits on {node}, and waits for the others"
+GROUP_WAITS: Final = "its PodGroup fits, and waits for the other groups"
+GROUP_NOT_TRIED: Final = "not tried: there cannot be enough groups"
 
 CREATE_GROUP: Final = "create the PodGroup"
+CREATE_PARENT: Final = "create the CompositePodGroup {key}"
+FEWER_GROUPS: Final = "create the CompositePodGroup again with minGroupCount {count} or less"
 NO_MORE: Final = "no more members can be scheduled: {message}"
 NOT_JUDGED: Final = (
     "not judged: {count} waiting {pods} have a schedulerName that no profile has; pass the configuration of "
@@ -74,12 +93,24 @@ class MemberAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class PartAnswer:
+    """One PodGroup of a composite group."""
+
+    name: str
+    policy: str
+    scheduled: int
+    waiting: int
+    result: str
+    """What becomes of its waiting members; empty if it was not evaluated."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupAnswer:
-    """Everything about one group."""
+    """Everything about one group; about one in a composite group, everything about that."""
 
     key: GroupKey
     group: Group | None
-    """None if there is no PodGroup object."""
+    """None if there is no such object."""
     verdict: str
     is_schedulable: bool
     scheduled: tuple[tuple[str, str], ...]
@@ -92,12 +123,18 @@ class GroupAnswer:
     dialect: PodGroupDialect = PodGroupDialect.KUBERNETES
     is_judged: bool = True
     """Whether all its members belong to a profile of the configuration."""
+    parts: tuple[PartAnswer, ...] = ()
+    """The PodGroups of a composite group."""
 
     @property
     def policy(self) -> str:
-        if self.group is None:
-            return "unknown, without its PodGroup"
-        return f"gang of at least {self.group.min_count}" if self.group.is_gang else "basic"
+        return "unknown, without its PodGroup" if self.group is None else _policy(self.group)
+
+    def _composite(self) -> dict[str, Any]:
+        """What only composite groups have."""
+        if self.group is None or not self.key.is_composite:
+            return {}
+        return {"minGroupCount": self.group.min_count, "podGroups": [asdict(part) for part in self.parts]}
 
     def member(self, pod: str) -> MemberAnswer | None:
         """The answer about a waiting member, by namespace/name."""
@@ -108,7 +145,7 @@ class GroupAnswer:
             "group": str(self.key),
             "dialect": self.dialect.value,
             "policy": self.policy,
-            "minCount": None if self.group is None else self.group.min_count,
+            "minCount": None if self.group is None or self.key.is_composite else self.group.min_count,
             "schedulable": self.is_schedulable,
             "verdict": self.verdict,
             "remedies": list(self.remedies),
@@ -118,6 +155,7 @@ class GroupAnswer:
                 for one in self.waiting
             ],
             "victims": list(self.victims),
+            **self._composite(),
         }
 
 
@@ -132,14 +170,13 @@ def explain_group(loaded: LoadedCluster, namespace: str, name: str, order: Seque
         InputError: nothing is known of the group, or the release or the configuration has no such groups.
         ConfigError: the configuration is invalid.
     """
-    key = GroupKey(namespace, name)
     release = loaded.release if loaded.config is None else loaded.config.release
     if release.minor < FIRST_MINOR:
         raise InputError(
             f"pod groups are decided as Kubernetes 1.{FIRST_MINOR} does: "
             f"pass --emulated-version 1.{FIRST_MINOR}"
         )
-    loaded, dialect = _with_group(loaded, key)
+    loaded, dialect, key = _with_group(loaded, GroupKey(namespace, name))
     release = release_for(release, loaded.objects)
     if release.gates != loaded.release.gates:
         # The gates decide which plugins a configuration has by default, so it is read again.
@@ -152,13 +189,16 @@ def explain_group(loaded: LoadedCluster, namespace: str, name: str, order: Seque
     return GroupQuestions(loaded, core, order, dialect).answer(key)
 
 
-def _with_group(loaded: LoadedCluster, key: GroupKey) -> tuple[LoadedCluster, PodGroupDialect]:
-    """The cluster with the group as one of Kubernetes, and whose it is."""
+def _with_group(loaded: LoadedCluster, key: GroupKey) -> tuple[LoadedCluster, PodGroupDialect, GroupKey]:
+    """The cluster with the group as one of Kubernetes, whose it is, and its key, which may be composite."""
     for dialect in PodGroupDialect:
         objects = in_dialects(loaded.objects, (dialect,))
         has_group = any(isinstance(item, PodGroup) and item.key == str(key) for item in objects)
         if has_group or any(isinstance(item, Pod) and group_key(item) == key for item in objects):
-            return replace(loaded, objects=objects), dialect
+            return replace(loaded, objects=objects), dialect, key
+    composite = key._replace(is_composite=True)
+    if any(isinstance(item, CompositePodGroup) and key_of(item) == composite for item in loaded.objects):
+        return loaded, PodGroupDialect.KUBERNETES, composite
     raise InputError(f"there is no such group in {loaded.name}", object_key=f"PodGroup {key}")
 
 
@@ -190,29 +230,58 @@ class GroupQuestions:
 
     def answer(self, key: GroupKey) -> GroupAnswer:
         """What the scheduler would do with this group now."""
-        known = self._pods.get(key, [])
+        root = self._states.root(key)
+        keys = [key] if root is None else [state.key for state in self._states.states_below(root)]
+        known = [pod for one in keys for pod in self._pods.get(one, ())]
         pods = [pod for pod in known if not pod.is_finished]
         finished = len(known) - len(pods)
         waiting = sorted(
             (pod for pod in pods if not pod.spec.node_name and not pod.is_terminating), key=self._place
         )
-        group = self._states.group(key)
+        group = self._states.group(key) if root is None else root
         scheduled = tuple(sorted((pod.key, pod.spec.node_name) for pod in pods if pod.spec.node_name))
-        made = GroupAnswer(key, group, NONE_WAITING, True, scheduled, (), dialect=self._dialect)
+        made = GroupAnswer(
+            key if root is None else root.key,
+            group,
+            NONE_WAITING,
+            is_schedulable=True,
+            scheduled=scheduled,
+            waiting=(),
+            dialect=self._dialect,
+            parts=() if root is None else self._parts(root, keys),
+        )
         foreign = [pod for pod in waiting if self._core.framework_for(pod) is None]
         if foreign:
             members = [MemberAnswer(pod.key, reason=skip_reason(pod, self._core)) for pod in waiting]
             verdict = NOT_JUDGED.format(count=len(foreign), pods=_pods(len(foreign)))
             return replace(_failed(made, verdict, members), is_judged=False)
-        if group is None:
+        if root is None:
             members = [MemberAnswer(pod.key) for pod in waiting]
-            return _failed(made, self._states.why_incomplete(key), members, (CREATE_GROUP,))
-        have = self._states[key].all_count
-        if group.is_gang and have < group.min_count:
-            return self._too_few(made, group, waiting, have, finished)
+            return _failed(made, self._states.why_incomplete(key), members, self._missing(key))
+        if (root.is_gang or root.key.is_composite) and not self._states.is_ready(root, ALL_COUNT):
+            return self._too_few(made, root, waiting, finished)
         if not waiting:
             return made
-        return self._decided(made, group, waiting)
+        return self._decided(made, root, waiting)
+
+    def _missing(self, key: GroupKey) -> Sequence[str]:
+        """What to create for a group without a root."""
+        group = self._states.group(key)
+        if group is None:
+            return (CREATE_GROUP,)
+        parent = self._states.with_ancestors(group)[-1].parent
+        is_missing = parent is not None and self._states.group(parent) is None
+        return (CREATE_PARENT.format(key=parent),) if is_missing else ()
+
+    def _parts(self, root: Group, keys: Sequence[GroupKey]) -> tuple[PartAnswer, ...]:
+        """The PodGroups of a composite group, not evaluated yet."""
+        found = []
+        for key in keys if root.key.is_composite else ():
+            group, state = self._states.group(key), self._states[key]
+            assert group is not None
+            waiting = state.all_count - state.scheduled_count
+            found.append(PartAnswer(key.name, _policy(group), state.scheduled_count, waiting, ""))
+        return tuple(found)
 
     def _place(self, pod: Pod) -> tuple[int, int, float, str]:
         """Sorts members as the queue does, as far as that is known: by priority, attempts and arrival."""
@@ -220,19 +289,23 @@ class GroupQuestions:
         place = self._order.get(pod.key, len(self._order))
         return -pod.priority, place, created.timestamp() if created else 0.0, pod.name
 
-    def _too_few(
-        self, made: GroupAnswer, group: Group, waiting: Sequence[Pod], have: int, finished: int
-    ) -> GroupAnswer:
-        more = group.min_count - have
-        link = LINKS[self._dialect]
-        remedies = [CREATE_MEMBERS.format(more=more, pods=_pods(more), link=link, name=made.key.name)]
-        if have:
-            remedies.append(LOWER_MIN_COUNT.format(field=self._field, count=have))
+    def _too_few(self, made: GroupAnswer, root: Group, waiting: Sequence[Pod], finished: int) -> GroupAnswer:
+        link, remedies = LINKS[self._dialect], list[str]()
+        for state in self._states.states_below(root):
+            group, have = self._states.group(state.key), state.all_count
+            if group is None or have >= group.min_count:
+                continue
+            more, name = group.min_count - have, group.key.name
+            remedies.append(CREATE_MEMBERS.format(more=more, pods=_pods(more), link=link, name=name))
+            if have:
+                lower = LOWER_MIN_COUNT.format(field=self._field, count=have)
+                remedies.append(f"{lower} in PodGroup {name}" if root.key.is_composite else lower)
+        have = sum(state.all_count for state in self._states.states_below(root))
         if finished:
             remedies.append(FINISHED_LEFT.format(count=finished))
         text = self._states.why_incomplete(made.key)
         if have and not waiting:
-            text = BELOW.format(need=group.min_count, have=have)
+            text = BELOW.format(need=root.min_count, have=have)
         members = [MemberAnswer(pod.key, reason=skip_reason(pod, self._core)) for pod in waiting]
         return _failed(made, text, members, remedies)
 
@@ -243,26 +316,37 @@ class GroupQuestions:
             return _failed(made, GATED, members)
         framework = self._core.framework_for(waiting[0])
         assert framework is not None, "otherwise there is a reason to skip it"
-        state = self._states[made.key]
+        tree = tree_of(self._states, group, waiting)
         has_own_policy = "PodGroupPreemptionPolicy" in self._core.release.gates
-        problem = invalid(group, state, waiting, has_own_policy=has_own_policy)
+        problem = invalid(tree, has_own_policy=has_own_policy)
         if problem:
             members = [MemberAnswer(pod.key) for pod in waiting]
             return _failed(made, FAILS.format(message=problem), members)
-        decision = _decided(GroupCycle(framework, group, state, waiting))
-        members = [_member(decision, pod, index) for index, pod in enumerate(waiting)]
+        decision = _decided(GroupCycle(framework, tree))
+        members = [
+            _member(decision, part, pod, one)
+            for part in decision.parts
+            for pod, one in zip(part.pods, part.decisions, strict=True)
+        ]
+        results = {part.group.key.name: _result(decision, part) for part in decision.parts}
+        made = replace(made, parts=tuple(replace(one, result=results[one.name]) for one in made.parts))
         if decision.final.is_success:
             placed = sum(bool(one.node) for one in members)
             text = FITS.format(placed=placed, waiting=len(waiting))
+            if group.key.is_composite:
+                fitting = sum(part.fits for part in decision.parts if not part.group.key.is_composite)
+                text = GROUPS_FIT.format(
+                    fitting=fitting, groups=len(made.parts), placed=placed, waiting=len(waiting)
+                )
             return replace(made, verdict=text, waiting=tuple(members))
         eviction = decision.eviction
         if eviction is not None:
             victims = tuple(sorted(pod.key for pod in eviction.victims))
             text = PREEMPTS.format(victims=f"{len(victims)} {_pods(len(victims))}")
             return replace(_failed(made, text, members), victims=victims)
-        has_enough = state.scheduled_count >= group.min_count
+        has_enough = self._states.is_ready(group, SCHEDULED_COUNT)
         text = (NO_MORE if has_enough else FAILS).format(message=decision.message)
-        remedies = _remedies(group, state, waiting, decision, self._field)
+        remedies = _remedies(tree, decision, self._field)
         if remedies and any(pod.spec.preemption_policy == NEVER for pod in waiting):
             remedies.append(ALLOW_PREEMPTION)
         elif (
@@ -283,14 +367,34 @@ def _failed(
     )
 
 
-def _remedies(
-    group: Group, state: GroupState, waiting: Sequence[Pod], decision: GroupDecision, field: str
-) -> list[str]:
+def _policy(group: Group) -> str:
+    if group.key.is_composite:
+        least = f", at least {group.min_count} of its groups together" if group.is_gang else ", basic"
+        return f"composite group{least}"
+    return f"gang of at least {group.min_count}" if group.is_gang else "basic"
+
+
+def _result(decision: GroupDecision, part: GroupPart) -> str:
+    """What becomes of one PodGroup of a composite group."""
+    if part.final.is_success:
+        return "would be scheduled" if part.pods else "is scheduled"
+    if part.fits:
+        return "fits, and waits for the other groups"
+    return GROUP_NOT_TRIED if part.status is decision.status else part.status.message
+
+
+def _remedies(tree: GroupTree, decision: GroupDecision, field: str) -> list[str]:
     """What would let this group be scheduled, if its members were rejected by the nodes."""
     if not decision.status.is_rejection or not decision.final.is_rejection:
         return []
+    group, waiting, scheduled = tree.group, tree.pods, tree.scheduled_count
+    if group.key.is_composite:
+        children = {child.group.key for child in tree.children}
+        fitting = sum(part.fits for part in decision.parts if part.group.key in children)
+        fewer = [FEWER_GROUPS.format(count=fitting)] if group.is_gang and fitting else []
+        return [MAKE_ROOM_FOR_SOME, *fewer]
     placed = sum(one is not None and one.found is not None for one in decision.decisions)
-    missing = group.min_count - state.scheduled_count - placed
+    missing = group.min_count - scheduled - placed
     remedies = []
     if missing > 0:
         # Identical members that were not tried do not fit either.
@@ -299,7 +403,7 @@ def _remedies(
             MAKE_ROOM.format(count=missing, pods=_pods(missing)) if is_exact else MAKE_ROOM_FOR_SOME
         )
         if placed and not group.topology_key:
-            remedies.append(LOWER_MIN_COUNT.format(field=field, count=state.scheduled_count + placed))
+            remedies.append(LOWER_MIN_COUNT.format(field=field, count=scheduled + placed))
     else:
         remedies.append(MAKE_ROOM_FOR_SOME)
     return remedies
@@ -318,15 +422,17 @@ def _decided(cycle: GroupCycle) -> GroupDecision:
     raise RuntimeError(f"there are no extenders to answer {request!r}")
 
 
-def _member(decision: GroupDecision, pod: Pod, index: int) -> MemberAnswer:
-    member, nomination = decision.decisions[index], decision.nominations.get(pod.uid)
+def _member(decision: GroupDecision, part: GroupPart, pod: Pod, member: Decision | None) -> MemberAnswer:
+    nomination = decision.nominations.get(pod.uid)
     if nomination is not None and nomination.node_name:
         return MemberAnswer(pod.key, nomination.node_name)
     if member is None:
-        return MemberAnswer(pod.key, reason=NOT_TRIED)
+        is_inherited = part.group.key != decision.group.key and part.status is decision.status
+        text = GROUP_WAITS if part.fits else GROUP_NOT_TRIED if is_inherited else NOT_TRIED
+        return MemberAnswer(pod.key, reason=text)
     if member.found is None:
         return MemberAnswer(pod.key, reason=member.message)
-    if decision.final.is_success:
+    if part.final.is_success:
         return MemberAnswer(pod.key, member.node_name)
     return MemberAnswer(pod.key, reason=ELSEWHERE.format(node=member.node_name))
 

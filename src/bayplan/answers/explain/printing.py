@@ -27,7 +27,7 @@ from bayplan.answers.explain.tables import (
     section,
     some_names,
 )
-from bayplan.answers.sources.groups import ASSUMED_GATE
+from bayplan.answers.sources.groups import ASSUMED_GATE, ASSUMED_TREES
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.warnings import Warning
 
@@ -147,6 +147,11 @@ def print_group_parts(console: Console, answer: GroupAnswer, attempt: str = "") 
         print_part(console, Text(f"  · {remedy}"))
     if attempt:
         print_part(console, Text(f"queue: {attempt}", style=FAINT))
+    if answer.parts:
+        parts = make_table("PodGroup", "policy", ">scheduled", ">waiting", "result")
+        for part in answer.parts:
+            parts.add_row(part.name, part.policy, str(part.scheduled), str(part.waiting), part.result)
+        print_part(console, indented(parts))
     shared: dict[str, list[str]] = {}
     for one in answer.waiting:
         text = f"→ {one.node}" if one.node else one.reason or "waits for the others"
@@ -164,6 +169,8 @@ def print_group_parts(console: Console, answer: GroupAnswer, attempt: str = "") 
         more = f" and {scheduled - MAX_SCHEDULED} more" if scheduled > MAX_SCHEDULED else ""
         print_part(console, indented(Text(f"scheduled: {text}{more}")))
     print_part(console, indented(Text(ASSUMED_GATE, style=FAINT)))
+    if answer.key.is_composite:
+        print_part(console, indented(Text(ASSUMED_TREES, style=FAINT)))
 
 
 MAX_SCHEDULED: Final = 10

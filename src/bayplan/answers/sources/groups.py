@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from bayplan.answers.sources.loaded import LoadedCluster
-from bayplan.api.groups import PodGroup
+from bayplan.api.groups import CompositePodGroup, PodGroup
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.releases import Release
@@ -23,10 +23,14 @@ FIRST_MINOR: Final = 37
 """The first release whose design of groups is implemented."""
 GROUPS: Final = "GenericWorkload"
 TOPOLOGY: Final = "TopologyAwareWorkloadScheduling"
+COMPOSITE: Final = "CompositePodGroup"
 PREEMPTION_POLICY: Final = "PodGroupPreemptionPolicy"
 ASSUMED_GATE: Final = (
     "decided with the feature gate GenericWorkload; without it the scheduler ignores groups and schedules "
     "each member alone"
+)
+ASSUMED_TREES: Final = (
+    "decided with the feature gate CompositePodGroup, too; without it each PodGroup is scheduled alone"
 )
 
 
@@ -50,6 +54,12 @@ def _needed(objects: Iterable[Object]) -> Iterable[str]:
             yield GROUPS
             if item.spec.scheduling_constraints is not None:
                 yield TOPOLOGY
+            if item.spec.parent_composite_pod_group_name is not None:
+                yield from (TOPOLOGY, COMPOSITE)
+            if item.spec.preemption_policy is not None:
+                yield PREEMPTION_POLICY
+        elif isinstance(item, CompositePodGroup):
+            yield from (GROUPS, TOPOLOGY, COMPOSITE)
             if item.spec.preemption_policy is not None:
                 yield PREEMPTION_POLICY
         elif isinstance(item, Pod) and item.spec.scheduling_group is not None:

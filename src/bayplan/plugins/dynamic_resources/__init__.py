@@ -335,7 +335,10 @@ class DynamicResources(
 
     def pod_group_post_filter(self, outcome: GroupOutcome) -> GroupSteps[GroupPostFilterResult]:
         yield from ()
-        if outcome.group.topology_key and "TopologyAwareWorkloadScheduling" in self.release.gates:
+        has_placements = (
+            outcome.group.topology_key and "TopologyAwareWorkloadScheduling" in self.release.gates
+        )
+        if has_placements or outcome.group.key.is_composite:
             return GroupPostFilterResult(unschedulable())
         if self.name not in outcome.pre_filtered:
             return GroupPostFilterResult(failure(NOT_FOUND))

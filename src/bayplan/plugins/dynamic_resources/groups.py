@@ -12,7 +12,7 @@ from typing import Final
 
 from bayplan.plugin import Cluster, Pod
 from bayplan.plugin.devices import ResourceClaim, ResourceClaimConsumerReference
-from bayplan.plugin.groups import Group
+from bayplan.plugin.groups import Group, PodGroup
 
 GATE: Final = "DRAWorkloadResourceClaims"
 API_GROUP: Final = "scheduling.k8s.io"
@@ -38,6 +38,7 @@ def consumers(cluster: Cluster, pod: Pod) -> dict[str, ResourceClaimConsumerRefe
         group = cluster.groups.group_of(pod)
     if group is None:
         return {}
+    assert isinstance(group.source, PodGroup)
     own = group.source.spec.resource_claims
     listed = {(one.name, one.resource_claim_name, one.resource_claim_template_name) for one in own}
     reference = ResourceClaimConsumerReference(
@@ -56,6 +57,7 @@ def consumers(cluster: Cluster, pod: Pod) -> dict[str, ResourceClaimConsumerRefe
 def reserved_claims(cluster: Cluster, group: Group) -> Iterator[ResourceClaim]:
     """The allocated claims of a group that are reserved for it."""
     claims, source = cluster.objects.of(ResourceClaim), group.source
+    assert isinstance(source, PodGroup), "composite groups have no claims"
     created = {status.name: status.resource_claim_name for status in source.status.resource_claim_statuses}
     for entry in source.spec.resource_claims:
         claim = claims.get(entry.resource_claim_name or created.get(entry.name) or "", group.key.namespace)
