@@ -153,7 +153,7 @@ class Volcano:
 
     def _min_count(self, spec: volcano.PodGroupSpec, members: Collection[Pod]) -> int:
         """So many that every task has its minimum, whichever members are left out."""
-        if not spec.min_task_member:
+        if not _has_task_minima(spec):
             return spec.min_member
         tasks = Counter(pod.metadata.annotations.get(volcano.TASK_ANNOTATION, "") for pod in members)
         # At most (pods of the task - minimum) members are left out, so they cannot all be of this task.
@@ -195,13 +195,22 @@ class Volcano:
     def _invalid(self, spec: volcano.PodGroupSpec, members: Collection[Pod]) -> tuple[str, str]:
         """Volcano's reason and message if there are too few members to try them; both empty otherwise."""
         tasks = Counter(pod.metadata.annotations.get(volcano.TASK_ANNOTATION, "") for pod in members)
-        # Minima of tasks that are more than minMember together are not checked before the attempt.
-        is_checked = spec.min_member >= sum(spec.min_task_member.values())
-        if is_checked and any(tasks[task] < least for task, least in spec.min_task_member.items()):
+        if _has_task_minima(spec) and any(
+            tasks[task] < least for task, least in spec.min_task_member.items()
+        ):
             return NOT_ENOUGH_OF_TASK
         if len(members) < spec.min_member:
             return "NotEnoughTasks", NOT_ENOUGH_TASKS.format(valid=len(members), least=spec.min_member)
         return "", ""
+
+
+def _has_task_minima(spec: volcano.PodGroupSpec) -> bool:
+    """Whether minima of tasks count: they do not if they are more than minMember together.
+
+    The controller writes the replicas of each task as its minimum if the job names none.
+    """
+    # job_info.go: CheckTaskReady
+    return bool(spec.min_task_member) and spec.min_member >= sum(spec.min_task_member.values())
 
 
 def _with_condition(

@@ -221,6 +221,15 @@ async def test_every_task_of_a_volcano_group_gets_its_minimum() -> None:
 
 
 @virtual
+async def test_minima_of_tasks_above_min_member_do_not_count() -> None:
+    """Volcano's controller writes all replicas of a task as its minimum: minMember is what counts then."""
+    async with running(config=config("volcano")) as world:
+        await world.create(make_node("n", cpu=2), volcano_group(2, min_task_member={"w": 3}))
+        await world.create(*(annotated(name, "w", cpu=1) for name in ("w0", "w1", "w2")))
+        assert len(bound(world)) == 2
+
+
+@virtual
 async def test_dialects_side_by_side() -> None:
     async with running(config=config("kubernetes", "coscheduling", "volcano")) as world:
         policy = PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=1))
