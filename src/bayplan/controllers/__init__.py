@@ -7,5 +7,6 @@ cluster on its API server (`embedded/controllers/`), what-if answers on a copy o
 - `pods.py`: states of pods, the order in which they are deleted, and pods from templates
 - `workloads.py`: Deployments, StatefulSets, DaemonSets, Jobs
 - `claims.py`: ResourceClaims of pods, claims of ephemeral volumes, provisioned volumes
+- `volcano/`: Jobs of Volcano
 - `nodes.py`: taints of nodes, and eviction by them
 """

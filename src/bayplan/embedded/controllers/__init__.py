@@ -29,6 +29,7 @@ from bayplan.embedded.controllers.replica_set import ReplicaSets, ReplicationCon
 from bayplan.embedded.controllers.resource_claims import PodResourceClaims, ResourceClaims
 from bayplan.embedded.controllers.services import EndpointSlices
 from bayplan.embedded.controllers.stateful_set import StatefulSets
+from bayplan.embedded.controllers.volcano import VolcanoJobs, VolcanoQueues
 from bayplan.embedded.controllers.volumes import (
     ClaimProtection,
     EphemeralClaims,
@@ -47,6 +48,8 @@ ALL: tuple[type[Controller], ...] = (
     DaemonSets,
     Jobs,
     CronJobs,
+    VolcanoJobs,
+    VolcanoQueues,
     EndpointSlices,
     VolumeBinder,
     VolumeReclaimer,

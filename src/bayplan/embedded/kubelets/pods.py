@@ -38,7 +38,7 @@ from bayplan.embedded.kubelets.addresses import Addresses
 from bayplan.embedded.kubelets.nodes import is_down
 from bayplan.embedded.server.deletion import DeleteOptions
 from bayplan.embedded.server.documents import Document
-from bayplan.embedded.server.kinds import CONFIG_MAPS, NODES, PODS, RESOURCE_CLAIMS, SECRETS, Resource
+from bayplan.embedded.server.kinds import CONFIG_MAPS, JOBS, NODES, PODS, RESOURCE_CLAIMS, SECRETS, Resource
 from bayplan.errors import NotFoundError
 
 RUN_SECONDS: Final = "bayplan/run-seconds"
@@ -325,7 +325,9 @@ class PodKubelets(Controller):
         if text is not None:
             return float(text) if _is_duration(text) else None
         owner = pod.metadata.controller()
-        return self._job_run_seconds if owner is not None and owner.kind == "Job" else None
+        # Volcano's Jobs also have servers that never end, and which of their pods do is not written down.
+        is_of_job = owner is not None and (owner.kind, owner.api_version) == ("Job", JOBS.api_version)
+        return self._job_run_seconds if is_of_job else None
 
     def _stop_seconds(self, pod: Pod) -> float:
         text = pod.annotations.get(STOP_SECONDS)

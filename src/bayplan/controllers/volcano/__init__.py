@@ -1,0 +1,8 @@
+"""Jobs of Volcano (batch.volcano.sh) on a cluster without Volcano: what their controller decides.
+
+- `spec.py`: what a Job asks for, with the defaults and checks of Volcano's webhooks
+- `objects.py`: its pods and its PodGroup
+- `jobs.py`: events, policies and phases
+
+Queues and the order of jobs are the scheduler's (`queues/volcano/`).
+"""
