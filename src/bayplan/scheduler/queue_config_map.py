@@ -47,12 +47,11 @@ async def follow_config_map(
     namespace, _, own_name = name.partition("/")
     known = None
     while True:
+        is_there = True
         try:
             text = text_of(await api.get(ConfigMap, own_name, namespace))
         except NotFoundError:
-            text = text_of(None)
-            if text != known:
-                _log.warning("queues: there is no ConfigMap %s: each namespace gets a queue", name)
+            is_there, text = False, text_of(None)
         except APIError as error:
             _log.warning("queues: cannot read ConfigMap %s: %s", name, error)
             text = known or ""
@@ -68,7 +67,10 @@ async def follow_config_map(
                     "queues: the configuration in ConfigMap %s is invalid, %s: %s", name, stays, problem
                 )
             else:
-                _log.warning("queues: the configuration was loaded from ConfigMap %s", name)
+                message = "the configuration was loaded from ConfigMap %s"
+                if not is_there:
+                    message = "there is no ConfigMap %s: each namespace gets a queue"
+                _log.warning(f"queues: {message}", name)
                 loaded.set()
                 changed()
         await asyncio.sleep(READ_SECONDS)

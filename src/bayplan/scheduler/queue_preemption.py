@@ -31,7 +31,7 @@ from bayplan.scheduler.failure import Evictions
 from bayplan.scheduling_queue.queued import QueuedGroup, members_of
 
 RETRY_SECONDS: Final = 15.0
-"""Time between two attempts for pods of one leaf, as in YuniKorn."""
+"""Time between two attempts for one pod, as in YuniKorn; after one in vain, for all pods of its leaf."""
 MAX_ATTEMPTS: Final = 10
 """In one check, as in YuniKorn."""
 
@@ -46,8 +46,8 @@ class QueuePreemption:
         self._core = core
         self._context = context
         self._evictions = evictions
-        self._tried: dict[str, float] = {}
-        """By path of a leaf: when its pods were last tried."""
+        self._tried: dict[str, tuple[float, str]] = {}
+        """By path of a leaf: when the last attempt was, and the key of its entity; "" if it was in vain."""
         self._taken: dict[str, float] = {}
         """By uid: when a pod was last chosen as a victim."""
         self._due: dict[str, float] = {}
@@ -63,15 +63,7 @@ class QueuePreemption:
             self._seen_version = queues.version
             wait = self._enforce(now)
         if queues.preempts:
-            left = MAX_ATTEMPTS
-            for waiting in queues.waiting_above():
-                due = self._due_at(waiting)
-                if due > now:
-                    wait = min(wait, due - now)
-                elif left and now >= self._tried.get(waiting.leaf.path, -inf) + RETRY_SECONDS:
-                    left -= 1
-                    self._tried[waiting.leaf.path] = now
-                    self._make_room(waiting, now)
+            wait = min(wait, self._reclaim(now))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -80,27 +72,43 @@ class QueuePreemption:
 
     # Below the ceiling of a parent
 
+    def _reclaim(self, now: float) -> float:
+        """Makes room for the pods that are due. Returns the time until the next attempt."""
+        left, wait = MAX_ATTEMPTS, inf
+        for waiting in self._queues.waiting_above():
+            due = self._due_at(waiting)
+            if due > now:
+                wait = min(wait, due - now)
+            elif left:
+                left -= 1
+                key = waiting.entity.key if self._make_room(waiting, now) else ""
+                self._tried[waiting.leaf.path] = (now, key)
+        return wait
+
     def _due_at(self, waiting: WaitingAbove) -> float:
         oldest = min(created_at(member.pod) for member in members_of(waiting.entity))
-        return oldest + waiting.leaf.policy.preemption_delay
+        at, key = self._tried.get(waiting.leaf.path, (-inf, ""))
+        is_next = bool(key) and key != waiting.entity.key
+        return max(oldest + waiting.leaf.policy.preemption_delay, -inf if is_next else at + RETRY_SECONDS)
 
-    def _make_room(self, waiting: WaitingAbove, now: float) -> None:
+    def _make_room(self, waiting: WaitingAbove, now: float) -> bool:
+        """Evicts what has to go for a pod or pod group. False if that is not possible."""
         pods = [member.pod for member in members_of(waiting.entity)][: waiting.least]
         framework = self._core.framework_for(pods[0])
         if framework is None or framework.extenders is not None:
-            return  # what an extender would answer is not known
+            return False  # what an extender would answer is not known
         if any(pod.spec.preemption_policy == "Never" for pod in pods):
-            return
+            return False
         for node_name in self._places(waiting):
             chosen = self._room_for(waiting, node_name, now)
             if not chosen:
-                return
+                return False
             victims = [pod for task in chosen if (pod := self._pod(task)) is not None]
             place = self._node_without(victims, pods)
             if place:
                 break
         else:
-            return
+            return False
         self._taken.update((task.key, now) for task in chosen)
         eviction = Eviction(place, tuple(victims))
         if isinstance(waiting.entity, QueuedGroup):
@@ -108,6 +116,7 @@ class QueuePreemption:
             self._evictions.start_for_group(group, profile, eviction, CapacityPreemption.name)
         else:
             self._evictions.start(pods[0], eviction, CapacityPreemption.name)
+        return True
 
     def _room_for(self, waiting: WaitingAbove, node_name: str, now: float) -> list[Task] | None:
         queues, cluster = self._queues, self._core.cluster

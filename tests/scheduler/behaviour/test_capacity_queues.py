@@ -356,6 +356,58 @@ async def test_a_queue_takes_below_the_ceiling_of_its_parent(ceilings: Path) -> 
         assert not world.node_of("more")
 
 
+TENANTS = """
+partitions:
+- name: default
+  queues:
+  - name: root
+    submitacl: "*"
+    queues:
+    - name: sandbox
+      resources: {max: {vcore: 10}}
+      queues:
+      - name: tenants
+        properties: {preemption.policy: fence, preemption.delay: 10s}
+        queues:
+        - {name: normal, resources: {guaranteed: {vcore: 3}}}
+        - {name: high, resources: {guaranteed: {vcore: 3}}, properties: {priority.offset: "1000"}}
+      - name: system
+        properties: {priority.offset: "-9999"}
+"""
+
+
+def placed(world: World) -> str:
+    """The first letters of the names of pods with a node."""
+    return "".join(sorted(name[0] for name in world.names() if world.node_of(name)))
+
+
+@virtual
+async def test_tenants_take_what_they_are_guaranteed_one_pod_after_the_other(tmp_path: Path) -> None:
+    """As YuniKorn's example expects: nothing outside the fence, nothing below a guarantee."""
+    path = tmp_path / "queues.yaml"
+    path.write_text(TENANTS)
+    async with running(make_node("n", cpu=20), make_node("m", cpu=20), config=config(path)) as world:
+
+        async def submit(letter: str, queue: str, count: int = 10, priority: int = 0) -> None:
+            pods = (
+                pod(f"{letter}{number}", f"sandbox.{queue}", 1, letter, priority=priority)
+                for number in range(count)
+            )
+            await world.create(*pods)
+            await world.after(20)
+
+        await submit("s", "system", 5)
+        await submit("n", "tenants.normal")
+        assert placed(world) == "nnnnnsssss"
+        await submit("h", "tenants.high")
+        assert placed(world) == "hhnnnsssss", "normal keeps its guarantee, and system is outside the fence"
+        await world.delete(*(name for name in world.names() if name.startswith("n")))
+        await world.after(1)
+        assert placed(world) == "hhhhhsssss"
+        await submit("x", "tenants.normal", priority=9999)
+        assert placed(world) == "hhhsssssxx", "its own priority is above the offset of high"
+
+
 @pytest.mark.parametrize("protected", [("r0", "r1"), ("r2", "r3")])
 @virtual
 async def test_pods_with_a_budget_are_taken_last_below_a_ceiling(
