@@ -22,6 +22,7 @@ from functools import partial
 
 from tests.faults.faulty_cluster import Fault
 from tests.faults.life import Report, play
+from tests.faults.queues import WORLDS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,16 +34,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--groups", action="store_true", help="lives with pod groups of Kubernetes")
+    parser.add_argument("--queues", choices=sorted(WORLDS), default="", help="lives with capacity queues")
     parser.add_argument("--late", action="store_true", help="name seeds with pods that were found late, too")
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        return _play_one(options.seed, options.trace, options.groups)
+        return _play_one(options.seed, options.trace, options.groups, options.queues)
     seeds = range(options.first, options.first + options.seeds)
-    return _play_many(seeds, options.processes, options.late, options.groups)
+    return _play_many(seeds, options.processes, options.late, options.groups, options.queues)
 
 
-def _play_one(seed: int, trace: bool, with_groups: bool) -> int:
-    report = play(seed, with_groups=with_groups)
+def _play_one(seed: int, trace: bool, with_groups: bool, queues: str) -> int:
+    report = play(seed, with_groups=with_groups, queues=queues)
     if trace:
         print("\n".join(report.trace))
     for late in report.late:
@@ -51,12 +53,13 @@ def _play_one(seed: int, trace: bool, with_groups: bool) -> int:
     return bool(report.problems)
 
 
-def _play_many(seeds: range, processes: int, tell_late: bool, with_groups: bool) -> int:
+def _play_many(seeds: range, processes: int, tell_late: bool, with_groups: bool, queues: str) -> int:
     started, failed = time.monotonic(), 0
     totals: Counter[str] = Counter()
     faults: Counter[Fault] = Counter()
     with ProcessPoolExecutor(processes) as pool:
-        for report in pool.map(partial(_without_trace, with_groups=with_groups), seeds, chunksize=10):
+        playing = partial(_without_trace, with_groups=with_groups, queues=queues)
+        for report in pool.map(playing, seeds, chunksize=10):
             totals.update(crashes=report.crashes, bindings=report.bindings, decisions=report.decisions)
             totals["late"] += bool(report.late)
             if report.late and tell_late:
@@ -75,8 +78,8 @@ def _play_many(seeds: range, processes: int, tell_late: bool, with_groups: bool)
     return bool(failed)
 
 
-def _without_trace(seed: int, with_groups: bool) -> Report:
-    report = play(seed, with_groups=with_groups)
+def _without_trace(seed: int, with_groups: bool, queues: str) -> Report:
+    report = play(seed, with_groups=with_groups, queues=queues)
     report.trace = []
     return report
 

@@ -15,9 +15,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from bayplan.api.releases import DEFAULT_RELEASE
+from bayplan.config import KubeSchedulerConfiguration
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.scheduler.context import LoopSettings
 from bayplan.scheduler.cycle import Decision
@@ -27,6 +30,7 @@ from bayplan.scheduler.recorder import EventOutput
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.simulate.memory.writes import end_after_grace_period
 from bayplan.simulate.virtual_time import VirtualLoop, VirtualTimeError, current_loop, run_virtual
+from tests.faults import queues as with_queues
 from tests.faults.checks import Oversight, misplaced, oversights, untidiness
 from tests.faults.cluster import SPOILED, LastingClient, Ledger, WatchedCluster
 from tests.faults.devices import DeviceWorld, claim_problems, has_devices
@@ -82,8 +86,8 @@ class Report:
     decisions: int = 0
 
 
-def play(seed: int, *, with_groups: bool = False) -> Report:
-    """Runs one seed; with pod groups of Kubernetes it is another life."""
+def play(seed: int, *, with_groups: bool = False, queues: str = "") -> Report:
+    """Runs one seed; with pod groups of Kubernetes, or capacity queues of a dialect, it is another life."""
     report = Report(seed)
     logged_errors = _LoggedErrors(report)
     logger = logging.getLogger("bayplan")
@@ -92,10 +96,11 @@ def play(seed: int, *, with_groups: bool = False) -> Report:
     logger.propagate = False
     logger.setLevel(logging.ERROR)
     try:
-        run_virtual(
-            _Run(report, with_groups).main(),
-            limit=2 * (MAX_SECONDS + QUIET_SECONDS + PERMIT_SECONDS + PAUSE_SECONDS + FLUSH_SECONDS),
-        )
+        with TemporaryDirectory(prefix="bayplan-faults-") as folder:
+            run_virtual(
+                _Run(report, with_groups, queues, Path(folder)).main(),
+                limit=2 * (MAX_SECONDS + QUIET_SECONDS + PERMIT_SECONDS + PAUSE_SECONDS + FLUSH_SECONDS),
+            )
     except VirtualTimeError as error:
         report.problems.append(f"it never ends: {error}")
     finally:
@@ -123,9 +128,12 @@ class _LoggedErrors(logging.Handler):
 class _Run:
     """One seed in progress."""
 
-    def __init__(self, report: Report, with_groups: bool) -> None:
+    def __init__(self, report: Report, with_groups: bool, queues: str, folder: Path) -> None:
         self._report = report
         self._with_groups = with_groups
+        self._queues = queues
+        self._folder = folder
+        self._config: KubeSchedulerConfiguration | None = None
         self._rng = random.Random(report.seed)
 
     async def main(self) -> None:
@@ -144,8 +152,7 @@ class _Run:
         self._hazard = type("Hazard", (Hazard,), {"rate": self._hazard_rate})
         self._extender_rate = rng.choice((None, None, None, 0.0, 0.1))
         self._with_hints = rng.random() < 0.5
-        make_world = GroupWorld if self._with_groups else World
-        world = make_world(self._store, random.Random(rng.getrandbits(32)), self._trace)
+        world = self._make_world(random.Random(rng.getrandbits(32)))
         self._gangs = BoundGangs(self._store)
         self._spoiled = world.spoiled
         world.begin()
@@ -184,10 +191,18 @@ class _Run:
             self._report.problems.append("the scheduler has ended")
         self._report.problems.extend(self._gangs.problems)
         self._report.problems.extend(untidiness(self._scheduler, self._store))
+        self._check_queues()
         await self._check_for_missed_pods()
         self._report.bindings = self._ledger.bindings.total()
         self._report.faults += self._faulty.counts
         await self._stop(self._running)
+
+    def _make_world(self, rng: random.Random) -> World:
+        if self._queues:
+            world = with_queues.WORLDS[self._queues](self._store, rng, self._trace, self._folder)
+            self._config = world.config
+            return world
+        return (GroupWorld if self._with_groups else World)(self._store, rng, self._trace)
 
     def _add_devices(self, world: World) -> asyncio.Future[None]:
         """Devices and claims for some seeds, and the controller of claims."""
@@ -219,6 +234,7 @@ class _Run:
         world.act()
         self._ledger.check()
         self._gangs.observe()
+        self._check_queues()
         await asyncio.sleep(self._rng.expovariate(1 / pace) if self._rng.random() < 0.7 else 0)
 
     async def _check_for_missed_pods(self) -> None:
@@ -240,8 +256,15 @@ class _Run:
         found = self._oversights()
         return [oversight for oversight in found if oversight.subject in known]
 
+    def _check_queues(self) -> None:
+        """What queues count is right at any time, and so after every restart."""
+        if self._queues and not self._watched.is_dead:
+            self._report.problems.extend(with_queues.miscounted(self._scheduler))
+
     def _oversights(self) -> Iterator[Oversight]:
-        yield from oversights(self._scheduler, self._store)
+        for oversight in oversights(self._scheduler, self._store):
+            if not self._queues or with_queues.counts(self._scheduler, self._store, oversight):
+                yield oversight
         if self._with_groups:
             yield from waiting_groups(self._scheduler, self._store)
 
@@ -275,6 +298,7 @@ class _Run:
             self._extender = SlowExtender(random.Random(rng.getrandbits(32)), self._extender_rate)
         self._scheduler = Scheduler(
             client,
+            self._config,
             plugins=[self._hazard] if self._with_groups else [self._hazard, Coscheduling],
             release=RELEASE if self._with_groups else DEFAULT_RELEASE,
             settings=LoopSettings(seed=seed, eager=eager, cache=cache, search_clock=self._searches),
@@ -341,5 +365,7 @@ class _Run:
         nominated = decision.nomination.node_name if decision.nomination is not None else ""
         text = decision.node_name or f"{decision.message}{f' -> {nominated}' if nominated else ''}"
         self._trace(f"    {decision.pod.name}: {text}")
+        if decision.found is not None and self._queues and self._extender is None:
+            self._report.problems.extend(with_queues.over_limit(self._scheduler, decision.pod))
         if decision.found is not None and self._extender is None:
             self._report.problems.extend(misplaced(self._scheduler, decision.pod, decision.node_name))

@@ -1,4 +1,4 @@
-"""Lives with capacity queues: nothing is lost, and usage equals a recount in the end."""
+"""Lives with capacity queues: nothing is lost, limits hold, and usage equals a recount."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from msgspec.structs import replace
 from bayplan.api.pod import Pod
 from bayplan.config import BayplanConfiguration, QueuesConfiguration, default_config
 from bayplan.queues import tree
+from bayplan.queues.active import CapacityQueues
+from bayplan.queues.usage import PodGroupOf
+from bayplan.scheduler import capacity
 from bayplan.scheduler.capacity import connect_queues
 from bayplan.scheduler.loop import Scheduler
 from tests.effort import LONG_RUN
 from tests.faults import life
+from tests.faults.queues import WORLDS
 
 SETTINGS = QueuesConfiguration()
 CONFIG = replace(default_config(), bayplan=BayplanConfiguration(queues=SETTINGS))
@@ -29,7 +33,7 @@ CONFIG = replace(default_config(), bayplan=BayplanConfiguration(queues=SETTINGS)
 def test_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
     schedulers: list[Scheduler] = []
 
-    def make(api: Any, **options: Any) -> Scheduler:
+    def make(api: Any, config: None, **options: Any) -> Scheduler:
         schedulers.append(Scheduler(api, CONFIG, **options))
         return schedulers[-1]
 
@@ -52,3 +56,57 @@ def test_nothing_is_lost(monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
         assert len(last.queues) <= len(waiting)
         assert all(tree.room(queue) is None for queue in again.root.downwards())
     assert bindings
+
+
+@pytest.mark.parametrize("dialect", sorted(WORLDS))
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(2), id="some seeds"),
+        *(
+            pytest.param(range(first, first + 8), marks=LONG_RUN, id=f"seeds {first} to {first + 7}")
+            for first in range(2, 34, 8)
+        ),
+    ],
+)
+def test_lives_with_limits(dialect: str, seeds: range) -> None:
+    found = {seed: life.play(seed, queues=dialect).problems for seed in seeds}
+    assert {seed: problems for seed, problems in found.items() if problems} == {}
+
+
+class Careless(CapacityQueues):
+    """A mistake: an assumed pod is not counted."""
+
+    def charge(self, pod: Pod, node_name: str) -> None:
+        if pod.spec.node_name:
+            super().charge(pod, node_name)
+
+
+class Generous(CapacityQueues):
+    """A mistake: everything has room."""
+
+    def _blocking(self, *_: object) -> None:
+        return None
+
+
+class Forgetful(CapacityQueues):
+    """A mistake: what was freed is not told to those that wait."""
+
+    def _freed(self, group: PodGroupOf) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("mistake", "text"),
+    [
+        pytest.param(Careless, "counts", id="assumed pods are not counted"),
+        pytest.param(Generous, "gets a node", id="limits are not checked"),
+        pytest.param(Forgetful, "but waits", id="nobody is woken"),
+    ],
+)
+def test_a_mistake_is_found(
+    mistake: type[CapacityQueues], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "CapacityQueues", mistake)
+    found = (life.play(seed, queues="yunikorn").problems for seed in range(20))
+    assert any(text in problem for problems in found for problem in problems)

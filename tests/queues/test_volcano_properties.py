@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -100,3 +102,53 @@ def test_histories(plugin: str) -> None:
             history.random.choice(steps)()
         history.check()
         assert history.running, "nothing ran"
+
+
+def queue_of(name: str, **spec: Any) -> volcano.Queue:
+    return volcano.Queue(metadata=ObjectMeta(name=name), spec=volcano.QueueSpec(**spec))
+
+
+def charged(history: History, name: str, notes: dict[str, str], **meta: Any) -> Pod:
+    pod = make_pod(name, labels={"cpu": "1"}, node="n")
+    pod = replace(pod, metadata=replace(pod.metadata, annotations=notes, uid=name, **meta))
+    history.queues.charge(pod, "n")
+    return pod
+
+
+def test_a_pod_without_group_keeps_its_queue() -> None:
+    """Also when queues change, and it is placed again."""
+    history = History(0, "capacity")
+    history.objects.put(queue_of("a"))
+    history.queues.refresh()
+    charged(history, "p", {volcano.QUEUE_ANNOTATION: "a"})
+    history.objects.put(queue_of("b"))
+    history.queues.refresh()
+    assert history.queues.accounts["a"].allocated == {"cpu": 1000, "pods": 1}
+
+
+def test_victims_stay_victims_when_queues_change() -> None:
+    history = History(0, "capacity")
+    history.objects.put(queue_of("a"))
+    history.queues.refresh()
+    charged(history, "p", {volcano.QUEUE_ANNOTATION: "a"}, deletion_timestamp=datetime.now(UTC))
+    for _ in range(2):
+        assert history.queues.accounts["a"].queue.leaving == {"cpu": 1000, "pods": 1}
+        history.objects.put(queue_of("b"))
+        history.queues.refresh()
+
+
+def test_a_pod_of_a_job_whose_queue_is_gone_says_so() -> None:
+    """Its siblings still run; it is listed as waiting, and told why."""
+    history = History(0, "capacity")
+    notes = {volcano.GROUP_ANNOTATION: "g"}
+    meta = ObjectMeta(name="g", namespace="default")
+    history.objects.put(volcano.PodGroup(metadata=meta, spec=volcano.PodGroupSpec(queue="gone")))
+    history.queues.refresh()
+    charged(history, "running", notes)
+    pod = make_pod("waiting", labels={"cpu": "1"})
+    info = QueuedPod(replace(pod, metadata=replace(pod.metadata, annotations=notes)), pod.key, 0.0, 1)
+    history.queues.push(info, (1,))
+    assert history.queues.pop() is None
+    assert [each.key for each in history.queues] == ["default/waiting"]
+    assert history.queues.reason(info.pod, info) == "queue gone does not exist"
+    assert [text for _, text in history.queues.take_notices()] == ["queue gone does not exist"]

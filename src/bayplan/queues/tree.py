@@ -104,8 +104,6 @@ def start(group: Group) -> None:
     for queue in group.queue.upwards():
         queue.starting.discard(group.name)
         queue.running += 1
-        if queue.max_groups:
-            queue.running = min(queue.running, queue.max_groups)
 
 
 def stop(group: Group) -> None:

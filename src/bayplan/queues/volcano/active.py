@@ -26,7 +26,7 @@ from bayplan.queues import tree
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts, is_positive, readable
 from bayplan.queues.tree import Blocking, GroupKey, Order, Queue, QueueKey
-from bayplan.queues.usage import PodGroupOf, Requests
+from bayplan.queues.usage import PodGroupOf, Requests, Shape
 from bayplan.queues.users import UserLimits
 from bayplan.queues.volcano import accounts as accounting
 from bayplan.queues.volcano import drf, jobs
@@ -91,6 +91,16 @@ class JobView:
     @property
     def share(self) -> float:
         return drf.job_share(self.allocated, self.capacity)
+
+
+class JobGroup(PodGroupOf):
+    """A group with the queue that its pods name, which counts if there is no PodGroup."""
+
+    __slots__ = ("own_queue",)
+
+    def __init__(self, name: str, queue: Queue, created: float, own_queue: str) -> None:
+        super().__init__(name, queue, "", (), created)
+        self.own_queue = own_queue
 
 
 class VolcanoTree:
@@ -219,7 +229,10 @@ class VolcanoQueues(CapacityQueues):
             if group is not None:
                 for task in group.tasks.values():
                     tree.refund(group.queue, task.amounts)
-                tree.stop(group)
+                    if task.leaving:
+                        tree.unmark_leaving(group.queue, task.amounts)
+                if group.tasks:
+                    tree.stop(group)
                 tree.remove_group(group)
                 self._enter_tree(group)
                 self._use_changed(group)
@@ -239,15 +252,18 @@ class VolcanoQueues(CapacityQueues):
         return found
 
     def _enter_tree(self, group: PodGroupOf) -> None:
-        """Places a group that has tasks, and nothing active."""
+        """Places a group that has nothing active."""
+        assert isinstance(group, JobGroup)
         try:
-            queue = self._leaf(self._queue_name(group.name, ""))
+            queue = self._leaf(self._queue_name(group.name, group.own_queue))
         except PlacementError:
             queue = self._lost
         group.queue, group.key = queue, ()
         tree.add_group(group)
         for task in group.tasks.values():
             tree.charge(queue, task.amounts)
+            if task.leaving:
+                tree.mark_leaving(queue, task.amounts)
         if group.tasks:
             tree.start(group)
         self._mark_stale(self._node(queue))
@@ -286,7 +302,31 @@ class VolcanoQueues(CapacityQueues):
             if not pod.spec.node_name:
                 raise
             queue = self._lost
-        return PodGroupOf(name, queue, "", (), created)
+        return JobGroup(name, queue, created, own)
+
+    def _asked(self, info: Entity) -> tuple[PodGroupOf, Amounts, int, Shape]:
+        found = super()._asked(info)
+        if found[0].queue is self._lost:
+            self._require_queue(found[0])
+        return found
+
+    def blocking(self, pod: Pod) -> Blocking | str | None:
+        group = self.group_if_known(pod)
+        if group is not None and group.queue is self._lost:
+            try:
+                self._require_queue(group)
+            except PlacementError as error:
+                return str(error)
+        return super().blocking(pod)
+
+    def _require_queue(self, group: PodGroupOf) -> None:
+        """Pods of a group may run where no queue is any more; others of it wait until there is one.
+
+        Raises:
+            PlacementError: the queue of the group cannot be used.
+        """
+        assert isinstance(group, JobGroup)
+        self._leaf(self._queue_name(group.name, group.own_queue))
 
     def _facts(self, pod: Pod) -> TaskFacts:
         return TaskFacts(
