@@ -11,9 +11,13 @@ import asyncio
 import cProfile
 import gc
 import pstats
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final, TextIO
+
+from msgspec.structs import replace
 
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
@@ -63,7 +67,12 @@ def measure_whole(
     plugins: Sequence[type[Plugin]] = (),
 ) -> Measurement:
     """Runs the workload against an empty cluster."""
-    return asyncio.run(_Run(workload, sizes, progress, release, config, plugins).measured(profile))
+    with tempfile.TemporaryDirectory(prefix="bayplan-bench-") as folder:
+        if workload.queues is not None:
+            config = default_config(release=release) if config is None else config
+            queues = workload.queues.configure(max(sizes.init_pods, sizes.pods), Path(folder))
+            config = replace(config, bayplan=replace(config.bayplan, queues=queues))
+        return asyncio.run(_Run(workload, sizes, progress, release, config, plugins).measured(profile))
 
 
 class _Run:
@@ -101,6 +110,9 @@ class _Run:
             store.create(node)
         for group in workload.make_groups(sizes.pods):
             store.create(group)
+        if workload.queues is not None:
+            for item in workload.queues.make_queues(max(sizes.init_pods, sizes.pods)):
+                store.create(item)
         if workload.devices is not None:
             for device_class in workload.devices.make_classes():
                 store.create(device_class)
@@ -174,9 +186,11 @@ class _Run:
 
     def _grouped(self, role: str, pods: Iterable[Pod]) -> list[Pod]:
         """These pods, after their groups have been created."""
-        found, groups = list(pods), self._workload.groups
+        found, groups, queues = list(pods), self._workload.groups, self._workload.queues
         for group in () if groups is None else groups.make(role, found):
             self._store.create(group)
+        for item in () if queues is None else queues.make_groups(found):
+            self._store.create(item)
         return found
 
     def _cpu_ns(self) -> int:

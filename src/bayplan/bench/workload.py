@@ -39,6 +39,7 @@ from bayplan.api.meta import ObjectMeta, OwnerReference
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod, PodResourceClaimStatus, PodSchedulingGroup
 from bayplan.api.workloads import POD_GROUP_LABEL, PodGroup, PodGroupSpec
+from bayplan.bench.queues import QueueSetup
 from bayplan.bench.templates import HOSTNAME, NODE, ZONE
 from bayplan.errors import NotFoundError
 from bayplan.simulate.memory.store import MemoryStore
@@ -241,11 +242,15 @@ class Workload:
     """The devices of the nodes, and how the pods request them."""
     groups: Groups | None = None
     """The PodGroups of the pods; None: these are single pods."""
+    queues: QueueSetup | None = None
+    """The capacity queues of the pods; None: pods name none."""
 
     @property
     def needs_scheduler(self) -> bool:
-        """Whether deciding alone is not enough: pods wait for each other, or claims are written."""
-        return bool(self.group_size) or self.devices is not None or self.groups is not None
+        """Whether deciding alone is not enough: pods wait for each other, claims are written, or queues order
+        the pods."""
+        setups = (self.devices, self.groups, self.queues)
+        return bool(self.group_size) or any(setup is not None for setup in setups)
 
     def make_nodes(self, count: int) -> Iterator[Node]:
         """Yields nodes, each with its own host name, as a kubelet would register them."""
@@ -270,6 +275,8 @@ class Workload:
         for index, pods in enumerate(self.init):
             share = count * (index + 1) // len(self.init) - first
             made = self._claiming("i", pods.make("i", share, first))
+            if self.queues is not None:
+                made = self.queues.queued("i", made)
             yield from made if self.groups is None else self.groups.grouped("i", made)
             first += share
 
@@ -305,6 +312,8 @@ class Workload:
         arrivals = self._grouped(self._claiming("m", self.measured.make("m", count)))
         if self.groups is not None:
             arrivals = self.groups.grouped("m", arrivals)
+        if self.queues is not None:
+            arrivals = self.queues.queued("m", arrivals)
         if self.background is None:
             yield from arrivals
             return

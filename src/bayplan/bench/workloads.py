@@ -14,9 +14,11 @@ from typing import Final
 
 from bayplan.api.pod import Pod
 from bayplan.bench import templates
+from bayplan.bench.queues import QueueSetup
 from bayplan.bench.runner import UnknownWorkloadError
 from bayplan.bench.templates import make_shapes
 from bayplan.bench.workload import Claims, DeviceSetup, Groups, PodSet, Workload
+from bayplan.config import QueueDialect
 
 NODES: Final = 5000
 DEVICE_NODES: Final = 500
@@ -134,6 +136,20 @@ def _gang_preemption(name: str, summary: str, init_pods: int, cpu: str, groups: 
         init=(_all_in(low, "namespace-1"),),
         measured=_all_in(high, "namespace-2"),
         groups=groups,
+    )
+
+
+def _in_queues(name: str, summary: str, dialect: QueueDialect | None) -> Workload:
+    """Plain pods of applications in capacity queues: a leaf for each hundred pods."""
+    return Workload(
+        name=name,
+        summary=f"{summary} (not one of upstream's)",
+        nodes=NODES,
+        init_pods=0,
+        pods=10_000,
+        init=(_all_in(templates.DEFAULT_POD, "namespace-1"),),
+        measured=_all_in(templates.DEFAULT_POD, "namespace-2"),
+        queues=QueueSetup(dialect),
     )
 
 
@@ -294,6 +310,11 @@ WORKLOADS: Final[tuple[Workload, ...]] = (
         measured=_all_in(templates.DEFAULT_POD, "namespace-2"),
         group_size=50,
     ),
+    _in_queues(
+        "CapacityQueues", "a queue for each hundred pods, with guarantee and maximum", QueueDialect.BAYPLAN
+    ),
+    _in_queues("VolcanoQueues", "the same with Volcano's queues and PodGroups", QueueDialect.VOLCANO),
+    _in_queues("WithoutQueues", "the same pods without queues", None),
     _in_groups(
         "BasicScheduling", "groups of three pods that need not run together", Groups(3, is_gang=False)
     ),
