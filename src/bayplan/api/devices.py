@@ -21,6 +21,10 @@ from bayplan.api.meta import (
     ResourceList,
     Time,
 )
+from bayplan.api.pod import Pod
+
+POD_GROUP_CONSUMER: Final = ("scheduling.k8s.io", "podgroups")
+"""The API group and resource of PodGroups for which claims are reserved."""
 
 
 class DeviceAttribute(Record, frozen=True):
@@ -317,6 +321,30 @@ class ResourceClaim(Object, frozen=True):
     def is_reserved_for(self, uid: str) -> bool:
         """Whether the consumer with this uid may use the claim."""
         return any(consumer.uid == uid for consumer in self.status.reserved_for)
+
+    def is_reserved_for_pod(self, pod: Pod) -> bool:
+        """Whether it is reserved for the pod or for its group, of which pods do not know the uid."""
+        named = pod.spec.scheduling_group
+        group = "" if named is None else named.pod_group_name
+        return any(
+            consumer.uid == pod.uid
+            or (
+                bool(group)
+                and (consumer.api_group, consumer.resource) == POD_GROUP_CONSUMER
+                and consumer.name == group
+            )
+            for consumer in self.status.reserved_for
+        )
+
+    def is_owned_by_group_of(self, pod: Pod) -> bool:
+        """Whether it was created for the PodGroup that the pod names."""
+        owner, named = self.metadata.controller(), pod.spec.scheduling_group
+        return (
+            owner is not None
+            and named is not None
+            and (owner.kind, owner.name) == ("PodGroup", named.pod_group_name)
+            and owner.api_version.startswith(f"{POD_GROUP_CONSUMER[0]}/")
+        )
 
 
 class ResourceClaimTemplateSpec(Record, frozen=True):

@@ -1,7 +1,8 @@
 """The claims of pods: ResourceClaims from templates, claims of ephemeral volumes, and new volumes.
 
 A pod uses the ResourceClaims that it names, those that were created for it from templates, and the one that
-the scheduler created for its extended resources.
+the scheduler created for its extended resources. A PodGroup may have claims, too: an entry of a pod that is
+equal to one of its group's stands for the claim of the group.
 
 Provisioning is that of an external provisioner and its storage system. Every class has a provisioner, except
 those with `kubernetes.io/no-provisioner`. Volumes of a class with WaitForFirstConsumer are reachable from the
@@ -20,6 +21,8 @@ from bayplan.api.devices import (
     POD_CLAIM_NAME_ANNOTATION,
     ResourceClaim,
 )
+from bayplan.api.groups import PodGroup
+from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
 from bayplan.api.storage import (
@@ -37,20 +40,20 @@ _MAX_PREFIX: Final = 57
 
 @dataclass(frozen=True, slots=True)
 class PodClaim:
-    """One claim of a pod."""
+    """One claim of a pod or group."""
 
     name: str
     """In spec.resourceClaims; empty for the claim of extended resources."""
     claim_name: str
     """Of the ResourceClaim; empty if it has not been created yet."""
     template: str = ""
-    """From which it is created for this pod alone; empty for a claim that a user creates."""
+    """From which it is created for this pod or group alone; empty for a claim that a user creates."""
 
 
-def claims_of(pod: Pod) -> Iterator[PodClaim]:
-    """The claims in a pod's spec, without those that it turned out not to need."""
-    statuses = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-    for claim in pod.spec.resource_claims:
+def claims_of(owner: Pod | PodGroup) -> Iterator[PodClaim]:
+    """The claims in the spec of a pod or group, without those that it turned out not to need."""
+    statuses = {status.name: status.resource_claim_name for status in owner.status.resource_claim_statuses}
+    for claim in owner.spec.resource_claims:
         if claim.resource_claim_name is not None:
             yield PodClaim(claim.name, claim.resource_claim_name)
         # A status without a name says that no claim was needed.
@@ -75,38 +78,66 @@ def no_longer_needs_claims(pod: Pod) -> bool:
     return pod.is_finished or (pod.is_terminating and not pod.spec.node_name)
 
 
+def shared_claims(pod: Pod, group: PodGroup) -> set[str]:
+    """The entries of a pod, by name, that stand for claims of its group."""
+    entries = {
+        (one.name, one.resource_claim_name, one.resource_claim_template_name)
+        for one in group.spec.resource_claims
+    }
+    return {
+        one.name
+        for one in pod.spec.resource_claims
+        if (one.name, one.resource_claim_name, one.resource_claim_template_name) in entries
+    }
+
+
+def is_owned(claim: ResourceClaim, owner: Pod | PodGroup) -> bool:
+    """Whether a claim was created for this pod or group from a template."""
+    controller = claim.metadata.controller()
+    return controller is not None and controller.uid == owner.uid
+
+
 def owner_problem(pod: Pod, claim: ResourceClaim) -> str:
-    """Why a claim from a template is not this pod's; empty if it is."""
-    owner = claim.metadata.controller()
-    if owner is not None and owner.uid == pod.uid:
+    """Why a claim from a template is neither this pod's nor its group's; empty if it is."""
+    if is_owned(claim, pod) or claim.is_owned_by_group_of(pod):
         return ""
-    return f"ResourceClaim {claim.key} was not created for Pod {pod.key} (Pod is not owner)"
+    named = pod.spec.scheduling_group
+    group = "" if named is None else named.pod_group_name
+    owners = f"neither Pod nor PodGroup {group} is the owner" if group else "Pod is not owner"
+    return f"ResourceClaim {claim.key} was not created for Pod {pod.key} ({owners})"
 
 
-def claim_from_template(template: Content, pod: Pod, name: str) -> Content:
-    """The ResourceClaim for the entry `name` of a pod's spec.resourceClaims."""
-    # resourceclaim/controller.go: handleClaim
+def claim_from_template(template: Content, owner: Pod | PodGroup, name: str) -> Content:
+    """The ResourceClaim for the entry `name` in the spec.resourceClaims of a pod or group."""
+    # resourceclaim/controller.go: handleClaim, handlePodGroupClaim
     spec = template.get("spec") or {}
     meta = spec.get("metadata") or {}
     annotations = {**(meta.get("annotations") or {}), POD_CLAIM_NAME_ANNOTATION: name}
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+    kind = type(owner)
+    reference = {
+        "apiVersion": KINDS.of(kind).api_version,
+        "kind": kind.__name__,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+    }
     return {
         "metadata": {
-            "generateName": generated_prefix(pod.name, name),
+            "generateName": generated_prefix(owner.name, name),
             "annotations": annotations,
-            "ownerReferences": [owner],
+            "ownerReferences": [reference],
             **({"labels": dict(meta["labels"])} if meta.get("labels") else {}),
         },
         "spec": spec.get("spec") or {},
     }
 
 
-def generated_prefix(pod: str, claim: str) -> str:
+def generated_prefix(owner: str, claim: str) -> str:
     """The prefix of a generated claim name: both names, shortened in proportion if they are too long."""
-    prefix = f"{pod}-{claim}-"
+    prefix = f"{owner}-{claim}-"
     if len(prefix) <= _MAX_PREFIX:
         return prefix
-    first, second = (name[: len(name) * _MAX_PREFIX // len(prefix)] for name in (pod, claim))
+    first, second = (name[: len(name) * _MAX_PREFIX // len(prefix)] for name in (owner, claim))
     return f"{first}-{second}"
 
 

@@ -39,7 +39,6 @@ from bayplan.scheduler.claim_writes import (
     Reservation,
     deallocate_claim,
     delete_claim,
-    is_reserved_for_pod,
     read_claim,
 )
 from bayplan.scheduler.context import Context
@@ -107,13 +106,13 @@ class ClusterClaimBinder:
             while (ended := self._being_taken.get(key)) is not None:
                 await ended.wait()
             planned.claim = await read_claim(self._context.api, planned.claim)
-        elif is_reserved_for_pod(planned.claim, pod):
+        elif planned.claim.is_reserved_for_pod(pod):
             # It may have been released since the attempt began.
             claims = self._context.cluster.objects.of(ResourceClaim)
             known = claims.get(planned.claim.name, planned.claim.namespace)
             if known is not None and known.uid == planned.uid:
                 planned.claim = known
-        return is_reserved_for_pod(planned.claim, pod)
+        return planned.claim.is_reserved_for_pod(pod)
 
     async def _bind_claim(self, pod: Pod, planned: PlannedClaim, plan: ClaimPlan) -> None:
         context = self._context

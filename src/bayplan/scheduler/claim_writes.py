@@ -63,21 +63,6 @@ async def read_claim(api: ClusterAPI, claim: ResourceClaim) -> ResourceClaim:
         return found
 
 
-def is_reserved_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether the claim is reserved for the pod or for its group, of which pods do not know the uid."""
-    named = pod.spec.scheduling_group
-    group = "" if named is None else named.pod_group_name
-    return any(
-        consumer.uid == pod.uid
-        or (
-            bool(group)
-            and (consumer.api_group, consumer.resource) == ("scheduling.k8s.io", "podgroups")
-            and consumer.name == group
-        )
-        for consumer in claim.status.reserved_for
-    )
-
-
 class Reservation:
     """Reserves a claim for a pod, or for its group, and allocates it if it has no allocation."""
 

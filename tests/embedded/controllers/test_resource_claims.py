@@ -13,6 +13,7 @@ from bayplan.embedded.server import subresources
 from bayplan.embedded.server.kinds import (
     DEVICE_TAINT_RULES,
     NODES,
+    POD_GROUPS,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
@@ -493,3 +494,101 @@ def test_slices_of_a_deleted_node_are_deleted_with_it() -> None:
         assert world.names(RESOURCE_SLICES) == []
 
     in_cluster(test)
+
+
+WITH_GROUPS = V1_37.with_gates(V1_37.gates | {"GenericWorkload", "DRAWorkloadResourceClaims"})
+
+
+def make_group(world: World) -> Content:
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    return world.create(
+        POD_GROUPS, "g", {"schedulingPolicy": {"gang": {"minCount": 2}}, "resourceClaims": claims}
+    )
+
+
+def make_member(world: World, name: str, claim: str = "gpu") -> Content:
+    claims = [{"name": claim, "resourceClaimTemplateName": "t"}]
+    container = {**CONTAINER, "resources": {"claims": [{"name": claim}]}}
+    named = {"schedulingGroup": {"podGroupName": "g"}, "restartPolicy": "Never"}
+    return world.create(PODS, name, {"containers": [container], "resourceClaims": claims, **named})
+
+
+def test_a_group_gets_one_claim_which_its_members_share() -> None:
+    async def test(world: World) -> None:
+        make_template(world, labels={"a": "b"})
+        make_member(world, "p")
+        await world.run_until_idle()
+        # Whose claim it is, is known once the group exists.
+        assert "resourceClaimStatuses" not in world.get(PODS, "p")["status"]
+        group = make_group(world)
+        make_member(world, "q")
+        await world.run_until_idle()
+        name = claim_name(world)
+        assert name == claim_name(world, "q")
+        assert name.startswith("g-gpu-")
+        assert world.get(POD_GROUPS, "g")["status"]["resourceClaimStatuses"] == [
+            {"name": "gpu", "resourceClaimName": name}
+        ]
+        meta = world.get(RESOURCE_CLAIMS, name)["metadata"]
+        assert meta["labels"] == {"a": "b"}
+        assert meta["ownerReferences"] == [
+            {
+                "apiVersion": "scheduling.k8s.io/v1beta1",
+                "kind": "PodGroup",
+                "name": "g",
+                "uid": group["metadata"]["uid"],
+                "controller": True,
+            }
+        ]
+
+    in_cluster(test, release=WITH_GROUPS)
+
+
+def test_another_name_makes_a_claim_of_the_pod() -> None:
+    async def test(world: World) -> None:
+        make_template(world)
+        make_group(world)
+        make_member(world, "p", "mine")
+        await world.run_until_idle()
+        (status,) = world.get(PODS, "p")["status"]["resourceClaimStatuses"]
+        assert status["resourceClaimName"].startswith("p-mine-")
+
+    in_cluster(test, release=WITH_GROUPS)
+
+
+def test_members_run_with_a_claim_that_is_reserved_for_their_group() -> None:
+    """The reservation ends with the PodGroup, and so does the claim."""
+
+    async def test(world: World) -> None:
+        make_template(world)
+        group = make_group(world)
+        make_member(world, "p")
+        await world.run_until_idle()
+        name = claim_name(world)
+        allocate(world, name)
+        bind(world)
+        await world.run_until_idle()
+        consumer = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g"}
+        expected = [{**consumer, "uid": group["metadata"]["uid"]}]
+        assert world.get(RESOURCE_CLAIMS, name)["status"]["reservedFor"] == expected
+        assert phase(world) == "Running"
+        world.api.delete(PODS, "p", NAMESPACE)
+        await world.run_until_idle()
+        assert world.get(RESOURCE_CLAIMS, name)["status"]["reservedFor"] == expected
+        world.api.delete(POD_GROUPS, "g", NAMESPACE)
+        await world.after(60)
+        assert world.names(POD_GROUPS) == []
+        assert world.names(RESOURCE_CLAIMS) == []
+
+    in_cluster(test, release=WITH_GROUPS)
+
+
+def test_a_group_without_its_template_gets_an_event() -> None:
+    async def test(world: World) -> None:
+        make_group(world)
+        await world.after(1)
+        problem = 'resourceclaimtemplate.resource.k8s.io "t" not found'
+        expected = f'PodGroupResourceClaim gpu: resource claim template "t": {problem}'
+        assert world.events("g", "FailedResourceClaimCreation") == [expected]
+
+    in_cluster(test, release=WITH_GROUPS)

@@ -25,6 +25,7 @@ GROUPS: Final = "GenericWorkload"
 TOPOLOGY: Final = "TopologyAwareWorkloadScheduling"
 COMPOSITE: Final = "CompositePodGroup"
 PREEMPTION_POLICY: Final = "PodGroupPreemptionPolicy"
+CLAIMS: Final = "DRAWorkloadResourceClaims"
 ASSUMED_GATE: Final = (
     "decided with the feature gate GenericWorkload; without it the scheduler ignores groups and schedules "
     "each member alone"
@@ -58,6 +59,8 @@ def _needed(objects: Iterable[Object]) -> Iterable[str]:
                 yield from (TOPOLOGY, COMPOSITE)
             if item.spec.preemption_policy is not None:
                 yield PREEMPTION_POLICY
+            if item.spec.resource_claims:
+                yield CLAIMS
         elif isinstance(item, CompositePodGroup):
             yield from (GROUPS, TOPOLOGY, COMPOSITE)
             if item.spec.preemption_policy is not None:

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from bayplan.answers.whatif.state import BranchStore
 from bayplan.api.devices import AllocatedDeviceStatus, ResourceClaim, ResourceClaimTemplate
+from bayplan.api.groups import PodGroup, PodGroupResourceClaimStatus
 from bayplan.api.meta import (
     Condition,
     Object,
@@ -51,11 +52,13 @@ from bayplan.api.storage import (
 )
 from bayplan.api.workloads import PodDisruptionBudget
 from bayplan.controllers.claims import (
+    PodClaim,
     all_claims_of,
     can_provision,
     claim_from_template,
     claims_of,
     new_volume,
+    shared_claims,
 )
 from bayplan.framework.binders import results_with_conditions
 
@@ -206,21 +209,46 @@ class Controllers:
                 self._store.update(replace(budget, status=status))
 
     def _make_claims(self, pod: Pod) -> None:
-        """The claims that a pod gets from ResourceClaimTemplates."""
-        made: list[PodResourceClaimStatus] = []
+        """The claims that a pod gets from ResourceClaimTemplates, for itself or with its group."""
+        named, made = pod.spec.scheduling_group, list[PodResourceClaimStatus]()
+        group = (
+            None if named is None else self._store.find(PodGroup, named.pod_group_name or "", pod.namespace)
+        )
+        shared = set[str]() if group is None else shared_claims(pod, group)
         for entry in claims_of(pod):
             if not entry.template or entry.claim_name:
                 continue
-            template = self._store.find(ResourceClaimTemplate, entry.template, pod.namespace)
-            if template is None:
-                continue
-            content = claim_from_template(msgspec.to_builtins(template), pod, entry.name)
-            content["metadata"]["namespace"] = pod.namespace
-            claim = self._store.create(msgspec.convert(content, ResourceClaim))
-            made.append(PodResourceClaimStatus(name=entry.name, resource_claim_name=claim.name))
+            if group is not None and entry.name in shared:
+                name = self._claim_of_group(group, entry)
+            else:
+                name = self._make_claim(pod, entry)
+            if name:
+                made.append(PodResourceClaimStatus(name=entry.name, resource_claim_name=name))
         if made:
             status = replace(pod.status, resource_claim_statuses=(*pod.status.resource_claim_statuses, *made))
             self._store.update(replace(pod, status=status))
+
+    def _claim_of_group(self, group: PodGroup, entry: PodClaim) -> str:
+        """The claim of a group, which its first member creates; empty without its template."""
+        group = self._store.get(PodGroup, group.name, group.namespace)
+        known = {one.name: one.resource_claim_name for one in group.status.resource_claim_statuses}
+        if found := known.get(entry.name):
+            return found
+        name = self._make_claim(group, entry)
+        if name:
+            made = PodGroupResourceClaimStatus(name=entry.name, resource_claim_name=name)
+            claims = (*group.status.resource_claim_statuses, made)
+            self._store.update(replace(group, status=replace(group.status, resource_claim_statuses=claims)))
+        return name
+
+    def _make_claim(self, owner: Pod | PodGroup, entry: PodClaim) -> str:
+        """A new claim from its template; empty without the template."""
+        template = self._store.find(ResourceClaimTemplate, entry.template, owner.namespace)
+        if template is None:
+            return ""
+        content = claim_from_template(msgspec.to_builtins(template), owner, entry.name)
+        content["metadata"]["namespace"] = owner.namespace
+        return self._store.create(msgspec.convert(content, ResourceClaim)).name
 
 
 class VolumeControllers:

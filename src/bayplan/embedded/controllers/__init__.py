@@ -26,7 +26,11 @@ from bayplan.embedded.controllers.namespaces import NamespaceDefaults, Namespace
 from bayplan.embedded.controllers.node_lifecycle import NodeLifecycle, OrphanedPods, TaintEviction
 from bayplan.embedded.controllers.pod_groups import PodGroupProtection
 from bayplan.embedded.controllers.replica_set import ReplicaSets, ReplicationControllers
-from bayplan.embedded.controllers.resource_claims import PodResourceClaims, ResourceClaims
+from bayplan.embedded.controllers.resource_claims import (
+    GroupResourceClaims,
+    PodResourceClaims,
+    ResourceClaims,
+)
 from bayplan.embedded.controllers.services import EndpointSlices
 from bayplan.embedded.controllers.stateful_set import StatefulSets
 from bayplan.embedded.controllers.volcano import VolcanoJobs, VolcanoQueues
@@ -56,6 +60,7 @@ ALL: tuple[type[Controller], ...] = (
     EphemeralClaims,
     ClaimProtection,
     PodGroupProtection,
+    GroupResourceClaims,
     PodResourceClaims,
     ResourceClaims,
     DisruptionBudgets,

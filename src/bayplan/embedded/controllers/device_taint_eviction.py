@@ -22,7 +22,7 @@ from bayplan.api.devices import (
 )
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
-from bayplan.controllers.claims import claims_of, owner_problem
+from bayplan.controllers.claims import claims_of, is_owned
 from bayplan.controllers.pods import find_condition
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, earliest, write_status
@@ -239,7 +239,7 @@ class DeviceTaintEviction(Controller):
             if document is None:
                 continue
             claim = document.record(ResourceClaim)
-            is_its = not pod_claim.template or not owner_problem(pod, claim)
+            is_its = not pod_claim.template or is_owned(claim, pod)
             if is_its and claim.is_reserved_for(pod.uid):
                 yield claim
 

@@ -39,7 +39,7 @@ class PodGroupProtection(Controller):
             return ()
         if change.after is not None and not change.after.record(Pod).is_finished:
             return ()
-        return (_group_of(before.record(Pod)),)
+        return (group_key_of(before.record(Pod)),)
 
     def reconcile(self, key: str) -> float | None:
         group = self.cluster.find(POD_GROUPS, key)
@@ -49,13 +49,13 @@ class PodGroupProtection(Controller):
         if GROUP_PROTECTION not in finalizers:
             return None
         pods = (document.record(Pod) for document in self.api.documents(PODS, group["metadata"]["namespace"]))
-        if not any(_group_of(pod) == key and not pod.is_finished for pod in pods):
+        if not any(group_key_of(pod) == key and not pod.is_finished for pod in pods):
             group["metadata"]["finalizers"] = [each for each in finalizers if each != GROUP_PROTECTION]
             self.api.update(POD_GROUPS, group)
         return None
 
 
-def _group_of(pod: Pod) -> str:
+def group_key_of(pod: Pod) -> str:
     """The key of the pod's group; empty if it has none."""
     named = pod.spec.scheduling_group
     return "" if named is None else f"{pod.namespace}/{named.pod_group_name or ''}"

@@ -1,4 +1,4 @@
-"""ResourceClaims: created from templates for pods, released and deleted when the pods are done.
+"""ResourceClaims: created from templates for pods and PodGroups, released and deleted when these are done.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from bayplan.api.devices import (
     CLAIM_FINALIZER,
@@ -16,6 +16,7 @@ from bayplan.api.devices import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
+from bayplan.api.groups import PodGroup
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
 from bayplan.controllers.claims import (
@@ -23,49 +24,68 @@ from bayplan.controllers.claims import (
     all_claims_of,
     claim_from_template,
     claims_of,
+    is_owned,
     no_longer_needs_claims,
     owner_problem,
+    shared_claims,
     uses_claims,
 )
 from bayplan.controllers.pods import controller_reference
 from bayplan.embedded.controllers.cluster import Cluster, ObjectChange
 from bayplan.embedded.controllers.controller import Controller, KeyMapper
+from bayplan.embedded.controllers.pod_groups import group_key_of
 from bayplan.embedded.server import statuses
 from bayplan.embedded.server.deletion import DeleteOptions
-from bayplan.embedded.server.kinds import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from bayplan.embedded.server.kinds import (
+    POD_GROUPS,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    Resource,
+)
+from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.statuses import StatusError
 from bayplan.errors import NotFoundError
 
+OwnerT = TypeVar("OwnerT", Pod, PodGroup)
 
-class PodResourceClaims(Controller):
-    """Creates claims for pods from their templates."""
+
+class TemplateClaims(Controller, Generic[OwnerT]):
+    """Creates claims from the templates that objects of one kind name."""
 
     name: ClassVar = "resource_claim"
+    owners: ClassVar[Resource]
+    record: type[OwnerT]
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._users: dict[str, set[str]] = {}
-        """The pods that name a claim or template, by its key; keys of templates have the prefix
-        `template `."""
+        """The owners that name a claim, template or group, by its key; keys of templates and groups have a
+        word in front."""
         self._names: dict[str, frozenset[str]] = {}
-        """The keys in `_users` that contain a pod, by the key of the pod."""
+        """The keys in `_users` that contain an owner, by the key of the owner."""
 
     def watches(self) -> dict[Resource, KeyMapper]:
-        return {PODS: self._pod, RESOURCE_CLAIMS: self._claim, RESOURCE_CLAIM_TEMPLATES: self._template}
+        claims: dict[Resource, KeyMapper] = {
+            RESOURCE_CLAIMS: self._claim,
+            RESOURCE_CLAIM_TEMPLATES: self._template,
+        }
+        return {self.owners: self._owner} | claims
 
-    def _pod(self, change: ObjectChange) -> Iterable[str]:
-        pod = None if change.after is None else change.after.record(Pod)
-        if pod is None or not pod.spec.resource_claims:
+    def _owner(self, change: ObjectChange) -> Iterable[str]:
+        owner = None if change.after is None else change.after.record(self.record)
+        if owner is None or not owner.spec.resource_claims:
             self._index(change.key, frozenset())
             return ()
-        names = set()
-        for claim in claims_of(pod):
+        self._index(change.key, frozenset(self._named(owner)))
+        return (change.key,) if self._needs_work(owner) else ()
+
+    def _named(self, owner: OwnerT) -> Iterable[str]:
+        for claim in claims_of(owner):
             if claim.claim_name:
-                names.add(f"{pod.namespace}/{claim.claim_name}")
+                yield f"{owner.namespace}/{claim.claim_name}"
             if claim.template:
-                names.add(f"template {pod.namespace}/{claim.template}")
-        self._index(change.key, frozenset(names))
-        return (change.key,) if self._needs_work(pod) else ()
+                yield f"template {owner.namespace}/{claim.template}"
 
     def _index(self, key: str, names: frozenset[str]) -> None:
         known = self._names.pop(key, frozenset())
@@ -84,78 +104,145 @@ class PodResourceClaims(Controller):
     def _template(self, change: ObjectChange) -> Iterable[str]:
         return () if change.after is None else sorted(self._users.get(f"template {change.key}", ()))
 
-    def _needs_work(self, pod: Pod) -> bool:
-        """Whether a claim has to be created, or to be reserved because the scheduler did not."""
-        if pod.is_terminating or pod.is_finished:
-            return False
-        for pod_claim in claims_of(pod):
-            claim = self._find(pod, pod_claim)
-            if claim is None:
-                if pod_claim.template:
-                    return True
-            elif pod.spec.node_name and _is_to_be_reserved(claim, pod):
-                return True
-        return False
+    def _needs_work(self, owner: OwnerT) -> bool:
+        """Whether a claim has to be created."""
+        return self._is_alive(owner) and any(
+            claim.template and self._find(owner, claim) is None for claim in claims_of(owner)
+        )
 
-    def _find(self, pod: Pod, pod_claim: PodClaim) -> ResourceClaim | None:
-        document = self.api.store.find(RESOURCE_CLAIMS, f"{pod.namespace}/{pod_claim.claim_name}")
+    def _is_alive(self, owner: OwnerT) -> bool:
+        return owner.metadata.deletion_timestamp is None
+
+    def _find(self, owner: OwnerT, claim: PodClaim) -> ResourceClaim | None:
+        document = self.api.store.find(RESOURCE_CLAIMS, f"{owner.namespace}/{claim.claim_name}")
         return None if document is None else document.record(ResourceClaim)
 
     # Reconciling
 
     def reconcile(self, key: str) -> float | None:
-        document = self.api.store.find(PODS, key)
-        pod = None if document is None else document.record(Pod)
-        if pod is None or pod.is_terminating or pod.is_finished:
+        document = self.api.store.find(self.owners, key)
+        owner = None if document is None else document.record(self.record)
+        if owner is None or not self._is_alive(owner):
             return None
         created = {}
-        for pod_claim in claims_of(pod):
+        for claim in claims_of(owner):
             try:
-                if (name := self._created(pod, pod_claim)) is not None:
-                    created[pod_claim.name] = name
+                if (name := self._created(owner, claim)) is not None:
+                    created[claim.name] = name
             except StatusError as error:
-                content = self.api.get(PODS, pod.name, pod.namespace)
-                message = f"PodResourceClaim {pod_claim.name}: {_creation_problem(error, pod_claim)}"
+                content = self.api.get(self.owners, owner.name, owner.namespace)
+                kind = f"{type(owner).__name__}ResourceClaim"
+                message = f"{kind} {claim.name}: {_creation_problem(error, claim)}"
                 self.events.warning(content, "FailedResourceClaimCreation", message)
                 raise
         if created:
-            self._write_claim_names(pod, created)
-        if pod.spec.node_name:
-            self._reserve(self.api.document(PODS, pod.name, pod.namespace).record(Pod))
+            self._write_claim_names(owner, created)
         return None
 
-    def _created(self, pod: Pod, pod_claim: PodClaim) -> str | None:
-        """The name of a claim that the pod's status does not contain yet; None if there is nothing to do."""
-        if not pod_claim.template:
+    def _created(self, owner: OwnerT, claim: PodClaim) -> str | None:
+        """The name of a claim that the owner's status does not contain yet; None if there is nothing to
+        do."""
+        if not claim.template:
             return None
-        known = self._find(pod, pod_claim) if pod_claim.claim_name else None
-        if known is not None and not owner_problem(pod, known):
+        known = self._find(owner, claim) if claim.claim_name else None
+        if known is not None and is_owned(known, owner):
             return None
-        for claim in self.cluster.owned(RESOURCE_CLAIMS, pod.uid):
-            # It was created, but writing its name into the pod's status failed.
+        if (found := self._owned(owner, claim.name)) is not None:
+            # It was created, but writing its name into the status failed.
+            return found
+        template = self.cluster.find(RESOURCE_CLAIM_TEMPLATES, f"{owner.namespace}/{claim.template}")
+        if template is None:
+            raise _no_template(claim.template)
+        made = claim_from_template(template, owner, claim.name)
+        return str(self.api.create(RESOURCE_CLAIMS, made, owner.namespace)["metadata"]["name"])
+
+    def _owned(self, owner: Pod | PodGroup, name: str) -> str | None:
+        """The claim that was created for the entry `name` of this pod or group."""
+        for claim in self.cluster.owned(RESOURCE_CLAIMS, owner.uid):
             reference = controller_reference(claim)
             notes = claim["metadata"].get("annotations") or {}
-            if (
-                reference is not None
-                and reference["uid"] == pod.uid
-                and notes.get(POD_CLAIM_NAME_ANNOTATION) == pod_claim.name
-            ):
+            is_its = reference is not None and reference["uid"] == owner.uid
+            if is_its and notes.get(POD_CLAIM_NAME_ANNOTATION) == name:
                 return str(claim["metadata"]["name"])
-        template = self.cluster.find(RESOURCE_CLAIM_TEMPLATES, f"{pod.namespace}/{pod_claim.template}")
-        if template is None:
-            raise _no_template(pod_claim.template)
-        claim = self.api.create(
-            RESOURCE_CLAIMS, claim_from_template(template, pod, pod_claim.name), pod.namespace
-        )
-        return str(claim["metadata"]["name"])
+        return None
 
-    def _write_claim_names(self, pod: Pod, created: dict[str, str]) -> None:
-        content = self.api.get(PODS, pod.name, pod.namespace)
+    def _write_claim_names(self, owner: OwnerT, created: dict[str, str]) -> None:
+        content = self.api.get(self.owners, owner.name, owner.namespace)
         status = content.setdefault("status", {})
-        known = [each for each in status.get("resourceClaimStatuses") or () if each["name"] not in created]
-        new = [{"name": name, "resourceClaimName": claim} for name, claim in created.items()]
-        status["resourceClaimStatuses"] = [*known, *new]
-        self.api.update(PODS, content, subresource="status")
+        statuses = [each for each in status.get("resourceClaimStatuses") or () if each["name"] not in created]
+        statuses += [{"name": name, "resourceClaimName": claim} for name, claim in created.items()]
+        status["resourceClaimStatuses"] = statuses
+        self.api.update(self.owners, content, subresource="status")
+
+
+class GroupResourceClaims(TemplateClaims[PodGroup]):
+    """Creates claims for PodGroups (gate DRAWorkloadResourceClaims)."""
+
+    owners: ClassVar = POD_GROUPS
+    record = PodGroup
+
+    def watches(self) -> dict[Resource, KeyMapper]:
+        return super().watches() if has_group_claims(self.api) else {}
+
+
+class PodResourceClaims(TemplateClaims[Pod]):
+    """Creates claims for pods, and reserves those of pods that the scheduler did not bind.
+
+    An entry that stands for a claim of the pod's group gets the name of that claim, once it exists.
+    """
+
+    owners: ClassVar = PODS
+    record = Pod
+
+    def watches(self) -> dict[Resource, KeyMapper]:
+        groups: dict[Resource, KeyMapper] = {POD_GROUPS: self._group} if has_group_claims(self.api) else {}
+        return super().watches() | groups
+
+    def _group(self, change: ObjectChange) -> Iterable[str]:
+        return () if change.after is None else sorted(self._users.get(f"group {change.key}", ()))
+
+    def _named(self, owner: Pod) -> Iterable[str]:
+        yield from super()._named(owner)
+        if owner.spec.scheduling_group is not None:
+            yield f"group {group_key_of(owner)}"
+
+    def _is_alive(self, owner: Pod) -> bool:
+        return super()._is_alive(owner) and not owner.is_finished
+
+    def _needs_work(self, owner: Pod) -> bool:
+        """The same, or a claim has to be reserved because the scheduler did not."""
+        if not self._is_alive(owner):
+            return False
+        return super()._needs_work(owner) or (
+            bool(owner.spec.node_name)
+            and any(
+                claim is not None and self._is_to_be_reserved(claim, owner)
+                for claim in (self._find(owner, one) for one in claims_of(owner))
+            )
+        )
+
+    def reconcile(self, key: str) -> float | None:
+        super().reconcile(key)
+        document = self.api.store.find(PODS, key)
+        pod = None if document is None else document.record(Pod)
+        if pod is not None and self._is_alive(pod) and pod.spec.node_name:
+            self._reserve(pod)
+        return None
+
+    def _created(self, owner: Pod, claim: PodClaim) -> str | None:
+        if owner.spec.scheduling_group is None or not has_group_claims(self.api):
+            return super()._created(owner, claim)
+        group = self._group_of(owner)
+        if group is None:
+            return None  # whose claim it is, is known once the group exists
+        if claim.name not in shared_claims(owner, group):
+            return super()._created(owner, claim)
+        name = self._owned(group, claim.name) if claim.template else None
+        return None if name == claim.claim_name else name
+
+    def _group_of(self, pod: Pod) -> PodGroup | None:
+        document = self.api.store.find(POD_GROUPS, group_key_of(pod))
+        return None if document is None else document.record(PodGroup)
 
     def _reserve(self, pod: Pod) -> None:
         """Reserves allocated claims for a pod whose node was not set by the scheduler."""
@@ -163,11 +250,24 @@ class PodResourceClaims(Controller):
             claim = self._find(pod, pod_claim)
             if claim is None or (pod_claim.template and owner_problem(pod, claim)):
                 return
-            if _is_to_be_reserved(claim, pod):
+            if self._is_to_be_reserved(claim, pod):
                 content = self.api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
-                consumer = {"resource": "pods", "name": pod.name, "uid": pod.uid}
+                consumer = self._consumer(pod, pod_claim.name)
                 content["status"].setdefault("reservedFor", []).append(consumer)
                 self.api.update(RESOURCE_CLAIMS, content, subresource="status")
+
+    def _consumer(self, pod: Pod, name: str) -> Content:
+        """For whom the claim of this entry is reserved: the pod, or its group."""
+        group = self._group_of(pod) if has_group_claims(self.api) else None
+        if group is None or name not in shared_claims(pod, group):
+            return {"resource": "pods", "name": pod.name, "uid": pod.uid}
+        group_ref = {"apiGroup": POD_GROUPS.group, "resource": POD_GROUPS.plural}
+        return group_ref | {"name": group.name, "uid": group.uid}
+
+    def _is_to_be_reserved(self, claim: ResourceClaim, pod: Pod) -> bool:
+        status = claim.status
+        is_full = len(status.reserved_for) >= MAX_RESERVED_FOR
+        return status.allocation is not None and not is_full and not claim.is_reserved_for_pod(pod)
 
 
 class ResourceClaims(Controller):
@@ -176,7 +276,15 @@ class ResourceClaims(Controller):
     name: ClassVar = "resource_claim"
 
     def watches(self) -> dict[Resource, KeyMapper]:
-        return {RESOURCE_CLAIMS: self._claim, PODS: self._pod}
+        groups: dict[Resource, KeyMapper] = {POD_GROUPS: self._group} if has_group_claims(self.api) else {}
+        return {RESOURCE_CLAIMS: self._claim, PODS: self._pod} | groups
+
+    def _group(self, change: ObjectChange) -> Iterable[str]:
+        """The claims of a group that was deleted."""
+        if change.after is not None or change.before is None:
+            return ()
+        group = change.before.record(PodGroup)
+        return [f"{group.namespace}/{claim.claim_name}" for claim in claims_of(group) if claim.claim_name]
 
     def _claim(self, change: ObjectChange) -> Iterable[str]:
         return () if change.after is None else (change.key,)
@@ -209,7 +317,12 @@ class ResourceClaims(Controller):
         return None
 
     def _is_in_use(self, consumer: ResourceClaimConsumerReference, namespace: str) -> bool:
-        """Whether a consumer may still use a claim. Consumers that are not pods are assumed to."""
+        """Whether a consumer may still use a claim. Consumers that are neither pods nor groups are assumed
+        to."""
+        if (consumer.api_group, consumer.resource) == (POD_GROUPS.group, POD_GROUPS.plural):
+            document = self.api.store.find(POD_GROUPS, f"{namespace}/{consumer.name}")
+            is_known = document is not None and document.record(PodGroup).uid == consumer.uid
+            return is_known or not has_group_claims(self.api)
         if consumer.api_group or consumer.resource != "pods":
             return True
         pod = self.cluster.pods.get(f"{namespace}/{consumer.name}")
@@ -244,10 +357,9 @@ class ResourceClaims(Controller):
                 self.api.delete(RESOURCE_CLAIMS, claim.name, claim.namespace, options)
 
 
-def _is_to_be_reserved(claim: ResourceClaim, pod: Pod) -> bool:
-    status = claim.status
-    is_full = len(status.reserved_for) >= MAX_RESERVED_FOR
-    return status.allocation is not None and not is_full and not claim.is_reserved_for(pod.uid)
+def has_group_claims(api: ObjectAPI) -> bool:
+    """Whether PodGroups may have claims."""
+    return "DRAWorkloadResourceClaims" in api.catalog.release.gates
 
 
 def _no_template(name: str) -> StatusError:

@@ -233,7 +233,7 @@ class PodKubelets(Controller):
             claim = document.record(ResourceClaim)
             if pod_claim.template and (problem := owner_problem(pod, claim)):
                 return problem
-            if not claim.is_reserved_for(pod.uid):
+            if not claim.is_reserved_for_pod(pod):
                 return f"pod {pod.name} ({pod.uid}) is not allowed to use ResourceClaim {name} ({claim.uid})"
             if claim.status.allocation is None:
                 return f"ResourceClaim {name}: not allocated"

@@ -22,7 +22,7 @@ from bayplan.plugin.devices import (
 )
 from bayplan.plugin.objects import CompiledTerm, compile_terms_strict, rows_matching_terms
 from bayplan.plugins.dynamic_resources.extended import ExtendedDemand
-from bayplan.plugins.dynamic_resources.groups import GATE, owned_by_group
+from bayplan.plugins.dynamic_resources.groups import GATE
 from bayplan.plugins.dynamic_resources.results import (
     ExtendedNodeResults,
     NodeResults,
@@ -70,7 +70,7 @@ def resolve_claims(cluster: Cluster, pod: Pod) -> tuple[ResourceClaim, ...] | St
                 named = pod.spec.scheduling_group if GATE in cluster.release.gates else None
                 if named is None:
                     return unresolvable(NOT_OWNER.format(claim=claim.key, pod=pod.key))
-                if not owned_by_group(claim, pod):
+                if not claim.is_owned_by_group_of(pod):
                     names = {"claim": claim.key, "pod": pod.key, "group": named.pod_group_name}
                     return unresolvable(NO_OWNER.format(**names))
         found.append(claim)

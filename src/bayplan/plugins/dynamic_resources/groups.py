@@ -17,18 +17,6 @@ from bayplan.plugin.groups import Group, PodGroup
 GATE: Final = "DRAWorkloadResourceClaims"
 API_GROUP: Final = "scheduling.k8s.io"
 RESOURCE: Final = "podgroups"
-KIND: Final = "PodGroup"
-
-
-def owned_by_group(claim: ResourceClaim, pod: Pod) -> bool:
-    """Whether the claim was created for the group that the pod names. Pods do not know the uid of theirs."""
-    owner, named = claim.metadata.controller(), pod.spec.scheduling_group
-    return (
-        owner is not None
-        and named is not None
-        and (owner.kind, owner.name) == (KIND, named.pod_group_name)
-        and owner.api_version.startswith(f"{API_GROUP}/")
-    )
 
 
 def consumers(cluster: Cluster, pod: Pod) -> dict[str, ResourceClaimConsumerReference]:
