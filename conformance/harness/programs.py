@@ -3,7 +3,7 @@
     ${XDG_CACHE_HOME:-~/.cache}/bayplan/conformance/
         bin/            kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and e2e.test of the
                         version that go.mod pins, the etcd of etcd/go.mod, the helm of helm/go.mod, the
-                        descheduler of descheduler/go.mod, and oracle, which is ours
+                        descheduler of descheduler/go.mod, and oracle and promrules, which are ours
         bin/v1.37.1/    the same without e2e.test, of the version that v1.37/go.mod pins
         etcd/           Debian's etcd-server, unpacked, where there is no etcd on the PATH
 
@@ -143,6 +143,11 @@ def obtain_e2e(release: str = DEFAULT_RELEASE) -> Path:
 def obtain_helm() -> Path:
     """The helm that renders our chart."""
     return _obtain("helm", HERE / "helm", "helm.sh/helm/v3/cmd/helm")
+
+
+def obtain_promrules() -> Path:
+    """Our program that calls Prometheus' own parsers."""
+    return _obtain("promrules", HERE / "prometheus", "./promrules")
 
 
 def obtain_descheduler() -> Path:

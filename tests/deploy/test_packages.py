@@ -69,6 +69,28 @@ def test_the_sbom_lists_what_the_image_installs() -> None:
     assert re.search(r"^click +\S+ +BSD-3-Clause$", sbom.licences(found), re.MULTILINE)
 
 
+def test_the_sbom_follows_the_schema_of_cyclonedx() -> None:
+    """The rules of bom-1.6.schema.json for the fields that it uses; the schema allows no others."""
+    document = sbom.sbom(sbom.packages())
+    assert set(document) <= {
+        "bomFormat", "specVersion", "serialNumber", "version", "metadata", "components", "dependencies",
+    }  # fmt: skip
+    assert (document["bomFormat"], document["specVersion"], document["version"]) == ("CycloneDX", "1.6", 1)
+    assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", document["serialNumber"])
+    assert set(document["metadata"]) == {"component"}
+    components = [document["metadata"]["component"], *document["components"]]
+    allowed = {"type", "bom-ref", "name", "version", "purl", "licenses", "properties"}
+    for one in components:
+        assert {"type", "name"} <= set(one) <= allowed
+        assert one["type"] in ("application", "library")
+        assert [set(licence) for licence in one.get("licenses", ())] in ([], [{"expression"}])
+        assert all(set(entry) == {"name", "value"} for entry in one.get("properties", ()))
+    assert len({one["bom-ref"] for one in components}) == len(components)
+    for one in document["dependencies"]:
+        assert set(one) == {"ref", "dependsOn"}
+        assert len(set(one["dependsOn"])) == len(one["dependsOn"])
+
+
 class Described(Distribution):
     """A package with this metadata."""
 
@@ -108,8 +130,24 @@ def test_the_krew_package(tmp_path: Path) -> None:
         assert {one.name for one in files} == {one["from"] for one in platform["files"]}
         assert files.getmember(platform["bin"]).mode == 0o755
         files.extractall(tmp_path, filter="data")
-    shown = len(plugin["spec"]["shortDescription"])
-    assert shown <= 50, "krew-index asks for at most 50 characters"
+    shown = plugin["spec"]["shortDescription"]
+    assert len(shown) <= 50, "krew-index asks for at most 50 characters"
+    assert shown.isprintable()
+
+
+def test_the_krew_manifest_follows_the_rules_of_krew(tmp_path: Path) -> None:
+    """Those that krew checks when it reads a manifest."""
+    plugin = yaml.safe_load(krew.write(tmp_path)[1].read_text())
+    assert plugin["apiVersion"] == "krew.googlecontainertools.github.com/v1alpha2"
+    assert (plugin["kind"], plugin["metadata"]["name"]) == ("Plugin", "bayplan")
+    assert re.fullmatch(r"v\d+\.\d+\.\d+(-[\w.]+)?", plugin["spec"]["version"]), "a semantic version"
+    (platform,) = plugin["spec"]["platforms"]
+    assert re.fullmatch(r"[0-9a-f]{64}", platform["sha256"])
+    assert platform["uri"].endswith(".tar.gz"), "krew unpacks by the name"
+    assert all(one["from"] and one["to"] for one in platform["files"])
+    assert "LICENSE" in {one["from"] for one in platform["files"]}, "krew-index asks for it"
+    (expression,) = platform["selector"]["matchExpressions"]
+    assert (expression["key"], expression["operator"]) == ("os", "In")
 
 
 @pytest.mark.parametrize(
