@@ -371,6 +371,8 @@ class Scheduler:
                 # A binding may fail, and its pod be ready again.
                 context.tasks.run_deferred()
             else:
+                # Capacity queues count a changed object as something to pop, until now.
+                timer = context.queue.next_timer()
                 is_empty, self._alarm_at = True, inf if timer is None else timer
                 break
             now = context.loop.time()

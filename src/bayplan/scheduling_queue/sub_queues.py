@@ -384,7 +384,9 @@ class SubQueues:
         return self.to_active(info, label, as_decided=strategy is not Strategy.AFTER_BACKOFF)
 
     def _is_nominated(self, info: Entity) -> bool:
-        return any(member.pod.uid in self.nominations.nodes for member in members_of(info))
+        """Whether it is a pod with a nominated node. A group backs off in any case: no event requeues it, so
+        without backoff it would be tried again and again until its victims are gone."""
+        return isinstance(info, QueuedPod) and info.pod.uid in self.nominations.nodes
 
     def to_active(
         self, info: Entity, label: str, *, from_backoff: bool = False, as_decided: bool = False
