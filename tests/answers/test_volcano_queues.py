@@ -90,4 +90,4 @@ def test_check_names_what_only_volcano_does(run: Run, tmp_path: Path) -> None:
 def test_kinds_can_be_installed_without_volcano(run: Run) -> None:
     status, text = run("queues", "crds")
     assert status == 0
-    assert text.count("kind: CustomResourceDefinition") == 2
+    assert text.count("kind: CustomResourceDefinition") == 4

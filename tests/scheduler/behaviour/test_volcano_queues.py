@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from bayplan.api import volcano
-from bayplan.api.meta import ObjectMeta
+from bayplan.api.meta import ObjectMeta, OwnerReference
 from bayplan.api.pod import Pod
 from bayplan.api.releases import V1_37
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import ConfigError
 from bayplan.testing.builders import make_node, make_pod
 
-from .running import World, running, virtual
+from .running import Answer, World, running, virtual
 
 RELEASE = V1_37.with_gates(V1_37.gates | {"GenericWorkload"})
 CAPACITY = """
@@ -59,6 +59,15 @@ def member(group: str, number: int, **fields: Any) -> Pod:
 
 def members(group: str, count: int, **fields: Any) -> list[Pod]:
     return [member(group, number, **fields) for number in range(count)]
+
+
+def in_queue(name: str, queue: str) -> Pod:
+    """A pod of a ReplicaSet: without a PodGroup."""
+    pod = make_pod(name, cpu=1)
+    owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name=queue, uid=queue, controller=True)
+    annotations = {volcano.QUEUE_ANNOTATION: queue}
+    meta = replace(pod.metadata, annotations=annotations, owner_references=(owner,))
+    return replace(pod, metadata=meta)
 
 
 def bound(world: World) -> set[str]:
@@ -112,6 +121,36 @@ async def test_a_queue_that_is_owed_resources_in_a_full_cluster_gets_them(tmp_pa
         names = bound(world)
         assert {"gang-0", "gang-1"} <= names
         assert len([name for name in names if name.startswith("many")]) == 2
+
+
+@virtual
+async def test_a_queue_takes_back_what_it_deserves_and_no_more(tmp_path: Path) -> None:
+    """The example of Volcano's capacity plugin. While victims end, what they make room for counts."""
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=4), make_node("m", cpu=4))
+        await world.create(queue("queue1", deserved={"cpu": "2"}), queue("queue2", deserved={"cpu": "6"}))
+        await world.create(*(in_queue(f"one-{number}", "queue1") for number in range(8)))
+        assert len(bound(world)) == 8
+        world.cluster.will_answer("delete", Answer(seconds=3), times=8)
+        await world.create(*(in_queue(f"two-{number}", "queue2") for number in range(8)))
+        await world.after(30)
+        assert len(set(world.cluster.written("delete"))) == 6
+        assert sorted(name[:3] for name in bound(world)) == ["one"] * 2 + ["two"] * 6
+
+
+@virtual
+async def test_a_gang_backs_off_while_its_victims_end(tmp_path: Path) -> None:
+    """It is tried after 1, 2, 4 and 8 s, and not all the time."""
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=2))
+        await world.create(queue("greedy", deserved={"cpu": "1"}), queue("owed", deserved={"cpu": "1"}))
+        await world.create(job("many", "greedy"), *members("many", 2, cpu=1))
+        world.cluster.will_answer("delete", Answer(seconds=12))
+        await world.create(job("gang", "owed"), *members("gang", 1, cpu=1))
+        await world.after(11)
+        assert 1 <= world.attempts("gang-0") <= 5
+        await world.after(30)
+        assert "gang-0" in bound(world)
 
 
 @virtual

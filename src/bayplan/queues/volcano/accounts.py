@@ -17,7 +17,7 @@ other functions answer: `overused`, `lacking` (room for a pod), `not_admissible`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -29,6 +29,7 @@ from bayplan.queues.volcano.resources import Resources
 
 ROOT: Final = "root"
 OPEN: Final = "Open"
+NOTHING: Final[Mapping[str, Resources]] = {}
 
 
 class Entitlement(Enum):
@@ -84,6 +85,12 @@ class Account:
     @property
     def allocated(self) -> Resources:
         return self.queue.used
+
+    @property
+    def staying(self) -> Resources:
+        """What is allocated, without victims that are not gone yet."""
+        leaving = self.queue.leaving
+        return r.minus(self.queue.used, leaving) if leaving else self.queue.used
 
     @property
     def is_open(self) -> bool:
@@ -282,11 +289,18 @@ def not_admissible(account: Account, min_resources: Resources, kind: Entitlement
 
 
 def may_reclaim(
-    account: Account, asked: Resources, kind: Entitlement, *, levels: int = 0, strict: bool = False
+    account: Account,
+    asked: Resources,
+    kind: Entitlement,
+    *,
+    levels: int = 0,
+    strict: bool = False,
+    pipelined: Mapping[str, Resources] = NOTHING,
 ) -> bool:
     """Whether a queue is owed what it asks for, so that it may take from others.
 
     Args:
+        pipelined: by name of the queue: what victims are making room for.
         levels: so many ancestors count, too: they may be owed what their child is not.
         strict: it must stay within all that it deserves. For Volcano one resource is enough, so a victim that
             is below `deserved` in another resource takes back what it lost, again and again.
@@ -295,14 +309,18 @@ def may_reclaim(
         return True
     if not account.is_open:
         return False
-    used = r.plus(account.allocated, asked)
+
+    def with_asked(each: Account) -> Resources:
+        return r.total((each.allocated, pipelined.get(each.name, {}), asked))
+
+    used = with_asked(account)
     if kind is Entitlement.PROPORTION:
         return not r.exceeded(used, account.deserved, asked)
     if r.exceeded(used, account.real_capability, asked):
         return False
     above = (each for each in account.upwards()[1 : levels + 1] if each.parent is not None)
     for each in (account, *above):
-        after = r.plus(each.allocated, asked)
+        after = with_asked(each)
         if r.fits_some(after, each.deserved, asked) and not (
             strict and r.exceeds_some(after, each.deserved, asked)
         ):

@@ -12,8 +12,8 @@ queues is never asked, and a queue below its share loses pods. Here all plugins 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Final
 
@@ -34,7 +34,8 @@ from bayplan.queues.volcano import accounts as accounting
 from bayplan.queues.volcano import jobs, victims
 from bayplan.queues.volcano.accounts import Account, Entitlement
 from bayplan.queues.volcano.active import CRITICAL, JobView, VolcanoQueues
-from bayplan.queues.volcano.resources import Resources, is_empty
+from bayplan.queues.volcano.resources import Resources, is_empty, plus
+from bayplan.state.cluster import Cluster
 
 NO_ACTION: Final = "preemption: neither reclaim nor preempt is among the actions of volcano-scheduler.conf"
 NEVER: Final = "preemption: not eligible due to preemptionPolicy=Never."
@@ -65,7 +66,8 @@ class VolcanoPreemption(PreemptionPlugin):
             return PostFilterResult(unschedulable("preemption: there are no capacity queues"))
         if pod.spec.preemption_policy == "Never":
             return PostFilterResult(unschedulable(NEVER))
-        reason = why_not(queues, queues.group_of(pod), queues.amounts_of(pod))
+        group, asked = queues.group_of(pod), queues.amounts_of(pod)
+        reason = why_not(queues, group, asked, pipelined(queues, outcome.cluster, [pod]))
         if reason:
             return PostFilterResult(unschedulable(reason), Nomination(""))
         return super().post_filter(state, pod, outcome)
@@ -74,9 +76,10 @@ class VolcanoPreemption(PreemptionPlugin):
         queues = self.queues
         assert queues is not None
         asking = running_pod(queues, pod, queues.amounts_of(pod))
+        promised = pipelined(queues, outcome.cluster, [pod])
 
         def allowed(row: int, pods: Sequence[Pod]) -> Sequence[Pod]:
-            chosen = choose(queues, asking, pods)
+            chosen = choose(queues, asking, pods, promised)
             return [each for each in pods if each.uid in chosen]
 
         return allowed
@@ -86,61 +89,99 @@ class VolcanoPreemption(PreemptionPlugin):
         if queues is None:
             return GroupPostFilterResult(unschedulable("preemption: there are no capacity queues"))
         asked = total(queues.amounts_of(pod) for pod in pods)
-        reason = why_not(queues, queues.group_of(pods[0]), asked)
+        group, promised = queues.group_of(pods[0]), pipelined(queues, cluster, pods)
+        reason = why_not(queues, group, asked, promised)
         if reason:
             return GroupPostFilterResult(unschedulable(reason))
         asking = running_pod(queues, pods[0], asked)
 
         def allowed(units: Sequence[Sequence[int]]) -> Sequence[int]:
             found = [[pod for slot in unit if (pod := cluster.pods.pod[slot]) is not None] for unit in units]
-            chosen = choose(queues, asking, (pod for together in found for pod in together))
+            chosen = choose(queues, asking, (pod for together in found for pod in together), promised)
             return [index for index, unit in enumerate(found) if all(pod.uid in chosen for pod in unit)]
 
         has_own_policy = "PodGroupPreemptionPolicy" in self.release.gates
         result = yield from preempt(outcome, has_own_policy=has_own_policy, allowed=allowed)
-        if not result.status.is_success and (
-            reason := _why_not_owed(queues, queues.group_of(pods[0]), asked)
-        ):
+        if not result.status.is_success and (reason := _why_not_owed(queues, group, asked, promised)):
             return GroupPostFilterResult(unschedulable(reason))
         return result
 
 
-def why_not(queues: VolcanoQueues, group: PodGroupOf, asked: Resources) -> str:
-    """Why a group may take nothing from others; "" if it may take something."""
+def pipelined(queues: VolcanoQueues, cluster: Cluster, asking: Iterable[Pod]) -> dict[str, Resources]:
+    """What victims make room for, by name of the queue and its ancestors, without the pods that ask now.
+
+    A queue that is owed two CPUs must not take them twice, because the first pods still wait for their
+    victims to end.
+    """
+    found: dict[str, Resources] = {}
+    own = {pod.uid for pod in asking}
+    for slots in cluster.nominated.values():
+        for slot in slots:
+            pod = cluster.pods.pod[slot]
+            group = None if pod is None or pod.uid in own else queues.group_if_known(pod)
+            account = None if group is None else queues.account(group.queue)
+            if pod is not None and account is not None:
+                for each in account.upwards():
+                    found[each.name] = plus(found.get(each.name, {}), queues.amounts_of(pod))
+    return found
+
+
+def why_not(
+    queues: VolcanoQueues,
+    group: PodGroupOf,
+    asked: Resources,
+    promised: Mapping[str, Resources] = accounting.NOTHING,
+) -> str:
+    """Why a group may take nothing from others; "" if it may take something.
+
+    Args:
+        promised: see `pipelined`.
+    """
     actions = queues.conf.actions
     if "preempt" in actions:
         return ""
     if "reclaim" not in actions:
         return NO_ACTION
-    return _why_not_owed(queues, group, asked)
+    return _why_not_owed(queues, group, asked, promised)
 
 
-def _why_not_owed(queues: VolcanoQueues, group: PodGroupOf, asked: Resources) -> str:
+def _why_not_owed(
+    queues: VolcanoQueues, group: PodGroupOf, asked: Resources, promised: Mapping[str, Resources]
+) -> str:
     account = queues.account(group.queue)
-    if account is None or owes(queues, account, asked):
+    if account is None or owes(queues, account, asked, promised):
         return ""
-    return f"preemption: {not_owed(account, asked)}"
+    return f"preemption: {not_owed(account, asked, promised.get(account.name, {}))}"
 
 
-def not_owed(account: Account, asked: Resources) -> str:
+def not_owed(account: Account, asked: Resources, promised: Resources | None = None) -> str:
     """Why a queue may not reclaim, in numbers."""
-    deserved = account.deserved
+    deserved, waiting = account.deserved, promised or {}
     if is_empty(deserved):
         return f"queue {account.name} deserves nothing, so it takes nothing from others"
     for kind, amount in asked.items():
-        limit, used = deserved.get(kind), account.allocated.get(kind, 0)
-        if limit is not None and kind != "pods" and used + amount > limit:
+        limit, used, soon = deserved.get(kind), account.allocated.get(kind, 0), waiting.get(kind, 0)
+        if limit is not None and kind != "pods" and used + soon + amount > limit:
             unit = "vcore" if kind == "cpu" else kind
-            shown = (readable(unit, int(each)) for each in (used, amount, limit))
-            text = "queue {} is not owed this: {} {} allocated, {} requested, {} deserved"
-            return text.format(account.name, kind, *shown)
+            parts = {"allocated": used, "pipelined": soon, "requested": amount, "deserved": limit}
+            shown = (
+                f"{readable(unit, int(each))} {word}"
+                for word, each in parts.items()
+                if each or word != "pipelined"
+            )
+            return f"queue {account.name} is not owed this: {kind} {', '.join(shown)}"
     return f"queue {account.name} is not owed this"
 
 
-def owes(queues: VolcanoQueues, account: Account, asked: Resources) -> bool:
+def owes(
+    queues: VolcanoQueues,
+    account: Account,
+    asked: Resources,
+    promised: Mapping[str, Resources] = accounting.NOTHING,
+) -> bool:
     """Whether a queue is owed what is asked for, so that it may reclaim."""
     levels = queues.conf.reclaim_levels if queues.conf.hierarchy else 0
-    return accounting.may_reclaim(account, asked, queues.kind, levels=levels, strict=True)
+    return accounting.may_reclaim(account, asked, queues.kind, levels=levels, strict=True, pipelined=promised)
 
 
 def running_pod(queues: VolcanoQueues, pod: Pod, asked: Resources) -> Running:
@@ -148,12 +189,18 @@ def running_pod(queues: VolcanoQueues, pod: Pod, asked: Resources) -> Running:
     return Running(pod.uid, queues.job(queues.group_of(pod)), asked, pod.priority, 0.0, is_critical=False)
 
 
-def choose(queues: VolcanoQueues, asking: Running, pods: Iterable[Pod]) -> set[str]:
-    """The uids of the pods that may go, all of them together."""
+def choose(
+    queues: VolcanoQueues,
+    asking: Running,
+    pods: Iterable[Pod],
+    promised: Mapping[str, Resources] = accounting.NOTHING,
+) -> set[str]:
+    """The uids of the pods that may go, all of them together. Those that are ending already may."""
+    pods = list(pods)
     found = list(_running(queues, pods))
     own, account = asking.job, asking.job.account
-    chosen: set[str] = set()
-    if "reclaim" in queues.conf.actions and owes(queues, account, asking.asked):
+    chosen = {pod.uid for pod in pods if pod.is_terminating}
+    if "reclaim" in queues.conf.actions and owes(queues, account, asking.asked, promised):
         others = [
             each
             for each in found
@@ -178,7 +225,11 @@ def _running(queues: VolcanoQueues, pods: Iterable[Pod]) -> Iterable[Running]:
         assert isinstance(group, PodGroupOf)
         job = views.get(group.name)
         if job is None:
-            job = views[group.name] = queues.job(group)
+            job = queues.job(group)
+            if group.queue.leaving:
+                ready = sum(not each.leaving for each in group.tasks.values())
+                job = replace(job, ready=ready)
+            views[group.name] = job
         critical = pod.namespace == "kube-system" or pod.spec.priority_class_name in CRITICAL
         yield Running(pod.uid, job, task.amounts, task.priority, task.created, is_critical=critical)
 

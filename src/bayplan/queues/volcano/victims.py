@@ -118,7 +118,7 @@ def above_deserved(candidates: Sequence[T]) -> list[T]:
     allowed = []
     for task in candidates:
         account = task.job.account
-        used = left.setdefault(account.name, account.allocated)
+        used = left.setdefault(account.name, account.staying)
         if not r.at_most(used, account.deserved):
             left[account.name] = r.minus(used, task.asked)
             allowed.append(task)
@@ -142,7 +142,7 @@ def reclaimable(asking: Candidate, ordered: Iterable[T], *, levels: int = 0) -> 
         account = task.job.account
         if not r.share_some(task.asked, asking.asked, count_pods=False):
             continue
-        used = left.setdefault(account.name, account.allocated)
+        used = left.setdefault(account.name, account.staying)
         if not r.at_most(account.guarantee, r.minus(used, task.asked)):
             continue
         if not r.share_some(task.asked, account.deserved):
@@ -154,12 +154,12 @@ def reclaimable(asking: Candidate, ordered: Iterable[T], *, levels: int = 0) -> 
         others = _others(own, account, levels)
         if not all(
             not r.share_some(task.asked, each.deserved)
-            or r.exceeds_some(left.get(each.name, each.allocated), each.deserved, task.asked)
+            or r.exceeds_some(left.get(each.name, each.staying), each.deserved, task.asked)
             for each in others
         ):
             continue
         for each in (account, *others):
-            left[each.name] = r.minus(left.get(each.name, each.allocated), task.asked)
+            left[each.name] = r.minus(left.get(each.name, each.staying), task.asked)
         allowed.append(task)
     return allowed
 
