@@ -55,6 +55,7 @@ check: $(STAMP)
 	$(BIN)/ruff format --check src tests conformance tools benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/page_types.py
 
 bench: $(STAMP)
 	$(BIN)/bayplan bench --core --json

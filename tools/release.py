@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
+from urllib.request import HTTPCookieProcessor, build_opener
 
 # As a script this file has only its own folder on the path.
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -87,6 +90,31 @@ def _try(archive: Path, directory: Path) -> None:
     _run(bayplan, "config", "show", ROOT / "examples/pack.yaml", cwd=directory)
     tour = [word for file in sorted((ROOT / "examples/tour").glob("*.yaml")) for word in ("-f", file)]
     _run(bayplan, "up", "--nodes", "12", "--exit-when-idle", "always", *tour, cwd=directory)
+    _try_page(bayplan, directory)
+
+
+def _try_page(bayplan: Path, directory: Path) -> None:
+    """Logs in to the page, and loads the page and every module that it names."""
+    link = directory / "link"
+    command = [bayplan, "ui", "-f", ROOT / "examples/cluster.yaml", "--link-file", link]
+    print("$", *command, flush=True)
+    with subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL) as process:
+        try:
+            while not link.exists():
+                if process.poll() is not None:
+                    raise SystemExit(f"bayplan ui ended with status {process.returncode}")
+                time.sleep(0.1)
+            browser = build_opener(HTTPCookieProcessor())
+            address = link.read_text(encoding="utf-8").strip()
+            browser.open(address)
+            pages, root = [""], address.partition("login?")[0]
+            for name in pages:
+                text = browser.open(root + name).read().decode()
+                found = re.findall(r'"(static/[\w.]+)"', text) + re.findall(r'from "\./([\w.]+)"', text)
+                names = [one if "/" in one else f"static/{one}" for one in found]
+                pages += [one for one in dict.fromkeys(names) if one not in pages]
+        finally:
+            process.terminate()
 
 
 def _run(*command: str | Path, cwd: Path | None = None, environment: dict[str, str] | None = None) -> str:

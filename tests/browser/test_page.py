@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -434,13 +432,3 @@ def test_axe_has_no_serious_findings() -> None:
             assert found == {}
 
     browse(work)
-
-
-@pytest.mark.skipif(shutil.which("tsc") is None, reason="there is no tsc on the PATH: npm install typescript")
-def test_types_of_the_modules() -> None:
-    modules = sorted(str(one) for one in (ROOT / "src" / "bayplan" / "ui" / "static").glob("*.js"))
-    options = (
-        "--noEmit --allowJs --checkJs --strict --target es2022 --module es2022 --lib es2023,dom,dom.iterable"
-    )
-    ended = subprocess.run(["tsc", *options.split(), *modules], capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout
