@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -28,7 +29,7 @@ from bayplan.ui.server import link
 from bayplan.ui.sources import from_loaded, from_scenario
 
 from .chromium import Page, find_browser, opened
-from .pages import ROOT, Served, files, large, served, tour
+from .pages import ROOT, TOUR, Served, files, large, served, tour
 
 BROWSER = find_browser()
 pytestmark = pytest.mark.skipif(
@@ -153,6 +154,98 @@ def test_the_tour() -> None:
     browse(work)
 
 
+def chosen(label: str, value: str) -> str:
+    """Chooses a value of the list with this label."""
+    return (
+        f"(s => {{ s.value = {value!r}; s.dispatchEvent(new Event('change')); }})("
+        f"[...document.querySelectorAll('label.field')].find(l => l.firstChild.textContent === {label!r})"
+        ".querySelector('select'))"
+    )
+
+
+def test_the_address_has_the_state() -> None:
+    """Every choice is in it: loaded again, it shows the same, and back and forward go through the choices."""
+
+    async def again(tab: Page) -> None:
+        await tab.evaluate("performance.clearMarks(), location.reload()")
+        await tab.until(READY)
+
+    async def work(tab: Page) -> None:
+        async with tour([TOUR[0], TOUR[1]]) as page:
+            await log_in(tab, page)
+            await tab.evaluate(chosen("Group", ""))
+            await tab.evaluate(chosen("Colour", "memory"))
+            await tab.evaluate("document.querySelector('[data-node=n03]').click()")
+            await tab.until("location.hash === '#/cluster?group=none&colour=memory&node=n03'")
+            await tab.evaluate("history.back(), history.back()")
+            await tab.until("location.hash === '#/cluster?group=none'")
+            await tab.until("!document.querySelector('.card[aria-pressed=true]')")
+            await tab.evaluate("history.go(2)")
+            await tab.until(f"{text('#side h1')} === 'n03'")
+            assert "Gi of" in await tab.evaluate(text(".card"))
+            await again(tab)
+            await tab.until(f"{text('#side h1')} === 'n03'")
+            # What if: nodes of a size, weights, a short manifest and one that is too long for an address.
+            await go(tab, "#/whatif?form=addNodes")
+            await tab.until("document.querySelector('form [placeholder=\"a usual node\"]') !== null")
+            await tab.evaluate(
+                "document.querySelector('form [placeholder=\"a usual node\"]').value = 'cpu=8,memory=32Gi'"
+            )
+            await tab.evaluate("document.querySelector('form button.main').click()")
+            await tab.until(f"{text('.pill')} === 'add 3 nodes like cpu=8,memory=32Gi'")
+            await tab.until(f"{text('#main')}.includes('New nodes')")
+            await tab.evaluate(
+                "[...document.querySelectorAll('button')].find(b => b.innerText === 'Weights').click()"
+            )
+            await tab.until("document.getElementById('w-NodeResourcesFit') !== null")
+            await tab.evaluate(
+                "(i => { i.value = 7;"
+                " for (const name of ['input', 'change']) i.dispatchEvent(new Event(name)); })"
+                "(document.getElementById('w-NodeResourcesFit'))"
+            )
+            await tab.until(f"{text('.bar')}.includes('NodeResourcesFit × 7')")
+            assert "form=weights" in await tab.evaluate("location.hash")
+            for padding in (10, 5000):
+                await tab.evaluate(
+                    "[...document.querySelectorAll('button')].find(b => b.innerText === 'Manifest').click()"
+                )
+                await tab.until("document.querySelector('form textarea') !== null")
+                manifest_text = json.dumps(manifest(f"new-{padding}")) + "\n# " + "x" * padding
+                await tab.evaluate(f"document.querySelector('form textarea').value = {manifest_text!r}")
+                await tab.evaluate("document.querySelector('form button.main').click()")
+                await tab.until(f"{text('#side')}.includes('default/new-{padding}')")
+            assert len(await tab.evaluate("location.hash")) < 2000
+            await again(tab)
+            await tab.until(f"{text('#side')}.includes('default/new-5000')")
+            assert "default/new-10" in await tab.evaluate(text("#side"))
+            assert await tab.evaluate("document.querySelectorAll('.pill').length") == 4
+            await tab.evaluate("sessionStorage.clear()")
+            await again(tab)
+            await tab.until(f"{text('#side')}.includes('A text of this link is not here')")
+            await tab.evaluate("document.querySelectorAll('.pill button')[3].click()")
+            await tab.until(f"{text('#side')}.includes('default/new-10')")
+            # Compare: the answer is part of the address, too.
+            await go(tab, "#/compare?a=1.36")
+            await tab.evaluate("document.querySelector('button.main').click()")
+            await tab.until(f"{text('#main')}.includes('pods would go')")
+            await again(tab)
+            await tab.until(f"{text('#main')}.includes('pods would go')")
+            # Time: leaving the present is one step, which back undoes.
+            await go(tab, "#/cluster")
+            for _ in range(2):
+                before = await tab.evaluate("location.hash")
+                await tab.evaluate("document.querySelector('[aria-label=\"Previous decision\"]').click()")
+                await tab.until(f"location.hash !== {before!r}")
+            await tab.until(f"{text('#status')}.includes('as of')")
+            await tab.evaluate("history.back()")
+            await tab.until(f"location.hash === '#/cluster' && !{text('#status')}.includes('as of')")
+            await tab.evaluate("location.hash = '#/pod/%E0%A4%A'")  # not an address of the page
+            await tab.until(f"{text('#main')}.includes('This cannot be shown')")
+            assert [one for one in tab.console_errors if "404" not in one] == []
+
+    browse(work)
+
+
 def test_a_write_is_a_dry_run_and_a_question_first() -> None:
     async def work(tab: Page) -> None:
         async with tour([], nodes=2, writes=True) as page:
@@ -207,6 +300,8 @@ def test_5000_nodes() -> None:
             await go(tab, "#/cluster?fit=ml%2Ftrain-4")
             await tab.until(f"{text('.legend')}.includes('NodeResourcesFit')", 40)
             await go(tab, "#/cluster")
+            await tab.evaluate("document.querySelector('[aria-label=\"Larger cells\"]').click()")
+            await tab.until("/size=[0-9]+/.test(location.hash)")
             # With the keyboard: to the map, to a node, open it, and close it again.
             await tab.until("document.querySelector('canvas')?.height > 100")
             await tab.evaluate("document.querySelector('canvas').focus()")

@@ -1,10 +1,10 @@
 // Decisions: a live stream with filters; one opens to its funnel, scores and candidates.
 
 import { get } from "./api.js";
-import { clock, counted, duration, empty, h, number, row, show, table } from "./dom.js";
+import { $, clock, counted, duration, empty, h, number, row, show } from "./dom.js";
 import { choice, nodeLink } from "./cluster.js";
 import { funnel, preemption, scores, warnings } from "./explain.js";
-import { attempts, failed, fill, rejections } from "./inspect.js";
+import { attempts, failed, fill, rejections, requested, waitsFor } from "./inspect.js";
 import { change, href, listen, route, state } from "./state.js";
 
 /** @type {[string, string][]} */
@@ -45,7 +45,7 @@ export function open(main) {
       return;
     }
     show(body, list.map(one => cells(one)));
-    show(part, h("table", { "aria-label": "Decisions" }, h("thead", {}, h("tr", {}, h("th", {}, "time"), h("th", {}, "pod"), h("th", { class: "optional" }, "result"), h("th", { class: "optional" }, "node"), h("th", { class: "optional" }, "why"), h("th", { class: "n optional" }, "waited"))), body),
+    show(part, h("table", { "aria-label": "Decisions" }, h("thead", {}, h("tr", {}, h("th", {}, "time"), h("th", {}, "pod"), h("th", { class: "optional" }, "result"), h("th", { class: "optional tight" }, "node"), h("th", { class: "optional" }, "why"), h("th", { class: "n optional" }, "waited"))), body),
       more ? h("button", { type: "button", onclick: older }, "Show older") : null);
   };
 
@@ -90,7 +90,7 @@ export function open(main) {
   return { update: load, close: stop, wide: true };
 }
 
-/** @param {HTMLElement} main */
+/** One decision: what each filter left, the scores, and at the side the pod with all its attempts. @param {HTMLElement} main */
 function openOne(main) {
   const part = h("div", {});
   main.append(part);
@@ -98,18 +98,33 @@ function openOne(main) {
     const one = found.attempt, why = found.explanation, result = why?.result;
     const differs = one.result === "scheduled" && result?.node && result.node !== one.node;
     const tied = differs && why.table?.nodes.some((/** @type {any} */ each) => each.node === one.node && each.total === why.table.nodes[0].total);
+    show($("side"), about(found));
     return [
-      h("p", { class: "dim" }, h("a", { href: href("decisions") }, "Decisions"), ` / ${number(one.seq)} · ${clock(one.time)} · waited ${duration(one.waitedSeconds)}`),
+      h("p", { class: "dim" }, h("a", { href: href("decisions") }, "Decisions"), ` / ${number(one.seq)} · ${clock(one.time)}`),
       h("h1", { class: "lead" }, h("a", { href: href("pod", one.pod) }, one.pod), one.result === "scheduled" ? [" goes to ", h("b", {}, nodeLink(one.node))] : one.result === "unschedulable" ? " fits on no node" : ` is ${one.result}`),
       one.message ? h("p", { class: "dim" }, one.message) : null,
       one.victims.length ? h("div", { class: "verdict" }, h("strong", {}, `Evicts ${counted(one.victims.length, "pod")} on ${one.node}`), one.victims.join(", ")) : null,
       differs ? h("div", { class: "verdict plain" }, h("strong", {}, tied ? "The total was the same on several nodes" : `Computed again, ${result.node} is best`), tied ? "The scheduler chose one of them." : "The page may have seen a change earlier or later than the scheduler.") : null,
       one.observed ? h("p", { class: "dim" }, "This decision was derived from the pod's status; it is explained as bayplan would decide.") : null,
-      why ? [funnel(why.funnel, result), scores(why.table), preemption(result), result?.rejections.length ? [h("h2", {}, "Rejected by"), rejections(result)] : null, warnings(why.source.warnings)] : h("p", { class: "dim" }, "The pod is no longer in the history, so that the decision cannot be explained."),
-      h("h2", {}, "All attempts for this pod"), attempts(found.attempts, false),
-      h("p", { class: "bar" }, h("a", { class: "button", href: href("cluster", "", { at: Math.max(0, one.seq - 1), node: one.node || null }) }, "Show the cluster at this time")),
+      !why ? h("p", { class: "dim" }, "The pod is no longer in the history, so that the decision cannot be explained.")
+        : !result ? h("p", { class: "dim" }, `Computed again, the pod is not evaluated: ${why.reason}`)
+          : [funnel(why.funnel, result), scores(why.table), preemption(result), warnings(why.source.warnings)],
     ];
   });
   load();
-  return { update: load, close: () => {}, wide: true };
+  return { update: load, close: () => {}, own_side: true };
+}
+
+/** The pod of a decision. @param {any} found */
+function about(found) {
+  const one = found.attempt, why = found.explanation;
+  return [
+    h("h1", {}, h("a", { href: href("pod", one.pod) }, one.pod)),
+    h("div", { class: "sub" }, [found.workload, ...(why ? requested(why) : [])].filter(Boolean).join(" · ")),
+    h("div", { class: `verdict ${one.result === "scheduled" ? "good" : "plain"}` }, h("strong", {}, `Waited ${duration(one.waitedSeconds)}`), "from its creation to this decision"),
+    h("p", { class: "bar" }, h("a", { class: "button", href: href("cluster", "", { at: Math.max(0, one.seq - 1), node: one.node || null }) }, "Show the cluster at this time")),
+    h("h2", {}, "All attempts for this pod"), attempts(found.attempts, false),
+    why?.result?.rejections.length ? [h("h2", {}, "Rejected by"), rejections(why.result)] : null,
+    waitsFor(why?.result),
+  ];
 }

@@ -16,6 +16,7 @@ export function h(tag, props = {}, ...children) {
     if (value === undefined || value === null || value === false) continue;
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else if (key === "width%") made.style.width = `${value}%`;
+    else if (key === "left%") made.style.left = `${value}%`;
     else if (key in made && key !== "list" && typeof value !== "object") /** @type {any} */ (made)[key] = value;
     else made.setAttribute(key, value === true ? "" : String(value));
   }

@@ -7,10 +7,10 @@ import { nodeLink, podLink } from "./cluster.js";
 export function funnel(steps, result) {
   if (!result || !result.evaluatedNodes) return null;
   const all = result.evaluatedNodes;
-  const line = (/** @type {string} */ name, /** @type {number} */ left, /** @type {any} */ why) => h("tr", {}, h("td", {}, name),
+  const line = (/** @type {string} */ name, /** @type {number} */ left, /** @type {any} */ why) => h("tr", {}, h("td", { class: "name" }, name),
     h("td", {}, h("div", { class: "track tall", "aria-hidden": "true" }, h("i", { class: "s4", "width%": left ? Math.max(0.6, left / all * 100) : 0 }))),
     h("td", { class: "n" }, number(left)), h("td", { class: "dim" }, why));
-  return [h("h2", {}, "Filter"), table([h("th", { class: "w4" }, h("span", { class: "hidden" }, "filter")), h("th", {}, h("span", { class: "hidden" }, "share")), h("th", { class: "n w1" }, "left"), h("th", { class: "w0" }, "rejected")], [
+  return [h("h2", {}, "Filter"), table([h("th", { class: "w4 name" }, h("span", { class: "hidden" }, "filter")), h("th", {}, h("span", { class: "hidden" }, "share")), h("th", { class: "n w1" }, "left"), h("th", { class: "w0" }, "rejected")], [
     line("all nodes", all, ""),
     ...steps.map(one => line(one.plugin || "not evaluated", one.left, one.reasons.map((/** @type {any} */ reason) => h("div", {}, `${number(reason.nodes)} ${reason.reason}`)))),
   ], "Nodes that are left after each filter", true)];

@@ -13,7 +13,7 @@ export const groupLink = group => h("a", { href: href("group", group) }, group);
 export function podGroups(queue) {
   if (!queue.podGroups.length) return null;
   return h("section", {}, h("h2", {}, `Pod groups · ${number(queue.podGroupCount)} · members are scheduled together`),
-    table([h("th", { class: "w0" }, "group"), h("th", { class: "n w3" }, "at least"), h("th", { class: "n w3" }, "with a node"), h("th", { class: "n w3" }, "pending"), h("th", {}, "")],
+    table([h("th", { class: "w0" }, "group"), h("th", { class: "n w3" }, "at least"), h("th", { class: "n w3" }, "with a node"), h("th", { class: "n w3" }, "pending"), "members"],
       queue.podGroups.map((/** @type {any} */ one) => h("tr", {}, h("td", {}, groupLink(one.group), one.exists ? null : h("div", { class: "dim" }, "its PodGroup is missing")),
         h("td", { class: "n" }, one.minCount === null ? "–" : number(one.minCount)), h("td", { class: "n" }, number(one.assigned)), h("td", { class: "n" }, number(one.pending)),
         h("td", {}, progress(one)))), "Pod groups", true));
@@ -42,7 +42,7 @@ function quota(one) {
   const of = one.max !== null ? `${one.used} of ${one.max}` : `${one.used}, no maximum`;
   const text = one.guaranteed === null ? of : `${of}, ${one.guaranteed} guaranteed`;
   return h("div", { class: "quota" }, h("span", { class: "dim" }, one.resource),
-    one.share === null ? null : h("div", { class: "track", role: "img", "aria-label": `${one.resource}: ${text}` }, h("i", { class: one.share > 1 ? "c3" : "s4", "width%": Math.min(100, one.share * 100) })), h("span", { class: "dim" }, text));
+    one.share === null ? null : h("div", { class: "track", role: "img", "aria-label": `${one.resource}: ${text}` }, h("i", { class: one.share > 1 ? "c3" : "s4", "width%": Math.min(100, one.share * 100) }), one.max !== null && one.guaranteedShare ? h("b", { class: "tick", title: `${one.guaranteed} guaranteed`, "left%": Math.min(100, one.guaranteedShare * 100) }) : null), h("span", { class: "dim" }, text));
 }
 
 /** The view of a group. @param {HTMLElement} main */

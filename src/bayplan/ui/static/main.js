@@ -58,7 +58,11 @@ function drawNav(current) {
   const pending = state.cluster?.totals.pending ?? 0;
   show($("nav"), Object.entries(VIEWS).map(([key, [title]]) => h("a", { href: href(key), "aria-current": key === current ? "page" : undefined }, title,
     key === "queue" && pending ? h("span", { class: "count" }, number(pending)) : null)));
+  if (innerWidth <= 760) $("nav").querySelector("[aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
 }
+
+/** The last part of a path or address of a cluster. */
+const shortName = () => state.info.name.split("/").filter(Boolean).pop() ?? state.info.name;
 
 /** Shows the node or pod of the address at the side. */
 function inspect() {
@@ -80,15 +84,18 @@ function overview() {
   return cluster_summary(totals);
 }
 
+/** An amount of a whole cluster. @param {string} name @param {number} value */
+const rounded = (name, value) => amount(name, name === "cpu" && value > 1e5 ? Math.round(value / 1000) * 1000 : value);
+
 /** @param {any} totals */
 function cluster_summary(totals) {
-  return [h("h1", {}, state.info.name), h("p", { class: "sub" }, `Kubernetes ${state.info.release} · ${number(totals.nodes)} nodes, ${number(totals.ready)} ready · ${number(totals.assigned)} pods with a node, ${number(totals.pending)} pending`),
+  return [h("h1", { title: state.info.name }, shortName()), h("p", { class: "sub" }, `Kubernetes ${state.info.release} · ${number(totals.nodes)} nodes, ${number(totals.ready)} ready · ${number(totals.assigned)} pods with a node, ${number(totals.pending)} pending`),
     Object.entries(totals.resources).filter(([, one]) => /** @type {any} */ (one).allocatable).map(([name, one]) => {
       const use = /** @type {any} */ (one), share = use.requested / use.allocatable;
-      return [h("h2", {}, resourceName(name)), h("div", { class: "track" }, h("i", { class: "s4", "width%": Math.min(100, share * 100) })), h("p", { class: "dim" }, `${amount(name, use.requested)} of ${amount(name, use.allocatable)} requested, ${percent(share)}`)];
+      return [h("h2", {}, resourceName(name)), h("div", { class: "track" }, h("i", { class: "s4", "width%": Math.min(100, share * 100) })), h("p", { class: "dim" }, `${rounded(name, use.requested)} of ${rounded(name, use.allocatable)} requested, ${percent(share)}`)];
     }),
     state.info.warnings.length ? h("details", {}, h("summary", {}, `${state.info.warnings.length} remarks on this cluster`), state.info.warnings.map((/** @type {any} */ one) => h("p", { class: "dim" }, one.message))) : null,
-    h("p", { class: "dim small" }, "Choose a node to see its pods drawn to size.")];
+    h("p", { class: "dim small gap" }, "Choose a node to see its pods drawn to size.")];
 }
 
 function drawStatus() {
@@ -96,13 +103,13 @@ function drawStatus() {
   if (!info || !totals) return;
   const past = route().at !== null;
   box.className = !state.connected ? "off" : past ? "past" : "";
-  const words = [info.name, `v${info.release}`];
+  const words = [shortName(), `v${info.release}`];
   if (!state.connected) words.push("no connection, trying again");
   else if (past) words.push(`as of ${new Date(state.cluster.time * 1000).toLocaleTimeString("en-GB")}`);
   else if (!info.live) words.push(info.source);
   else if (state.rate > 0.5) words.push(`${number(Math.round(state.rate))} decisions/s`);
   words.push(totals.ready === totals.nodes ? `${number(totals.nodes)} nodes` : `${number(totals.ready)} of ${number(totals.nodes)} nodes ready`);
-  show(box, h("i", { "aria-hidden": "true" }), h("span", {}, words.join(" · ")));
+  show(box, h("i", { "aria-hidden": "true" }), h("span", { title: info.name }, words.join(" · ")));
 }
 
 // Search
@@ -120,7 +127,7 @@ function search() {
   input.addEventListener("input", () => {
     clearTimeout(timer);
     timer = setTimeout(async () => {
-      const answer = await get("search", { q: input.value }).catch(() => ({ nodes: [], pods: [] }));
+      const answer = await get("search", { q: input.value, at: route().at }).catch(() => ({ nodes: [], pods: [] }));
       found = [...answer.nodes.map((/** @type {string} */ text) => ({ text, to: href("node", text) })), ...answer.pods.map((/** @type {string} */ text) => ({ text, to: href("pod", text) }))];
       chosen = 0;
       draw();

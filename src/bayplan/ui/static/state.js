@@ -40,18 +40,27 @@ export function tell(topic, detail) {
 /** @returns {Route} */
 export function route() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const [view, ...rest] = path.split("/").map(decodeURIComponent);
+  const [view, ...rest] = path.split("/").map(decoded);
   const params = Object.fromEntries(new URLSearchParams(query ?? ""));
   const at = /^\d+$/.test(params.at ?? "") ? Number(params.at) : null;
   return { view: view || "cluster", id: rest.join("/"), params, at };
 }
 
+/** @param {string} text */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // not an address that the page has made
+  }
+}
+
 /**
- * The address of a view; the time that is shown stays, unless `params` has another.
+ * The address of a view; the time that is shown and the speed stay, unless `params` has others.
  * @param {string} view @param {string} [id] @param {Record<string, string | number | null | undefined>} [params]
  */
 export function href(view, id = "", params = {}) {
-  /** @type {Record<string, string | number | null | undefined>} */ const all = { at: route().at, ...params };
+  /** @type {Record<string, string | number | null | undefined>} */ const all = { at: route().at, speed: route().params.speed, ...params };
   const given = Object.entries(all).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const query = new URLSearchParams(given.map(([key, value]) => [key, String(value)])).toString();
   const path = [view, ...(id ? id.split("/") : [])].map(encodeURIComponent).join("/");
@@ -67,6 +76,21 @@ export function change(changes, replace = false) {
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
+const MAX_IN_ADDRESS = 2000;
+
+/** A text for the address. A long one stays in this tab, and the address names it. @param {string} text */
+export function stow(text) {
+  if (text.length <= MAX_IN_ADDRESS) return text;
+  let hash = 0;
+  for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 16777619) >>> 0;
+  const name = `@${hash.toString(36)}-${text.length}`;
+  sessionStorage.setItem(name, text);
+  return name;
+}
+
+/** The text of an address; null if it is in another tab or browser. @param {string} text */
+export const unstow = text => text.startsWith("@") ? sessionStorage.getItem(text) : text;
+
 // The cluster
 
 /** @param {any} cluster */
@@ -77,12 +101,17 @@ function setCluster(cluster) {
 }
 
 let wanted = 0;
+/** What is being loaded. @type {{at: number, promise: Promise<void>} | null} */
+let loading = null;
 
-/** Loads the cluster at the time of the address. */
-export async function load() {
+/** Loads the cluster at the time of the address. A past state that is being loaded is not asked for again. */
+export function load() {
+  const at = route().at;
+  if (at !== null && loading?.at === at) return loading.promise;
   const mine = ++wanted;
-  const cluster = await get("cluster", { at: route().at });
-  if (mine === wanted) setCluster(cluster);
+  const promise = get("cluster", { at }).then(cluster => { if (mine === wanted) setCluster(cluster); }).finally(() => { if (mine === wanted) loading = null; });
+  loading = at === null ? null : { at, promise };
+  return promise;
 }
 
 /** @param {any} batch @param {boolean} live */

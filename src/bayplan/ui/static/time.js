@@ -6,20 +6,29 @@ import { failed } from "./inspect.js";
 import { apply, change, load, listen, route, state } from "./state.js";
 
 const SPEEDS = [1, 10, 60, 600];
+const PLAYED_SECONDS = 60;
 
-export const line = { data: /** @type {any} */ (null), playing: false, speed: 60 };
+export const line = { data: /** @type {any} */ (null), playing: false };
+
+/** That of the address, or the slowest that plays everything within a minute. */
+function speed() {
+  const span = line.data ? line.data.time - line.data.firstTime : 0;
+  return Number(route().params.speed) || (SPEEDS.find(one => span / one <= PLAYED_SECONDS) ?? 600);
+}
 
 /** Moves to a state. @param {Record<string, string | number>} to */
 async function go(to) {
   const from = route().at ?? state.lastSeq, before = location.hash;
   const batch = await get("changes", { from, ...to });
   if (location.hash !== before) return batch; // the user has gone elsewhere meanwhile
-  if (batch.layout || from !== state.cluster?.seq) {
-    change({ at: batch.seq }, true);
+  // Leaving the present is one step of the browser's history, moving in the past is none.
+  const replace = route().at !== null;
+  if (batch.layout || state.cluster?.pods || from !== state.cluster?.seq) {
+    change({ at: batch.seq }, replace);
     await load();
   } else {
-    change({ at: batch.seq }, true);
     apply(batch, false);
+    change({ at: batch.seq }, replace);
   }
   return batch;
 }
@@ -61,6 +70,7 @@ function drawStrip() {
   range.setAttribute("aria-valuetext", clock(shownTime()));
   $("time").querySelector(".clock").textContent = clock(shownTime());
   $("time").querySelector(".live").hidden = route().at === null;
+  $("time").querySelector(".speed").value = String(speed());
 }
 
 let busy = false;
@@ -68,11 +78,8 @@ let busy = false;
 async function seek(time) {
   if (busy) return;
   busy = true;
-  try {
-    await go({ time });
-  } finally {
-    busy = false;
-  }
+  await go({ time }).catch(() => {}); // the header says that there is no connection
+  busy = false;
 }
 
 async function play() {
@@ -86,7 +93,7 @@ async function play() {
   while (line.playing) {
     await new Promise(done => setTimeout(done, 120));
     const now = performance.now();
-    time += (now - before) / 1000 * line.speed;
+    time += (now - before) / 1000 * speed();
     before = now;
     const batch = await go({ time }).catch(() => null);
     if (!batch || time >= line.data.time) break;
@@ -121,8 +128,8 @@ export function start() {
     h("div", { class: "strip" }, svg("svg", { viewBox: "0 0 1000 48", preserveAspectRatio: "none", "aria-hidden": "true" }),
       h("input", { type: "range", step: "any", "aria-label": "Time", oninput: (/** @type {any} */ event) => { line.playing = false; seek(Number(event.target.value)); }, onchange: (/** @type {any} */ event) => setTimeout(() => seek(Number(event.target.value)), 150) })),
     h("div", { class: "set" },
-      h("label", { class: "field extra" }, h("span", { class: "hidden" }, "Speed"), h("select", { onchange: (/** @type {any} */ event) => { line.speed = Number(event.target.value); } }, SPEEDS.map(one => h("option", { value: one, selected: one === line.speed }, `${one}×`)))),
-      h("button", { type: "button", class: "live", hidden: true, onclick: async () => { line.playing = false; change({ at: null }); await load(); } }, state.info?.live ? "Live" : "To the end")));
+      h("label", { class: "field extra" }, h("span", { class: "hidden" }, "Speed"), h("select", { class: "speed", onchange: (/** @type {any} */ event) => change({ speed: event.target.value }, true) }, SPEEDS.map(one => h("option", { value: one }, `${one}×`)))),
+      h("button", { type: "button", class: "live", hidden: true, onclick: () => { line.playing = false; change({ at: null }); } }, state.info?.live ? "Live" : "To the end")));
   button();
   refresh();
   setInterval(() => { if (state.info?.live && !document.hidden) refresh(); }, 2000);
@@ -141,9 +148,17 @@ export async function refresh() {
 
 // The view
 
+const CHART_WIDTH = 520, CHART_GAP = 40;
+
+/** In pixels, so that text has its size on a phone, too; as the grid of charts in style.css. */
+function chartWidth() {
+  const whole = $("main").clientWidth - 40, columns = Math.max(1, Math.floor((whole + CHART_GAP) / (CHART_WIDTH + CHART_GAP)));
+  return Math.max(300, Math.floor((whole - (columns - 1) * CHART_GAP) / columns));
+}
+
 /** @param {string} title @param {{name: string, at: [number, number][]}[]} series @param {(value: number) => string} format @param {boolean} [dots] */
 function chart(title, series, format, dots = false) {
-  const W = 640, H = 190, L = 88, B = 22;
+  const W = chartWidth(), H = 190, L = 88, B = 22;
   const all = series.flatMap(one => one.at);
   if (all.length < 2) return h("div", {}, h("h2", {}, title), h("p", { class: "dim" }, "There is not enough to draw yet."));
   const from = line.data.firstTime, to = Math.max(line.data.time, from + 1), most = Math.max(1e-9, ...all.map(one => one[1]));
@@ -160,7 +175,7 @@ function chart(title, series, format, dots = false) {
 
 /** @param {HTMLElement} main */
 export function open(main) {
-  const part = h("div", {});
+  const part = h("div", { class: "charted" });
   main.append(h("h1", { class: "hidden" }, "Time"), part);
   const draw = () => {
     const data = line.data;
@@ -183,6 +198,7 @@ export function open(main) {
   };
   const load = () => refresh().then(draw, error => show(part, failed(error, load)));
   const stop = listen(topic => { if (topic === "rows" || topic === "cluster" || topic === "status") draw(); });
+  addEventListener("resize", draw);
   load();
-  return { update: draw, close: stop, wide: true };
+  return { update: draw, close: () => { stop(); removeEventListener("resize", draw); }, wide: true };
 }
