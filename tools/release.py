@@ -96,7 +96,7 @@ def _try(archive: Path, directory: Path) -> None:
 def _try_page(bayplan: Path, directory: Path) -> None:
     """Logs in to the page, and loads the page and every module that it names."""
     link = directory / "link"
-    command = [bayplan, "ui", "-f", ROOT / "examples/cluster.yaml", "--link-file", link]
+    command: list[str | Path] = [bayplan, "ui", "-f", ROOT / "examples/cluster.yaml", "--link-file", link]
     print("$", *command, flush=True)
     with subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL) as process:
         try:

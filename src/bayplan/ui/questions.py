@@ -251,7 +251,8 @@ class Questions:
         placed = cluster.schedule()
         after = _use(cluster, resources)
         fits = all(one.fits for one in placed if one.outcome is not Outcome.SKIPPED)
-        pods = [one.as_json() for one in placed]
+        # Pods that stay pending come last: they may be thousands, and nothing changes for them.
+        pods = sorted(placed, key=lambda one: not one.fits and one.pod in pending)
         return {
             "changes": done,
             "fits": fits,
@@ -261,7 +262,7 @@ class Questions:
             "evicted": list(placed.evicted)[:MAX_PLACED],
             "evictedCount": len(placed.evicted),
             "moved": sum(bool(one.was_on) and bool(one.node) for one in placed),
-            "pods": pods[:MAX_PLACED],
+            "pods": [one.as_json() for one in pods[:MAX_PLACED]],
             "podCount": len(pods),
             "blocked": [one.as_json() for one in budgets if one.reason is Reason.EVICTION_BLOCKED],
             "warnings": [one.as_json() for one in (*placed.warnings, *budgets)][:MAX_NAMED],
