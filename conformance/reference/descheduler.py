@@ -178,12 +178,13 @@ def _node_fit(world: _World) -> dict[str, Any]:
     }
 
 
-def _usage(world: _World, policy: Policy) -> MeasuredUsage:
+def measured(scenario: dict[str, Any], policy: Policy) -> MeasuredUsage:
+    """The measurements of a scenario."""
     usage = MeasuredUsage(policy.uses_kubernetes_metrics)
-    for one in world.scenario.get("nodeMetrics") or ():
+    for one in scenario.get("nodeMetrics") or ():
         usage.collect(one)
-    usage.set_pods(world.scenario.get("podMetrics") or ())
-    prometheus = world.scenario.get("prometheus")
+    usage.set_pods(scenario.get("podMetrics") or ())
+    prometheus = scenario.get("prometheus")
     if prometheus is not None and policy.prometheus is not None:
         samples = tuple((one["labels"], float(one["value"])) for one in prometheus.get("samples") or ())
         result = QueryResult(prometheus.get("type", "vector"), samples, prometheus.get("error", ""))
@@ -206,7 +207,7 @@ def _run(world: _World, descheduler: Descheduler, policy: Policy) -> dict[str, A
     options = world.scenario.get("options", {})
     counters: Counter[tuple[str, str, str, str, str]] = Counter()
     background = BackgroundRequests() if options.get("evictionsInBackground") else None
-    usage = _usage(world, policy)
+    usage = measured(world.scenario, policy)
     cycles = []
     for _ in range(options.get("cycles", 1)):
         table = world.table()

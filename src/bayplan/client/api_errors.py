@@ -24,6 +24,7 @@ from bayplan.errors import (
 )
 
 _TOO_LARGE: Final = "ResourceVersionTooLarge"
+_BUDGET: Final = "DisruptionBudget"
 
 _BY_REASON: Final[dict[str, type[APIError]]] = {
     "NotFound": NotFoundError,
@@ -90,6 +91,10 @@ class TooLargeError(ServerError):
     """The requested resourceVersion is newer than any that this server knows."""
 
 
+class DisruptionBudgetError(ServerError):
+    """A PodDisruptionBudget does not allow the eviction now."""
+
+
 _STATUS: Final = msgspec.json.Decoder(Status)
 
 
@@ -115,6 +120,8 @@ def error_of(status: Status) -> APIError:
         causes = (status.details.causes if status.details else None) or ()
         if any(cause.reason == _TOO_LARGE for cause in causes) or "Too large resource version" in message:
             return TooLargeError(message, code)
+        if any(cause.reason == _BUDGET for cause in causes):
+            return DisruptionBudgetError(message, code)
         return ServerError(message, code)
     return APIError(message, code)
 

@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from bayplan import __version__
 from bayplan.client.access import Access
-from bayplan.client.api_errors import TooLargeError, response_error
+from bayplan.client.api_errors import DisruptionBudgetError, TooLargeError, response_error
 from bayplan.client.connection_pool import Route
 from bayplan.client.credentials import Credentials
 from bayplan.client.short_requests import ShortRequestPool
@@ -230,8 +230,10 @@ class Requests:
                 continue
             wait = _retry_seconds(request, result.status, result.retry_after)
             failure = response_error(result.status, body, f"{request.method.lower()} {request.target}")
-            # Waiting does not help if the resourceVersion is in the future; the caller can omit it.
-            if wait is None or retries >= MAX_RETRIES or isinstance(failure, TooLargeError):
+            # Waiting does not help if the resourceVersion is in the future; the caller can omit it. Whether
+            # to wait for a budget is decided by whoever evicts pods: others may be evicted meanwhile.
+            is_final = isinstance(failure, TooLargeError | DisruptionBudgetError)
+            if wait is None or retries >= MAX_RETRIES or is_final:
                 raise failure
             retries += 1
             _log.debug("%s %s: %d, again in %d s", request.method, request.target, result.status, wait)
