@@ -68,7 +68,8 @@ def _play_many(seeds: range, processes: int, tell_late: bool, with_groups: bool,
             if report.problems:
                 failed += 1
                 print(f"seed {report.seed}: {report.problems[0]}")
-                print(f"    python -m tests.faults --seed {report.seed} --trace", flush=True)
+                kind = " --groups" if with_groups else f" --queues {queues}" if queues else ""
+                print(f"    python -m tests.faults --seed {report.seed}{kind} --trace", flush=True)
     seconds = time.monotonic() - started
     print(
         f"{len(seeds)} seeds in {seconds:.1f} s, {failed} failed, {totals['late']} had pods that were found "

@@ -152,3 +152,11 @@ def test_a_pod_of_a_job_whose_queue_is_gone_says_so() -> None:
     assert [each.key for each in history.queues] == ["default/waiting"]
     assert history.queues.reason(info.pod, info) == "queue gone does not exist"
     assert [text for _, text in history.queues.take_notices()] == ["queue gone does not exist"]
+
+
+def test_a_change_of_objects_makes_no_pod_ready() -> None:
+    """Where nothing is active, the scheduling queue must not miss the timer of a pod that backs off."""
+    history = History(0, "capacity")
+    history.objects.put(queue_of("a"))
+    history.queues.objects_changed()
+    assert history.queues.count == len(history.queues) == 0

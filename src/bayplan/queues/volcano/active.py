@@ -176,7 +176,7 @@ class VolcanoQueues(CapacityQueues):
     def objects_changed(self) -> None:
         """A Queue or PodGroup has changed: the next pop finds out what that means."""
         self._may_admit = True
-        self.count = max(1, self._size)
+        self.count = self._size
 
     def pop(self) -> Entity | None:
         found = super().pop()
