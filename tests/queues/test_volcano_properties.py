@@ -91,6 +91,15 @@ class History:
             counted[path] = counted.get(path, 0) + int(pod.labels["cpu"]) * 1000
         for account in self.queues.accounts.values():
             assert account.allocated.get("cpu", 0) == counted.get(account.queue.path, 0)
+        self.check_deserved()
+
+    def check_deserved(self) -> None:
+        """What was changed queue by queue is what a distribution of the whole cluster gives."""
+        kept = {name: account.deserved for name, account in self.queues.accounts.items()}
+        self.queues.capacity_changed()
+        self.queues.refresh()
+        for name, account in self.queues.accounts.items():
+            assert kept[name].get("cpu", 0) == pytest.approx(account.deserved.get("cpu", 0))
 
 
 @pytest.mark.parametrize("plugin", ["capacity", "proportion"])
@@ -98,8 +107,10 @@ def test_histories(plugin: str) -> None:
     for seed in range(60):
         history = History(seed, plugin)
         steps = [history.queue, history.group, *[history.pod] * 5, *[history.pop] * 5, *[history.end] * 2]
-        for _ in range(80):
+        for number in range(80):
             history.random.choice(steps)()
+            if number % 8 == 0:
+                history.check()
         history.check()
         assert history.running, "nothing ran"
 

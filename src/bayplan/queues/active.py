@@ -31,7 +31,7 @@ from bayplan.framework.plugin_api import SortKey
 from bayplan.queues import tree
 from bayplan.queues.amounts import Amounts, fits, is_positive, plus, total
 from bayplan.queues.order import GroupHeap, PodClass, QueueNode, QueueOrder
-from bayplan.queues.tree import Blocking, GroupKey, Queue
+from bayplan.queues.tree import Blocking, GroupKey, Order, Queue
 from bayplan.queues.usage import ClassKey, PodEntry, PodGroupOf, QueueTree, Requests, Shape
 from bayplan.queues.users import APPLICATIONS, UserLimits
 from bayplan.queues.yunikorn.build import Partition
@@ -212,7 +212,7 @@ class CapacityQueues(QueueOrder, PodHeap):
     # Use
 
     def _use_changed(self, group: PodGroupOf) -> None:
-        self._reorder_group(group)
+        self._reorder_group(group, again=group.queue.policy.order is Order.FAIR)
         self._mark_stale(self._node(group.queue))
 
     def _freed(self, group: PodGroupOf) -> None:

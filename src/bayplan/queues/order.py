@@ -15,7 +15,7 @@ from typing import Any, Final
 from bayplan.api.node import Namespace
 from bayplan.queues import tree
 from bayplan.queues.amounts import Amounts
-from bayplan.queues.tree import GroupKey, Order, Queue, QueueKey
+from bayplan.queues.tree import GroupKey, Queue, QueueKey
 from bayplan.queues.usage import ClassKey, PodGroupOf, QueueTree, QueueUsage, Requests
 from bayplan.scheduling_queue.queued import Entity
 
@@ -97,10 +97,13 @@ class QueueOrder(QueueUsage):
         return node
 
     def _reorder_group(self, group: PodGroupOf, *, again: bool = False) -> bool:
-        """Enters a group again if its position has changed. False if it has not."""
+        """Enters a group again if its position has changed. False if it has not.
+
+        Args:
+            again: its use or queue has changed; otherwise only its priority, time and first task may have.
+        """
         is_running, ranked = bool(group.tasks), (group.priority, group.created)
-        is_same = is_running == group.is_running and ranked == group.ranked and bool(group.key)
-        if is_same and not again and group.queue.policy.order is Order.FIFO:
+        if not again and is_running == group.is_running and ranked == group.ranked and group.key:
             return False
         key = self._group_key(group)
         if key == group.key and is_running == group.is_running:
@@ -184,14 +187,16 @@ class QueueOrder(QueueUsage):
         waiters = self._waiters
         for queue in leaf.path_up if waiters else ():
             for waiting in waiters.pop(queue.path, {}).values():
-                waiting.ready = dict(waiting.classes)
-                self._revive(waiting)
+                self._wake_leaf(waiting)
+
+    def _wake_leaf(self, node: QueueNode) -> None:
+        if node.classes:
+            node.ready = dict(node.classes)
+            self._revive(node)
 
     def wake_all(self) -> None:
         """Limits have changed."""
         self._waiters.clear()
         for node in list(self._nodes.values()):
-            if node.classes:
-                node.ready = dict(node.classes)
-                self._revive(node)
+            self._wake_leaf(node)
         self._update_count()

@@ -153,20 +153,23 @@ class QueueUsage:
 
     def charge(self, pod: Pod, node_name: str) -> None:
         """A pod has a node, assumed or confirmed; or one that is charged already has changed."""
-        task, read = self._tasks.get(pod.metadata.uid), self._read(pod)
-        amounts = read.shape.amounts
+        task = self._tasks.get(pod.metadata.uid)
         if task is not None:
             task.place = node_name
-            if task.amounts == amounts:
+            if task.amounts == self._shape(pod).amounts:
+                if (known := self._known.get(task.key)) is not None:
+                    known.pod = pod
                 if pod.is_terminating and not task.leaving:
                     self._mark_leaving(task)
                 return
             self.refund(task.key)
+        read = self._read(pod)
+        amounts = read.shape.amounts
         try:
             group = self._group(read)
         except PlacementError:
             return
-        known = self._facts(pod)
+        facts = self._facts(pod)
         task = Task(
             pod.metadata.uid,
             group,
@@ -174,17 +177,17 @@ class QueueUsage:
             created=read.created,
             priority=pod.priority,
             place=node_name,
-            role=known.role,
-            required_place=known.required_node,
-            is_placeholder=known.is_placeholder,
-            may_preempt=known.may_preempt,
-            opted_out=known.opted_out,
+            role=facts.role,
+            required_place=facts.required_node,
+            is_placeholder=facts.is_placeholder,
+            may_preempt=facts.may_preempt,
+            opted_out=facts.opted_out,
         )
         self._tasks[task.key] = task
         tree.charge(group.queue, amounts)
         if self.partition.user_limits.limits:
             self.partition.user_limits.charge(group, amounts)
-        if not known.is_placeholder:
+        if not facts.is_placeholder:
             add_to(group.used, amounts)
         if not group.tasks:
             tree.start(group)
@@ -286,12 +289,14 @@ class QueueUsage:
         if known is None or known.pod is not pod:
             if len(self._known) >= MAX_REMEMBERED:
                 self._known.clear()
-            requests = self._requests(pod)
-            items = tuple(requests.items())
-            shape = self._shapes.get(items) or self._new_shape(items, self._amounts(requests))
-            known = _Known(pod, shape, self._application(pod), created_at(pod))
+            known = _Known(pod, self._shape(pod), self._application(pod), created_at(pod))
             self._known[uid] = known
         return known
+
+    def _shape(self, pod: Pod) -> Shape:
+        requests = self._requests(pod)
+        items = tuple(requests.items())
+        return self._shapes.get(items) or self._new_shape(items, self._amounts(requests))
 
     def _new_shape(self, items: tuple[tuple[str, int], ...], amounts: dict[str, int]) -> Shape:
         if len(self._shapes) >= MAX_REMEMBERED:

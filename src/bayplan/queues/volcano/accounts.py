@@ -112,8 +112,8 @@ def open_accounts(
     *,
     guarantees: Iterable[Resources] = (),
     root: Account | None = None,
-) -> None:
-    """Computes what all queues are entitled to, and their shares.
+) -> Resources:
+    """Computes what all queues are entitled to, and their shares. Returns what nobody deserves.
 
     Args:
         accounts: of the queues that have jobs; with `root`, of all queues.
@@ -121,6 +121,7 @@ def open_accounts(
         guarantees: of all queues.
         root: the queues form a tree below it.
     """
+    rest: Resources = {}
     if root is not None:
         _open_hierarchy(root, capacity)
     else:
@@ -135,9 +136,10 @@ def open_accounts(
             deserved = r.within(spec.deserved, account.real_capability)
             account.deserved = r.highest(deserved, spec.guarantee)
         if kind is Entitlement.PROPORTION:
-            fill(accounts, capacity)
+            rest = fill(accounts, capacity)
     for account in accounts:
         account.share = share(account, kind)
+    return rest
 
 
 def _without_gaps(capability: Resources) -> dict[str, float]:
@@ -179,10 +181,10 @@ def _downwards(account: Account) -> list[Account]:
     return found
 
 
-def fill(accounts: Sequence[Account], capacity: Resources) -> None:
+def fill(accounts: Sequence[Account], capacity: Resources) -> Resources:
     """Distributes the cluster by weight: nobody deserves more than it requests or may use.
 
-    What one queue does not need goes to the others in the next round.
+    What one queue does not need goes to the others in the next round. Returns what nobody needs.
     """
     # proportion.go: OnSessionOpen
     remaining: Resources = dict(capacity)
@@ -203,7 +205,8 @@ def fill(accounts: Sequence[Account], capacity: Resources) -> None:
         unmet = still
         remaining = r.exceeding(r.plus(remaining, shrunk), grown)
         if r.is_empty(remaining) or _same(remaining, before):
-            return
+            break
+    return remaining
 
 
 def _same(left: Resources, right: Resources) -> bool:
@@ -269,8 +272,7 @@ def lacking(account: Account, asked: Resources, kind: Entitlement) -> Lack | Non
     if not account.is_open:
         return Lack(account, "state")
     for each in account.upwards():
-        used = r.plus(each.allocated, asked)
-        if kinds := r.exceeded(used, limit_of(each, kind), asked):
+        if kinds := r.not_fitting(each.allocated, limit_of(each, kind), asked):
             return Lack(each, "deserved" if kind is Entitlement.PROPORTION else "capability", tuple(kinds))
     return None
 

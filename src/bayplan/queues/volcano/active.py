@@ -1,8 +1,9 @@
 """Volcano's queues in the scheduler: Queue objects as a tree, PodGroups as its groups.
 
 The objects are read from the cluster. A changed Queue rebuilds the tree, a changed PodGroup moves its group.
-What queues deserve depends on what everybody requests (plugin proportion): it is computed again after so many
-changes that the cost of a change stays constant, and whenever nothing could be popped.
+What queues deserve depends on what everybody requests (plugin proportion). Most changes concern one queue
+(`proportion.py`); after others the cluster is distributed again, after a few changes where there are many
+queues, and whenever nothing could be popped.
 
     Queue ──► QueueSpec ──► Account ─┐   deserved, share, room: `accounts.py`
     PodGroup ──► its queue, minimum and priority ──► Group in a leaf
@@ -17,6 +18,7 @@ from math import inf
 from typing import Final
 
 from bayplan.api import volcano
+from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import resource_amounts
 from bayplan.api.workloads import PriorityClass
@@ -24,7 +26,7 @@ from bayplan.clock import Changes, Freshness
 from bayplan.framework.plugin_api import SortKey
 from bayplan.queues import tree
 from bayplan.queues.active import CapacityQueues
-from bayplan.queues.amounts import Amounts, is_positive, readable
+from bayplan.queues.amounts import Amounts, add_to, is_positive, readable, subtract_from
 from bayplan.queues.tree import Blocking, GroupKey, Order, Queue, QueueKey
 from bayplan.queues.usage import PodGroupOf, Requests, Shape
 from bayplan.queues.users import UserLimits
@@ -33,6 +35,7 @@ from bayplan.queues.volcano import drf, jobs
 from bayplan.queues.volcano import resources as r
 from bayplan.queues.volcano.accounts import OPEN, ROOT, Account, Entitlement, QueueSpec
 from bayplan.queues.volcano.conf import Conf
+from bayplan.queues.volcano.proportion import Proportion
 from bayplan.queues.volcano.resources import Resources
 from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.queues.yunikorn.pods import TaskFacts
@@ -45,8 +48,8 @@ PENDING, INQUEUE = "Pending", "Inqueue"
 """Phases of PodGroups."""
 EPOCH: Final = datetime.fromtimestamp(0, UTC)
 CRITICAL: Final = frozenset({"system-cluster-critical", "system-node-critical"})
-_CHANGES_PER_GROUP: Final = 8
-"""What queues deserve is computed again after one change for so many groups."""
+_QUEUES_PER_CHANGE: Final = 32
+"""The cluster is distributed again after one change for so many queues that concerns others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,13 @@ class VolcanoQueues(CapacityQueues):
         self._freshness = Freshness(changes.clock, objects=(self._queues_log, self._groups_log))
         self._lost = Queue("unknown")
         """Where pods are counted that run in a queue that does not exist."""
+        self._pending: dict[str, dict[str, int]] = {}
+        """By path of a leaf: what its active pods ask for."""
+        self._touched: set[str] = set()
+        """Paths of leaves whose use or pending pods have changed."""
+        self._proportion: Proportion | None = None
         self._changes = 0
+        """Changes since the last distribution that concern other queues, too."""
         self._is_open = False
         self._may_admit = True
         """Whether a PodGroup may be admitted that could not be before."""
@@ -163,19 +172,33 @@ class VolcanoQueues(CapacityQueues):
             if self._freshness.recorded(self._queues_log) != () or changed is None:
                 self._rebuild()
             else:
-                names = {f"{item.namespace}/{item.name}" for pair in changed for item in pair if item}
+                names = {
+                    item.key
+                    for old, new in changed
+                    if not _same_spec(old, new)
+                    for item in (old, new)
+                    if item
+                }
                 self._move({name for name in names if name in self._groups})
             self._freshness.mark_current()
         if self._is_resized:
             self._is_open = False
         super().refresh()
-        if not self._is_open or self._changes > len(self._groups) // _CHANGES_PER_GROUP:
+        if self._touched:
+            self._adjust()
+        if not self._is_open or self._changes > len(self.accounts) // _QUEUES_PER_CHANGE:
             self._open()
-            super().refresh()
+        if self._stale:
+            self._reorder_stale()
 
     def objects_changed(self) -> None:
         """A Queue or PodGroup has changed: the next pop finds out what that means."""
         self._may_admit = True
+        self.count = self._size
+
+    def capacity_changed(self) -> None:
+        """Limits may follow the size of the cluster: the next pop finds out."""
+        super().capacity_changed()
         self.count = self._size
 
     def pop(self) -> Entity | None:
@@ -233,12 +256,13 @@ class VolcanoQueues(CapacityQueues):
                         tree.unmark_leaving(group.queue, task.amounts)
                 if group.tasks:
                     tree.stop(group)
+                    self._touched.add(group.queue.path)
+                    self._freed(group)
                 tree.remove_group(group)
                 self._enter_tree(group)
                 self._use_changed(group)
         for info in waiting:
             self.push(info, info.sort_key)
-        self.wake_all()
 
     def _take_out(self, names: set[str]) -> list[Entity]:
         """Removes the active pods of groups, and those that have no queue."""
@@ -348,22 +372,42 @@ class VolcanoQueues(CapacityQueues):
         guarantees = [account.spec.guarantee for account in self.accounts.values()]
         for account in self.accounts.values():
             if not account.children:
-                account.request = r.plus(account.queue.used, account.queue.pending)
+                account.request = self._request(account.queue)
         if self.kind is not Entitlement.PROPORTION:
             # Only configured limits keep a pod waiting: one that finds no node is unschedulable.
             promised = r.total(guarantees)
             capacity = {kind: amount if promised.get(kind) else inf for kind, amount in capacity.items()}
         root = self.accounts[ROOT] if self.conf.hierarchy else None
-        accounting.open_accounts(
+        rest = accounting.open_accounts(
             list(self.accounts.values()), self.kind, capacity, guarantees=guarantees, root=root
         )
+        is_filled = self.kind is Entitlement.PROPORTION and root is None
+        self._proportion = Proportion(capacity, rest) if is_filled else None
+        self._touched.clear()
         for node in list(self._nodes.values()):
             if node.queue.is_leaf:
                 self._mark_stale(node)
         self.wake_all()
 
+    def _request(self, leaf: Queue) -> dict[str, float]:
+        """What the pods of a leaf have, and what its active pods ask for."""
+        return r.plus(leaf.used, self._pending.get(leaf.path, {}))
+
+    def _adjust(self) -> None:
+        """Changes what queues deserve whose requests have changed."""
+        touched, self._touched = self._touched, set()
+        for path in touched if self._proportion is not None else ():
+            account = self._by_path.get(path)
+            if account is None or (request := self._request(account.queue)) == account.request:
+                continue
+            assert self._proportion is not None
+            if self._proportion.adjust(account, request):
+                self._wake_leaf(self._node(account.queue))
+            else:
+                self._changes += 1
+
     def _use_changed(self, group: PodGroupOf) -> None:
-        self._changes += self.kind is Entitlement.PROPORTION
+        self._touched.add(group.queue.path)
         super()._use_changed(group)
 
     def _freed(self, group: PodGroupOf) -> None:
@@ -371,8 +415,19 @@ class VolcanoQueues(CapacityQueues):
         super()._freed(group)
 
     def push(self, info: Entity, rank: SortKey) -> None:
-        self._changes += self.kind is Entitlement.PROPORTION
         super().push(info, rank)
+        entry = self._active.get(info.ticket)
+        if entry is not None:
+            path = entry[0].queue.path
+            add_to(self._pending.setdefault(path, {}), entry[1])
+            self._touched.add(path)
+
+    def _leave(self, info: Entity) -> PodGroupOf:
+        amounts, group = self._active[info.ticket][1], super()._leave(info)
+        path = group.queue.path
+        subtract_from(self._pending[path], amounts)
+        self._touched.add(path)
+        return group
 
     def account(self, queue: Queue) -> Account | None:
         return self._by_path.get(queue.path)
@@ -505,6 +560,10 @@ class VolcanoQueues(CapacityQueues):
         else:
             lack = accounting.not_admissible(account, least, self.kind)
         return None if lack is None else self.limit(lack, least)
+
+
+def _same_spec(old: Object | None, new: Object | None) -> bool:
+    return isinstance(old, volcano.PodGroup) and isinstance(new, volcano.PodGroup) and old.spec == new.spec
 
 
 def is_unschedulable(item: volcano.PodGroup) -> bool:

@@ -92,6 +92,15 @@ def exceeded(used: Resources, limit: Resources, asked: Resources) -> list[str]:
     ]
 
 
+def not_fitting(allocated: Resources, limit: Resources, asked: Resources) -> list[str]:
+    """The resources of a request that would be above the limit with what is allocated; absent is zero."""
+    return [
+        kind
+        for kind, amount in asked.items()
+        if amount > 0 and kind != PODS and allocated.get(kind, 0.0) + amount > limit.get(kind, 0.0)
+    ]
+
+
 def fits_some(used: Resources, limit: Resources, asked: Resources) -> bool:
     """Whether a resource that is asked for, and not zero in both, is used within the limit."""
     # resource_info.go: LessEqualPartlyWithDimensionZeroFiltered
@@ -144,4 +153,8 @@ def ratio(amount: float, limit: float) -> float:
 
 def largest_ratio(amounts: Resources, limits: Resources) -> float:
     """The largest ratio over the resources of the limits."""
-    return max((ratio(amounts.get(kind, 0.0), limits[kind]) for kind in names(limits)), default=0.0)
+    largest = 0.0
+    for kind, limit in limits.items():
+        if limit >= MIN_AMOUNT and (part := amounts.get(kind, 0.0) / limit) > largest:
+            largest = part
+    return largest
