@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from bayplan.api.meta import Condition, Int32, Object, Record
+from msgspec import field
+
+from bayplan.api.meta import Condition, Int32, Object, Record, ResourceList
 
 PREEMPT_LOWER_PRIORITY: Final = "PreemptLowerPriority"
 NEVER: Final = "Never"
@@ -77,6 +79,8 @@ class PodGroupSpec(Record, frozen=True):
     """Set by the API server from the priority class."""
     preemption_policy: str | None = None
     """Set, and read, only with the gate PodGroupPreemptionPolicy."""
+    min_resources: ResourceList = field(default={}, name="bayplan.minResources")
+    """Not in the API: what must be free in the cluster for a group of Coscheduling or Volcano to be tried."""
 
 
 class PodGroupResourceClaimStatus(Record, frozen=True):

@@ -146,6 +146,12 @@ def resource_amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
     return {name: resource_units(name, parse_quantity(quantity)) for name, quantity in resources.items()}
 
 
+def amount_text(name: str, amount: int) -> str:
+    """An amount of a resource, in the unit that scheduling counts it in, as a quantity."""
+    is_bytes = name in ("memory", "ephemeral-storage") or name.startswith("hugepages-")
+    return quantity_text(amount * (MILLI if name == CPU else NANO), binary=is_bytes)
+
+
 @lru_cache(maxsize=4096)
 def is_extended_resource(name: str) -> bool:
     """Whether `name` is a device plugin's or an administrator's (`example.com/gpu`), not Kubernetes' own."""

@@ -115,6 +115,8 @@ class PodGroupSpec(Record, frozen=True):
     """The minimum number of its pods that have to run together. Below 1 there is no requirement."""
     schedule_timeout_seconds: Int32 | None = None
     """How long the first pods wait for the last one; None: the default in the plugin's arguments."""
+    min_resources: ResourceList = {}
+    """What must be free in the cluster before it is tried."""
 
 
 class PodGroup(Object, frozen=True):

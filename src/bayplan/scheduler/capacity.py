@@ -144,6 +144,8 @@ def connect_queues(
         ConfigError: they cannot be created.
     """
     queues = make_queues(settings, core.cluster)
+    if core.cluster.groups is not None:
+        core.cluster.groups.checks_min_resources = False
     if isinstance(queues, VolcanoQueues):
         for text in queues.conf.ignored:
             _log.warning("queues: %s: not used: %s", settings.file or "volcano-scheduler.conf", text)

@@ -29,6 +29,7 @@ from functools import partial
 from typing import Final
 
 from bayplan.api.pod import Pod
+from bayplan.api.quantity import amount_text
 from bayplan.framework.group_api import (
     GroupOutcome,
     GroupPlacement,
@@ -47,9 +48,11 @@ from bayplan.runtime.room import room
 from bayplan.runtime.search import Found, Steps
 from bayplan.scheduler.cycle import Decision, error_decision, scheduling_cycle
 from bayplan.state.group_trees import GroupTree
-from bayplan.state.groups import PREEMPT_LOWER_PRIORITY, Group
+from bayplan.state.groups import NEVER, PREEMPT_LOWER_PRIORITY, Group
 
 UNSCHEDULABLE: Final = "pod group is unschedulable"
+RESOURCE_GAP: Final = "resource gap: "
+"""Coscheduling's words for less than minResources."""
 
 
 @dataclass(slots=True)
@@ -148,11 +151,35 @@ class GroupCycle:
 
     def _find_root(self) -> Steps[_Run]:
         """The best placement of all members, or why there is none."""
+        gap = self._resource_gap() if self._tree.group.min_resources else ""
+        if gap:
+            return _Run(self._tree, Status(Code.UNRESOLVABLE, (gap,)))
         run = yield from self._find(self._tree, NodePlacement())
         if run.status.is_success and not run.placed:
             # A group is scheduled only if a member is placed now; those of earlier attempts do not count.
             run.status = Status(Code.UNSCHEDULABLE, (UNSCHEDULABLE,))
         return run
+
+    def _resource_gap(self) -> str:
+        """What the cluster lacks of the group's minResources, on all nodes together; empty if nothing.
+
+        Its own members count as free, and so do pods that it may preempt: otherwise it would never do so in
+        a full cluster.
+        """
+        cluster, tree = self._cluster, self._tree
+        if cluster.groups is None or not cluster.groups.checks_min_resources:
+            return ""
+        pods, rows, gaps = cluster.pods, cluster.order, []
+        preempts = all(pod.spec.preemption_policy != NEVER for pod in tree.pods)
+        is_free = pods.assigned.array & (pods.priority.array < tree.group.priority) & preempts
+        is_free[[cluster.slot_of(pod.uid) for pod in tree.scheduled()]] = True
+        for kind, wanted in tree.group.min_resources.items():
+            columns = cluster.nodes.resource(kind)
+            free = int((columns.allocatable.array.take(rows) - columns.requested.array.take(rows)).sum())
+            lacking = wanted - free - int(pods.requests(kind).array[is_free].sum())
+            if lacking > 0:
+                gaps.append(f"{kind} {amount_text(kind, lacking)}")
+        return f"{RESOURCE_GAP}{', '.join(gaps)}" if gaps else ""
 
     def _find(self, tree: GroupTree, within: NodePlacement) -> Steps[_Run]:
         """The best placement of a group on these nodes, or why there is none. All is reverted."""

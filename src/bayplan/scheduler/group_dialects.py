@@ -38,7 +38,7 @@ from bayplan.api.groups import (
     PodGroupSpec,
     PodGroupStatus,
 )
-from bayplan.api.meta import Condition, Object, ObjectMeta
+from bayplan.api.meta import Condition, Object, ObjectMeta, ResourceList
 from bayplan.api.pod import Pod, PodSchedulingGroup
 from bayplan.api.workloads import POD_GROUP_LABEL, PriorityClass
 from bayplan.api.workloads import PodGroup as CoschedulingPodGroup
@@ -94,11 +94,12 @@ class Dialect(Protocol):
         """The object with what its members show, without an attempt; None if it has that already."""
 
 
-def gang(min_count: int, priority: int) -> PodGroupSpec:
+def gang(min_count: int, priority: int, min_resources: ResourceList | None = None) -> PodGroupSpec:
     return PodGroupSpec(
         scheduling_policy=PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=max(1, min_count))),
         disruption_mode=DisruptionMode(single=Mode()),
         priority=priority,
+        min_resources=min_resources or {},
     )
 
 
@@ -116,7 +117,7 @@ class Coscheduling:
         return pod.metadata.labels.get(POD_GROUP_LABEL, "")
 
     def spec(self, item: CoschedulingPodGroup, members: Collection[Pod], objects: Objects) -> PodGroupSpec:
-        return gang(item.spec.min_member, _priority_of(members))
+        return gang(item.spec.min_member, _priority_of(members), item.spec.min_resources)
 
     def is_scheduled(self, item: CoschedulingPodGroup) -> bool:
         return False
@@ -149,7 +150,7 @@ class Volcano:
         spec = item.spec
         known = objects.of(PriorityClass).get(spec.priority_class_name) if spec.priority_class_name else None
         priority = _priority_of(members) if known is None else known.value
-        return gang(self._min_count(spec, members), priority)
+        return gang(self._min_count(spec, members), priority, spec.min_resources)
 
     def _min_count(self, spec: volcano.PodGroupSpec, members: Collection[Pod]) -> int:
         """So many that every task has its minimum, whichever members are left out."""

@@ -17,7 +17,7 @@ A pod that is assumed is in both; `all_count` counts it once. The engine reads `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from bayplan.api.groups import CompositePodGroup, PodGroup
 from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod
+from bayplan.api.quantity import resource_amounts
 from bayplan.clock import NEVER as NEVER_READ
 from bayplan.state.objects import Lister, Objects
 
@@ -88,6 +89,8 @@ class Group:
     preemption_policy: str
     parent: GroupKey | None = None
     """The composite group that it is a part of."""
+    min_resources: Mapping[str, int] = field(default_factory=dict)
+    """What must be free in the cluster, or may be preempted there: only of groups of other schedulers."""
 
     def condition(self, kind: str = INITIALLY_SCHEDULED) -> Condition | None:
         for condition in self.source.status.conditions:
@@ -123,6 +126,7 @@ def group_of(item: PodGroup | CompositePodGroup, *, has_parent: bool = False) ->
         is_disrupted_as_one=mode is not None and mode.all is not None,
         preemption_policy=spec.preemption_policy or PREEMPT_LOWER_PRIORITY,
         parent=_parent(item) if has_parent else None,
+        min_resources=resource_amounts(item.spec.min_resources) if isinstance(item, PodGroup) else {},
     )
 
 
@@ -186,6 +190,9 @@ class GroupStates:
 
     def __init__(self, objects: Objects, *, has_trees: bool = False) -> None:
         self.has_trees = has_trees
+        self.checks_min_resources = True
+        """Whether groups are tried only if the cluster has their `min_resources`; capacity queues have rules
+        of their own."""
         self._objects = objects.of(PodGroup)
         self._composites = objects.of(CompositePodGroup)
         self._children: dict[GroupKey, dict[GroupKey, None]] = {}

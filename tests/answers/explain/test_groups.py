@@ -327,3 +327,17 @@ def test_a_group_in_a_composite_group_is_explained_with_it() -> None:
     loaded = LoadedCluster(objects=objects, name="here", release=V1_37)
     assert explain_group(loaded, "default", "a") == explain_group(loaded, "default", "g")
     assert asked(*objects).as_json()["minGroupCount"] == 1
+
+
+def test_min_resources_of_another_scheduler_are_explained() -> None:
+    spec = CoschedulingSpec(min_member=1, min_resources={"cpu": "5", "memory": "1Gi"})
+    group = CoschedulingPodGroup(metadata=ObjectMeta(name="g", namespace="default"), spec=spec)
+    answer = asked(
+        make_node("n0", cpu="3", memory="512Mi"), group, make_pod("m", cpu="1", labels={POD_GROUP_LABEL: "g"})
+    )
+    assert answer.verdict == "cannot be scheduled: resource gap: cpu 2, memory 512Mi"
+    assert answer.waiting[0].reason == "not tried: the cluster has less than minResources of the PodGroup"
+    assert answer.remedies == (
+        "free cpu 2, memory 512Mi in the cluster, or add nodes that have it",
+        "lower minResources of the PodGroup",
+    )

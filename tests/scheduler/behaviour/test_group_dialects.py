@@ -263,3 +263,27 @@ def test_dialects_need_the_gate() -> None:
 def test_an_unknown_dialect_is_an_error() -> None:
     with pytest.raises(DecodeError, match="podGroups"):
         config("slurm")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "priority", "message"),
+    [
+        pytest.param("4", 0, "", id="enough is free"),
+        pytest.param("5", 0, "resource gap: cpu 1", id="too little is free"),
+        pytest.param("5", 9, "", id="pods that it may preempt count as free"),
+        pytest.param("9", 9, "resource gap: cpu 3", id="too little even so"),
+    ],
+)
+@virtual
+async def test_a_group_is_tried_if_the_cluster_has_its_min_resources(
+    cpu: str, priority: int, message: str
+) -> None:
+    """All nodes together count, whatever the members ask for."""
+    nodes = [make_node("n0", cpu="3"), make_node("n1", cpu="3")]
+    low = [make_pod(f"low-{number}", cpu="1", node=f"n{number}") for number in range(2)]
+    spec = CoschedulingSpec(min_member=1, min_resources={"cpu": cpu, "memory": "0"})
+    async with running(*nodes, *low, config=config("coscheduling")) as world:
+        await world.create(CoschedulingPodGroup(metadata=META, spec=spec))
+        await world.create(labelled("m", cpu="1", priority=priority))
+        assert world.message("m") == message
+        assert bool(world.node_of("m")) is not bool(message)

@@ -28,7 +28,7 @@ from bayplan.config.model import PodGroupDialect
 from bayplan.errors import InputError
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
-from bayplan.scheduler.group_cycle import GroupCycle, GroupDecision, GroupPart, invalid
+from bayplan.scheduler.group_cycle import RESOURCE_GAP, GroupCycle, GroupDecision, GroupPart, invalid
 from bayplan.state.group_trees import GroupTree, tree_of
 from bayplan.state.groups import (
     ALL_COUNT,
@@ -53,6 +53,9 @@ GROUPS_FIT: Final = (
 FITS: Final = "would be scheduled: {placed} of {waiting} waiting members find a node"
 FAILS: Final = "cannot be scheduled: {message}"
 PREEMPTS: Final = "would preempt {victims} and wait until they are gone"
+WITHOUT_RESOURCES: Final = "not tried: the cluster has less than minResources of the PodGroup"
+FREE_RESOURCES: Final = "free {gap} in the cluster, or add nodes that have it"
+LOWER_MIN_RESOURCES: Final = "lower minResources of the PodGroup"
 NOT_TRIED: Final = "not tried: there cannot be enough members"
 ELSEWHERE: Final = "fits on {node}, and waits for the others"
 GROUP_WAITS: Final = "its PodGroup fits, and waits for the other groups"
@@ -387,6 +390,9 @@ def _remedies(tree: GroupTree, decision: GroupDecision, field: str) -> list[str]
     """What would let this group be scheduled, if its members were rejected by the nodes."""
     if not decision.status.is_rejection or not decision.final.is_rejection:
         return []
+    if _is_gap(decision):
+        gap = decision.status.message.removeprefix(RESOURCE_GAP)
+        return [FREE_RESOURCES.format(gap=gap), LOWER_MIN_RESOURCES]
     group, waiting, scheduled = tree.group, tree.pods, tree.scheduled_count
     if group.key.is_composite:
         children = {child.group.key for child in tree.children}
@@ -409,6 +415,11 @@ def _remedies(tree: GroupTree, decision: GroupDecision, field: str) -> list[str]
     return remedies
 
 
+def _is_gap(decision: GroupDecision) -> bool:
+    """Whether it was not tried because the cluster has too little for it."""
+    return decision.status.message.startswith(RESOURCE_GAP)
+
+
 def _pods(count: int) -> str:
     return "pod" if count == 1 else "pods"
 
@@ -429,6 +440,8 @@ def _member(decision: GroupDecision, part: GroupPart, pod: Pod, member: Decision
     if member is None:
         is_inherited = part.group.key != decision.group.key and part.status is decision.status
         text = GROUP_WAITS if part.fits else GROUP_NOT_TRIED if is_inherited else NOT_TRIED
+        if _is_gap(decision):
+            text = WITHOUT_RESOURCES
         return MemberAnswer(pod.key, reason=text)
     if member.found is None:
         return MemberAnswer(pod.key, reason=member.message)
