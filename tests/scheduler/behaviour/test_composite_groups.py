@@ -21,9 +21,10 @@ from bayplan.api.groups import (
 )
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod
+from bayplan.errors import ServerError
 from bayplan.testing import make_node, make_pod
 
-from .running import virtual
+from .running import World, virtual
 from .test_groups import TOPOLOGY, bound, condition, grouped, make_group, members, nodes
 
 TREES = TOPOLOGY.with_gates(TOPOLOGY.gates | {"CompositePodGroup"})
@@ -202,3 +203,58 @@ async def test_without_the_gate_a_parent_means_nothing() -> None:
     async with grouped(*nodes(1), release=TOPOLOGY) as world:
         await world.create(part("a", 1), *members(1, "a"))
         assert bound(world) == ["a-0"]
+
+
+def asks_for_nodes(world: World, cpu: int) -> int:
+    """The number of pods for which cluster-autoscaler and Karpenter add nodes, by their rules.
+
+    Those with the reason Unschedulable and without a nominated node, less those that fit on the cpus that are
+    free on existing nodes.
+    """
+    asking = [
+        pod
+        for pod in world.store.list(Pod)
+        if not pod.spec.node_name
+        and not pod.status.nominated_node_name
+        and any(one.type == "PodScheduled" and one.reason == "Unschedulable" for one in pod.status.conditions)
+    ]
+    return max(0, len(asking) - cpu)
+
+
+@pytest.mark.parametrize(
+    ("objects", "count"),
+    [
+        pytest.param([*members(2)], 0, id="no PodGroup"),
+        pytest.param([make_group(min_count=3), *members(2)], 0, id="too few members"),
+        pytest.param(
+            [make_group(min_count=2), *members(1), *members(1, first=1, gates=["later"])],
+            0,
+            id="one is gated",
+        ),
+        pytest.param([make_composite(min_groups=2), part("g", 2), *members(2)], 0, id="too few groups"),
+        pytest.param([make_group(min_count=3), *members(3)], 1, id="one does not fit"),
+        pytest.param([make_group(min_count=5), *members(5)], 3, id="some are not even tried"),
+        pytest.param(
+            [make_composite(min_groups=2), part("a", 2), part("b", 2), *members(2, "a"), *members(2, "b")],
+            2,
+            id="one of two groups does not fit",
+        ),
+    ],
+)
+@virtual
+async def test_autoscalers_add_the_nodes_that_a_group_lacks_and_no_others(
+    objects: list[Object], count: int
+) -> None:
+    async with grouped(*nodes(1), release=TREES) as world:
+        await world.create(*objects)
+        assert bound(world) == []
+        assert asks_for_nodes(world, cpu=2) == count
+
+
+@virtual
+async def test_autoscalers_add_no_nodes_for_a_group_that_preempts() -> None:
+    async with grouped(*nodes(1), make_pod("low", cpu="2", node="n0"), release=TREES) as world:
+        world.cluster.will_answer("delete", ServerError("busy"), times=9)
+        await world.create(make_group(min_count=2, priority=9), *members(2, priority=9))
+        assert [world.nominated(name) for name in ("g-0", "g-1")] == ["n0", "n0"]
+        assert asks_for_nodes(world, cpu=0) == 0
