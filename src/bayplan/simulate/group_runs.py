@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from bayplan.api.decode import decode_object
+from bayplan.api.devices import ResourceClaim
 from bayplan.api.groups import GangSchedulingPolicy, PodGroup
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Condition, Object, ObjectMeta
@@ -34,8 +35,8 @@ from bayplan.scheduler.observers import Observers
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import VirtualLoop
 
-COLLECTED: Final = ("bound", "evicted", "waiting", "groups")
-"""What is recorded at each `settle`, and collected here."""
+COLLECTED: Final = ("bound", "evicted", "waiting", "groups", "claims")
+"""What is recorded at each `settle`, and collected here; claims only if there are any."""
 
 MAX_SETTLE_SECONDS: Final = 3600.0
 """A scheduler that has not settled after this time is not going to."""
@@ -107,6 +108,7 @@ class Settle(Step, tag="settle", frozen=True):
     evicted: list[str] = []
     waiting: dict[str, dict[str, str]] = {}
     groups: dict[str, dict[str, str]] = {}
+    claims: dict[str, dict[str, list[str]]] = {}
     events: list[Any] | None = None
 
 
@@ -291,7 +293,7 @@ class _Player:
 
     def _version(self) -> tuple[str, ...]:
         """Changes with every write but those of events."""
-        return tuple(self._store.last_version(kind) for kind in (Pod, PodGroup))
+        return tuple(self._store.last_version(kind) for kind in (Pod, PodGroup, ResourceClaim))
 
     def _collected(self) -> dict[str, Any]:
         store = self._store
@@ -305,7 +307,9 @@ class _Player:
         waiting = {pod.key: _waiting(pod) for pod in pods.values() if not pod.spec.node_name}
         self._known = pods
         groups = {group.key: self._group(group) for group in store.list(PodGroup)}
-        return {"bound": bound, "evicted": evicted, "waiting": waiting, "groups": groups}
+        claims = {claim.key: _claim(claim) for claim in store.list(ResourceClaim)}
+        found = {"bound": bound, "evicted": evicted, "waiting": waiting, "groups": groups}
+        return found | ({"claims": claims} if claims else {})
 
     def _group(self, group: PodGroup) -> dict[str, str]:
         """Its condition. A group that was scheduled once counts as scheduled."""
@@ -342,17 +346,27 @@ def _waiting(pod: Pod) -> dict[str, str]:
     return found
 
 
+def _claim(claim: ResourceClaim) -> dict[str, list[str]]:
+    """The devices of a claim, and for whom it is reserved."""
+    allocation, consumers = claim.status.allocation, claim.status.reserved_for
+    results = () if allocation is None else allocation.devices.results
+    return {
+        "devices": [f"{one.pool}/{one.device}" for one in results],
+        "reservedFor": sorted(f"{one.resource}/{one.name}" for one in consumers),
+    }
+
+
 def first_group_difference(run: Mapping[str, Any], results: list[dict[str, Any]]) -> str | None:
     """The first settle step whose result differs from the recorded one, and the first object in it."""
     recorded = [step for step in run["steps"] if step["op"] == "settle"]
     for number, (want, have) in enumerate(zip(recorded, results, strict=True)):
         for field in COLLECTED:
-            expected, found = want.get(field), have[field]
+            expected, found = want.get(field), have.get(field)
             if field == "evicted":
                 expected = sorted(expected or ())
             if expected == found:
                 continue
-            if isinstance(expected, dict):
+            if isinstance(expected, dict) and isinstance(found, dict):
                 name = next(n for n in sorted({*expected, *found}) if expected.get(n) != found.get(n))
                 return (
                     f"settle {number}: {field} {name} is {found.get(name)!r}, "
