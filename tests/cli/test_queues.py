@@ -44,6 +44,12 @@ def test_watching_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> Non
         pytest.param("partitions: []", "ok", 0, id="valid"),
         pytest.param("partitions: [{name: a}]", "queue config is not set", 2, id="invalid"),
         pytest.param(
+            "kind: Namespace\n---\nkind: ConfigMap\ndata: {queues.yaml: 'partitions: [{name: a}]'}",
+            "queue config is not set",
+            2,
+            id="the manifest of a ConfigMap",
+        ),
+        pytest.param(
             "partitions: [{name: a, placementrules: [{name: x}], queues: []}]",
             "unknown rule name specified x, failing placement rule config "
             "(at start every application would be rejected)",

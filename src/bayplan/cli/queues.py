@@ -25,6 +25,7 @@ from bayplan.queues.volcano.crds import CRDS
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.checks import load
 from bayplan.queues.yunikorn.config import QueueConfigError
+from bayplan.scheduler.queue_config_map import of_manifest
 
 WATCH_SECONDS: Final = 2.0
 _COLUMNS: Final = ("queue", "used", "guaranteed", "max", "share", "pending", "applications")
@@ -99,9 +100,9 @@ def _amounts(amounts: Amounts | None) -> str:
 def check(ctx: click.Context, files: tuple[str, ...]) -> None:
     """Check whether each FILE is a valid queues.yaml, with the texts of YuniKorn.
 
-    Includes what YuniKorn would find only when it loads the file. A file with the key `actions` is a
-    volcano-scheduler.conf; what bayplan does not use of it is listed. The exit status is 2 if a file is
-    invalid.
+    A FILE may also be the manifest of YuniKorn's ConfigMap, which has it as a key. Includes what YuniKorn
+    would find only when it loads the file. A file with the key `actions` is a volcano-scheduler.conf; what
+    bayplan does not use of it is listed. The exit status is 2 if a file is invalid.
     """
     failed = False
     for name in files:
@@ -143,7 +144,7 @@ def _problem(name: str) -> str:
             return str(error)
         return ""
     try:
-        for config in load(text).partitions:
+        for config in load(of_manifest(text)).partitions:
             partition = Partition(config)
             if partition.rules_error:
                 return f"{partition.rules_error} (at start every application would be rejected)"

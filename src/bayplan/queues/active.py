@@ -291,6 +291,7 @@ class CapacityQueues(QueueOrder, PodHeap):
             every.clear()
         self._above.clear()
         self._size, self._is_resized = 0, True
+        self.version += 1
         for pod, node_name in assigned:
             self.charge(pod, node_name)
         for info in waiting:

@@ -8,9 +8,10 @@ more than they are guaranteed. No single node can help then: pods have to go whe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from types import MappingProxyType
 
 from bayplan.queues import victims
-from bayplan.queues.amounts import Amounts
+from bayplan.queues.amounts import Amounts, plus
 from bayplan.queues.tree import Queue, Task
 
 
@@ -20,7 +21,8 @@ def room_for(
     priority: int,
     *,
     together: Callable[[Task], Sequence[Task] | None] = lambda task: (task,),
-    leaving: Iterable[Task] = (),
+    leaving: Sequence[Task] = (),
+    promised: Amounts = MappingProxyType({}),
     preferred: Callable[[list[Task]], Iterable[Task]] = lambda tasks: tasks,
 ) -> list[Task] | None:
     """The tasks that have to go so that the ceilings of the path have room for a request of this leaf.
@@ -28,6 +30,7 @@ def room_for(
     Args:
         together: the tasks that go with a task, itself included; None if they may not go.
         leaving: tasks that are on their way out already.
+        promised: what is kept for other requests of the leaf.
         preferred: gets the tasks that may go in the order of `victim_key`, and returns them in the order in
             which they are tried.
 
@@ -35,15 +38,10 @@ def room_for(
         None if the leaf is not owed what it asks for, or if it would not suffice. Empty if tasks that are
         leaving make the room.
     """
-    found = victims.candidates(leaf, asked, priority)
-    if not victims.is_owed(found, asked):
+    found = victims.candidates(leaf, asked, priority, without=leaving)
+    if not victims.is_owed(found, plus(asked, promised)):
         return None
-    world = victims.Hypothesis(leaf)
-    gone = set()
-    for task in leaving:
-        if not task.leaving:
-            world.remove(task.group.queue, task.amounts)
-        gone.add(task.key)
+    world, gone = victims.Hypothesis(leaf, without=leaving), set[str]()
     allowed = {task.key for task in found.tasks}
     taken: list[Sequence[Task]] = []
     for task in preferred(sorted(found.tasks, key=victims.victim_key)):

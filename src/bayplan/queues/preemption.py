@@ -27,7 +27,7 @@ from bayplan.preemption.plugin import PreemptionPlugin
 from bayplan.preemption.victims import MayEvict
 from bayplan.queues import victims
 from bayplan.queues.active import CapacityQueues
-from bayplan.queues.amounts import Amounts, total
+from bayplan.queues.amounts import Amounts, plus, total
 from bayplan.queues.tree import Queue, Task
 from bayplan.queues.usage import created_at
 from bayplan.queues.yunikorn.config import VCORE
@@ -68,22 +68,31 @@ class CapacityPreemption(PreemptionPlugin):
         if remaining > 0:
             self.handle.call_later(remaining, lambda: self.handle.activate(list(pods)))
             return TOO_EARLY.format(queue=leaf.path, seconds=delay)
-        if not victims.is_owed(victims.candidates(leaf, asked, priority), asked):
+        found = victims.candidates(leaf, asked, priority, without=queues.taken(self.handle.now()))
+        if not victims.is_owed(found, plus(asked, queues.promised_to(leaf, pods))):
             return NOT_OWED.format(queue=leaf.path)
         return ""
 
     def _with_units(self, result: PostFilterResult, cluster: Cluster) -> PostFilterResult:
         """Victims of a pod group that is disrupted as a whole bring its other pods with them."""
-        if cluster.groups is None or result.eviction is None:
+        if result.eviction is None:
             return result
-        alternatives = result.alternatives
-        return replace(
-            result,
-            eviction=_whole(result.eviction, cluster),
-            alternatives=None
-            if alternatives is None
-            else lambda: [_whole(eviction, cluster) for eviction in alternatives()],
-        )
+        if cluster.groups is not None:
+            alternatives = result.alternatives
+            result = replace(
+                result,
+                eviction=_whole(result.eviction, cluster),
+                alternatives=None
+                if alternatives is None
+                else lambda: [_whole(eviction, cluster) for eviction in alternatives()],
+            )
+        self._take(result.eviction)
+        return result
+
+    def _take(self, eviction: Eviction | None) -> None:
+        """Other pods count the victims as leaving from now on."""
+        if eviction is not None and self.queues is not None:
+            self.queues.take((victim.uid for victim in eviction.victims), self.handle.now())
 
     def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict:
         queues, cluster = self.queues, outcome.cluster
@@ -91,7 +100,9 @@ class CapacityPreemption(PreemptionPlugin):
         asked, leaf = queues.amounts_of(pod), queues.group_of(pod).queue
         if facts(pod).required_node:
             return lambda row, pods: self._on_required_node(pod, row, pods, cluster)
-        by_key = {task.key: task for task in victims.candidates(leaf, asked, pod.priority).tasks}
+        taken = queues.taken(self.handle.now())
+        found = victims.candidates(leaf, asked, pod.priority, without=taken)
+        by_key, gone = {task.key: task for task in found.tasks}, {task.key for task in taken}
 
         def allowed(row: int, pods: Sequence[Pod]) -> Sequence[Pod]:
             units: dict[str, list[Task]] = {}
@@ -99,8 +110,8 @@ class CapacityPreemption(PreemptionPlugin):
                 together = [by_key.get(uid) for uid in pods_together(each, cluster)]
                 if None not in together:
                     units[min(task.key for task in together if task)] = [task for task in together if task]
-            chosen = within_guarantees(leaf, asked, units.values())
-            return [each for each in pods if each.uid in chosen]
+            chosen = within_guarantees(leaf, asked, units.values(), taken)
+            return [each for each in pods if each.uid in chosen or _leaves(each, gone)]
 
         return allowed
 
@@ -122,20 +133,32 @@ class CapacityPreemption(PreemptionPlugin):
         if reason:
             return GroupPostFilterResult(unschedulable(reason))
         leaf = queues.group_of(outcome.pods[0]).queue
-        by_key = {task.key: task for task in victims.candidates(leaf, asked, group.priority).tasks}
+        taken = queues.taken(self.handle.now())
+        candidates = victims.candidates(leaf, asked, group.priority, without=taken)
+        by_key, gone = {task.key: task for task in candidates.tasks}, {task.key for task in taken}
 
         def allowed(units: Sequence[Sequence[int]]) -> Sequence[int]:
-            found = {}
+            found, leaving = {}, []
             for index, slots in enumerate(units):
-                pods = (cluster.pods.pod[slot] for slot in slots)
+                pods = [cluster.pods.pod[slot] for slot in slots]
                 tasks = [None if pod is None else by_key.get(pod.uid) for pod in pods]
-                if None not in tasks:
+                if all(pod is not None and _leaves(pod, gone) for pod in pods):
+                    leaving.append(index)
+                elif None not in tasks:
                     found[index] = [task for task in tasks if task is not None]
-            chosen = within_guarantees(leaf, asked, found.values())
-            return [index for index, tasks in found.items() if tasks[0].key in chosen]
+            chosen = within_guarantees(leaf, asked, found.values(), taken)
+            may_go = (index for index, tasks in found.items() if tasks[0].key in chosen)
+            return sorted((*leaving, *may_go))
 
         has_own_policy = "PodGroupPreemptionPolicy" in self.release.gates
-        return (yield from preempt(outcome, has_own_policy=has_own_policy, allowed=allowed))
+        result = yield from preempt(outcome, has_own_policy=has_own_policy, allowed=allowed)
+        self._take(result.eviction)
+        return result
+
+
+def _leaves(pod: Pod, gone: Collection[str]) -> bool:
+    """Whether a pod was evicted already. It costs nothing more, and what it frees may be for another pod."""
+    return pod.is_terminating or pod.uid in gone
 
 
 def _available(cluster: Cluster, row: int) -> dict[str, int]:
@@ -176,13 +199,16 @@ def _whole(eviction: Eviction, cluster: Cluster) -> Eviction:
     return replace(eviction, victims=tuple(pods.values()))
 
 
-def within_guarantees(asking: Queue, asked: Amounts, units: Iterable[Sequence[Task]]) -> set[str]:
+def within_guarantees(
+    asking: Queue, asked: Amounts, units: Iterable[Sequence[Task]], taken: Iterable[Task] = ()
+) -> set[str]:
     """The keys of the tasks that may all go together, so that every queue keeps its guarantee.
 
     Args:
         units: tasks that go together, or not at all.
+        taken: tasks that were taken already.
     """
-    world = victims.Hypothesis(asking)
+    world = victims.Hypothesis(asking, without=taken)
     chosen: set[str] = set()
     for unit in sorted(units, key=lambda unit: max(map(victims.victim_key, unit))):
         if victims.remove_unit(world, asked, unit):

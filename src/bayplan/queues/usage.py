@@ -6,7 +6,7 @@ after a restart the same pods give the same tree. `active.py` orders the groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -24,6 +24,8 @@ from bayplan.queues.yunikorn.task_groups import minimum_of, task_groups_of
 from bayplan.scheduling_queue.queued import Entity
 
 MAX_REMEMBERED: Final = 500_000
+TAKEN_SECONDS: Final = 15.0
+"""For how long a victim counts as leaving that does not terminate: its eviction may have failed."""
 
 
 class Shape:
@@ -112,6 +114,12 @@ class QueueUsage:
         self._known: dict[str, _Known] = {}
         """By uid; reading a pod takes longer than everything else here."""
         self._shapes: dict[tuple[tuple[str, int], ...], Shape] = {}
+        self._promised: dict[str, Pod] = {}
+        """By uid: pods that have taken from other queues and have no node yet."""
+        self._taken: dict[str, float] = {}
+        """By uid: when a pod was chosen as a victim."""
+        self.on_task_groups: Callable[[Pod], None] | None = None
+        """Called with the first pod of an application that has task groups."""
 
     # What a dialect reads from pods
 
@@ -127,7 +135,10 @@ class QueueUsage:
         """
         assert isinstance(self.partition, Partition)
         app = yunikorn.submission(pod, self._namespace(pod.namespace))
-        queue = self.partition.queue_for(app, minimum_of(task_groups_of(pod)))
+        task_groups = task_groups_of(pod)
+        if task_groups and self.on_task_groups is not None:
+            self.on_task_groups(pod)
+        queue = self.partition.queue_for(app, minimum_of(task_groups))
         return PodGroupOf(name, queue, app.user, app.groups, created)
 
     def _facts(self, pod: Pod) -> yunikorn.TaskFacts:
@@ -222,6 +233,41 @@ class QueueUsage:
         self._freed(group)
         self._use_changed(group)
         self._forget_if_empty(group)
+
+    # What preemption has begun
+
+    def promise(self, pod: Pod) -> None:
+        """A node is nominated for a pod: what was freed for it counts for its queue."""
+        self._promised[pod.uid] = pod
+
+    def withdraw(self, uid: str) -> None:
+        self._promised.pop(uid, None)
+
+    def promised_to(self, leaf: Queue, besides: Sequence[Pod]) -> dict[str, int]:
+        """What other pods of a leaf were promised."""
+        if not self._promised:
+            return {}
+        own = {pod.uid for pod in besides}
+        return total(
+            self.amounts_of(pod)
+            for uid, pod in self._promised.items()
+            if uid not in own and uid not in self._tasks and self._leaf_of(pod) is leaf
+        )
+
+    def _leaf_of(self, pod: Pod) -> Queue | None:
+        group = self.group_if_known(pod)
+        return None if group is None else group.queue
+
+    def take(self, uids: Iterable[str], now: float) -> None:
+        """Pods were chosen as victims. Until they terminate, or that has failed, they count as leaving."""
+        self._taken.update((uid, now) for uid in uids)
+
+    def taken(self, now: float) -> list[Task]:
+        """The pods that were chosen as victims and are still there."""
+        if not self._taken:
+            return []
+        self._taken = {uid: at for uid, at in self._taken.items() if at > now - TAKEN_SECONDS}
+        return [task for uid in self._taken if (task := self._tasks.get(uid)) is not None]
 
     def group_of(self, pod: Pod) -> PodGroupOf:
         """The group of a pod, created with the first one.

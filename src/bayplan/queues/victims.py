@@ -55,6 +55,8 @@ class Candidates:
     by_queue: Mapping[str, tuple[Queue, Sequence[Task]]]
     fence: Queue
     rule: Rule
+    without: Sequence[Task] = ()
+    """Tasks that were taken already, and are not candidates."""
 
     @property
     def tasks(self) -> Iterator[Task]:
@@ -65,7 +67,7 @@ class Candidates:
 class Hypothesis:
     """The use of the tree if some tasks were gone or added."""
 
-    def __init__(self, asking: Queue, rule: Rule = Rule.EXACT) -> None:
+    def __init__(self, asking: Queue, rule: Rule = Rule.EXACT, without: Iterable[Task] = ()) -> None:
         self._asking = asking
         # By the text of the path, as upstream: root.a is also found in front of root.ab.
         self._ancestors = (
@@ -74,6 +76,9 @@ class Hypothesis:
             else {each.path for each in asking.upwards()}.__contains__
         )
         self._used: dict[str, dict[str, int]] = {}
+        for task in without:
+            if not task.leaving:  # those that are known to leave are not counted anyway
+                self.remove(task.group.queue, task.amounts)
 
     def used(self, queue: Queue) -> dict[str, int]:
         """What a queue would use, without victims that are leaving already."""
@@ -132,10 +137,20 @@ def preemption_fence(queue: Queue, asked: Amounts, priority: int) -> tuple[Queue
     raise AssertionError("unreachable: the root ends the search")
 
 
-def candidates(asking: Queue, asked: Amounts, priority: int, rule: Rule = Rule.EXACT) -> Candidates:
-    """The tasks that a request of a leaf may take: of equal or lower priority, in leaves above guarantee."""
+def candidates(
+    asking: Queue,
+    asked: Amounts,
+    priority: int,
+    rule: Rule = Rule.EXACT,
+    without: Sequence[Task] = (),
+) -> Candidates:
+    """The tasks that a request of a leaf may take: of equal or lower priority, in leaves above guarantee.
+
+    Args:
+        without: tasks that were taken already.
+    """
     fence, priorities = preemption_fence(asking, asked, priority)
-    now = Hypothesis(asking, rule)
+    now, taken = Hypothesis(asking, rule, without), {task.key for task in without}
     found: dict[str, tuple[Queue, Sequence[Task]]] = {}
 
     def visit(queue: Queue, limit: int, *, fenced: bool) -> None:
@@ -151,7 +166,7 @@ def candidates(asking: Queue, asked: Amounts, priority: int, rule: Rule = Rule.E
                 task
                 for group in queue.groups.values()
                 for task in group.tasks.values()
-                if is_removable(task, asked) and (fenced or task.priority <= limit)
+                if is_removable(task, asked) and (fenced or task.priority <= limit) and task.key not in taken
             ]
             if tasks:
                 found[queue.path] = (queue, tasks)
@@ -169,7 +184,7 @@ def candidates(asking: Queue, asked: Amounts, priority: int, rule: Rule = Rule.E
             visit(child, below, fenced=fenced or is_fenced)
 
     visit(fence, priorities[fence.path], fenced=False)
-    return Candidates(asking, found, fence, rule)
+    return Candidates(asking, found, fence, rule, without)
 
 
 def is_removable(task: Task, asked: Amounts) -> bool:
@@ -184,7 +199,7 @@ def is_removable(task: Task, asked: Amounts) -> bool:
 
 def is_owed(found: Candidates, asked: Amounts) -> bool:
     """Whether the request is within the guarantee of its leaf, at least after all candidates are gone."""
-    asking, world = found.asking, Hypothesis(found.asking, found.rule)
+    asking, world = found.asking, Hypothesis(found.asking, found.rule, found.without)
     remaining = world.remaining(asking)
     if remaining is not None and covers(remaining, asked):
         return True

@@ -35,7 +35,7 @@ from bayplan.queues.yunikorn.checks import load
 from bayplan.queues.yunikorn.config import DEFAULT_CONFIG, PartitionConfig, QueueConfigError
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduler.queue_config_map import follow_config_map
+from bayplan.scheduler.queue_config_map import follow_config_map, of_manifest
 from bayplan.state.cache import Cache
 from bayplan.state.cluster import Cluster
 from bayplan.state.nodes import NodeChange
@@ -54,7 +54,7 @@ def read_partition(settings: QueuesConfiguration) -> PartitionConfig:
         ConfigError: the file cannot be read, or is invalid.
     """
     try:
-        config = load(_text_of(settings, DEFAULT_CONFIG))
+        config = load(of_manifest(_text_of(settings, DEFAULT_CONFIG)))
     except QueueConfigError as error:
         raise ConfigError(f"{settings.source}: {error.problem}") from error
     if not config.partitions:
@@ -160,10 +160,26 @@ def connect_queues(
                 isinstance(plugin, VolcanoPreemption) and isinstance(queues, VolcanoQueues)
             ):
                 plugin.queues = queues
+    if core.cluster.groups is None:
+        queues.on_task_groups = _warn_of_task_groups(queues)
     for pod, node_name in core.cluster.assigned_pods():
         if pod.spec.scheduler_name in core.frameworks:
             queues.charge(pod, node_name)
-    return queues, QueueCache(core.cluster, queues, core.frameworks), FirmNominations(core.cluster)
+    return queues, QueueCache(core.cluster, queues, core.frameworks), FirmNominations(core.cluster, queues)
+
+
+def _warn_of_task_groups(queues: CapacityQueues) -> Callable[[Pod], None]:
+    """Says once that task groups are ignored."""
+
+    def warn(pod: Pod) -> None:
+        queues.on_task_groups = None
+        _log.warning(
+            "queues: pod %s has task groups, which need --feature-gates=GenericWorkload=true: "
+            "its application is scheduled pod by pod",
+            pod.key,
+        )
+
+    return warn
 
 
 class NotifyingHandler:
@@ -237,16 +253,19 @@ class FirmNominations:
     """Nominations that count against every pod.
 
     What was freed for a queue that is owed it must not go to a pod of another queue with a higher priority:
-    the preemption would be in vain, and would be repeated.
+    the preemption would be in vain, and would be repeated. Nor may its queue take more than it is owed.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, queues: CapacityQueues) -> None:
         self._cluster = cluster
+        self._queues = queues
 
     def nominate(self, pod: Pod, node_name: str) -> None:
+        self._queues.promise(pod)
         self._cluster.nominate(replace(pod, spec=replace(pod.spec, priority=MAX_PRIORITY)), node_name)
 
     def remove_nomination(self, uid: str) -> None:
+        self._queues.withdraw(uid)
         self._cluster.remove_nomination(uid)
 
 

@@ -11,9 +11,12 @@ import logging
 from collections.abc import Callable
 from typing import ClassVar, Final
 
+import yaml
+
 from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.meta import Object
-from bayplan.errors import APIError, NotFoundError
+from bayplan.api.yaml_reader import MAX_VALUES, PlainReader
+from bayplan.errors import APIError, DecodeError, NotFoundError
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.yunikorn.checks import load
 from bayplan.queues.yunikorn.config import DEFAULT_CONFIG, QueueConfigError
@@ -35,6 +38,21 @@ def text_of(item: ConfigMap | None) -> str:
     return (item.data.get(KEY) if item is not None else "") or DEFAULT_CONFIG
 
 
+def of_manifest(text: str) -> str:
+    """The queues.yaml in the manifest of a ConfigMap; any other text as it is."""
+    if "ConfigMap" not in text:
+        return text
+    try:
+        documents = [read.value for read in PlainReader(text, max_values=MAX_VALUES).documents()]
+    except (DecodeError, yaml.YAMLError):
+        return text  # whoever reads it as queues.yaml reports what is wrong
+    for item in documents:
+        if isinstance(item, dict) and item.get("kind") == "ConfigMap":
+            data = item.get("data")
+            return (data.get(KEY) if isinstance(data, dict) else "") or DEFAULT_CONFIG
+    return text
+
+
 async def follow_config_map(
     api: ClusterAPI, queues: CapacityQueues, name: str, loaded: asyncio.Event, changed: Callable[[], None]
 ) -> None:
@@ -45,7 +63,7 @@ async def follow_config_map(
         changed: called after each change.
     """
     namespace, _, own_name = name.partition("/")
-    known = None
+    known, is_default = None, True
     while True:
         is_there = True
         try:
@@ -58,7 +76,8 @@ async def follow_config_map(
         if text and text != known:
             known = text
             try:
-                apply = queues.reload if loaded.is_set() else queues.begin_with
+                # The first configuration of the user places everything again, as a restart would.
+                apply = queues.begin_with if is_default else queues.reload
                 apply(load(text).partitions[0])
             except (QueueConfigError, IndexError) as error:
                 problem = error.problem if isinstance(error, QueueConfigError) else "there is no partition"
@@ -71,6 +90,7 @@ async def follow_config_map(
                 if not is_there:
                     message = "there is no ConfigMap %s: each namespace gets a queue"
                 _log.warning(f"queues: {message}", name)
+                is_default = is_default and not is_there
                 loaded.set()
                 changed()
         await asyncio.sleep(READ_SECONDS)

@@ -48,8 +48,6 @@ class QueuePreemption:
         self._evictions = evictions
         self._tried: dict[str, tuple[float, str]] = {}
         """By path of a leaf: when the last attempt was, and the key of its entity; "" if it was in vain."""
-        self._taken: dict[str, float] = {}
-        """By uid: when a pod was last chosen as a victim."""
         self._due: dict[str, float] = {}
         """By path: when the lowered maximum of a queue is enforced; infinite once it was."""
         self._seen_version = -1
@@ -109,7 +107,7 @@ class QueuePreemption:
                 break
         else:
             return False
-        self._taken.update((task.key, now) for task in chosen)
+        self._queues.take((task.key for task in chosen), now)
         eviction = Eviction(place, tuple(victims))
         if isinstance(waiting.entity, QueuedGroup):
             group, profile = waiting.entity.group, pods[0].spec.scheduler_name
@@ -120,8 +118,6 @@ class QueuePreemption:
 
     def _room_for(self, waiting: WaitingAbove, node_name: str, now: float) -> list[Task] | None:
         queues, cluster = self._queues, self._core.cluster
-        self._taken = {uid: at for uid, at in self._taken.items() if at > now - RETRY_SECONDS}
-        leaving = [task for uid in self._taken if (task := queues.task_of(uid)) is not None]
 
         def together(task: Task) -> Sequence[Task] | None:
             pod = self._pod(task)
@@ -136,7 +132,8 @@ class QueuePreemption:
             waiting.amounts,
             waiting.priority,
             together=together,
-            leaving=leaving,
+            leaving=queues.taken(now),
+            promised=queues.promised_to(waiting.leaf, [member.pod for member in members_of(waiting.entity)]),
             preferred=lambda tasks: unprotected_first(tasks, cluster, node_name),
         )
 

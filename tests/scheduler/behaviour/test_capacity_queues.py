@@ -233,6 +233,16 @@ async def test_a_queue_that_is_owed_takes_from_one_above_its_guarantee(guarantee
 
 
 @virtual
+async def test_a_queue_takes_no_more_than_its_guarantee(guarantees: Path) -> None:
+    """However many of its pods wait: what was freed for the first of them counts before they have a node."""
+    async with running(make_node("n", cpu=8), config=config(guarantees)) as world:
+        await world.create(*(pod(f"r{number}", "rich") for number in range(8)))
+        await world.create(*(pod(f"o{number}", "owed") for number in range(6)))
+        await world.after(120)
+        assert placed(world) == "ooo" + "r" * 5
+
+
+@virtual
 async def test_nothing_is_evicted_in_vain(guarantees: Path) -> None:
     """What may be taken would not suffice, so nothing is taken."""
     async with running(make_node("n", cpu=4), config=config(guarantees)) as world:

@@ -352,8 +352,9 @@ class LocalCluster:
         if self.scheduler is None:
             return False
         context = self.scheduler.context
-        counts = context.queue.counts()
-        return bool(counts.active or counts.backoff or context.queue.in_flight_counts() or len(context.tasks))
+        counts, queues = context.queue.counts(), self.scheduler.queues
+        active = counts.active if queues is None else queues.count  # those that wait for quota do not count
+        return bool(active or counts.backoff or context.queue.in_flight_counts() or len(context.tasks))
 
 
 def _state(pod: Pod) -> str:

@@ -21,6 +21,7 @@ from rich.text import Text
 from bayplan.api.pod import Pod
 from bayplan.printable import printable
 from bayplan.scheduler.cycle import Decision
+from bayplan.scheduler.failure import SKIPPED
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.state.groups import group_key
 
@@ -244,7 +245,7 @@ class Report:
             return Outcome(
                 pod.key, pod.uid, State.BOUND, pod.spec.node_name, "", _bound_at(pod), group=group_name(pod)
             )
-        if known is not None and known.state is not State.BOUND:
+        if known is not None and known.state is not State.BOUND and not _quota_message(pod):
             return known
         created = pod.metadata.creation_timestamp
         time = created.timestamp() if created else 0
@@ -257,7 +258,13 @@ class Report:
             return _GATED.format(gates=", ".join(gate.name for gate in pod.spec.scheduling_gates))
         if self._schedulers and pod.spec.scheduler_name not in self._schedulers:
             return _OTHER_SCHEDULER.format(name=pod.spec.scheduler_name)
-        return self._why_incomplete(pod)
+        return self._why_incomplete(pod) or _quota_message(pod)
+
+
+def _quota_message(pod: Pod) -> str:
+    """Which quota a pod waits for in its capacity queue; empty if for none."""
+    skipped = (one for one in pod.status.conditions if one.type == "PodScheduled" and one.reason == SKIPPED)
+    return next((one.message for one in skipped), "")
 
 
 def lines(section: Section) -> list[Text]:
