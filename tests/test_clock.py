@@ -61,6 +61,16 @@ def test_other_topics_change_nothing() -> None:
     assert freshness.is_current
 
 
+def test_a_value_that_is_found_current_depends_on_later_changes_only() -> None:
+    changes = Changes()
+    freshness = follower(changes)
+    changes.images.change()
+    assert freshness.is_current
+    assert freshness.is_now
+    changes.usage.record(3)
+    assert freshness.stale_rows() == [3]
+
+
 def test_a_topic_of_the_whole_cluster_makes_everything_stale() -> None:
     changes = Changes()
     freshness = follower(changes)
@@ -161,9 +171,10 @@ def test_beyond_the_history_everything_is_stale(monkeypatch: pytest.MonkeyPatch)
     assert recent.stale_rows() == [10]
 
 
-@given(steps=st.lists(st.integers(0, 9) | st.sampled_from(["read", "trim", "other"]), max_size=60))
+@given(steps=st.lists(st.integers(0, 9) | st.sampled_from(["read", "look", "trim", "other"]), max_size=60))
 def test_no_row_is_missed(steps: list[int | str]) -> None:
-    """A reader of the log gets the last change of every row, however often it is trimmed."""
+    """A reader of the log gets the last change of every row, however often the log is trimmed and the value
+    is found to be current."""
     changes, table, copy = Changes(), [0] * 10, [0] * 10
     freshness = changes.freshness((), (changes.usage,))
     for number, step in enumerate([*steps, "read"], start=1):
@@ -174,6 +185,9 @@ def test_no_row_is_missed(steps: list[int | str]) -> None:
             changes.usage.trim()
         elif step == "other":
             changes.nodes.record(0)
+            changes.order.change()
+        elif step == "look":
+            assert not freshness.is_current or copy == table
         else:
             rows = freshness.stale_rows()
             for row in range(10) if rows is None else rows:

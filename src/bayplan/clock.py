@@ -168,18 +168,22 @@ class Freshness:
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing that the value depends on has changed."""
-        time = self._time
-        if time == self._clock.now:
+        """Whether nothing that the value depends on has changed. If so, it is as good as computed now."""
+        time, clock = self._time, self._clock
+        if time == clock.now:
             return True
-        if self._clock.topics_changed_at > time:
+        if clock.topics_changed_at > time:
             for topic in self._topics:
                 if topic.changed_at > time:
                     return False
         for log in self._all_logs:
             if log.changed_at > time:
                 return False
-        return time != NEVER
+        if time == NEVER:
+            return False
+        # Topics that changed before are not compared again.
+        self._time = clock.now
+        return True
 
     @property
     def is_now(self) -> bool:
