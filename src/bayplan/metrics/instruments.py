@@ -212,7 +212,9 @@ class Families:
     def __getitem__(self, spec: Spec[InstrumentT]) -> Family[InstrumentT]:
         family = self._by_name.get(spec.name)
         if family is None:
-            family = self._not_shown.setdefault(spec.name, Family(spec))
+            family = self._not_shown.get(spec.name)
+        if family is None:
+            family = self._not_shown[spec.name] = Family(spec)
         return family
 
     def all(self) -> Iterable[Family[Any]]:

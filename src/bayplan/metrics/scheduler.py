@@ -253,6 +253,12 @@ class SchedulerMetrics(Metrics):
         self._plugin_seconds = family[named.PLUGIN_SECONDS]
         self._evaluated = family[named.PLUGIN_EVALUATIONS]
         self._permit_seconds = family[named.PERMIT_WAIT_SECONDS]
+        self._preemption_attempts = family[named.PREEMPTION_ATTEMPTS][()]
+        self._preemption_victims = family[named.PREEMPTION_VICTIMS][()]
+        self._preemption_evaluation_seconds = family[named.PREEMPTION_EVALUATION_SECONDS]
+        self._preemption_execution_seconds = family[named.PREEMPTION_EXECUTION_SECONDS]
+        self._preemption_tasks = family[named.PREEMPTION_TASKS]
+        self._preemption_task_seconds = family[named.PREEMPTION_TASK_SECONDS]
 
         for queue in QUEUES:
             family[named.PENDING_PODS][(queue,)]
@@ -330,11 +336,11 @@ class SchedulerMetrics(Metrics):
         self.families[named.SCHEDULED_AFTER_FLUSH][()].inc()
 
     def preemption_attempt(self, result: str, seconds: float) -> None:
-        self.families[named.PREEMPTION_ATTEMPTS][()].inc()
-        self.families[named.PREEMPTION_EVALUATION_SECONDS][POD, result].observe(seconds)
+        self._preemption_attempts.inc()
+        self._preemption_evaluation_seconds[POD, result].observe(seconds)
 
     def preemption(self, victims: int) -> None:
-        self.families[named.PREEMPTION_VICTIMS][()].observe(victims)
+        self._preemption_victims.observe(victims)
 
     def group_algorithm(self, seconds: float) -> None:
         self.families[named.GROUP_ALGORITHM_SECONDS][()].observe(seconds)
@@ -345,7 +351,7 @@ class SchedulerMetrics(Metrics):
 
     def group_preemption(self, result: str, seconds: float) -> None:
         self.families[named.GROUP_PREEMPTIONS][(result,)].inc()
-        self.families[named.PREEMPTION_EVALUATION_SECONDS][POD_GROUP, result].observe(seconds)
+        self._preemption_evaluation_seconds[POD_GROUP, result].observe(seconds)
 
     def group_victims(self, victims: int) -> None:
         self.families[named.GROUP_PREEMPTION_VICTIMS][()].observe(victims)
@@ -368,13 +374,13 @@ class SchedulerMetrics(Metrics):
             self._preemption_task("success", 0.0)
 
     def preemption_task_ended(self, preemptor: str, result: str, seconds: float) -> None:
-        self.families[named.PREEMPTION_EXECUTION_SECONDS][preemptor, result].observe(seconds)
+        self._preemption_execution_seconds[preemptor, result].observe(seconds)
         if self._rules.measures_preemption_tasks:
             self._preemption_task(result, seconds)
 
     def _preemption_task(self, result: str, seconds: float) -> None:
-        self.families[named.PREEMPTION_TASKS][(result,)].inc()
-        self.families[named.PREEMPTION_TASK_SECONDS][(result,)].observe(seconds)
+        self._preemption_tasks[(result,)].inc()
+        self._preemption_task_seconds[(result,)].observe(seconds)
 
     # Queue and events
 

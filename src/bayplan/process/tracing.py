@@ -175,9 +175,7 @@ class TracedPoints:
         self._tracing = tracing
         self._metrics = metrics
         self.rare_points: RarePoints = metrics.rare_points
-
-    def clock(self) -> float:
-        return self._metrics.clock()
+        self.clock = metrics.clock
 
     def sample(self) -> AttemptTimer:
         timer, trace = self._metrics.sample(), self._tracing.current

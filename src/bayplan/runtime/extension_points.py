@@ -30,6 +30,7 @@ from bayplan.framework.outcome import FilterOutcome, Nomination, PostFilterResul
 from bayplan.framework.plugin_api import (
     BindPlugin,
     PermitPlugin,
+    PostFilterPlugin,
     PreBindPlugin,
     PreEnqueuePlugin,
     SortKey,
@@ -216,7 +217,7 @@ class ExtensionPoints:
         rejected_by = ""
         for step in profile.post_filters:
             try:
-                answer: object = step.plugin.post_filter(state, pod, outcome)
+                answer = self.call_post_filter(step, state, pod, outcome)
                 if not isinstance(answer, PostFilterResult) or not isinstance(answer.status, Status):
                     raise wrong_result("post_filter", answer, "return a PostFilterResult with a Status")
             except plugin_exceptions() as error:
@@ -238,6 +239,12 @@ class ExtensionPoints:
             reasons.extend(answer.status.reasons)
             rejected_by = rejected_by or step.name
         return PostFilterResult(Status(Code.UNSCHEDULABLE, tuple(reasons), rejected_by), nomination)
+
+    def call_post_filter(
+        self, step: PointStep[PostFilterPlugin], state: CycleState, pod: Pod, outcome: FilterOutcome
+    ) -> object:
+        """Calls one PostFilter plugin; its answer is not checked yet."""
+        return step.plugin.post_filter(state, pod, outcome)
 
     def placement_feasible(self, profile: Profile, group: Group, scheduled: int, remaining: int) -> Status:
         """Whether the members of a group that are placed so far are enough."""

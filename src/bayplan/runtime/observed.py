@@ -8,14 +8,14 @@ plugin (`took`). Other attempts take the ordinary steps. Without an observer not
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from types import SimpleNamespace
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from types import SimpleNamespace, TracebackType
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Diagnosis, FilterOutcome, PostFilterResult, Reasons, Rejections
-from bayplan.framework.plugin_api import NodeNames, PreBindPlugin, Wait
+from bayplan.framework.plugin_api import NodeNames, PostFilterPlugin, PreBindPlugin, Wait
 from bayplan.framework.points import Point
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import Code, Status
@@ -75,7 +75,9 @@ NO_TIMER: Final = AttemptTimer()
 class PointObserver(Protocol):
     """Observes the extension points of one profile."""
 
-    def clock(self) -> float: ...
+    @property
+    def clock(self) -> Callable[[], float]:
+        """Seconds."""
 
     def sample(self) -> AttemptTimer:
         """The timer of the attempt that begins: `NO_TIMER` if this one is not sampled, as most are not."""
@@ -163,6 +165,23 @@ class TimedCalls:
                 self._timer.took(step.name, _SCORE, code, self._timer.clock() - started)
 
 
+class _Measured(AbstractContextManager[None]):
+    """Observes how long the plugins of one point took, and their result."""
+
+    __slots__ = ("_observer", "_point", "_since")
+
+    def __init__(self, observer: PointObserver, point: str) -> None:
+        self._observer = observer
+        self._point = point
+        self._since = observer.clock()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        code = error.code if isinstance(error, (RejectedError, calls.AttemptError)) else _SUCCESS
+        self._observer.observe(self._point, code, self._observer.clock() - self._since)
+
+
 class RarePoints(ExtensionPoints):
     """Measures the extension points that few attempts reach: PostFilter, Unreserve and PreBind."""
 
@@ -188,54 +207,41 @@ class RarePoints(ExtensionPoints):
         return made
 
     def timed_steps(self, steps: Sequence[PointStep[T]], point: str) -> tuple[PointStep[T], ...]:
-        name = _METHODS[point]
+        name, time = _METHODS[point], timed_wait if point in _AWAITED else timed
         made = []
         for step in steps:
             plugin: Any = SimpleNamespace()
-            setattr(plugin, name, self.call(step, point, getattr(step.plugin, name)))
+            setattr(plugin, name, time(self._timer, step.name, point, getattr(step.plugin, name)))
             made.append(PointStep(step.name, plugin, step.declared, step.built_in))
         return tuple(made)
 
-    def call(self, step: PointStep[Any], point: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        """The method of a plugin, timed."""
-        if point is Point.POST_FILTER and step.declared.preempts:
-            method = self._observed_preemption(method)
-        time = timed_wait if point in _AWAITED else timed
-        return time(self._timer, step.name, point, method)
-
-    def _observed_preemption(self, post_filter: Callable[..., Any]) -> Callable[..., Any]:
-        def observed_post_filter(*arguments: Any) -> Any:
-            since, code = self._observer.clock(), Code.ERROR
-            try:
-                answer = post_filter(*arguments)
-                if isinstance(answer, PostFilterResult) and isinstance(answer.status, Status):
-                    code = answer.status.code
-                return answer
-            finally:
-                self._observer.preemption_tried(code, self._observer.clock() - since)
-
-        return observed_post_filter
-
-    @contextmanager
-    def measured(self, point: str) -> Iterator[None]:
-        since, code = self._observer.clock(), Code.SUCCESS
-        try:
-            yield
-        except (RejectedError, calls.AttemptError) as error:
-            code = error.code
-            raise
-        finally:
-            self._observer.observe(point, code, self._observer.clock() - since)
+    def measured(self, point: str) -> AbstractContextManager[None]:
+        return _Measured(self._observer, point)
 
     def post_filter(
         self, profile: Profile, state: CycleState, pod: Pod, outcome: FilterOutcome
     ) -> PostFilterResult:
         observer = self._observer
         since = observer.clock()
-        profile = self.timed_profile(profile, "post_filters", Point.POST_FILTER)
         result = super().post_filter(profile, state, pod, outcome)
         observer.observe(Point.POST_FILTER, result.status.code, observer.clock() - since)
         return result
+
+    def call_post_filter(
+        self, step: PointStep[PostFilterPlugin], state: CycleState, pod: Pod, outcome: FilterOutcome
+    ) -> object:
+        call = timed(self._timer, step.name, Point.POST_FILTER, step.plugin.post_filter)
+        if not step.declared.preempts:
+            return call(state, pod, outcome)
+        observer, code = self._observer, _ERROR
+        since = observer.clock()
+        try:
+            answer: object = call(state, pod, outcome)
+            if isinstance(answer, PostFilterResult) and isinstance(answer.status, Status):
+                code = answer.status.code
+            return answer
+        finally:
+            observer.preemption_tried(code, observer.clock() - since)
 
     def unreserve(self, placed: Placement) -> None:
         with self.measured(UNRESERVE):
