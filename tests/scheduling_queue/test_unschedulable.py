@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
-from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.api.pod import Pod
+from bayplan.scheduling_queue.queued import QueuedGroup, QueuedPod
 from bayplan.scheduling_queue.waiting import UnschedulablePods
+from bayplan.state.groups import Group
 from bayplan.testing.builders import make_pod
 
 from .queues import PROFILE, names
@@ -92,3 +96,24 @@ def test_no_pod_is_overdue_before_the_lower_bound() -> None:
     assert pods.earliest_overdue(300.0) == 400.0
     pods.remove(young)
     assert pods.earliest_overdue(300.0) is None
+
+
+def test_of_a_group_only_the_member_that_changed_is_indexed_again() -> None:
+    wanted = {"a": "claim-1", "b": "claim-2", "c": "claim-2"}
+    asked: list[str] = []
+
+    def keys_of(_: tuple[str, str], pod: Pod) -> list[str]:
+        asked.append(pod.name)
+        return [wanted[pod.name]]
+
+    pods = UnschedulablePods(keys_of)
+    members = [rejected(name, "Claims") for name in wanted]
+    group = QueuedGroup(cast(Group, None), "podgroup/default/g", 0.0, 0, members)
+    pods.put(group)
+    asked.clear()
+    pods.member_changed(group, members[0])
+    assert asked == ["a"]
+    wanted["a"] = "claim-3"
+    pods.member_changed(group, members[0])
+    for claim, expected in {"claim-1": [], "claim-2": [group], "claim-3": [group]}.items():
+        assert pods.rejected_by([(PROFILE, "Claims", claim)]) == expected

@@ -28,7 +28,7 @@ from bayplan.runtime.observed import NO_TIMER, AttemptTimer, RarePoints
 from bayplan.runtime.plugin_results import EvaluationCounter
 from bayplan.runtime.profile import Profile
 from bayplan.runtime.search import Found, NotFound, Search
-from bayplan.scheduling_queue.queued import QueueObserver
+from bayplan.scheduling_queue.queued import Entity, QueuedGroup, QueueObserver
 
 
 class QueueMetrics(QueueObserver):
@@ -40,11 +40,11 @@ class QueueMetrics(QueueObserver):
         self._pre_enqueue: dict[str, Observe] = {}
         self._before_sample = metrics.cycles_before_sample()
 
-    def incoming(self, queue: str, event: str, *, as_decided: bool) -> None:
-        self._metrics.queue_incoming(queue, event, as_decided=as_decided)
-
-    def incoming_group(self, queue: str, event: str, size: int, *, as_decided: bool) -> None:
-        self._metrics.queue_incoming_group(queue, event, size, as_decided=as_decided)
+    def incoming(self, entity: Entity, queue: str, event: str, *, as_decided: bool) -> None:
+        if isinstance(entity, QueuedGroup):
+            self._metrics.queue_incoming_group(queue, event, len(entity.members), as_decided=as_decided)
+        else:
+            self._metrics.queue_incoming(queue, event, as_decided=as_decided)
 
     def unschedulable(self, plugin: str, profile: str, change: int) -> None:
         self._metrics.unschedulable_pods(plugin, profile, change)
@@ -101,7 +101,7 @@ class ExtensionPointMetrics:
     """
 
     def __init__(self, metrics: Metrics, profile: Profile, clock: Callable[[], float]) -> None:
-        self._clock = clock
+        self.clock = clock
         self._metrics = metrics
         self._profile = profile
         self._points: dict[tuple[str, Code], Observe] = {}
@@ -111,15 +111,12 @@ class ExtensionPointMetrics:
         self._before_sample = metrics.cycles_before_sample()
         self.rare_points = RarePoints(self)
 
-    def clock(self) -> float:
-        return self._clock()
-
     def sample(self) -> AttemptTimer:
         self._before_sample -= 1
         if self._before_sample >= 0:
             return NO_TIMER
         self._before_sample = self._metrics.cycles_before_sample()
-        return PointTimer(self, self._clock)
+        return PointTimer(self, self.clock)
 
     def observe(self, point: str, code: Code, seconds: float) -> None:
         observe = self._points.get((point, code))

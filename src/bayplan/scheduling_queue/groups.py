@@ -125,7 +125,7 @@ class QueuedGroups:
         entity, queues = self.entity(new), self._queues
         if entity is None or info.key in self._pending or entity.sub_queue is not queues.unschedulable:
             return
-        queues.unschedulable.put(entity)
+        queues.unschedulable.member_changed(entity, info)
         for event in self._events.updates(old, new):
             strategy = self._hints.worth_requeuing(entity, event, old, new)
             if strategy is not Strategy.SKIP and queues.requeue(entity, strategy, event.label):

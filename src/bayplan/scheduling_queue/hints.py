@@ -83,6 +83,8 @@ class Strategy(Enum):
     IMMEDIATELY = "immediately"
 
 
+_BOOLEANS: Final = (bool, np.bool_)
+
 _SKIP, _AFTER_BACKOFF, _IMMEDIATELY = Strategy.SKIP, Strategy.AFTER_BACKOFF, Strategy.IMMEDIATELY
 
 
@@ -258,7 +260,7 @@ class QueueingHints:
         started = 0.0 if observer is None else observer.clock()
         try:
             answer: object = True if hint is None else hint(info.pod, old, new)
-            if not isinstance(answer, bool | np.bool_):
+            if not isinstance(answer, _BOOLEANS):
                 raise wrong_result("the queueing hint", answer, "return True or False")
             helps = bool(answer)
             outcome = "Queue" if helps else "QueueSkip"

@@ -82,7 +82,8 @@ class QueuedPod:
     ticket: int = field(default=0, init=False)
     """Identifies its current entry in a heap."""
     index_keys: tuple[tuple[str, ...], ...] = field(default=(), init=False)
-    """Its keys in the index of unschedulable pods: profile, rejecting plugin, and perhaps an object key."""
+    """Its keys in the index of unschedulable pods: profile, rejecting plugin, and perhaps an object key.
+    Those of a member are part of its group's."""
 
     @property
     def profile(self) -> str:
@@ -170,14 +171,11 @@ class QueueObserver:
     clock: Callable[[], float] = staticmethod(float)
     """Seconds, for durations only: the queue's own clock may stand still while plugins run."""
 
-    def incoming(self, queue: str, event: str, *, as_decided: bool) -> None:
-        """A pod entered a sub-queue (active, backoff, unschedulable) because of an event.
+    def incoming(self, entity: Entity, queue: str, event: str, *, as_decided: bool) -> None:
+        """An entity entered a sub-queue (active, backoff, unschedulable) because of an event.
 
         With `as_decided`, its last attempt or a cluster event had decided on this sub-queue.
         """
-
-    def incoming_group(self, queue: str, event: str, size: int, *, as_decided: bool) -> None:
-        """A group of this size entered a sub-queue."""
 
     def unschedulable(self, plugin: str, profile: str, change: int) -> None:
         """The number of pods that count as rejected by a plugin changed by one.
@@ -208,9 +206,9 @@ class QueueCounts(QueueObserver):
         self.unschedulable_pods: dict[tuple[str, str], int] = {}
         """unschedulable_pods by plugin and profile."""
 
-    def incoming(self, queue: str, event: str, *, as_decided: bool) -> None:
+    def incoming(self, entity: Entity, queue: str, event: str, *, as_decided: bool) -> None:
         key = queue, event
-        self.incoming_pods[key] = self.incoming_pods.get(key, 0) + 1
+        self.incoming_pods[key] = self.incoming_pods.get(key, 0) + len(members_of(entity))
 
     def unschedulable(self, plugin: str, profile: str, change: int) -> None:
         key = plugin, profile

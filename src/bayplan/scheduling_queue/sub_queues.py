@@ -340,7 +340,7 @@ class SubQueues:
             if info is None:
                 return None
             if self._observer is not None:
-                self._observer.incoming("active", POP_FROM_BACKOFF, as_decided=False)
+                self._observer.incoming(info, "active", POP_FROM_BACKOFF, as_decided=False)
         del self.pods[info.key]
         return info
 
@@ -360,7 +360,7 @@ class SubQueues:
         if not info.gating_plugin or not self.pops_from_backoff or not self.pre_enqueue.still_rejects(info):
             return False
         if self._observer is not None:
-            self._incoming(info, "unschedulable", label, as_decided=False)
+            self._observer.incoming(info, "unschedulable", label, as_decided=False)
         if self.pinned and all(self.pinned.get(m.pod.uid) == info.gating_plugin for m in members_of(info)):
             self.unschedulable.unindex(info)
         return True
@@ -405,7 +405,7 @@ class SubQueues:
         self._set_record(info)
         self.active.push(info, info.sort_key)
         if self._observer is not None:
-            self._incoming(info, "active", label, as_decided=as_decided)
+            self._observer.incoming(info, "active", label, as_decided=as_decided)
         if label in self._nominating:
             for member in members_of(info):
                 if self.nominations.nodes or member.pod.status.nominated_node_name:
@@ -419,7 +419,7 @@ class SubQueues:
         self._set_record(info)
         self.backoff.push(info)
         if self._observer is not None:
-            self._incoming(info, "backoff", label, as_decided=True)
+            self._observer.incoming(info, "backoff", label, as_decided=True)
         return True
 
     def is_backing_off(self, info: Entity) -> bool:
@@ -442,7 +442,7 @@ class SubQueues:
             self._set_record(info)
         self.unschedulable.put(info)
         if not was_unschedulable and self._observer is not None:
-            self._incoming(info, "unschedulable", label, as_decided=as_decided)
+            self._observer.incoming(info, "unschedulable", label, as_decided=as_decided)
 
     def _set_record(self, info: Entity) -> None:
         """Makes this the record of its pod, and removes the pod from the sub-queue it was in."""
@@ -454,13 +454,6 @@ class SubQueues:
         if self.nominations.nodes:
             for member in members_of(info):
                 self.nominations.pod_requeued(member.pod)
-
-    def _incoming(self, info: Entity, queue: str, label: str, *, as_decided: bool) -> None:
-        assert self._observer is not None
-        if isinstance(info, QueuedGroup):
-            self._observer.incoming_group(queue, label, len(info.members), as_decided=as_decided)
-        else:
-            self._observer.incoming(queue, label, as_decided=as_decided)
 
     def counts(self) -> PendingPods:
         """The number of pods in each sub-queue."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from bayplan.api.pod import Pod
 from bayplan.scheduling_queue.hints import IndexKey, Rejector
-from bayplan.scheduling_queue.queued import Entity, QueuedPod, members_of
+from bayplan.scheduling_queue.queued import Entity, QueuedGroup, QueuedPod, members_of
 from bayplan.scheduling_queue.sub_queues import PodHeap
 
 WINDOW: Final = 1.0
@@ -205,19 +205,26 @@ class UnschedulablePods:
             self._index.setdefault(index_key, {})[key] = info
         self._oldest = min(self._oldest, info.waits_since)
 
+    def member_changed(self, group: QueuedGroup, member: QueuedPod) -> None:
+        """Updates the index after a change of a member: the keys of the others are not computed again."""
+        if member.index_keys != self._pod_keys(member):
+            self.put(group)
+
     def _index_keys(self, info: Entity) -> tuple[IndexKey, ...]:
         if isinstance(info, QueuedPod):
-            return tuple(self._member_keys(info))
-        found = (key for member in info.members if member.rejectors for key in self._member_keys(member))
-        return tuple(dict.fromkeys(found))
+            return self._pod_keys(info)
+        for member in info.members:
+            member.index_keys = self._pod_keys(member)
+        return tuple(dict.fromkeys(key for member in info.members for key in member.index_keys))
 
-    def _member_keys(self, info: QueuedPod) -> Iterator[IndexKey]:
+    def _pod_keys(self, info: QueuedPod) -> tuple[IndexKey, ...]:
         profile = info.profile
+        found: list[IndexKey] = []
         for plugin in info.rejectors:
             rejector = (profile, plugin)
-            yield rejector
-            for key in dict.fromkeys(self._keys_of(rejector, info.pod)):
-                yield (profile, plugin, key)
+            found.append(rejector)
+            found += [(profile, plugin, key) for key in dict.fromkeys(self._keys_of(rejector, info.pod))]
+        return tuple(found)
 
     def reindex(self, info: Entity) -> None:
         """Updates the index after a change of what the pod waits for, unless the pod is not in the index."""
