@@ -346,7 +346,7 @@ class Informer(Generic[ObjectT]):
 
 def is_older_version(theirs: str, ours: str) -> bool:
     """Whether a resourceVersion is older than another one; False if they have no order."""
-    if theirs == ours or (len(theirs) == len(ours) and theirs > ours):
+    if theirs >= ours and len(theirs) == len(ours):
         # Of numbers of equal length the one that sorts later is greater.
         return False
     new, old = version_number(theirs), version_number(ours)

@@ -125,6 +125,7 @@ _USUAL: Final = (GeneratorType, tuple, list)
 _REJECTS: Final = (
     "yield Reject(mask, unschedulable(reason)) for rows that do not fit, or return a list of these"
 )
+_ARRAYS: Final = (np.ndarray, np.bool_)
 _MASK: Final = "mask must be True, False or an array of bool"
 
 
@@ -157,7 +158,7 @@ def is_rejected(reject: Reject) -> bool:
         raise wrong_result("filter", reject, _REJECTS) from None
     if mask is False or mask is True:
         return mask
-    if isinstance(mask, np.ndarray | np.bool_) and mask.dtype == np.bool_:
+    if isinstance(mask, _ARRAYS) and mask.dtype == np.bool_:
         return bool(mask.any())
     raise wrong_result("filter", mask, _MASK)
 
