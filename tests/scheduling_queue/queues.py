@@ -16,6 +16,7 @@ from bayplan.runtime.profile import Profile, points_of
 from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.scheduling_queue.queued import Entity, QueueCounts, QueuedGroup, QueuedPod, members_of
 from bayplan.scheduling_queue.waiting import QueueSettings
+from bayplan.state.groups import Group, GroupStates
 from bayplan.testing.builders import make_pod
 from bayplan.testing.calling import FakeHandle, make_plugin
 
@@ -38,9 +39,9 @@ class Clock:
 class NoPins:
     """Pins nothing."""
 
-    def pin(self, pod: Pod, gate: str) -> None: ...
+    def pin(self, preemptor: Pod | Group, gate: str) -> None: ...
 
-    def unpin(self, pod: Pod) -> None: ...
+    def unpin(self, preemptor: Pod | Group) -> None: ...
 
 
 def record(pod: Pod) -> QueuedPod:
@@ -127,6 +128,7 @@ class World:
         profiles: Sequence[Profile] | None = None,
         start: float = 0.0,
         release: Release = V1_36,
+        groups: GroupStates | None = None,
     ) -> None:
         self.clock = Clock(start)
         self.columns = Columns()
@@ -142,6 +144,7 @@ class World:
             settings=settings,
             observer=self.counts,
             release=release,
+            groups=groups,
         )
 
     def add(self, name: str = "p", **fields: Any) -> Pod:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from bayplan.api.groups import PodGroup
+from bayplan.api.meta import ObjectMeta
+from bayplan.api.pod import Pod, PodSchedulingGroup
 from bayplan.framework.events import Action, ClusterEvent, Resource, event_with_hint
 from bayplan.scheduling_queue.object_events import ASSIGNED_POD_ADD, NODE_ADD, UNSCHEDULABLE_TIMEOUT
 from bayplan.scheduling_queue.sub_queues import PendingPods
 from bayplan.scheduling_queue.waiting import QueueSettings
+from bayplan.state.groups import GroupKey, GroupStates
+from bayplan.state.objects import Objects
 from bayplan.testing.builders import make_pod
 
 from .queues import Gate, OtherGate, World, make_filter
@@ -180,6 +185,32 @@ def test_gates_are_not_run_for_a_pinned_pod_at_every_event() -> None:
     world, gate = held()
     assert (world.where(), gate.calls) == ("unschedulable", ["p"] * 2)
     assert world.queue.counts() == PendingPods(active=0, backoff=0, unschedulable=0, gated=1)
+
+
+def test_gates_and_hints_are_not_run_for_a_pinned_group_at_every_event() -> None:
+    hinted: list[str] = []
+
+    def hint(pod: Pod, old: object, new: object) -> bool:
+        hinted.append(pod.name)
+        return pod.name == "b"
+
+    objects = Objects()
+    objects.put(PodGroup(metadata=ObjectMeta(name="g", namespace="default", uid="of-g")))
+    states = GroupStates(objects)
+    gate = Gate({"a", "b"}, events=(event_with_hint(Resource.NODE, Action.ADD, hint),))
+    world = World(gate, groups=states)
+    for name in ("a", "b"):
+        world.add(name, scheduling_group=PodSchedulingGroup(pod_group_name="g"))
+    group = states.group(GroupKey("default", "g"))
+    assert group is not None
+    world.queue.pin(group, "Gate")
+    for _ in range(10):
+        world.queue.move_to_active_or_backoff(NODE_ADD)
+    assert (gate.calls, hinted) == (["a", "b"], ["a"])
+    world.queue.unpin(group)
+    gate.closed.clear()
+    world.queue.move_to_active_or_backoff(NODE_ADD)
+    assert world.queue.counts() == PendingPods(active=2, backoff=0, unschedulable=0, gated=0)
 
 
 def test_gates_are_run_for_a_pod_that_another_plugin_gates() -> None:

@@ -10,6 +10,7 @@ from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Nomination
 from bayplan.scheduling_queue.nominations import Nominations
 from bayplan.scheduling_queue.queued import NominationWrite, QueuedPod
+from bayplan.state.groups import Group
 from bayplan.testing.builders import make_pod
 
 from .queues import Columns, NoPins, record
@@ -105,11 +106,11 @@ def test_what_is_shown_is_written_again_while_another_write_is_under_way() -> No
 class Pinned(dict[str, str]):
     """The pinned pods, each with its gate."""
 
-    def pin(self, pod: Pod, gate: str) -> None:
-        self[pod.uid] = gate
+    def pin(self, preemptor: Pod | Group, gate: str) -> None:
+        self[preemptor.uid] = gate
 
-    def unpin(self, pod: Pod) -> None:
-        self.pop(pod.uid, None)
+    def unpin(self, preemptor: Pod | Group) -> None:
+        self.pop(preemptor.uid, None)
 
 
 def test_a_preemptor_is_pinned_until_its_last_victim_is_terminating() -> None:

@@ -48,11 +48,12 @@ class NominatedPods(Protocol):
 
 
 class Pins(Protocol):
-    """Keeps a gated pod out of the queue without calling its PreEnqueue plugin again: `SchedulingQueue`."""
+    """Keeps a gated pod or group out of the queue without calling its PreEnqueue plugin again:
+    `SchedulingQueue`."""
 
-    def pin(self, pod: Pod, gate: str) -> None: ...
+    def pin(self, preemptor: Pod | Group, gate: str) -> None: ...
 
-    def unpin(self, pod: Pod) -> None: ...
+    def unpin(self, preemptor: Pod | Group) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -224,23 +225,14 @@ class Nominations:
     def preemption_started(self, preemptor: Pod | Group, plugin: str) -> Preemption:
         """The victims of a pod or a group are being evicted: it stays out of the queue meanwhile."""
         preemption = self.preemptions[preemptor.uid] = Preemption(preemptor, plugin)
-        self._pin(preemptor, plugin)
+        self._pins.pin(preemptor, plugin)
         return preemption
-
-    def _pin(self, preemptor: Pod | Group, plugin: str) -> None:
-        """There are far fewer groups than pods, so that they need no pins."""
-        if isinstance(preemptor, Pod):
-            self._pins.pin(preemptor, plugin)
-
-    def _unpin(self, preemptor: Pod | Group) -> None:
-        if isinstance(preemptor, Pod):
-            self._pins.unpin(preemptor)
 
     def waits_for_victim(self, preemption: Preemption, last: Pod) -> None:
         """All other victims are evicted: the preemptor stays out until this one is seen terminating."""
         preemptor, preemption.last = preemption.preemptor, last
-        self._unpin(preemptor)  # it may be terminating already
-        self._pin(preemptor, preemption.plugin)
+        self._pins.unpin(preemptor)  # it may be terminating already
+        self._pins.pin(preemptor, preemption.plugin)
         self.last_victims.setdefault(last.uid, []).append(preemptor)
 
     def preemption_ended(self, preemption: Preemption, last: Pod) -> None:
@@ -249,14 +241,14 @@ class Nominations:
         # The response to the last eviction may arrive after the next preemption has begun.
         if self.preemptions.get(preemptor.uid) is preemption:
             del self.preemptions[preemptor.uid]
-            self._unpin(preemptor)
+            self._pins.unpin(preemptor)
         self.pod_terminating(last)
 
     def pod_terminating(self, pod: Pod) -> None:
         """A pod is being deleted. Call this before the queue handles the event: preemptors may be pinned
         until then."""
         for preemptor in self.last_victims.pop(pod.uid, ()):
-            self._unpin(preemptor)
+            self._pins.unpin(preemptor)
 
     def is_preempting(self, uid: str) -> bool:
         """Whether victims of the pod are left, other than a last one that is terminating."""

@@ -48,7 +48,7 @@ from bayplan.scheduling_queue.queued import (
 )
 from bayplan.scheduling_queue.sub_queues import PendingPods, PodHeap, PreEnqueue, SubQueues
 from bayplan.scheduling_queue.waiting import BackoffQueue, QueueSettings, Ticker, UnschedulablePods
-from bayplan.state.groups import GroupStates, group_key
+from bayplan.state.groups import Group, GroupStates, group_key
 
 POD_POPPED: Final = "PodPopped"
 """The label of a pod's entry in metrics."""
@@ -408,17 +408,17 @@ class SchedulingQueue:
             elif pod.uid in self._in_flight:
                 self._in_flight.record(FORCE_ACTIVATE, None, pod)
 
-    def pin(self, pod: Pod, gate: str) -> None:
-        """Until `unpin`, this PreEnqueue plugin keeps the pod out without being called at every event.
+    def pin(self, preemptor: Pod | Group, gate: str) -> None:
+        """Until `unpin`, this PreEnqueue plugin keeps a pod or group out without being called at every event.
 
-        A preemptor waits for its victims while the victims of many others are deleted. Without pins each of
-        those deletions would call the plugin for every preemptor.
+        A preemptor waits for its victims while they and the victims of many others are deleted. Without pins
+        each of those deletions would call the plugin for every preemptor, and the hints of all its members.
         """
-        self._sub_queues.pinned[pod.uid] = gate
+        self._sub_queues.pinned[preemptor.uid] = gate
 
-    def unpin(self, pod: Pod) -> None:
+    def unpin(self, preemptor: Pod | Group) -> None:
         """Call this before the plugin may answer differently."""
-        self._sub_queues.unpin(pod)
+        self._sub_queues.unpin(preemptor)
 
     # Timers
 

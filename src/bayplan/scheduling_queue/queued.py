@@ -86,6 +86,10 @@ class QueuedPod:
     Those of a member are part of its group's."""
 
     @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+    @property
     def profile(self) -> str:
         """Its spec.schedulerName."""
         return self.pod.spec.scheduler_name
@@ -140,6 +144,11 @@ class QueuedGroup:
     index_keys: tuple[tuple[str, ...], ...] = field(default=(), init=False)
 
     @property
+    def uid(self) -> str:
+        """That of the PodGroup object."""
+        return self.group.uid
+
+    @property
     def unschedulable_plugins(self) -> frozenset[str]:
         return NO_PLUGINS
 
@@ -153,6 +162,11 @@ class QueuedGroup:
 
 
 Entity = QueuedPod | QueuedGroup
+
+
+def entity_key(item: Pod | Group) -> str:
+    """By which the queue finds a pod or a group."""
+    return item.key if isinstance(item, Pod) else f"{item.key.kind}/{item.key}"
 
 
 def members_of(entity: Entity) -> Sequence[QueuedPod]:

@@ -34,7 +34,15 @@ from bayplan.runtime.profile import PointStep, Profile
 from bayplan.scheduling_queue.hints import Strategy
 from bayplan.scheduling_queue.nominations import Nominations
 from bayplan.scheduling_queue.object_events import POP_FROM_BACKOFF
-from bayplan.scheduling_queue.queued import NEVER, Entity, QueuedGroup, QueuedPod, QueueObserver, members_of
+from bayplan.scheduling_queue.queued import (
+    NEVER,
+    Entity,
+    QueuedGroup,
+    QueuedPod,
+    QueueObserver,
+    entity_key,
+    members_of,
+)
 from bayplan.state.groups import Group
 
 if TYPE_CHECKING:
@@ -274,7 +282,8 @@ class SubQueues:
         self.nominations = nominations
         self.pods: dict[str, Entity] = {}
         self.pinned: dict[str, str] = {}
-        """By uid, for pinned pods: the PreEnqueue plugin that keeps them out until they are unpinned."""
+        """By uid, for pinned pods and groups: the PreEnqueue plugin that keeps them out until they are
+        unpinned."""
         self.pre_enqueue = pre_enqueue
         self._sort_key = sort_key
         self._now = now
@@ -292,7 +301,7 @@ class SubQueues:
 
     def new_group(self, group: Group, members: list[QueuedPod], timestamp: float) -> QueuedGroup:
         """The entity of a group, which is in no sub-queue yet."""
-        entity = QueuedGroup(group, f"{group.key.kind}/{group.key}", timestamp, next(self._sequence), members)
+        entity = QueuedGroup(group, entity_key(group), timestamp, next(self._sequence), members)
         entity.sort_key = self._group_sort_key(entity)
         return entity
 
@@ -361,15 +370,15 @@ class SubQueues:
             return False
         if self._observer is not None:
             self._observer.incoming(info, "unschedulable", label, as_decided=False)
-        if self.pinned and all(self.pinned.get(m.pod.uid) == info.gating_plugin for m in members_of(info)):
+        if self.pinned and self.pinned.get(info.uid) == info.gating_plugin:
             self.unschedulable.unindex(info)
         return True
 
-    def unpin(self, pod: Pod) -> None:
-        """The PreEnqueue plugin of a pinned pod is called again at the next event."""
-        if self.pinned.pop(pod.uid, None) is None:
+    def unpin(self, preemptor: Pod | Group) -> None:
+        """The PreEnqueue plugin of a pinned pod or group is called again at the next event."""
+        if self.pinned.pop(preemptor.uid, None) is None:
             return
-        info = self.pods.get(pod.key)
+        info = self.pods.get(entity_key(preemptor))
         if info is not None and info.sub_queue is self.unschedulable:
             self.unschedulable.put(info)
 
