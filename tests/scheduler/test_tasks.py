@@ -295,3 +295,34 @@ def test_work_that_got_a_task_while_it_waited_is_cancelled_with_it(eager: bool) 
         assert seen == [True]
 
     in_tasks(eager, test)
+
+
+def test_of_work_that_is_run_together_only_so_much_is_begun_at_a_time() -> None:
+    async def test(tasks: Tasks) -> None:
+        begun: list[int] = []
+        gates = [asyncio.Event() for _ in range(5)]
+
+        async def work(number: int) -> int:
+            begun.append(number)
+            await gates[number].wait()
+            return number * number
+
+        together = asyncio.ensure_future(tasks.together([work(number) for number in range(5)], 2))
+        await quiescent()
+        assert begun == [0, 1]
+        gates[1].set()
+        await quiescent()
+        assert begun == [0, 1, 2]
+        for gate in gates:
+            gate.set()
+        assert await together == [0, 1, 4, 9, 16]
+
+    in_tasks(False, test)
+
+
+@EAGER
+def test_nothing_to_run_together_has_no_results(eager: bool) -> None:
+    async def test(tasks: Tasks) -> None:
+        assert await tasks.together([], 2) == []
+
+    in_tasks(eager, test)

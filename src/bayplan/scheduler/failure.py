@@ -31,6 +31,9 @@ POD_SCHEDULED: Final = "PodScheduled"
 PATCH_TRIES: Final = 4
 PATCH_WAIT_SECONDS: Final = 0.01
 PATCH_WAIT_FACTOR: Final = 5.0
+EVICTIONS_AT_ONCE: Final = 16
+"""Victims of one preemptor that are evicted at a time: as many as in kube-scheduler by default. If it were
+all of them, bindings would wait behind the thousand requests of a gang that evicts five hundred pods."""
 
 _log = logging.getLogger(__name__)
 
@@ -269,7 +272,8 @@ class Evictions:
         try:
             cleared = await self._clear_nominations(preemptor, task.node_name)
             *others, last = victims
-            results = await context.tasks.together([self._evict(victim, task) for victim in others])
+            evictions = [self._evict(victim, task) for victim in others]
+            results = await context.tasks.together(evictions, EVICTIONS_AT_ONCE)
             if _Result.FAILED not in results:
                 self._nominations.waits_for_victim(preemption, last)
                 result = await self._evict(last, task)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -103,14 +103,21 @@ class Tasks:
 
         return lambda *args, **kwargs: self._loop.create_task(run(*args, **kwargs))
 
-    async def together(self, work: list[Coroutine[Any, Any, T]]) -> list[T]:
-        """Runs coroutines concurrently and returns their results.
+    async def together(self, work: Sequence[Coroutine[Any, Any, T]], at_once: int) -> list[T]:
+        """Runs coroutines concurrently, so many at a time, and returns their results.
 
-        With `eager`, only those that have to wait become tasks.
+        With `eager`, only those that have to wait become tasks, and all of them are begun.
         """
-        if not self._eager:
-            return list(await asyncio.gather(*work))
         results: list[Any] = [None] * len(work)
+        if not self._eager:
+            left = iter(enumerate(work))
+
+            async def run_some() -> None:
+                for place, one in left:
+                    results[place] = await one
+
+            await asyncio.gather(*(run_some() for _ in work[:at_once]))
+            return results
         waiting: dict[int, asyncio.Task[T]] = {}
         for place, one in enumerate(work):
             try:
