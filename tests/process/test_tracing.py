@@ -23,8 +23,9 @@ from bayplan.api.meta import ObjectMeta
 from bayplan.api.pod import Pod
 from bayplan.api.releases import V1_37
 from bayplan.errors import ConfigError
+from bayplan.framework.status import Code
 from bayplan.plugin import CycleState, NodeInfo, NodePlugin
-from bayplan.process import tracing
+from bayplan.process import otlp, tracing
 from bayplan.process.tracing import TRACEPARENT, Tracing, TracingConfiguration, load_tracing
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.group_dialects import with_group
@@ -42,8 +43,11 @@ class Receiver(service.TraceServiceServicer):
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
+        self.headers: dict[str, str] = {}
 
     def Export(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if context is not None:
+            self.headers |= dict(context.invocation_metadata())
         for resource in request.resource_spans:
             for scope in resource.scope_spans:
                 self.spans += scope.spans
@@ -70,10 +74,7 @@ def over_http() -> Iterator[tuple[str, Receiver]]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers.get("Content-Encoding") == "gzip":
-                import gzip
-
-                body = gzip.decompress(body)
+            receiver.headers |= {name.lower(): value for name, value in self.headers.items()}
             receiver.Export(messages.ExportTraceServiceRequest.FromString(body), None)
             self.send_response(200)
             self.send_header("Content-Length", "0")
@@ -171,6 +172,17 @@ def test_an_attempt_is_a_trace(receiving: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("receiving", [over_grpc, over_http])
+def test_headers_for_the_receiver_are_in_the_environment(
+    receiving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20abc, x-team = platform")
+    with receiving() as (endpoint, receiver):
+        schedule(TracingConfiguration(endpoint, ALL), [make_pod("web")])
+    assert receiver.headers["authorization"] == "Bearer abc"
+    assert receiver.headers["x-team"] == "platform"
+
+
 def test_the_message_of_an_unschedulable_pod_is_its_status() -> None:
     with over_grpc() as (endpoint, receiver):
         schedule(TracingConfiguration(endpoint, ALL), [make_pod("big", cpu="100")])
@@ -213,10 +225,23 @@ def test_without_sampling_nothing_is_connected(tmp_path: Path, rate: int, made: 
         traces.close()
 
 
-def test_a_receiver_that_is_gone_does_not_stop_scheduling() -> None:
+def test_a_receiver_that_is_gone_does_not_stop_scheduling(caplog: pytest.LogCaptureFixture) -> None:
     with over_http() as (endpoint, _):
         pass
     schedule(TracingConfiguration(endpoint, ALL), [make_pod(f"p{i}") for i in range(5)])
+    assert "Traces of 5 attempts were dropped" in caplog.text
+    assert "refused" in caplog.text
+
+
+def test_a_batch_fits_into_a_message_of_grpc() -> None:
+    """Receivers accept 4 MiB by default: here each attempt has as many spans and as long texts as it may."""
+    notes = [("p" * 100, "Filter", Code.SUCCESS, 0.0, 1.0)] * tracing.MAX_NOTES
+    texts = {f"attribute-{number}": "é" * 300 for number in range(9)}
+    full = otlp.FinishedAttempt(
+        "Schedule pod", "Scheduling cycle", texts, "é" * 300, 1, 2, 0.0, 1.0, 2.0, 3.0, notes, binds=True
+    )
+    made = otlp.SpanMaker(random.Random(0)).request([full] * otlp.BATCH_SIZE)
+    assert made.ByteSize() < 4 << 20
 
 
 @pytest.mark.parametrize(

@@ -8,25 +8,23 @@
       Binding cycle                    Permit, PreBind, Bind with its request to the API server
 
 Nothing here is imported without `--tracing-config-file`. Attempts that are not sampled cost a few calls. A
-sampled one is measured as it is for metrics (`runtime/observed.py`): times are noted while it runs, and spans
-are made of them after it has ended, so the official SDK is used only to export. Its thread exports spans in
-batches; if the receiver is slow or gone, spans are dropped, and scheduling goes on.
+sampled one is measured as it is for metrics (`runtime/observed.py`): times are noted while it runs. What was
+noted goes to the batch processor of the official SDK, in whose thread `otlp.py` makes and sends the spans; if
+the receiver is slow or gone, attempts are dropped, and scheduling goes on.
 """
 
 from __future__ import annotations
 
 import random
 import re
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import yaml
 
-from bayplan import __version__
 from bayplan.api.pod import Pod
 from bayplan.errors import ConfigError
 from bayplan.framework.points import Point
@@ -42,8 +40,7 @@ from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.scheduling_queue.queued import QueuedGroup, QueuedPod
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
-    from opentelemetry.trace import Link, SpanContext
+    from bayplan.process.otlp import FinishedAttempt, Note
 
 API_VERSIONS: Final = (
     "apiserver.config.k8s.io/v1",
@@ -59,8 +56,6 @@ _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2}
 PLUGIN_THRESHOLD_SECONDS: Final = 0.001
 MAX_NOTES: Final = 64
 """Plugins and extension points noted for one attempt; more are counted only."""
-MAX_TEXT: Final = 256
-"""Length of an attribute; names and messages come from users."""
 MAX_MEMBERS: Final = 200
 """Members of a group that have spans."""
 MAX_BINDING: Final = 4096
@@ -123,14 +118,13 @@ class AttemptTrace:
     attempt: int
     queued: float
     started: float
-    notes: list[tuple[str, str, Code, float, float]] = field(default_factory=list)
-    """Plugin ("" for the whole point), extension point, result, begin, end."""
+    notes: list[Note] = field(default_factory=list)
     omitted: int = 0
     decided: float = 0.0
     decision: Decision | None = None
     waited_for: tuple[str, ...] = ()
-    group: SpanContext | None = None
-    """The span of the group of which the pod is a member."""
+    group: tuple[int, int] | None = None
+    """Trace and span of the group of which the pod is a member."""
 
     def note(self, plugin: str, point: str, code: Code, begin: float, end: float) -> None:
         if len(self.notes) < MAX_NOTES:
@@ -196,8 +190,16 @@ class TracedPoints:
         self._metrics.preemption_tried(code, seconds)
 
 
+class AttemptProcessor(Protocol):
+    """The batch processor of the SDK: takes finished attempts, and sends them later."""
+
+    def on_end(self, span: Any, /) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+
 class Tracing:
-    """Decides which attempts are sampled, follows them, and gives their spans to a processor of the SDK.
+    """Decides which attempts are sampled, follows them, and gives them to a processor of the SDK.
 
     Its methods are callbacks of the scheduler: `popped`, `decided`, `progressed`.
     """
@@ -205,7 +207,7 @@ class Tracing:
     def __init__(
         self,
         config: TracingConfiguration,
-        processor: SpanProcessor,
+        processor: AttemptProcessor,
         rng: random.Random,
     ) -> None:
         self._share = config.rate_per_million / MAX_RATE
@@ -218,7 +220,9 @@ class Tracing:
         self._binding: dict[str, AttemptTrace] = {}
         self._members: dict[str, AttemptTrace] = {}
         """The members of that group that have not been reported yet, by uid."""
-        self._make = SpanMaker()
+        from bayplan.process.otlp import FinishedAttempt
+
+        self._finished = FinishedAttempt
 
     def observe(self, scheduler: Scheduler) -> None:
         """Measures the extension points of sampled attempts, beside the metrics."""
@@ -256,11 +260,10 @@ class Tracing:
         if trace is None:
             return
         trace.decided = time.perf_counter()
-        group, spans = self._make.group_spans(trace, entity, decision, self._rng)
+        group = self._finished_group(trace, entity, decision)
         for one in self._members.values():
-            one.group = group
-        for span in spans:
-            self._processor.on_end(span)
+            one.group = group.trace_id, group.span_id
+        self._processor.on_end(group)
 
     def decided(self, decision: Decision) -> None:
         """Its scheduling cycle has ended."""
@@ -291,8 +294,69 @@ class Tracing:
             )
 
     def _export(self, trace: AttemptTrace, failure: str) -> None:
-        for span in self._make.spans(trace, failure, time.perf_counter(), self._rng):
-            self._processor.on_end(span)
+        decision, pod, rng = trace.decision, trace.pod, self._rng
+        assert decision is not None, "exported after the decision"
+        failure = failure or ("" if decision.found is not None else decision.message)
+        attributes: dict[str, str | int] = {
+            "k8s.namespace.name": pod.namespace,
+            "k8s.pod.name": pod.name,
+            "k8s.pod.uid": pod.uid,
+            "scheduler.attempt": trace.attempt,
+            "scheduler.profile": pod.spec.scheduler_name,
+            "scheduler.result": _result(decision, failure),
+        }
+        if decision.node_name:
+            attributes["k8s.node.name"] = decision.node_name
+        if trace.omitted:
+            attributes["scheduler.omitted_spans"] = trace.omitted
+        trace_id, parent_id = trace.group or (rng.getrandbits(128) or 1, 0)
+        self._processor.on_end(
+            self._finished(
+                "Schedule pod",
+                # The cycle of a member is that of its group.
+                "Scheduling cycle" if trace.group is None else "",
+                attributes,
+                failure,
+                trace_id,
+                rng.getrandbits(64) or 1,
+                trace.queued,
+                trace.started,
+                trace.decided,
+                time.perf_counter(),
+                tuple(trace.notes),
+                parent_id,
+                binds=decision.found is not None,
+                waited_for=trace.waited_for,
+                link=traceparent(pod),
+            )
+        )
+
+    def _finished_group(
+        self, trace: AttemptTrace, entity: QueuedGroup, decision: GroupDecision
+    ) -> FinishedAttempt:
+        """The cycle of a group, to which its members belong."""
+        key, members, rng = entity.group.key, decision.decisions, self._rng
+        attributes: dict[str, str | int] = {
+            "k8s.namespace.name": key.namespace,
+            "scheduler.group": key.name,
+            "scheduler.group.members": len(members),
+            "scheduler.group.feasible": sum(one is not None and one.found is not None for one in members),
+            "scheduler.result": "scheduled" if decision.final.is_success else "unschedulable",
+        }
+        return self._finished(
+            "Schedule group",
+            "Group cycle",
+            attributes,
+            "" if decision.final.is_success else decision.message,
+            rng.getrandbits(128) or 1,
+            rng.getrandbits(64) or 1,
+            trace.queued,
+            trace.started,
+            trace.decided,
+            trace.decided,
+            tuple(trace.notes),
+            waits=False,
+        )
 
     def close(self) -> None:
         """Sends what is left. Waits for the receiver, at most for the time-out of the exporter."""
@@ -307,148 +371,6 @@ def traceparent(pod: Pod) -> tuple[int, int, int] | None:
         return None
     trace, span, flags = (int(part, 16) for part in found.groups())
     return (trace, span, flags) if trace and span else None
-
-
-class SpanMaker:
-    """Makes spans of the SDK from what was noted."""
-
-    def __init__(self) -> None:
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import ReadableSpan
-        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-        from opentelemetry.trace import SpanKind, Status, StatusCode, TraceFlags
-
-        self._resource = Resource(
-            {
-                "service.name": "bayplan",
-                "service.version": __version__,
-                "service.instance.id": socket.gethostname(),
-            }
-        )
-        self._scope = InstrumentationScope("bayplan", __version__)
-        self._span = ReadableSpan
-        self._kind = SpanKind.INTERNAL
-        self._sampled = TraceFlags(TraceFlags.SAMPLED)
-        self._ok, self._error = Status(StatusCode.UNSET), StatusCode.ERROR
-        self._status = Status
-        self._offset = time.time() - time.perf_counter()
-
-    def spans(self, trace: AttemptTrace, failure: str, end: float, rng: random.Random) -> list[ReadableSpan]:
-        """All spans of an attempt, the root first."""
-        decision, pod = trace.decision, trace.pod
-        assert decision is not None, "exported after the decision"
-        trace_id = (rng.getrandbits(128) or 1) if trace.group is None else trace.group.trace_id
-        failure = failure or ("" if decision.found is not None else decision.message)
-        root = self._context(trace_id, rng)
-        attributes: dict[str, Any] = {
-            "k8s.namespace.name": pod.namespace[:MAX_TEXT],
-            "k8s.pod.name": pod.name[:MAX_TEXT],
-            "k8s.pod.uid": pod.uid[:MAX_TEXT],
-            "scheduler.attempt": trace.attempt,
-            "scheduler.profile": pod.spec.scheduler_name[:MAX_TEXT],
-            "scheduler.result": _result(decision, failure),
-        }
-        if decision.node_name:
-            attributes["k8s.node.name"] = decision.node_name[:MAX_TEXT]
-        if trace.omitted:
-            attributes["scheduler.omitted_spans"] = trace.omitted
-        made = [
-            self._made(
-                "Schedule pod", root, trace.group, trace.queued, end, attributes, failure, self._links(pod)
-            ),
-            self._made("Queue", self._context(trace_id, rng), root, trace.queued, trace.started),
-        ]
-        # The cycle of a member is that of its group.
-        cycle = root if trace.group is not None else self._context(trace_id, rng)
-        if trace.group is None:
-            made.append(self._made("Scheduling cycle", cycle, root, trace.started, trace.decided))
-        binding = cycle
-        if decision.found is not None:
-            binding = self._context(trace_id, rng)
-            waited = {"scheduler.permit.plugins": trace.waited_for} if trace.waited_for else None
-            made.append(self._made("Binding cycle", binding, root, trace.decided, end, waited, failure))
-        return made + self._noted(trace, cycle, binding, rng)
-
-    def group_spans(
-        self, trace: AttemptTrace, entity: QueuedGroup, decision: GroupDecision, rng: random.Random
-    ) -> tuple[SpanContext, list[ReadableSpan]]:
-        """The span of a group, to which its members belong, and all spans of its cycle."""
-        trace_id, key = rng.getrandbits(128) or 1, entity.group.key
-        root, cycle = self._context(trace_id, rng), self._context(trace_id, rng)
-        members = decision.decisions
-        attributes: dict[str, Any] = {
-            "k8s.namespace.name": key.namespace[:MAX_TEXT],
-            "scheduler.group": key.name[:MAX_TEXT],
-            "scheduler.group.members": len(members),
-            "scheduler.group.feasible": sum(one is not None and one.found is not None for one in members),
-            "scheduler.result": "scheduled" if decision.final.is_success else "unschedulable",
-        }
-        failure = "" if decision.final.is_success else decision.message
-        end = trace.decided
-        return root, [
-            self._made("Schedule group", root, None, trace.queued, end, attributes, failure),
-            self._made("Group cycle", cycle, root, trace.started, end),
-            *self._noted(trace, cycle, cycle, rng),
-        ]
-
-    def _noted(
-        self, trace: AttemptTrace, cycle: SpanContext, binding: SpanContext, rng: random.Random
-    ) -> list[ReadableSpan]:
-        """The extension points and plugins that were noted."""
-        made: list[ReadableSpan] = []
-        trace_id = cycle.trace_id
-        # A plugin is noted before its point, so the points are needed first.
-        points: dict[str, SpanContext] = {}
-        for plugin, point, code, begin, ended in trace.notes:
-            if not plugin:
-                parent = cycle if begin < trace.decided else binding
-                points[point] = context = self._context(trace_id, rng)
-                made.append(self._made(point, context, parent, begin, ended, {"scheduler.status": code.name}))
-        for plugin, point, code, begin, ended in trace.notes:
-            if plugin:
-                parent = points.get(point, cycle if begin < trace.decided else binding)
-                about = {"scheduler.extension_point": point, "scheduler.status": code.name}
-                made.append(self._made(plugin, self._context(trace_id, rng), parent, begin, ended, about))
-        return made
-
-    def _context(self, trace_id: int, rng: random.Random) -> SpanContext:
-        from opentelemetry.trace import SpanContext
-
-        return SpanContext(trace_id, rng.getrandbits(64) or 1, is_remote=False, trace_flags=self._sampled)
-
-    def _links(self, pod: Pod) -> tuple[Link, ...]:
-        """To the trace in which the pod was created."""
-        parent = traceparent(pod)
-        if parent is None:
-            return ()
-        from opentelemetry.trace import Link, SpanContext, TraceFlags
-
-        return (Link(SpanContext(parent[0], parent[1], is_remote=True, trace_flags=TraceFlags(parent[2]))),)
-
-    def _made(
-        self,
-        name: str,
-        context: SpanContext,
-        parent: SpanContext | None,
-        begin: float,
-        end: float,
-        attributes: dict[str, Any] | None = None,
-        failure: str = "",
-        links: tuple[Link, ...] = (),
-    ) -> ReadableSpan:
-        return self._span(
-            name=name,
-            context=context,
-            parent=parent,
-            resource=self._resource,
-            attributes=attributes,
-            links=links,
-            kind=self._kind,
-            status=self._status(self._error, failure[:MAX_TEXT]) if failure else self._ok,
-            start_time=int((begin + self._offset) * 1e9),
-            end_time=int((end + self._offset) * 1e9),
-            instrumentation_scope=self._scope,
-        )
 
 
 def _result(decision: Decision, failure: str) -> str:
@@ -470,27 +392,17 @@ def make_tracing(path: str) -> Tracing | None:
     return Tracing(config, make_processor(config), random.Random())
 
 
-def make_processor(config: TracingConfiguration) -> SpanProcessor:
+def make_processor(config: TracingConfiguration) -> AttemptProcessor:
     """Exports in batches, by gRPC or, to an http(s) URL, by HTTP.
 
     Raises:
         ConfigError: the packages of the extra `tracing` are not installed.
     """
     try:
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-
-        exporter: SpanExporter
-        if config.endpoint.startswith(("http://", "https://")):
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as OverHttp
-
-            exporter = OverHttp(endpoint=config.endpoint)
-        else:
-            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGrpc
-
-            exporter = OverGrpc(endpoint=config.endpoint, insecure=True)
+        from bayplan.process import otlp
     except ImportError as error:
         raise ConfigError(
             f"--tracing-config-file needs the packages of the extra tracing ({error}): "
             "pip install 'PATH-OF-THE-CLONE[tracing]'"
         ) from error
-    return BatchSpanProcessor(exporter)
+    return otlp.make_processor(config.endpoint, random.Random())
