@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,53 @@ def test_a_pod_of_an_owed_queue_reads_whom_it_may_reclaim_from(run: Run) -> None
     assert "would preempt default/train-1 on n1" in text
     assert "no victims" not in text
     assert "priority below" not in text, "victims have the priority of the pod"
+
+
+def test_a_group_reads_what_its_queue_has(run: Run) -> None:
+    """It would fit on a node, and is not called schedulable."""
+    _, text = run("explain", "group", "default/tune", *CLUSTER)
+    assert "its queue: cpu 6, pods 3 allocated, cpu 4 deserved, share 1.50" in text
+    assert "waiting for queue research: cpu 6 allocated, 1 requested, 6 capability" in text
+    _, text = run("explain", "group", "default/tune", *CLUSTER, "-o", "json")
+    report = json.loads(text)
+    assert report["schedulable"] is False
+    assert report["capacityQueue"]["blockedBy"]["resource"] == "cpu"
+
+
+def test_a_gang_needs_room_for_all_its_minimum(run: Run, tmp_path: Path) -> None:
+    """Each of two pods has room, both together do not."""
+    text = (ROOT / EXAMPLES / "cluster.yaml").read_text()
+    second = text[text.index("metadata: {name: tune-0") :].partition("---")[0]
+    text = text.replace(
+        'name: research}\nspec: {deserved: {cpu: "4"}, capability: {cpu: "6"}}',
+        'name: research}\nspec: {deserved: {cpu: "4"}, capability: {cpu: "7"}}',
+    )
+    text = text.replace("spec: {minMember: 1, queue: research}", "spec: {minMember: 2, queue: research}")
+    text += "---\napiVersion: v1\nkind: Pod\n" + second.replace("tune-0", "tune-1")
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text)
+    for name in ("pod", "tune-0"), ("group", "tune"):
+        _, text = run("explain", *name, "-f", str(file), *CLUSTER[2:])
+        assert "waiting for queue research: cpu 6 allocated, 2 requested, 7 capability" in text
+
+
+def test_a_group_of_an_owed_queue_reads_whom_it_would_evict(run: Run) -> None:
+    _, text = run("explain", "group", "default/serve", *CLUSTER)
+    assert "nothing allocated, cpu 4 deserved, share 0.00" in text
+    assert "would be evicted: default/train-1" in text
+
+
+def test_a_changed_queue_can_be_tried(run: Run) -> None:
+    status, text = run("whatif", *CLUSTER, "--add", f"{EXAMPLES}/less-production.yaml")
+    assert (status, "preempted" in text) == (1, False)
+    assert "Queue production changed" in text
+    assert "waiting for queue research: cpu 6 allocated, 1 requested, 6 capability" in text
+
+
+def test_a_queue_needs_the_dialect(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["whatif", *CLUSTER[:2], "--add", f"{EXAMPLES}/less-production.yaml"])
+    assert status == 2
+    assert "the configuration has no queues of Volcano" in capsys.readouterr().err
 
 
 def test_another_configuration_can_be_tried(run: Run, tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bayplan.answers.sources.loading import SourceOptions, load_cluster
+from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.errors import InputError
 from bayplan.ui.questions import Questions
 from bayplan.ui.shared import capacity_queues, group_report, pod_groups
@@ -48,8 +50,10 @@ def test_groups_with_the_gate_off_in_a_configuration(monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(EXAMPLES.parent)
     ask = questions("groups.yaml", config="queues/scheduler.yaml")
     assert group_report(ask.loaded, "ml", "serve")["waitingCount"] == 8
+    assert ask.loaded.config is not None
+    off = msgspec.structs.replace(ask.loaded.config, release=DEFAULT_RELEASE)
     with pytest.raises(InputError, match="GenericWorkload is off"):
-        group_report(replace(ask.loaded, reload=None), "ml", "serve")
+        group_report(replace(ask.loaded, reload=None, config=off), "ml", "serve")
 
 
 def test_capacity_queues_with_their_shares(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ with a node are charged, pending ones are active. So an answer is what the sched
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,11 +16,11 @@ from bayplan.api.pod import Pod
 from bayplan.config import QueuesConfiguration
 from bayplan.queues import tree, victims
 from bayplan.queues.active import CapacityQueues
-from bayplan.queues.amounts import Amounts, readable
+from bayplan.queues.amounts import Amounts, readable, total
 from bayplan.queues.ceilings import room_for
 from bayplan.queues.tree import Blocking, Group, Queue
 from bayplan.queues.yunikorn.placement import PlacementError
-from bayplan.scheduler.capacity import make_queues
+from bayplan.scheduler.capacity import make_queues, show_queues
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduling_queue.queued import QueuedPod, members_of
 
@@ -79,6 +79,8 @@ class WaitingPod:
     """How the limit can be lifted that it waits for."""
     preemption: str
     """Whether taking from other queues would help."""
+    standing: str = ""
+    """What its queue has, in the dialect's words."""
 
     @property
     def waits(self) -> bool:
@@ -151,6 +153,7 @@ class QueueQuestions:
         settings.check_is_read()
         core = loaded.core() if core is None else core
         self.queues: CapacityQueues = make_queues(settings, core.cluster)
+        show_queues(self.queues, core)
         pods = [item for item in loaded.objects if isinstance(item, Pod) and not item.is_finished]
         for pod in pods:
             if pod.spec.node_name and core.framework_for(pod) is not None:
@@ -181,14 +184,28 @@ class QueueQuestions:
         for entity in self.queues:
             yield from (member.pod for member in members_of(entity))
 
-    def pod(self, pod: Pod) -> WaitingPod:
-        """Where a pending pod stands, and what it waits for."""
+    def group(self, waiting: Sequence[Pod], least: int) -> WaitingPod:
+        """Where a pod group stands, and what it waits for.
+
+        Args:
+            waiting: its members without a node, in order.
+            least: how many of them have to be scheduled together.
+        """
+        return self.pod(waiting[0], total(self.queues.amounts_of(pod) for pod in waiting[:least]))
+
+    def pod(self, pod: Pod, together: Amounts | None = None) -> WaitingPod:
+        """Where a pending pod stands, and what it waits for.
+
+        Args:
+            together: what its group asks for, if it is scheduled with it.
+        """
         queues = self.queues
+        asked = queues.amounts_of(pod) if together is None else together
         try:
             group = queues.group_of(pod)
         except PlacementError as error:
             return self.waiting_type("", "", "", (), None, str(error), 0, 0, 0, 0, (), (), (), None, "")
-        found = queues.blocking(pod)
+        found = queues.blocking(pod, asked)
         blocking = found if isinstance(found, Blocking) else None
         leaf = group.queue
         everyone = list(self._active())
@@ -207,10 +224,15 @@ class QueueQuestions:
             len(everyone),
             tuple(self._before(group)),
             () if blocking is None else tuple(self._users_of(blocking)),
-            () if blocking is None else tuple(queues.further_blocking(pod, blocking)),
+            () if blocking is None else tuple(queues.further_blocking(pod, asked, blocking)),
             None if blocking is None else self._must_end(blocking),
-            self._preemption(pod, leaf, blocking),
+            self._preemption(pod, asked, leaf, blocking),
+            self._standing(leaf),
         )
+
+    def _standing(self, leaf: Queue) -> str:
+        """What a queue has, in the words of the dialect."""
+        return ""
 
     def _before(self, group: Group) -> Iterator[str]:
         leaf = group.queue
@@ -262,8 +284,7 @@ class QueueQuestions:
     def _must_end(self, blocking: Blocking) -> MustEnd:
         return what_must_end(self.queues, blocking, self._names)
 
-    def _preemption(self, pod: Pod, leaf: Queue, blocking: Blocking | None) -> str:
-        asked = self.queues.amounts_of(pod)
+    def _preemption(self, pod: Pod, asked: Amounts, leaf: Queue, blocking: Blocking | None) -> str:
         found = victims.candidates(leaf, asked, pod.priority)
         if not victims.is_owed(found, asked):
             return f"preemption would not help: {_why_not_owed(leaf, asked)}"

@@ -12,12 +12,12 @@ from bayplan.answers.must_end import MAX_NAMED, MustEnd, what_must_end
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api.pod import Pod
 from bayplan.config import QueueDialect, QueuesConfiguration
-from bayplan.queues.amounts import readable
+from bayplan.queues.amounts import Amounts, readable
 from bayplan.queues.tree import Blocking, Group, Queue
 from bayplan.queues.usage import PodGroupOf
 from bayplan.queues.volcano.accounts import Account
 from bayplan.queues.volcano.active import QueueLimit, VolcanoQueues
-from bayplan.queues.volcano.preemption import VolcanoPreemption, choose, not_owed, owes, running_pod, why_not
+from bayplan.queues.volcano.preemption import choose, not_owed, owes, running_pod, why_not
 from bayplan.queues.volcano.resources import Resources
 from bayplan.scheduler.core import SchedulingCore
 
@@ -96,6 +96,7 @@ class WaitingMember(WaitingPod):
 
     def _lines(self) -> Iterator[str]:
         yield f"queue {self.queue}, job {self.application}"
+        yield f"its queue: {self.standing}"
         if self.blocking is not None:
             yield self.blocking.sentence()
         yield f"position {self.position} of {self.length} in its queue"
@@ -121,10 +122,6 @@ class VolcanoQuestions(QueueQuestions):
     ) -> None:
         core = loaded.core() if core is None else core
         super().__init__(loaded, settings, core)
-        for framework in core.frameworks.values():
-            for plugin in framework.profile.all_plugins():
-                if isinstance(plugin, VolcanoPreemption):
-                    plugin.queues = self.queues
         self._pods = [
             item
             for item in loaded.objects
@@ -171,8 +168,16 @@ class VolcanoQuestions(QueueQuestions):
         may_move = "the limit follows what other queues request and are guaranteed" if computed else ""
         return what_must_end(self.queues, blocking, self._names, may_move)
 
-    def _preemption(self, pod: Pod, leaf: Queue, blocking: Blocking | None) -> str:
-        queues, asked = self.queues, self.queues.amounts_of(pod)
+    def _standing(self, leaf: Queue) -> str:
+        account = self.queues.account(leaf)
+        if account is None:
+            return "does not exist"
+        has, owed = amounts_text(account.allocated) or "nothing", amounts_text(account.deserved) or "nothing"
+        kept = "" if account.spec.reclaimable else ", not reclaimable"
+        return f"{has} allocated, {owed} deserved, share {self.queues.share(leaf):.2f}{kept}"
+
+    def _preemption(self, pod: Pod, asked: Amounts, leaf: Queue, blocking: Blocking | None) -> str:
+        queues = self.queues
         account, group = queues.account(leaf), queues.group_of(pod)
         reason = why_not(queues, group, asked)
         if account is None or reason:

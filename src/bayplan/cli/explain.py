@@ -126,7 +126,9 @@ def explain_pod(
     if answer.state is not PodState.ASSIGNED:
         queue |= _queue(source, loaded, key, scheduler_url, scheduler_ca)
         answer = replace(answer, warnings=(*_not_run(questions.core, pod, queue), *answer.warnings))
-    capacity = queues.pod(pod) if queues is not None and answer.state is PodState.PENDING else None
+    capacity = None if answer.group is None else answer.group.capacity
+    if capacity is None and queues is not None and answer.state is PodState.PENDING:
+        capacity = queues.pod(pod)
     if output == TABLE:
         shown = answer.state is PodState.PENDING or queue["visible"]
         console = make_console()
@@ -319,7 +321,11 @@ def explain_group_command(
         answer = explain_group(loaded, *key, queue["members"])
     attempt = next_attempt(queue)
     if output == TABLE:
-        print_group(make_console(), loaded, answer, attempt)
+        console = make_console()
+        if answer.capacity is not None:
+            for line in answer.capacity.text(str(answer.key)):
+                console.print(line, soft_wrap=True)
+        print_group(console, loaded, answer, attempt)
     else:
         report = answer.as_json() | {"source": source_report(loaded), "assumption": ASSUMED_GATE}
         if attempt:

@@ -487,31 +487,41 @@ class CapacityQueues(QueueOrder, PodHeap):
             return self.partition.user_limits.blocking(group, amounts)
         return None
 
-    def blocking(self, pod: Pod) -> Blocking | str | None:
-        """What keeps a pod waiting now: a limit, or the text why no queue takes it; None if it has room."""
+    def blocking(self, pod: Pod, asked: Amounts | None = None) -> Blocking | str | None:
+        """What keeps a pod waiting now: a limit, or the text why no queue takes it; None if it has room.
+
+        Args:
+            asked: what the members of its group ask for together; by default what the pod asks for.
+        """
         try:
             group = self.group_of(pod)
         except PlacementError as error:
             return str(error)
-        found = self._blocking(group, self.amounts_of(pod), tree.room(group.queue))
+        amounts = self.amounts_of(pod) if asked is None else asked
+        found = self._blocking(group, amounts, tree.room(group.queue))
         if found is None and not group.tasks:
             found = self._first_full(group)
         self._forget_if_empty(group)
         return found
 
-    def further_blocking(self, pod: Pod, first: Blocking) -> list[Blocking]:
-        """The other limits that a pod does not fit into now, beside the first."""
-        group, asked = self.group_of(pod), self.amounts_of(pod)
+    def further_blocking(self, pod: Pod, asked: Amounts, first: Blocking) -> list[Blocking]:
+        """The other limits that a pod, or its group, does not fit into now, beside the first."""
+        group = self.group_of(pod)
         found = [*tree.all_blocking(group.queue, asked), self.partition.user_limits.blocking(group, asked)]
         if not group.tasks:
             found.append(self._first_full(group))
         return [each for each in found if each is not None and each != first]
 
     def reason(self, pod: Pod, info: Entity | None) -> str:
-        """Why an active pod waits now, as a sentence; "" if it has room, or is not active."""
+        """Why an active pod waits now, as a sentence; "" if it has room, or is not active.
+
+        Args:
+            info: what waits in a sub-queue for it: itself or its group.
+        """
         if info is None or info.sub_queue is not self:
             return ""
-        found = self.blocking(pod)
+        shape = self._shape_of(info)
+        found = self.blocking(pod, None if shape is None else shape.amounts)
         return found.sentence() if isinstance(found, Blocking) else found or ""
 
     def _report(self, each: PodClass, blocking: Blocking, *, new_only: bool = False) -> None:

@@ -147,25 +147,29 @@ def connect_queues(
     if core.cluster.groups is not None:
         core.cluster.groups.checks_min_resources = False
     if isinstance(queues, VolcanoQueues):
-        for text in queues.conf.ignored:
-            _log.warning("queues: %s: not used: %s", settings.file or "volcano-scheduler.conf", text)
-    elif settings.file:
+        _report_ignored(queues.conf, settings)
+    if settings.file and not isinstance(settings, ReadQueues):
         queues.follow_file = partial(reload_queues, queues, settings)
     elif settings.config_map and api is not None and not isinstance(settings, ReadQueues):
         queues.loaded = asyncio.Event()
         queues.follow_file = partial(follow_config_map, api, queues, settings.config_map, queues.loaded)
-    for framework in core.frameworks.values():
-        for plugin in framework.profile.all_plugins():
-            if isinstance(plugin, CapacityPreemption) or (
-                isinstance(plugin, VolcanoPreemption) and isinstance(queues, VolcanoQueues)
-            ):
-                plugin.queues = queues
+    show_queues(queues, core)
     if core.cluster.groups is None:
         queues.on_task_groups = _warn_of_task_groups(queues)
     for pod, node_name in core.cluster.assigned_pods():
         if pod.spec.scheduler_name in core.frameworks:
             queues.charge(pod, node_name)
     return queues, QueueCache(core.cluster, queues, core.frameworks), FirmNominations(core.cluster, queues)
+
+
+def show_queues(queues: CapacityQueues, core: SchedulingCore) -> None:
+    """Shows the queues to the plugins that take from them."""
+    for framework in core.frameworks.values():
+        for plugin in framework.profile.all_plugins():
+            if isinstance(plugin, CapacityPreemption) or (
+                isinstance(plugin, VolcanoPreemption) and isinstance(queues, VolcanoQueues)
+            ):
+                plugin.queues = queues
 
 
 def _warn_of_task_groups(queues: CapacityQueues) -> Callable[[Pod], None]:
@@ -221,6 +225,25 @@ def follow_objects(
             queues.admit_groups = groups.admit_groups
 
 
+def _report_ignored(conf: Conf, settings: QueuesConfiguration) -> None:
+    for text in conf.ignored:
+        _log.warning("queues: %s: not used: %s", settings.file or "volcano-scheduler.conf", text)
+
+
+def _apply_file(queues: CapacityQueues, settings: QueuesConfiguration) -> None:
+    """Applies what is in the file now.
+
+    Raises:
+        ConfigError, QueueConfigError: it is invalid, and nothing has changed.
+    """
+    if isinstance(queues, VolcanoQueues):
+        conf = read_conf(settings)
+        queues.use(conf)
+        _report_ignored(conf, settings)
+    else:
+        queues.reload(read_partition(settings))
+
+
 async def reload_queues(
     queues: CapacityQueues, settings: QueuesConfiguration, changed: Callable[[], None]
 ) -> None:
@@ -234,7 +257,7 @@ async def reload_queues(
             continue
         known = content
         try:
-            queues.reload(read_partition(settings))
+            _apply_file(queues, settings)
         except (ConfigError, QueueConfigError) as error:
             _log.error("queues: the new configuration is invalid, the old one stays in force: %s", error)
         else:

@@ -258,6 +258,28 @@ async def test_pods_without_a_group_use_their_annotation_or_the_default_queue(tm
         assert "c" in bound(world)
 
 
+@virtual
+async def test_the_configuration_is_read_again_when_it_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An invalid one is reported, and the old one stays in force."""
+    async with running(config=config(tmp_path, CAPACITY.replace(", preempt, reclaim", ""))) as world:
+        await world.create(make_node("n", cpu=2))
+        await world.create(queue("greedy", deserved={"cpu": "1"}), queue("owed", deserved={"cpu": "1"}))
+        await world.create(job("many", "greedy"), *members("many", 2, cpu=1))
+        await world.create(job("gang", "owed"), *members("gang", 1, cpu=1))
+        file = tmp_path / "volcano-scheduler.conf"
+        file.write_text("actions: dance")
+        await world.after(60)
+        assert "gang-0" not in bound(world)
+        assert "the new configuration is invalid, the old one stays in force" in caplog.text
+        assert "failed to find Action dance" in caplog.text
+        file.write_text(CAPACITY)
+        await world.after(60)
+        assert "gang-0" in bound(world)
+        assert "the configuration was reloaded from" in caplog.text
+
+
 def test_an_invalid_configuration_is_rejected(tmp_path: Path) -> None:
     from bayplan.scheduler.capacity import read_conf
 

@@ -17,9 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from bayplan.answers.capacity_queues import WaitingPod
 from bayplan.answers.explain.explanation import evicts_by_priority
 from bayplan.answers.sources.groups import FIRST_MINOR, in_dialects, release_for
 from bayplan.answers.sources.loaded import LoadedCluster, skip_reason
+from bayplan.answers.volcano_queues import ask_queues
 from bayplan.api import volcano
 from bayplan.api.groups import CompositePodGroup, PodGroup
 from bayplan.api.pod import Pod
@@ -128,6 +130,8 @@ class GroupAnswer:
     """Whether all its members belong to a profile of the configuration."""
     parts: tuple[PartAnswer, ...] = ()
     """The PodGroups of a composite group."""
+    capacity: WaitingPod | None = None
+    """Where it stands in its capacity queue; None without such queues, or if it is not tried."""
 
     @property
     def policy(self) -> str:
@@ -158,6 +162,7 @@ class GroupAnswer:
                 for one in self.waiting
             ],
             "victims": list(self.victims),
+            **({} if self.capacity is None else {"capacityQueue": self.capacity.described()}),
             **self._composite(),
         }
 
@@ -216,6 +221,8 @@ class GroupQuestions:
         dialect: PodGroupDialect = PodGroupDialect.KUBERNETES,
     ) -> None:
         self._dialect = dialect
+        settings = None if loaded.config is None else loaded.config.bayplan.queues
+        self._queues = None if settings is None else ask_queues(loaded, settings, core)
         self._field = "minCount" if dialect is PodGroupDialect.KUBERNETES else "minMember"
         assert core.cluster.groups is not None, "the gate is on"
         self._core = core
@@ -325,6 +332,9 @@ class GroupQuestions:
         if problem:
             members = [MemberAnswer(pod.key) for pod in waiting]
             return _failed(made, FAILS.format(message=problem), members)
+        if self._queues is not None:
+            least = max(1, group.min_count - tree.scheduled_count) if group.is_gang else 1
+            made = replace(made, capacity=self._queues.group(waiting, least))
         decision = _decided(GroupCycle(framework, tree))
         members = [
             _member(decision, part, pod, one)
@@ -341,7 +351,8 @@ class GroupQuestions:
                 text = GROUPS_FIT.format(
                     fitting=fitting, groups=len(made.parts), placed=placed, waiting=len(waiting)
                 )
-            return replace(made, verdict=text, waiting=tuple(members))
+            is_held = made.capacity is not None and made.capacity.waits
+            return replace(made, verdict=text, is_schedulable=not is_held, waiting=tuple(members))
         eviction = decision.eviction
         if eviction is not None:
             victims = tuple(sorted(pod.key for pod in eviction.victims))

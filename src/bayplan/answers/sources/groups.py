@@ -43,8 +43,7 @@ def release_for(
     own = None if config is None else config.bayplan
     if own is not None and own.pod_groups != BayplanConfiguration().pod_groups:
         needed.add(GROUPS)
-    has_queues = own is not None and own.queues is not None
-    if not needed or has_queues or release.minor < FIRST_MINOR:
+    if not needed or release.minor < FIRST_MINOR:
         return release
     return release.with_gates(release.gates | needed)
 
@@ -84,8 +83,7 @@ def with_groups(loaded: LoadedCluster) -> LoadedCluster:
     """The cluster with the gate for groups, also if it has none yet: a manifest may bring some."""
     config = loaded.config
     release = loaded.release if config is None else config.release
-    has_queues = config is not None and config.bayplan.queues is not None
-    if release.minor < FIRST_MINOR or GROUPS in release.gates or has_queues:
+    if release.minor < FIRST_MINOR or GROUPS in release.gates:
         return loaded
     release = release.with_gates(release.gates | {GROUPS})
     # The gates decide which plugins a configuration has by default, so it is read again.

@@ -20,6 +20,7 @@ from bayplan.api.decode import decode_object
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolumeClaim
+from bayplan.api.volcano import Queue
 from bayplan.embedded.server.kinds import POD_GROUPS
 from bayplan.errors import InputError
 
@@ -32,6 +33,7 @@ from bayplan.answers.whatif.workloads import Workload, limited
 
 _ALWAYS_THERE: Final = frozenset(("default", "kube-system", "kube-public", "kube-node-lease"))
 _NO_NAMESPACE: Final = 'namespaces "{name}" not found'
+_NO_QUEUES: Final = "the configuration has no queues of Volcano: pass one with queues: {dialect: volcano}"
 _POD_CHANGED: Final = (
     'Pod "{name}" is invalid: spec: Forbidden: pod updates may not change fields other than '
     "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
@@ -123,6 +125,8 @@ def _apply_other(cluster: Cluster, manifest: Manifest) -> Applied | None:
     item = decode_object(content)
     if item is None:
         return None
+    if isinstance(item, Queue) and not cluster.has_volcano_queues:
+        raise InputError(_NO_QUEUES, object_key=f"Queue {item.name}")
     known = cluster._store.find(type(item), item.name, item.namespace)
     if known is None:
         cluster.add(item)

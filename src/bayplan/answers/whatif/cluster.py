@@ -48,7 +48,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.storage import StorageClass
 from bayplan.api.workloads import PodDisruptionBudget, PriorityClass, ReplicaSet
-from bayplan.config import KubeSchedulerConfiguration, QueuesConfiguration, default_config
+from bayplan.config import KubeSchedulerConfiguration, QueueDialect, QueuesConfiguration, default_config
 from bayplan.controllers.pods import belongs_to_node, is_recreated
 from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
@@ -432,6 +432,12 @@ class Cluster(ClusterView):
         else:
             self.apply(known_manifest(self._store, namespace, name), replicas=replicas)
         return [pod for pod in self.pending if pod.uid not in known]
+
+    @property
+    def has_volcano_queues(self) -> bool:
+        """Whether the configuration reads the Queues of Volcano."""
+        queues = self._scheduling.profiles.config.bayplan.queues
+        return queues is not None and queues.dialect is QueueDialect.VOLCANO
 
     def use_queues(self, file: str) -> None:
         """Schedules with the capacity queues of this file of the dialect from now on."""

@@ -419,7 +419,9 @@ class Run:
             outcome = Outcome.UNSCHEDULABLE if progress.step is BindingStep.REJECTED else Outcome.FAILED
             names = ", ".join(progress.plugins)
             return Placement(key, outcome, reason=f"{progress.point} {names}: {progress.reason}".strip())
-        quota = "" if scheduler.queues is None else scheduler.queues.reason(pod, queued)
+        quota = ""
+        if scheduler.queues is not None and queued is not None:
+            quota = scheduler.queues.reason(pod, scheduler.context.queue.entity(queued))
         if quota:
             return Placement(key, Outcome.GATED, reason=quota)
         decision = self._decisions.get(key)

@@ -34,8 +34,10 @@ WORKLOADS: Final = (
 )  # fmt: skip
 """Kinds whose controllers create pods."""
 
+QUEUE: Final = "Queue"
+"""Of Volcano: a queue alone changes which pods are scheduled."""
 _ANY_FIELDS: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_NO_POD: Final = "there is no pod and no workload in it"
+_NO_POD: Final = "there is no pod and no workload in it, nor a Queue of Volcano"
 _NO_KIND: Final = "it has no apiVersion or no kind"
 _NOT_A_MAPPING: Final = "expected a mapping"
 _CRON_JOB: Final = "when its Jobs run is not known here"
@@ -108,11 +110,11 @@ def read_manifests(file: str, release: Release = DEFAULT_RELEASE) -> Manifests:
 
     Raises:
         InputError: the file is missing or malformed, an API server would refuse an object, or there is
-            neither a pod nor a workload in it.
+            neither a pod nor a workload in it, nor a Queue of Volcano.
     """
     found = checked(_standard_input() if file == STDIN else read_documents(Path(file)), file, release)
-    creates_pods = any(one.kind in ("Pod", *WORKLOADS) for one in found.objects)
-    if not creates_pods and not found.left_out:
+    has_effect = any(one.kind in ("Pod", QUEUE, *WORKLOADS) for one in found.objects)
+    if not has_effect and not found.left_out:
         raise InputError(_NO_POD, source=file)
     return found
 

@@ -230,6 +230,12 @@ class VolcanoQueues(CapacityQueues):
         self.partition.root = queue.path_up[-1]
         self._is_open = False
 
+    def use(self, conf: Conf) -> None:
+        """Another configuration holds from now on: all groups enter the tree again."""
+        self.conf, self.kind, self.order_of_jobs = conf, conf.entitlement, jobs.job_order(conf)
+        self._rebuild()
+        self.objects_changed()
+
     def _rebuild(self) -> None:
         """Queues have changed: all groups enter the tree again."""
         waiting = self._take_out(set(self._groups))
@@ -334,14 +340,14 @@ class VolcanoQueues(CapacityQueues):
             self._require_queue(found[0])
         return found
 
-    def blocking(self, pod: Pod) -> Blocking | str | None:
+    def blocking(self, pod: Pod, asked: Amounts | None = None) -> Blocking | str | None:
         group = self.group_if_known(pod)
         if group is not None and group.queue is self._lost:
             try:
                 self._require_queue(group)
             except PlacementError as error:
                 return str(error)
-        return super().blocking(pod)
+        return super().blocking(pod, asked)
 
     def _require_queue(self, group: PodGroupOf) -> None:
         """Pods of a group may run where no queue is any more; others of it wait until there is one.
