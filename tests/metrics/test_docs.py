@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="u
 
 
 def test_every_metric_is_listed_with_its_type_and_labels() -> None:
-    name = r"((?:scheduler|bayplan|yunikorn|dynamic_resource_allocation|informer)_\w+)"
+    name = r"((?:scheduler|bayplan|yunikorn|volcano|dynamic_resource_allocation|informer)_\w+)"
     rows = re.findall(rf"^\| {name} \| (counter|gauge|histogram) \| ([\w, ]*)\|", PAGE, re.MULTILINE)
     named = {name: (kind, tuple(filter(None, labels.strip().split(", ")))) for name, kind, labels in rows}
     specs = (*SCHEDULER_SPECS, *RELEASE_SPECS, *GROUP_SPECS, *PLACEMENT_SPECS)

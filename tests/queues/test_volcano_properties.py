@@ -148,7 +148,7 @@ def test_victims_stay_victims_when_queues_change() -> None:
         history.queues.refresh()
 
 
-def test_a_pod_of_a_job_whose_queue_is_gone_says_so() -> None:
+def test_a_pod_of_a_job_whose_queue_does_not_exist_has_a_reason() -> None:
     """Its siblings still run; it is listed as waiting, and told why."""
     history = History(0, "capacity")
     notes = {volcano.GROUP_ANNOTATION: "g"}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from bayplan.metrics.instruments import Level, Spec, counter, exponential, gauge, histogram
+from bayplan.metrics.instruments import Gauge, Level, Spec, counter, exponential, gauge, histogram
 
 
 def _specs(*others: Spec[Any]) -> tuple[Spec[Any], ...]:
@@ -174,6 +174,27 @@ QUEUE_RESOURCE: Final = gauge(
     "Resources of a capacity queue by state: allocated, guaranteed, max, pending, preempting.",
     ("queue", "state", "resource"),
 )
+QUEUE_APP: Final = gauge(
+    "yunikorn_queue_app",
+    ALPHA,
+    "Applications of a capacity queue by state: accepted (no pod has a node yet), running.",
+    ("queue", "state"),
+)
+
+
+def _of_volcano(name: str, text: str) -> Spec[Gauge]:
+    return gauge(f"volcano_queue_{name}", ALPHA, f"{text} of one of Volcano's queues.", ("queue_name",))
+
+
+VOLCANO_ALLOCATED_CPU: Final = _of_volcano("allocated_milli_cpu", "Allocated millicores")
+VOLCANO_ALLOCATED_MEMORY: Final = _of_volcano("allocated_memory_bytes", "Allocated memory")
+VOLCANO_REQUEST_CPU: Final = _of_volcano("request_milli_cpu", "Requested millicores")
+VOLCANO_REQUEST_MEMORY: Final = _of_volcano("request_memory_bytes", "Requested memory")
+VOLCANO_DESERVED_CPU: Final = _of_volcano("deserved_milli_cpu", "Deserved millicores")
+VOLCANO_DESERVED_MEMORY: Final = _of_volcano("deserved_memory_bytes", "Deserved memory")
+VOLCANO_SHARE: Final = _of_volcano("share", "Share")
+VOLCANO_WEIGHT: Final = _of_volcano("weight", "Weight")
+VOLCANO_OVERUSED: Final = _of_volcano("overused", "1 if it has all that it deserves, else 0,")
 
 # Batching: bayplan does without (signatures do the same exactly), so these stay 0.
 

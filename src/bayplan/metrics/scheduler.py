@@ -31,8 +31,9 @@ Observe = Callable[[float], None]
 """Records a duration."""
 
 ReadGauge = Callable[[], Mapping[str, float]]
-ReadQueues = Callable[[], Mapping[tuple[str, str, str], float]]
 """Called on scrape: the values of a gauge by label."""
+ReadQueues = Callable[[], Mapping[Spec[Gauge], Mapping[tuple[str, ...], float]]]
+"""Called on scrape: the values of several gauges, each by its labels."""
 
 
 def ignore(seconds: float) -> None:
@@ -65,8 +66,8 @@ class Metrics:
     def unreadable_objects_from(self, read: ReadGauge) -> None:
         """How many objects of the cluster cannot be read, by kind."""
 
-    def queue_resources_from(self, read: ReadQueues) -> None:
-        """The resources of capacity queues, by queue, state and resource."""
+    def capacity_queues_from(self, read: ReadQueues) -> None:
+        """The gauges of capacity queues, under the names of their dialect."""
 
     def declare_informer(self, group: str, version: str, kind: str, read: Callable[[], str]) -> Observe:
         """Creates the series of an informer, whose resourceVersion `read` returns.
@@ -298,7 +299,7 @@ class SchedulerMetrics(Metrics):
     def unreadable_objects_from(self, read: ReadGauge) -> None:
         self._read_on_scrape(named.UNREADABLE_OBJECTS, read)
 
-    def queue_resources_from(self, read: ReadQueues) -> None:
+    def capacity_queues_from(self, read: ReadQueues) -> None:
         self._read_queues = read
 
     def declare_informer(self, group: str, version: str, kind: str, read: Callable[[], str]) -> Observe:
@@ -467,11 +468,12 @@ class SchedulerMetrics(Metrics):
             for label, value in read().items():
                 family[(label,)].set(value)
         if self._read_queues is not None:
-            family = self.families[named.QUEUE_RESOURCE]
-            for gauge in family.series.values():
-                gauge.set(0)
-            for labels, value in self._read_queues().items():
-                family[labels].set(value)
+            for spec, values in self._read_queues().items():
+                family = self.families[spec]
+                for gauge in family.series.values():
+                    gauge.set(0)
+                for labels, value in values.items():
+                    family[labels].set(value)
         self._update_entities()
         for gauge, version in self._informers:
             gauge.set(float(digits) if (digits := version()[-_VERSION_DIGITS:]).isdecimal() else 0.0)

@@ -13,6 +13,8 @@ from typing import Final, Protocol
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import SortKey
+from bayplan.metrics.families import QUEUE_APP, QUEUE_RESOURCE
+from bayplan.metrics.instruments import Gauge, Spec
 from bayplan.queues import tree
 from bayplan.queues.amounts import Amounts, add_to, subtract_from, total
 from bayplan.queues.tree import Group, GroupKey, Queue, Task
@@ -297,9 +299,10 @@ class QueueUsage:
             group.created = created
         return group
 
-    def resources_by_state(self) -> dict[tuple[str, str, str], float]:
-        """The amounts of every queue, by queue, state (as YuniKorn calls it) and resource."""
-        found: dict[tuple[str, str, str], float] = {}
+    def gauges(self) -> Mapping[Spec[Gauge], Mapping[tuple[str, ...], float]]:
+        """What metrics show of the queues, under the names of the dialect."""
+        resources: dict[tuple[str, ...], float] = {}
+        applications: dict[tuple[str, ...], float] = {}
         for queue in self.partition.root.downwards():
             states: dict[str, Amounts | None] = {
                 "allocated": queue.used,
@@ -310,8 +313,12 @@ class QueueUsage:
             }
             for state, amounts in states.items():
                 for kind, amount in (amounts or {}).items():
-                    found[queue.path, state, kind] = float(amount)
-        return found
+                    resources[queue.path, state, kind] = float(amount)
+            if queue.is_leaf:
+                running = sum(bool(group.tasks) for group in queue.groups.values())
+                applications[queue.path, "running"] = running
+                applications[queue.path, "accepted"] = len(queue.groups) - running
+        return {QUEUE_RESOURCE: resources, QUEUE_APP: applications}
 
     def task_of(self, uid: str) -> Task | None:
         """The task of a pod that has a node."""

@@ -254,7 +254,7 @@ class Scheduler:
         metrics.pending_pods_from(lambda: {name: getattr(context.queue.counts(), name) for name in queues})
         metrics.queued_entities_from(context.queue.entity_counts)
         if self.queues is not None:
-            metrics.queue_resources_from(self.queues.resources_by_state)
+            metrics.capacity_queues_from(self.queues.gauges)
         metrics.inflight_events_from(context.queue.in_flight_counts)
         metrics.running_from(
             lambda: {

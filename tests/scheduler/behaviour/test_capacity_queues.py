@@ -190,6 +190,7 @@ async def test_metrics_have_the_resources_of_queues(queues: Path) -> None:
         for state, value in (("allocated", 3000), ("pending", 2000), ("max", 4000)):
             labels = f'queue="root.a",resource="vcore",state="{state}"'
             assert f"yunikorn_queue_resource{{{labels}}} {value}" in text
+        assert 'yunikorn_queue_app{queue="root.a",state="running"} 1' in text
 
 
 # Preemption

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.releases import V1_37
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import ConfigError
+from bayplan.metrics.scheduler import SchedulerMetrics
 from bayplan.testing.builders import make_node, make_pod
 
 from .running import Answer, World, running, virtual
@@ -91,6 +93,22 @@ async def test_a_pod_above_the_capability_reads_the_numbers(tmp_path: Path) -> N
         )
         await world.delete("first-0")
         assert bound(world) == {"second-0"}
+
+
+@virtual
+async def test_metrics_have_the_names_of_volcano(tmp_path: Path) -> None:
+    metrics = SchedulerMetrics(random.Random(1))
+    async with running(config=config(tmp_path), metrics=metrics) as world:
+        await world.create(make_node("n", cpu=8), queue("q", deserved={"cpu": "4"}))
+        await world.create(job("one", "q"), *members("one", 2, cpu=1))
+        text = metrics.exposition().decode()
+        for name, value in (
+            ("allocated_milli_cpu", "2000"),
+            ("deserved_milli_cpu", "4000"),
+            ("share", "0.5"),
+        ):
+            assert f'volcano_queue_{name}{{queue_name="q"}} {value}' in text
+        assert "yunikorn_queue" not in text
 
 
 @virtual

@@ -24,6 +24,7 @@ from bayplan.api.quantity import resource_amounts
 from bayplan.api.workloads import PriorityClass
 from bayplan.clock import Changes, Freshness
 from bayplan.framework.plugin_api import SortKey
+from bayplan.metrics.instruments import Gauge, Spec
 from bayplan.queues import tree
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts, add_to, is_positive, readable, subtract_from
@@ -35,6 +36,7 @@ from bayplan.queues.volcano import drf, jobs
 from bayplan.queues.volcano import resources as r
 from bayplan.queues.volcano.accounts import OPEN, ROOT, Account, Entitlement, QueueSpec
 from bayplan.queues.volcano.conf import Conf
+from bayplan.queues.volcano.gauges import gauges_of
 from bayplan.queues.volcano.proportion import Proportion
 from bayplan.queues.volcano.resources import Resources
 from bayplan.queues.yunikorn.placement import PlacementError
@@ -474,6 +476,9 @@ class VolcanoQueues(CapacityQueues):
             word=word,
             note=note,
         )
+
+    def gauges(self) -> Mapping[Spec[Gauge], Mapping[tuple[str, ...], float]]:
+        return gauges_of(self.accounts.values(), self.kind)
 
     # Order
 
