@@ -15,6 +15,7 @@ A pod group is one entity here, too. It fits if the members that it needs at lea
 are popped with it as fit.
 
 What pods use, and to which group they belong, is in `usage.py`; `QueueCache` in `scheduler/` reports them.
+`order.py` keeps queues and groups in order, `blocked.py` says which limit keeps a pod out.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any, Final
+from typing import Any
 
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import SortKey
 from bayplan.queues import tree
-from bayplan.queues.amounts import Amounts, fits, is_positive, plus, total
-from bayplan.queues.order import GroupHeap, PodClass, QueueNode, QueueOrder
+from bayplan.queues.amounts import Amounts, is_positive, plus, total
+from bayplan.queues.blocked import BlockedPods, Notice
+from bayplan.queues.order import GroupHeap, PodClass, QueueNode
 from bayplan.queues.tree import Blocking, GroupKey, Order, Queue
 from bayplan.queues.usage import ClassKey, PodEntry, PodGroupOf, QueueTree, Requests, Shape
 from bayplan.queues.users import APPLICATIONS, UserLimits
@@ -40,17 +42,6 @@ from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.scheduling_queue.queued import Entity, QueuedGroup, QueuedPod, members_of
 from bayplan.scheduling_queue.sub_queues import PodHeap
 from bayplan.state.groups import GroupKey as PodGroupKey
-
-MAX_REPORTED_AT_ONCE: Final = 100
-"""How many pods are told in one pop that they wait; the others follow with the next one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A pod has to wait, and why."""
-
-    info: Entity
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +58,7 @@ class WaitingAbove:
     priority: int
 
 
-class CapacityQueues(QueueOrder, PodHeap):
+class CapacityQueues(BlockedPods, PodHeap):
     """Active pods in capacity queues.
 
     Args:
@@ -87,13 +78,10 @@ class CapacityQueues(QueueOrder, PodHeap):
         scheduled: Callable[[PodGroupKey], int] = lambda key: 0,
     ) -> None:
         PodHeap.__init__(self, "active")
-        QueueOrder.__init__(self, partition, requests, namespace)
+        BlockedPods.__init__(self, partition, requests, namespace)
         self._capacity = capacity
         self._is_resized = True
         self._scheduled = scheduled
-        self._active: dict[int, tuple[PodGroupOf, Amounts, int, Shape]] = {}
-        """By ticket: the group of an active entity, what it asks for, its priority when it entered, and what
-        has to fit."""
         self._size = 0
         self._idle: list[PodGroupOf] = []
         """Groups whose last active pod was popped last. It is charged before the next pop, or not at all."""
@@ -107,8 +95,6 @@ class CapacityQueues(QueueOrder, PodHeap):
         """Changes with the configuration."""
         self._rejected: dict[str, tuple[Entity, str]] = {}
         """By key of the pod: applications that no queue takes."""
-        self.notices: list[Notice] = []
-        """Pods that have to wait, not reported yet."""
         self.follow_file: Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None = None
         """Applies changes of the configuration until it is cancelled, and calls its argument then."""
         self.admit_groups: Callable[[], None] | None = None
@@ -203,11 +189,6 @@ class CapacityQueues(QueueOrder, PodHeap):
         """`count` is above 0 if a pop may find a pod, or a notice is to be reported; `len` counts pods."""
         root = self._nodes.get(self.partition.root.path)
         self.count = self._size if self.notices or (root is not None and root.is_live) else 0
-
-    def take_notices(self) -> list[tuple[QueuedPod, str]]:
-        """Pods that have to wait and were not reported yet, with the reason."""
-        notices, self.notices = self.notices, []
-        return [(member, notice.message) for notice in notices for member in members_of(notice.info)]
 
     # Use
 
@@ -325,6 +306,18 @@ class CapacityQueues(QueueOrder, PodHeap):
             return self._asked(info)[3]
         except PlacementError:
             return None
+
+    def reason(self, pod: Pod, info: Entity | None) -> str:
+        """Why an active pod waits now, as a sentence; "" if it has room, or is not active.
+
+        Args:
+            info: what waits in a sub-queue for it: itself or its group.
+        """
+        if info is None or info.sub_queue is not self:
+            return ""
+        shape = self._shape_of(info)
+        found = self.blocking(pod, None if shape is None else shape.amounts)
+        return found.sentence() if isinstance(found, Blocking) else found or ""
 
     def _least(self, info: QueuedGroup) -> int:
         """How many members of a pod group have to be scheduled together now."""
@@ -473,75 +466,3 @@ class CapacityQueues(QueueOrder, PodHeap):
     def enforces_quota(self) -> bool:
         """Whether a lowered maximum evicts pods."""
         return getattr(self.partition, "enforces_quota", False)
-
-    def _first_full(self, group: PodGroupOf) -> Blocking | None:
-        full = tree.first_full(group.queue, group.name)
-        if full is not None:
-            return Blocking(full.path, APPLICATIONS, full.running, 1, full.max_groups)
-        return self.partition.user_limits.first_full(group)
-
-    def _blocking(self, group: PodGroupOf, amounts: Amounts, room: Amounts | None) -> Blocking | None:
-        if not fits(room, amounts):
-            return tree.blocking(group.queue, amounts)
-        if self.partition.user_limits.limits:
-            return self.partition.user_limits.blocking(group, amounts)
-        return None
-
-    def blocking(self, pod: Pod, asked: Amounts | None = None) -> Blocking | str | None:
-        """What keeps a pod waiting now: a limit, or the text why no queue takes it; None if it has room.
-
-        Args:
-            asked: what the members of its group ask for together; by default what the pod asks for.
-        """
-        try:
-            group = self.group_of(pod)
-        except PlacementError as error:
-            return str(error)
-        amounts = self.amounts_of(pod) if asked is None else asked
-        found = self._blocking(group, amounts, tree.room(group.queue))
-        if found is None and not group.tasks:
-            found = self._first_full(group)
-        self._forget_if_empty(group)
-        return found
-
-    def further_blocking(self, pod: Pod, asked: Amounts, first: Blocking) -> list[Blocking]:
-        """The other limits that a pod, or its group, does not fit into now, beside the first."""
-        group = self.group_of(pod)
-        found = [*tree.all_blocking(group.queue, asked), self.partition.user_limits.blocking(group, asked)]
-        if not group.tasks:
-            found.append(self._first_full(group))
-        return [each for each in found if each is not None and each != first]
-
-    def reason(self, pod: Pod, info: Entity | None) -> str:
-        """Why an active pod waits now, as a sentence; "" if it has room, or is not active.
-
-        Args:
-            info: what waits in a sub-queue for it: itself or its group.
-        """
-        if info is None or info.sub_queue is not self:
-            return ""
-        shape = self._shape_of(info)
-        found = self.blocking(pod, None if shape is None else shape.amounts)
-        return found.sentence() if isinstance(found, Blocking) else found or ""
-
-    def _report(self, each: PodClass, blocking: Blocking, *, new_only: bool = False) -> None:
-        """Reports the limit to pods of this class that were not told yet, or only to those of new groups."""
-        waiting = each.unreported_new[:MAX_REPORTED_AT_ONCE]
-        if waiting:
-            del each.unreported_new[:MAX_REPORTED_AT_ONCE]
-            if new_only:
-                each.unreported += (info for info in waiting if self._has_begun(info))
-                waiting = [info for info in waiting if not self._has_begun(info)]
-        if not new_only and each.unreported:
-            waiting += each.unreported[:MAX_REPORTED_AT_ONCE]
-            del each.unreported[:MAX_REPORTED_AT_ONCE]
-        if waiting:
-            sentence = blocking.sentence()
-            self.notices += (Notice(info, sentence) for info in waiting if info.sub_queue is self)
-
-    def _has_begun(self, info: Entity) -> bool:
-        return (
-            info.sub_queue is self
-            and info.ticket in self._active
-            and bool(self._active[info.ticket][0].tasks)
-        )

@@ -1,0 +1,109 @@
+"""Pods without room: which limit keeps them out, and what they are told.
+
+A limit is the ceiling of a queue on the path, the number of applications there, or what the owner may use. A
+pod that waits for one is told once, with the numbers (`Notice`), and again if it was tried in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from bayplan.api.node import Namespace
+from bayplan.api.pod import Pod
+from bayplan.queues import tree
+from bayplan.queues.amounts import Amounts, fits
+from bayplan.queues.order import PodClass, QueueOrder
+from bayplan.queues.tree import Blocking
+from bayplan.queues.usage import PodGroupOf, QueueTree, Requests, Shape
+from bayplan.queues.users import APPLICATIONS
+from bayplan.queues.yunikorn.placement import PlacementError
+from bayplan.scheduling_queue.queued import Entity, QueuedPod, members_of
+
+MAX_REPORTED_AT_ONCE: Final = 100
+"""How many pods are told in one pop that they wait; the others follow with the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A pod has to wait, and why."""
+
+    info: Entity
+    message: str
+
+
+class BlockedPods(QueueOrder):
+    """Which limit keeps a pod out now, and who was not told yet."""
+
+    def __init__(
+        self, partition: QueueTree, requests: Requests, namespace: Callable[[str], Namespace | None]
+    ) -> None:
+        super().__init__(partition, requests, namespace)
+        self._active: dict[int, tuple[PodGroupOf, Amounts, int, Shape]] = {}
+        """By ticket: the group of an active entity, what it asks for, its priority when it entered, and what
+        has to fit."""
+        self.notices: list[Notice] = []
+        """Pods that have to wait, not reported yet."""
+
+    def take_notices(self) -> list[tuple[QueuedPod, str]]:
+        """Pods that have to wait and were not reported yet, with the reason."""
+        notices, self.notices = self.notices, []
+        return [(member, notice.message) for notice in notices for member in members_of(notice.info)]
+
+    def _first_full(self, group: PodGroupOf) -> Blocking | None:
+        full = tree.first_full(group.queue, group.name)
+        if full is not None:
+            return Blocking(full.path, APPLICATIONS, full.running, 1, full.max_groups)
+        return self.partition.user_limits.first_full(group)
+
+    def _blocking(self, group: PodGroupOf, amounts: Amounts, room: Amounts | None) -> Blocking | None:
+        if not fits(room, amounts):
+            return tree.blocking(group.queue, amounts)
+        if self.partition.user_limits.limits:
+            return self.partition.user_limits.blocking(group, amounts)
+        return None
+
+    def blocking(self, pod: Pod, asked: Amounts | None = None) -> Blocking | str | None:
+        """What keeps a pod waiting now: a limit, or the text why no queue takes it; None if it has room.
+
+        Args:
+            asked: what the members of its group ask for together; by default what the pod asks for.
+        """
+        try:
+            group = self.group_of(pod)
+        except PlacementError as error:
+            return str(error)
+        amounts = self.amounts_of(pod) if asked is None else asked
+        found = self._blocking(group, amounts, tree.room(group.queue))
+        if found is None and not group.tasks:
+            found = self._first_full(group)
+        self._forget_if_empty(group)
+        return found
+
+    def further_blocking(self, pod: Pod, asked: Amounts, first: Blocking) -> list[Blocking]:
+        """The other limits that a pod, or its group, does not fit into now, beside the first."""
+        group = self.group_of(pod)
+        found = [*tree.all_blocking(group.queue, asked), self.partition.user_limits.blocking(group, asked)]
+        if not group.tasks:
+            found.append(self._first_full(group))
+        return [each for each in found if each is not None and each != first]
+
+    def _report(self, each: PodClass, blocking: Blocking, *, new_only: bool = False) -> None:
+        """Reports the limit to pods of this class that were not told yet, or only to those of new groups."""
+        waiting = each.unreported_new[:MAX_REPORTED_AT_ONCE]
+        if waiting:
+            del each.unreported_new[:MAX_REPORTED_AT_ONCE]
+            if new_only:
+                each.unreported += (info for info in waiting if self._has_begun(info))
+                waiting = [info for info in waiting if not self._has_begun(info)]
+        if not new_only and each.unreported:
+            waiting += each.unreported[:MAX_REPORTED_AT_ONCE]
+            del each.unreported[:MAX_REPORTED_AT_ONCE]
+        if waiting:
+            sentence = blocking.sentence()
+            self.notices += (Notice(info, sentence) for info in waiting if info.ticket in self._active)
+
+    def _has_begun(self, info: Entity) -> bool:
+        entered = self._active.get(info.ticket)
+        return entered is not None and bool(entered[0].tasks)
