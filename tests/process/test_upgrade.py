@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 
 from bayplan.bench.against import checkout
 from bayplan.bench.runner import BenchError
+from bayplan.embedded.server.embedded import EmbeddedServer
+from bayplan.embedded.server.kinds import PODS
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_node, make_pod
 from tests.client.http.api_server import ApiServer, serving
@@ -34,6 +37,50 @@ def test_upgrade_and_rollback_with_both_versions_on_one_server(
             play(hand_over(tmp_path, source, monkeypatch))
     except BenchError as error:
         pytest.skip(f"the repository does not have the commit {OLDER}: {error}")
+
+
+@LONG_RUN
+def test_a_data_directory_of_an_older_version_opens(tmp_path: Path) -> None:
+    """`bayplan up` goes on with the objects that the older one has stored, and schedules."""
+    (tmp_path / "web.yaml").write_text(DEPLOYMENT)
+    here = ["--data-dir", str(tmp_path / "data"), "--kubeconfig", str(tmp_path / "kubeconfig")]
+    command = [sys.executable, "-m", "bayplan.cli.main", "up", *here, "--exit-when-idle", "always"]
+    try:
+        with checkout(OLDER) as (_, source):
+            environment = {**os.environ, "PYTHONPATH": str(source)}
+            first = [*command, "--nodes", "2", "-f", str(tmp_path / "web.yaml")]
+            subprocess.run(first, env=environment, check=True, capture_output=True)
+    except BenchError as error:
+        pytest.skip(f"the repository does not have the commit {OLDER}: {error}")
+    before = asyncio.run(stored_pods(tmp_path / "data"))
+    assert len(before) == 3
+    (tmp_path / "web.yaml").write_text(DEPLOYMENT.replace("replicas: 3", "replicas: 5"))
+    subprocess.run([*command, "-f", str(tmp_path / "web.yaml")], check=True, capture_output=True)
+    after = asyncio.run(stored_pods(tmp_path / "data"))
+    assert len(after) == 5
+    assert before.items() <= after.items()
+    assert all(after.values()), "every pod has a node"
+
+
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: c, image: i}]
+"""
+
+
+async def stored_pods(directory: Path) -> dict[str, str]:
+    """The node of each pod in a data directory, by uid."""
+    async with EmbeddedServer(directory) as server:
+        pods = server.api.list(PODS, "default")
+    return {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods}
 
 
 async def hand_over(directory: Path, older: Path, monkeypatch: pytest.MonkeyPatch) -> None:
