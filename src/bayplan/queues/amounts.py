@@ -12,9 +12,11 @@ All functions return new dictionaries and leave their arguments unchanged, excep
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 Amounts: TypeAlias = Mapping[str, int]
+NumberT = TypeVar("NumberT", int, float)
+"""Volcano divides amounts, so that they become fractions (`volcano/resources.py`)."""
 
 
 def fits(room: Amounts | None, asked: Amounts) -> bool:
@@ -91,15 +93,15 @@ def left_over(limit: Amounts, used: Amounts | None) -> dict[str, int]:
     return {kind: amount - used.get(kind, 0) for kind, amount in limit.items()}
 
 
-def plus(left: Amounts, right: Amounts) -> dict[str, int]:
+def plus(left: Mapping[str, NumberT], right: Mapping[str, NumberT]) -> dict[str, NumberT]:
     result = dict(left)
     for kind, amount in right.items():
         result[kind] = result.get(kind, 0) + amount
     return result
 
 
-def minus(left: Amounts, right: Amounts) -> dict[str, int]:
-    """The difference, without types that become zero."""
+def minus(left: Mapping[str, NumberT], right: Mapping[str, NumberT]) -> dict[str, NumberT]:
+    """The difference, which may be negative, without types that become zero."""
     result = dict(left)
     for kind, amount in right.items():
         rest = result.get(kind, 0) - amount
@@ -126,15 +128,15 @@ def subtract_from(amounts: dict[str, int], less: Amounts) -> None:
             amounts.pop(kind, None)
 
 
-def total(parts: Iterable[Amounts]) -> dict[str, int]:
-    result: dict[str, int] = {}
+def total(parts: Iterable[Mapping[str, NumberT]]) -> dict[str, NumberT]:
+    result: dict[str, NumberT] = {}
     for part in parts:
         for kind, amount in part.items():
             result[kind] = result.get(kind, 0) + amount
     return result
 
 
-def shortfall(asked: Amounts, available: Amounts) -> dict[str, int]:
+def shortfall(asked: Mapping[str, NumberT], available: Mapping[str, NumberT]) -> dict[str, NumberT]:
     """What is missing of a request, by type; types that are not missing are absent."""
     return {
         kind: missing for kind, amount in asked.items() if (missing := amount - available.get(kind, 0)) > 0

@@ -7,6 +7,7 @@ in their heaps until they come to the top, or are too many.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heapify, heappush, heapreplace
@@ -85,9 +86,9 @@ class QueueOrder(QueueUsage):
         """The position of a group in its leaf, by the dialect."""
         return tree.group_key(group)
 
+    @abstractmethod
     def _update_count(self) -> None:
         """What may be popped has changed."""
-        raise NotImplementedError
 
     def _node(self, queue: Queue) -> QueueNode:
         node = self._nodes.get(queue.path)

@@ -6,7 +6,8 @@ after a restart the same pods give the same tree. `active.py` orders the groups.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -95,7 +96,7 @@ class QueueTree(Protocol):
         """Removes a queue that exists only as long as it has groups."""
 
 
-class QueueUsage:
+class QueueUsage(ABC):
     """The groups of pods, and what they use.
 
     Args:
@@ -152,17 +153,17 @@ class QueueUsage:
 
     # What changes
 
+    @abstractmethod
     def _use_changed(self, group: PodGroupOf) -> None:
         """A pod of the group got or lost its node."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _freed(self, group: PodGroupOf) -> None:
         """Something on the path of its queue is free again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _group_ended(self, group: PodGroupOf) -> None:
         """The group has no pods any more."""
-        raise NotImplementedError
 
     def charge(self, pod: Pod, node_name: str) -> None:
         """A pod has a node, assumed or confirmed; or one that is charged already has changed."""
@@ -245,20 +246,17 @@ class QueueUsage:
     def withdraw(self, uid: str) -> None:
         self._promised.pop(uid, None)
 
+    def promises(self, besides: Sequence[Pod]) -> Iterator[tuple[Queue, Amounts]]:
+        """What other pods were promised, with their leaves."""
+        own = {pod.uid for pod in besides} if self._promised else set()
+        for uid, pod in self._promised.items():
+            group = None if uid in own or uid in self._tasks else self.group_if_known(pod)
+            if group is not None:
+                yield group.queue, self.amounts_of(pod)
+
     def promised_to(self, leaf: Queue, besides: Sequence[Pod]) -> dict[str, int]:
         """What other pods of a leaf were promised."""
-        if not self._promised:
-            return {}
-        own = {pod.uid for pod in besides}
-        return total(
-            self.amounts_of(pod)
-            for uid, pod in self._promised.items()
-            if uid not in own and uid not in self._tasks and self._leaf_of(pod) is leaf
-        )
-
-    def _leaf_of(self, pod: Pod) -> Queue | None:
-        group = self.group_if_known(pod)
-        return None if group is None else group.queue
+        return total(amounts for queue, amounts in self.promises(besides) if queue is leaf)
 
     def take(self, uids: Iterable[str], now: float) -> None:
         """Pods were chosen as victims. Until they terminate, or that has failed, they count as leaving."""

@@ -330,6 +330,14 @@ def may_reclaim(
     return False
 
 
+def may_lose(account: Account, kind: Entitlement) -> bool:
+    """Whether a queue has more than it deserves of anything, so that others may take from it."""
+    if kind is Entitlement.NONE:
+        return True
+    deserved = account.deserved
+    return any(amount > deserved.get(name, 0.0) for name, amount in account.staying.items() if name != r.PODS)
+
+
 def inqueue_of(min_resources: Resources, allocated: Resources) -> dict[str, float]:
     """What an admitted job will still ask for to have its minimum."""
     # util.go: GetInqueueResource

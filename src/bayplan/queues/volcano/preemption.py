@@ -12,7 +12,7 @@ queues is never asked, and a queue below its share loses pods. Here all plugins 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Final
@@ -29,13 +29,13 @@ from bayplan.preemption.groups import preempt
 from bayplan.preemption.plugin import PreemptionPlugin
 from bayplan.preemption.victims import MayEvict
 from bayplan.queues.amounts import readable, total
+from bayplan.queues.tree import Queue
 from bayplan.queues.usage import PodGroupOf
 from bayplan.queues.volcano import accounts as accounting
 from bayplan.queues.volcano import jobs, victims
 from bayplan.queues.volcano.accounts import Account, Entitlement
 from bayplan.queues.volcano.active import CRITICAL, JobView, VolcanoQueues
 from bayplan.queues.volcano.resources import Resources, is_empty, plus
-from bayplan.state.cluster import Cluster
 
 NO_ACTION: Final = "preemption: neither reclaim nor preempt is among the actions of volcano-scheduler.conf"
 NEVER: Final = "preemption: not eligible due to preemptionPolicy=Never."
@@ -67,7 +67,7 @@ class VolcanoPreemption(PreemptionPlugin):
         if pod.spec.preemption_policy == "Never":
             return PostFilterResult(unschedulable(NEVER))
         group, asked = queues.group_of(pod), queues.amounts_of(pod)
-        reason = why_not(queues, group, asked, pipelined(queues, outcome.cluster, [pod]))
+        reason = why_not(queues, group, asked, pipelined(queues, [pod]))
         if reason:
             return PostFilterResult(unschedulable(reason), Nomination(""))
         return super().post_filter(state, pod, outcome)
@@ -76,7 +76,7 @@ class VolcanoPreemption(PreemptionPlugin):
         queues = self.queues
         assert queues is not None
         asking = running_pod(queues, pod, queues.amounts_of(pod))
-        promised = pipelined(queues, outcome.cluster, [pod])
+        promised = pipelined(queues, [pod])
 
         def allowed(row: int, pods: Sequence[Pod]) -> Sequence[Pod]:
             chosen = choose(queues, asking, pods, promised)
@@ -89,7 +89,7 @@ class VolcanoPreemption(PreemptionPlugin):
         if queues is None:
             return GroupPostFilterResult(unschedulable("preemption: there are no capacity queues"))
         asked = total(queues.amounts_of(pod) for pod in pods)
-        group, promised = queues.group_of(pods[0]), pipelined(queues, cluster, pods)
+        group, promised = queues.group_of(pods[0]), pipelined(queues, pods)
         reason = why_not(queues, group, asked, promised)
         if reason:
             return GroupPostFilterResult(unschedulable(reason))
@@ -107,22 +107,17 @@ class VolcanoPreemption(PreemptionPlugin):
         return result
 
 
-def pipelined(queues: VolcanoQueues, cluster: Cluster, asking: Iterable[Pod]) -> dict[str, Resources]:
+def pipelined(queues: VolcanoQueues, asking: Sequence[Pod]) -> dict[str, Resources]:
     """What victims make room for, by name of the queue and its ancestors, without the pods that ask now.
 
     A queue that is owed two CPUs must not take them twice, because the first pods still wait for their
     victims to end.
     """
     found: dict[str, Resources] = {}
-    own = {pod.uid for pod in asking}
-    for slots in cluster.nominated.values():
-        for slot in slots:
-            pod = cluster.pods.pod[slot]
-            group = None if pod is None or pod.uid in own else queues.group_if_known(pod)
-            account = None if group is None else queues.account(group.queue)
-            if pod is not None and account is not None:
-                for each in account.upwards():
-                    found[each.name] = plus(found.get(each.name, {}), queues.amounts_of(pod))
+    for leaf, amounts in queues.promises(asking):
+        account = queues.account(leaf)
+        for each in () if account is None else account.upwards():
+            found[each.name] = plus(found.get(each.name, {}), amounts)
     return found
 
 
@@ -197,10 +192,16 @@ def choose(
 ) -> set[str]:
     """The uids of the pods that may go, all of them together. Those that are ending already may."""
     pods = list(pods)
-    found = list(_running(queues, pods))
     own, account = asking.job, asking.job.account
+    reclaims = "reclaim" in queues.conf.actions and owes(queues, account, asking.asked, promised)
+    givers = {
+        each.queue
+        for each in queues.accounts.values()
+        if (reclaims and each.spec.reclaimable and accounting.may_lose(each, queues.kind)) or each is account
+    }
+    found = list(_running(queues, pods, givers))
     chosen = {pod.uid for pod in pods if pod.is_terminating}
-    if "reclaim" in queues.conf.actions and owes(queues, account, asking.asked, promised):
+    if reclaims:
         others = [
             each
             for each in found
@@ -215,11 +216,14 @@ def choose(
     return chosen
 
 
-def _running(queues: VolcanoQueues, pods: Iterable[Pod]) -> Iterable[Running]:
+def _running(queues: VolcanoQueues, pods: Iterable[Pod], givers: Container[Queue]) -> Iterable[Running]:
+    """The pods of some queues that may be victims."""
     views: dict[str, JobView] = {}
     for pod in pods:
-        task = queues.task_of(pod.uid)
-        if task is None or pod.metadata.deletion_timestamp is not None or not is_preemptable(pod):
+        task = queues.task_of(pod.metadata.uid)
+        if task is None or task.group.queue not in givers:
+            continue
+        if pod.is_terminating or not is_preemptable(pod):
             continue
         group = task.group
         assert isinstance(group, PodGroupOf)

@@ -7,9 +7,35 @@ asks for one of `pods`, which most comparisons leave out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import inf
 from typing import Final, TypeAlias
+
+from bayplan.queues.amounts import minus, plus, total
+from bayplan.queues.amounts import shortfall as exceeding
+
+__all__ = [
+    "MIN_AMOUNT",
+    "PODS",
+    "Resources",
+    "at_most",
+    "exceeded",
+    "exceeding",
+    "exceeds_some",
+    "fits_some",
+    "highest",
+    "is_empty",
+    "largest_ratio",
+    "minus",
+    "names",
+    "plus",
+    "ratio",
+    "share_some",
+    "times",
+    "total",
+    "within",
+    "within_zero",
+]
 
 Resources: TypeAlias = Mapping[str, float]
 
@@ -19,36 +45,8 @@ _STANDARD: Final = ("cpu", "memory")
 PODS: Final = "pods"
 
 
-def plus(left: Resources, right: Resources) -> dict[str, float]:
-    result = dict(left)
-    for kind, amount in right.items():
-        result[kind] = result.get(kind, 0.0) + amount
-    return result
-
-
-def minus(left: Resources, right: Resources) -> dict[str, float]:
-    """The difference, which may be negative."""
-    result = dict(left)
-    for kind, amount in right.items():
-        result[kind] = result.get(kind, 0.0) - amount
-    return result
-
-
 def times(amounts: Resources, factor: float) -> dict[str, float]:
     return {kind: amount * factor for kind, amount in amounts.items()}
-
-
-def total(parts: Iterable[Resources]) -> dict[str, float]:
-    result: dict[str, float] = {}
-    for part in parts:
-        for kind, amount in part.items():
-            result[kind] = result.get(kind, 0.0) + amount
-    return result
-
-
-def exceeding(left: Resources, right: Resources) -> dict[str, float]:
-    """What left has more than right, by resource."""
-    return {kind: over for kind, amount in left.items() if (over := amount - right.get(kind, 0.0)) > 0}
 
 
 def highest(left: Resources, right: Resources) -> dict[str, float]:
