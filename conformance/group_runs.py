@@ -154,7 +154,7 @@ def trees() -> dict[str, list[Raw]]:
         ],
         "racks in a zone": [
             START,
-            *create(*nodes(2, 1, 2, 2, zone=("x", "x", "y", "y"), rack=("x1", "x2", "y1", "y2"))),
+            *create(*nodes(2, 1, 2, 3, zone=("x", "x", "y", "y"), rack=("x1", "x2", "y1", "y2"))),
             *create(composite(groups=2, key="zone"), group("a", 2, key="rack"), group("b", 2, key="rack")),
             *create(*two), SETTLE,
         ],

@@ -18,6 +18,7 @@ from bayplan.api.groups import PodGroup
 from bayplan.controllers.claims import claim_from_template
 from conformance.group_runs import (
     CLAIM_GATES,
+    KINDS,
     RELEASE,
     claim,
     control_plane,
@@ -64,6 +65,7 @@ def test_a_claim_of_a_group_is_created_as_bayplan_creates_it(plane: ControlPlane
 
     async def create() -> None:
         async with Admin(plane.access()) as admin:
+            await admin.clear(*KINDS)
             for item in (template, group("g", 2, "", **TEMPLATE), *members("g", 2, **TEMPLATE)):
                 await admin.create(item)
 
@@ -81,7 +83,7 @@ def test_a_claim_of_a_group_is_created_as_bayplan_creates_it(plane: ControlPlane
     names = [{"name": "gpu", "resourceClaimName": made["metadata"]["name"]}]
     assert stored["status"]["resourceClaimStatuses"] == names
     assert [pod["status"]["resourceClaimStatuses"] for pod in pods] == [names, names]
-    decoded: Any = decode_object(stored)
+    decoded: Any = decode_object({**group("g"), **stored})
     assert isinstance(decoded, PodGroup)
     expected = claim_from_template(template, decoded, "gpu")
     assert {key: made["metadata"][key] for key in expected["metadata"]} == expected["metadata"]
