@@ -466,3 +466,24 @@ def test_decide_decides_members_together(capsys: pytest.CaptureFixture[str]) -> 
     assert answer["results"] == []
     (group,) = answer["groups"]
     assert (group["group"], group["victims"]) == ("ml/serve", ["ml/batch-1", "ml/batch-3"])
+
+
+def test_the_first_composite_group_of_a_cluster_is_not_evaluated(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Its gate is off: without it each PodGroup would be scheduled alone."""
+    example = Path(GROUPS).with_name("composite.yaml")
+    lines = example.read_text().splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if "v1alpha3" in line)
+    (tmp_path / "nodes.yaml").write_text("".join(lines[:first]))
+    (tmp_path / "add.yaml").write_text("apiVersion: v1\nkind: List\nitems:\n" + "".join(lines[first:]))
+    added = ["--add", str(tmp_path / "add.yaml"), "--emulated-version", "1.37"]
+    why = "composite groups are evaluated only if the cluster has one already"
+    assert main(["whatif", "-f", str(tmp_path / "nodes.yaml"), *added]) == 1
+    output = capsys.readouterr().out
+    assert output.count(why) == 6
+    assert "0 pods scheduled, 7 not" in output
+    assert main(["whatif", "-f", str(example), *added]) == 1
+    output = capsys.readouterr().out
+    assert why not in output
+    assert "4 pods scheduled, 3 not" in output

@@ -204,7 +204,9 @@ def _groups(case: LoadedCluster, core: SchedulingCore, pods: Sequence[Pod]) -> l
     if not keys:
         return []
     questions = GroupQuestions(case, core)
-    return [questions.answer(key) for key in keys]
+    # Groups of one composite group have the same answer.
+    answers = {answer.key: answer for answer in map(questions.answer, keys)}
+    return list(answers.values())
 
 
 def _warnings(case: LoadedCluster) -> list[Warning]:

@@ -308,8 +308,8 @@ def explain_group_command(
 ) -> int:
     """Explain why a pod group waits: which members are missing, which fit where, what preemption would do.
 
-    Groups are PodGroups of Kubernetes 1.37 (scheduling.k8s.io), of Coscheduling (scheduling.x-k8s.io) or of
-    Volcano (scheduling.volcano.sh).
+    Groups are PodGroups and CompositePodGroups of Kubernetes 1.37 (scheduling.k8s.io), and PodGroups of
+    Coscheduling (scheduling.x-k8s.io) or of Volcano (scheduling.volcano.sh).
     """
     loaded = load_cluster(source)
     place, slash, bare = name.partition("/")

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from bayplan.answers.sources.files import STDIN
+from bayplan.answers.sources.groups import COMPOSITE
 from bayplan.api.decode import expand_lists
 from bayplan.api.documents import Document, parse_documents, read_documents, read_stream
 from bayplan.api.kinds import KINDS
@@ -46,6 +47,7 @@ _AUTOSCALER: Final = (
 )
 _ADMISSION: Final = "it may change or reject pods, and is not evaluated"
 _WORKLOAD: Final = "what creates its PodGroups is not known here: add the PodGroups themselves"
+_TREES: Final = "composite groups are evaluated only if the cluster has one already"
 _UNKNOWN: Final = "this kind is not known, and its controller may create pods"
 _HANDLED: Final = '{kind} in version "{version}" cannot be handled as a {kind}: {why}'
 
@@ -160,7 +162,7 @@ def _checked(raw: Mapping[str, Any], document: Document, catalog: Catalog) -> Ma
     try:
         resource = catalog.of_kind(version, kind)
     except UnknownKindError:
-        return _left_out(f"{kind} ({version})", meta, _UNKNOWN)
+        return _left_out(f"{kind} ({version})", meta, _TREES if kind == COMPOSITE else _UNKNOWN)
     given = _strict(dict(raw), resource, document)
     own = given.setdefault("metadata", {})
     if resource.namespaced:
@@ -172,12 +174,12 @@ def _checked(raw: Mapping[str, Any], document: Document, catalog: Catalog) -> Ma
     problems = new_problems(resource, _prepared(resource, content))
     if problems:
         raise InputError(str(statuses.invalid(resource, own.get("name", ""), problems)))
-    if (why := _not_judged(resource, content)) is not None:
+    if (why := _not_judged(resource, content, catalog.release)) is not None:
         return _left_out(kind, own, why)
     return Manifest(resource, content, given, document.source, document.line)
 
 
-def _not_judged(resource: Resource, content: Content) -> str | None:
+def _not_judged(resource: Resource, content: Content, release: Release) -> str | None:
     """Why a valid object is left out, although it has to do with pods."""
     if resource.kind == "CronJob":
         return _CRON_JOB
@@ -194,6 +196,8 @@ def _not_judged(resource: Resource, content: Content) -> str | None:
         return _ADMISSION
     if resource.kind == "Workload":
         return _WORKLOAD
+    if resource == kinds.POD_GROUPS and COMPOSITE not in release.gates:
+        return _TREES if (content.get("spec") or {}).get("parentCompositePodGroupName") else None
     return None
 
 
