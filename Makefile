@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 COMPILE = $(VENV)/tools/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-strip-extras --no-header --no-annotate $(UPGRADE)
 
-.PHONY: run test test-long test-all test-browser check bench faults fuzz soak conformance e2e race steady differential changelog release man sbom install lock audit clean
+.PHONY: run test test-long test-all test-browser check bench faults fuzz soak conformance e2e race race-deschedule steady differential changelog release man sbom install lock audit clean
 
 SEEDS ?= 1000
 SCENARIOS ?= 20
@@ -83,6 +83,10 @@ e2e: $(STAMP)
 # kube-scheduler and bayplan against the same API server; RACE='--nodes 1000 --sampling default' makes it shorter.
 race: $(STAMP)
 	$(BIN)/python -m conformance.racing $(RACE)
+
+# A cycle of descheduler and of bayplan on the same cluster; RACE='--nodes 1000 --strategies PodLifeTime' makes it shorter.
+race-deschedule: $(STAMP)
+	$(BIN)/python -m conformance.racing.deschedule $(RACE)
 
 # CPU per pod of both at a constant rate; STEADY='--rate 50 --schedulers bayplan' changes it.
 steady: $(STAMP)

@@ -115,7 +115,7 @@ class _Recording:
 
     def __init__(self, live: LiveCluster) -> None:
         self._live = live
-        self.load, self.pods = live.load, live.pods
+        self.load, self.objects, self.pods = live.load, live.objects, live.pods
         self.answers: list[tuple[str, str]] = []
         self.events: list[EvictionEvent] = []
 

@@ -36,26 +36,29 @@ class SimulatedCluster:
     """A cluster whose controllers and scheduler act at once."""
 
     def __init__(self, objects: Sequence[Object]) -> None:
-        self.objects = list(objects)
+        self.stored = list(objects)
         self.evicted: list[str] = []
         self.answers: dict[str, Answer] = {}
         self.recreates = True
 
     async def load(self) -> Cluster:
-        return Cluster.from_objects(self.objects)
+        return Cluster.from_objects(self.stored)
+
+    async def objects(self) -> Sequence[Object]:
+        return self.stored
 
     async def pods(self, namespace: str) -> Sequence[Pod]:
-        return [one for one in self.objects if isinstance(one, Pod) and one.namespace == namespace]
+        return [one for one in self.stored if isinstance(one, Pod) and one.namespace == namespace]
 
     async def evict(self, pod: Pod, reason: str, grace_period_seconds: int | None) -> Answer:
         if pod.key in self.answers:
             return self.answers[pod.key]
         self.evicted.append(pod.key)
-        cluster = Cluster.from_objects(self.objects)
+        cluster = Cluster.from_objects(self.stored)
         again = cluster.evict(pod.key)
         if again is not None and self.recreates:
             cluster.schedule([again])
-        self.objects = [
+        self.stored = [
             replace(one, status=replace(one.status, phase="Running", conditions=(READY,)))
             if isinstance(one, Pod) and one.key == pod.key
             else one
@@ -65,12 +68,10 @@ class SimulatedCluster:
         return Answer()
 
     def plan(self, memory: Memory | None = None) -> Plan:
-        return Planner(
-            Cluster.from_objects(self.objects), descheduler(TAINTS), NOW, memory or Memory()
-        ).plan()
+        return Planner(Cluster.from_objects(self.stored), descheduler(TAINTS), NOW, memory or Memory()).plan()
 
     def nodes_of(self) -> dict[str, str]:
-        return {one.name: one.spec.node_name for one in self.objects if isinstance(one, Pod)}
+        return {one.name: one.spec.node_name for one in self.stored if isinstance(one, Pod)}
 
 
 def world(*names: str) -> SimulatedCluster:
@@ -135,7 +136,7 @@ def test_evictions_are_limited_by_the_minute() -> None:
 def test_a_move_that_no_longer_holds_is_skipped(change: Any, why: str) -> None:
     simulated = world()
     plan = simulated.plan()
-    simulated.objects = change(simulated.objects)
+    simulated.stored = change(simulated.stored)
     (first, *_) = execute(simulated, plan, replacement_seconds=2.0)
     assert first.outcome is Outcome.SKIPPED
     assert first.why.startswith(why)

@@ -73,13 +73,13 @@ def test_cycles_end_and_plans_are_kept(seed: int) -> None:
         plan = Planner(cluster, descheduler(POLICY), NOW, memory).plan()
         if not plan.moves:
             return
-        budgets = {one.key: one.status.disruptions_allowed for one in simulated.objects
+        budgets = {one.key: one.status.disruptions_allowed for one in simulated.stored
                    if isinstance(one, PodDisruptionBudget)}  # fmt: skip
         for budget, allowed in budgets.items():
             assert sum(one.budget == budget for one in plan.moves) <= allowed
         steps = run_virtual(Executor(simulated, memory, Rate(6000)).run(plan.moves))
         assert [one.outcome for one in steps] == [Outcome.MOVED] * len(plan.moves), steps
-        where = {one.key: one.spec.node_name for one in simulated.objects if isinstance(one, Pod)}
+        where = {one.key: one.spec.node_name for one in simulated.stored if isinstance(one, Pod)}
         for move in plan.moves:
             assert where[move.pod] == move.target
             assert (move.pod, move.target) not in left

@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from bayplan.answers.whatif import Cluster
+from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.controllers.pods import is_ready
 from bayplan.deschedule.eviction import Answer
@@ -59,6 +60,9 @@ class EvictionAPI(Protocol):
 
     async def load(self) -> Cluster:
         """The cluster as it is now."""
+
+    async def objects(self) -> Sequence[Object]:
+        """All objects as they are now."""
 
     async def pods(self, namespace: str) -> Sequence[Pod]:
         """The pods of a namespace as they are now."""

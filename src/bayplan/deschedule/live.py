@@ -18,7 +18,7 @@ from bayplan.answers.sources.live import read_kinds
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.whatif import Cluster
 from bayplan.api.cluster_api import Event, Lease
-from bayplan.api.meta import ObjectMeta, ObjectReference
+from bayplan.api.meta import Object, ObjectMeta, ObjectReference
 from bayplan.api.pod import Pod
 from bayplan.client.access import Access
 from bayplan.client.http import EventWriter, KubernetesCluster
@@ -93,6 +93,9 @@ class LiveCluster:
     async def load(self) -> Cluster:
         # The informers' objects are taken here, between two of their changes; comparing them takes longer.
         return await asyncio.to_thread(self._copy.update, objects_of(self._source))
+
+    async def objects(self) -> Sequence[Object]:
+        return objects_of(self._source)
 
     async def pods(self, namespace: str) -> Sequence[Pod]:
         return pods_of(self._source, namespace)

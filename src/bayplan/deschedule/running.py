@@ -33,9 +33,9 @@ from bayplan.deschedule.executing import EvictionAPI, Executor, Outcome, Rate, R
 from bayplan.deschedule.memory import Memory
 from bayplan.deschedule.metrics import DescheduleMetrics
 from bayplan.deschedule.plan import Plan
-from bayplan.deschedule.planner import Planner
+from bayplan.deschedule.planner import Planner, make_table
 from bayplan.deschedule.policy import Policy
-from bayplan.deschedule.table import PodColumns
+from bayplan.deschedule.table import ClusterTable, PodColumns
 from bayplan.deschedule.times import Times
 from bayplan.deschedule.usage import MeasuredUsage
 from bayplan.errors import APIError
@@ -103,14 +103,13 @@ class Runner:
             self.cycles += 1
             return
         started = time.perf_counter()
-        cluster = await self.api.load()
-        self._warn_of_another(cluster.pods)
         if self.read_usage is not None:
             await self.read_usage(self._usage, self.descheduler.policy)
         if self.settings.decision is Decision.UPSTREAM:
-            await self._evict_as_upstream(cluster)
+            await self._evict_as_upstream(make_table(self._columns, await self.api.objects()))
         else:
-            await self._move(cluster)
+            await self._move(await self.api.load())
+        self._warn_of_another()
         self.metrics.loop_took(time.perf_counter() - started)
         self.cycles += 1
 
@@ -174,14 +173,13 @@ class Runner:
             nominates=self.room is not None,
         )
 
-    async def _evict_as_upstream(self, cluster: Cluster) -> None:
+    async def _evict_as_upstream(self, table: ClusterTable) -> None:
         """The strategies run in a thread and wait there for each answer of the API server."""
         loop = asyncio.get_running_loop()
-        table = self.planner(cluster).table()
         policy = self.descheduler.policy
         sending: list[Future[Answer]] = []
         ended = False
-        self._sync_background(cluster.pods)
+        self._sync_background(table.pods)
 
         async def evict(request: Request) -> Answer:
             await self._rate.wait()
@@ -245,17 +243,22 @@ class Runner:
             for _, one in self.background.sync(pods, self.now()):
                 self.metrics.evicted(Result.OK.value, one.strategy, one.profile, one.namespace, one.node)
 
-    def _warn_of_another(self, pods: Iterable[Pod]) -> None:
+    def _warn_of_another(self) -> None:
         """Two deschedulers evict each other's pods: say so, once."""
-        found = next(filter(is_descheduler, pods), None)
-        if found is not None and not self._warned:
+        # Few specs are distinct, and only if one is descheduler's all pods are looked at.
+        if self._warned or not any(map(runs_descheduler, self._columns.spec_pods)):
+            return
+        found = next((pod for pod in self._columns.pods if pod is not None and is_descheduler(pod)), None)
+        if found is not None:
             self._warned = True
             _log.warning("descheduler runs in this cluster, too (%s): both evict pods", found.key)
 
 
 def is_descheduler(pod: Pod) -> bool:
     """Whether a pod runs the real descheduler."""
-    if pod.is_finished:
-        return False
+    return not pod.is_finished and runs_descheduler(pod)
+
+
+def runs_descheduler(pod: Pod) -> bool:
     images = (container.image.rpartition("/")[2] for container in pod.spec.containers)
     return any(image.startswith(f"{_REAL}:") for image in images)

@@ -214,6 +214,9 @@ class SimulatedEvictions:
         await current_loop().quiescent()
         return self.copy.update(objects_of(self.scheduler))
 
+    async def objects(self) -> Sequence[Object]:
+        return objects_of(self.scheduler)
+
     async def pods(self, namespace: str) -> Sequence[Pod]:
         return pods_of(self.scheduler, namespace)
 

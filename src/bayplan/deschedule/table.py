@@ -126,12 +126,23 @@ class PodColumns:
         self._slots: dict[tuple[str, str], int] = {}
         self._free: list[int] = []
         self._order: list[tuple[str, str]] = []
+        self._sorted: NDArray[np.intp] | None = None
+        """The slots in this order; None if pods came or went."""
+        self._synced: list[Pod] = []
+        """The pods of the last time."""
 
     def sync(self, pods: Iterable[Pod]) -> None:
         """Brings the columns up to date with these pods, which are all of the cluster."""
         used = (len(self.labels), len(self.owners), len(self.states), len(self.specs))
         if max(used) > self._max_values():
             self.__init__()  # type: ignore[misc]  # values that no pod has any more are forgotten
+        pods = list(pods)
+        if (same := self._changes(pods)) is not None:
+            self._synced = pods
+            if same:
+                self._write(same)
+            return
+        self._synced, self._sorted = pods, None
         slots, known = self._slots, self.pods
         changed: list[tuple[int, Pod]] = []
         added: list[tuple[str, str]] = []
@@ -160,6 +171,20 @@ class PodColumns:
             self._order.sort()
         if changed:
             self._write(changed)
+
+    def _changes(self, pods: list[Pod]) -> list[tuple[int, Pod]] | None:
+        """The pods that changed since the last time, with their slots; None if some came or went."""
+        if len(pods) != len(self._synced) or not pods:
+            return None
+        changed = []
+        for old, new in zip(self._synced, pods, strict=True):
+            if old is not new:
+                if (old.namespace, old.name) != (new.namespace, new.name):
+                    return None
+                changed.append((self._slots[new.namespace, new.name], new))
+        for slot, new in changed:
+            self.pods[slot] = new
+        return changed
 
     def _max_values(self) -> int:
         return 4 * len(self._slots) + MIN_VALUES
@@ -251,7 +276,9 @@ class PodColumns:
 
     def in_order(self) -> tuple[list[Pod], dict[str, NDArray[Any]]]:
         """All pods by namespace and name, and their columns in that order."""
-        order = np.fromiter((self._slots[key] for key in self._order), np.intp, len(self._order))
+        if self._sorted is None:
+            self._sorted = np.fromiter((self._slots[key] for key in self._order), np.intp, len(self._order))
+        order = self._sorted
         pods = [pod for slot in order.tolist() if (pod := self.pods[slot]) is not None]
         return pods, {name: column[order] for name, column in self._columns.items()}
 
