@@ -8,9 +8,11 @@ import pytest
 
 from bayplan.answers.whatif import Cluster
 from bayplan.api.meta import Object
+from bayplan.api.node import Node
 from bayplan.deschedule.memory import FIRST_PAUSE_SECONDS, Memory
-from bayplan.deschedule.planner import Planner
+from bayplan.deschedule.planner import Planner, make_table
 from bayplan.deschedule.replacements import OPT_OUT, owner_of, place_replacement, template_of
+from bayplan.deschedule.table import PodColumns
 from bayplan.testing.builders import (
     make_expression,
     make_namespace,
@@ -37,7 +39,7 @@ AFFINITY: dict[str, Any] = {
 SPREAD: dict[str, Any] = {"RemovePodsViolatingTopologySpreadConstraint": {}}
 
 
-def tainted(*names: str, **fields: Any) -> list[Object]:
+def tainted(*names: str, **fields: Any) -> list[Node]:
     return [make_node(name, taints=["maintenance=true:NoSchedule"], **fields) for name in names]
 
 
@@ -227,24 +229,38 @@ def test_owners_that_came_back_are_left_alone_for_growing_pauses() -> None:
     """descheduler#424, #626."""
     memory, pod = Memory(), replica("p", "a")
     objects = [*tainted("a"), make_node("b"), pod]
-    memory.set_nodes(["a", "b"])
+    memory.set_nodes([*tainted("a"), make_node("b")])
     first = memory.came_back(owner_of(pod), template_of(pod), NOW)
     assert reasons(plan_of(objects, TAINTS, memory)) == {
         "p": "ReplicaSet default/web came back once: it is left alone until 14:18:20 UTC"
     }
     assert first == FIRST_PAUSE_SECONDS
     assert memory.came_back(owner_of(pod), template_of(pod), NOW) == 2 * FIRST_PAUSE_SECONDS
-    memory.set_nodes(["a", "b", "c"])
+    memory.set_nodes([make_node(name) for name in "abc"])
     assert moves(plan_of(objects, TAINTS, Memory())) == [("p", "a", "b")]
     assert not len(memory)
 
 
 def test_a_pod_does_not_return_to_a_node_that_its_owner_left() -> None:
-    memory, pod = Memory(), replica("p", "a")
-    memory.set_nodes(["a", "b"])
+    """For balance; a rule that is violated is repaired."""
+    memory, pod = Memory(), replica("p0", "a")
+    nodes = [make_node("a"), make_node("b")]
+    memory.set_nodes(nodes)
     memory.moved(owner_of(pod), template_of(pod), "b")
-    plan = plan_of([*tainted("a"), make_node("b"), pod], TAINTS, memory)
-    assert reasons(plan) == {"p": "ReplicaSet default/web was moved away from b before"}
+    plan = plan_of([*nodes, pod, replica("p1", "a")], {"RemoveDuplicates": {}}, memory)
+    assert reasons(plan) == {"p1": "ReplicaSet default/web was moved away from b before"}
+    memory.set_nodes(changed := [*tainted("a"), make_node("b")])
+    memory.moved(owner_of(pod), template_of(pod), "b")
+    assert moves(plan_of([*changed, pod], TAINTS, memory)) == [("p0", "a", "b")]
+
+
+def test_a_node_that_has_changed_since_is_another_node() -> None:
+    """b was cordoned when a pod left it."""
+    memory, pod = Memory(), replica("p0", "a")
+    memory.set_nodes([make_node("a"), make_node("b", unschedulable=True)])
+    memory.moved(owner_of(pod), template_of(pod), "b")
+    objects = [make_node("a"), make_node("b"), pod, replica("p1", "a")]
+    assert moves(plan_of(objects, {"RemoveDuplicates": {}}, memory)) == [("p1", "a", "b")]
 
 
 def test_the_memory_is_bounded_and_forgets_old_templates() -> None:
@@ -400,3 +416,16 @@ def test_balance_does_not_make_domains_more_unequal() -> None:
     plan = plan_of(objects, policy)
     assert moves(plan) == []
     assert reasons(plan)["p"].endswith("b would have 3 pods of the constraint on zone, a has 1")
+
+
+def test_columns_follow_pods_that_change_come_and_go() -> None:
+    """Whichever way they are brought up to date, they are those of the pods that are there."""
+    first = [replica("p", "a"), replica("q", "a"), replica("r", "b")]
+    moved = [first[0], replica("q", "b"), first[2]]
+    mixed = [replica("p", "b"), first[2], replica("s", "a")]
+    nodes = [make_node("a"), make_node("b")]
+    columns = PodColumns()
+    for pods in (first, moved, mixed, first, [*first, replica("t", "b")]):
+        table = make_table(columns, [*nodes, *pods])
+        found = {pod.name: table.nodes[row].name for pod, row in zip(table.pods, table.row, strict=True)}
+        assert found == {pod.name: pod.spec.node_name for pod in pods}

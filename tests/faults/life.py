@@ -13,6 +13,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -89,40 +90,47 @@ class Report:
 def play(seed: int, *, with_groups: bool = False, queues: str = "") -> Report:
     """Runs one seed; with pod groups of Kubernetes, or capacity queues of a dialect, it is another life."""
     report = Report(seed)
-    logged_errors = _LoggedErrors(report)
-    logger = logging.getLogger("bayplan")
-    propagates, level = logger.propagate, logger.level
-    logger.addHandler(logged_errors)
-    logger.propagate = False
-    logger.setLevel(logging.ERROR)
-    try:
-        with TemporaryDirectory(prefix="bayplan-faults-") as folder:
+    with logged_errors(report.problems), TemporaryDirectory(prefix="bayplan-faults-") as folder:
+        try:
             run_virtual(
                 _Run(report, with_groups, queues, Path(folder)).main(),
                 limit=2 * (MAX_SECONDS + QUIET_SECONDS + PERMIT_SECONDS + PAUSE_SECONDS + FLUSH_SECONDS),
             )
-    except VirtualTimeError as error:
-        report.problems.append(f"it never ends: {error}")
+        except VirtualTimeError as error:
+            report.problems.append(f"it never ends: {error}")
+    return report
+
+
+@contextmanager
+def logged_errors(problems: list[str]) -> Iterator[None]:
+    """Adds every error that is logged to the problems, and shows nothing of the log."""
+    handler = _LoggedErrors(problems)
+    logger = logging.getLogger("bayplan")
+    propagates, level = logger.propagate, logger.level
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
     finally:
-        logger.removeHandler(logged_errors)
+        logger.removeHandler(handler)
         logger.propagate = propagates
         logger.setLevel(level)
-    return report
 
 
 class _LoggedErrors(logging.Handler):
     """Every failed assertion in the scheduler is a violation."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, problems: list[str]) -> None:
         super().__init__(logging.ERROR)
-        self._report = report
+        self._problems = problems
         self.setFormatter(logging.Formatter("%(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
         if SPOILED in message or InjectedError.__name__ in message:
             return
-        self._report.problems.append(f"{record.name}: {self.format(record)}")
+        self._problems.append(f"{record.name}: {self.format(record)}")
 
 
 class _Run:

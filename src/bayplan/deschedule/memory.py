@@ -3,14 +3,15 @@
 Two rules, both by the owner of a pod and its template, because such pods are interchangeable and their names
 change:
 
-- A pod is not moved to a node that a pod of its owner was moved away from.
+- A pod is not moved for balance to a node that a pod of its owner was moved away from.
 - A replacement that did not get the node of the plan *came back*: its owner is tried again after a pause,
   which doubles each time.
 
-So without changes from outside the moves end: every move of an owner's pod goes to a node that the owner has
-not left yet. All is forgotten when the set of nodes changes or the process restarts, and the part of the
-owner that was least recently moved when there are too many. Pods of a new template begin without a past;
-those of the old one, which may exist side by side for long, keep theirs.
+So without changes from outside the moves end: each repair leaves one violated rule less, because moves for
+balance violate none, and each of those goes to a node that the owner has not left yet. All is forgotten when
+the set of nodes changes or the process restarts; that pods left a node when its taints, labels, resources or
+cordon change; and the part of the owner that was least recently moved when there are too many. Pods of a new
+template begin without a past; those of the old one, which may exist side by side for long, keep theirs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
+
+from bayplan.api.node import Node
 
 MAX_OWNERS: Final = 10_000
 FIRST_PAUSE_SECONDS: Final = 300.0
@@ -33,20 +36,29 @@ class _Owner:
     paused_until: float = 0.0
 
 
+def _read_of(node: Node) -> object:
+    return node.spec.unschedulable, node.spec.taints, node.labels, node.status.allocatable
+
+
 @dataclass(slots=True)
 class Memory:
     """Bounded; not persistent."""
 
     max_owners: int = MAX_OWNERS
-    _nodes: frozenset[str] = frozenset()
+    _nodes: dict[str, object] = field(default_factory=dict)
+    """What scheduling reads of each node."""
     _owners: OrderedDict[tuple[str, int], _Owner] = field(default_factory=OrderedDict)
 
-    def set_nodes(self, names: Iterable[str]) -> None:
-        """Forgets everything if the set of nodes is another one."""
-        nodes = frozenset(names)
-        if nodes != self._nodes:
-            self._nodes = nodes
+    def set_nodes(self, nodes: Iterable[Node]) -> None:
+        """Forgets everything if the set of nodes is another one, and of changed nodes who left them."""
+        known, self._nodes = self._nodes, {node.name: _read_of(node) for node in nodes}
+        if known.keys() != self._nodes.keys():
             self._owners.clear()
+            return
+        changed = {name for name, read in self._nodes.items() if read != known[name]}
+        if changed:
+            for one in self._owners.values():
+                one.left -= changed
 
     def has_left(self, owner: str, template: int, node: str) -> bool:
         found = self._find(owner, template)

@@ -107,7 +107,7 @@ class Planner:
 
     def plan(self) -> Plan:
         """The moves that help, in order, and what stays."""
-        self.memory.set_nodes(self.cluster.nodes)
+        self.memory.set_nodes(one for one in self.cluster.objects if isinstance(one, Node))
         upstream, skipped = self._upstream()
         table = self.table()
         self._budgets = Budgets.of(table.budgets)
@@ -280,7 +280,8 @@ class Planner:
         marks = sorted(taint.key for taint in node.spec.taints if taint.key in REMOVAL_TAINTS)
         if marks:
             return False, f"the scheduler would put it on {target}, which is being removed ({marks[0]})", 0.0
-        if (owner, target) in self._left or self.memory.has_left(owner, template_of(pod), target):
+        # A rule that is violated has to be repaired; balance alone could be restored to and fro.
+        if strategy.goal is not Goal.REPAIR and self._has_left(pod, target):
             return False, f"{owner} was moved away from {target} before", 0.0
         verdict = strategy.accepts(cycle, request.slot, row)
         if not verdict.solves:
@@ -291,6 +292,10 @@ class Planner:
         if strategy.goal is not Goal.REPAIR and (objection := self._objection(request, row, strategy, cycle)):
             return False, f"the scheduler would put it on {target}: {objection}", 0.0
         return True, f"{strategy.reason}; {verdict.why}", verdict.gain
+
+    def _has_left(self, pod: Pod, target: str) -> bool:
+        owner = owner_of(pod)
+        return (owner, target) in self._left or self.memory.has_left(owner, template_of(pod), target)
 
     def _objection(self, request: Request, row: int, strategy: Strategy, cycle: Cycle) -> str:
         """Why another strategy of the policy would evict the replacement again, or ""."""
