@@ -93,3 +93,6 @@ def test_a_policy_limits_where_replicas_move() -> None:
     members = [member("a", nodes=3), member("b", nodes=3), member("c", nodes=1)]
     found = lost(members, deployment(replicas=3), policy=policy)
     assert dict(found.moves[0].to) == {"c": 3}
+    elsewhere = {**policy, "metadata": {"name": "p", "namespace": "other"}}
+    found = lost(members, deployment(replicas=3), policy=elsewhere)
+    assert dict(found.moves[0].to) == {"b": 3}

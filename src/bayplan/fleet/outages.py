@@ -31,7 +31,7 @@ from bayplan.fleet.karmada.kinds import (
     ReplicaScheduling,
     TargetCluster,
 )
-from bayplan.fleet.karmada.templates import claiming_policy, requirements_of, with_placement_defaults
+from bayplan.fleet.karmada.templates import policy_of, requirements_of, with_placement_defaults
 from bayplan.fleet.members import Member
 from bayplan.fleet.placing import decide, described
 from bayplan.fleet.room import AT_MOST, Exact, create_namespace, room_for_pod
@@ -156,7 +156,7 @@ def _move(
         "kind": kind,
         "metadata": {"name": name, "namespace": namespace, "labels": dict(pods[0].labels)},
     }
-    policy = claiming_policy(content, policies)
+    policy = policy_of(content, policies)
     placement = with_placement_defaults(_AGGREGATED if policy is None else policy.spec.placement)
     others = [member for member in members if member.name != leaving.name]
     previous = {

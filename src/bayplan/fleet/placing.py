@@ -38,7 +38,7 @@ from bayplan.fleet.karmada.kinds import Cluster as KarmadaCluster
 from bayplan.fleet.karmada.schedule import Result, schedule
 from bayplan.fleet.karmada.templates import (
     binding_spec,
-    claiming_policy,
+    policy_of,
     replicas_of,
     with_placement_defaults,
 )
@@ -164,11 +164,7 @@ class Placer:
 
     def placement_for(self, workload: Manifest) -> Placement:
         """The placement of the policy that claims a workload."""
-        namespaced = [one for one in self.policies if one.namespace == workload.namespace]
-        cluster_wide = [one for one in self.policies if not one.namespace]
-        found = claiming_policy(workload.content, namespaced) or claiming_policy(
-            workload.content, cluster_wide
-        )
+        found = policy_of(workload.content, self.policies)
         return with_placement_defaults(self.default if found is None else found.spec.placement)
 
     def place(self, workload: Manifest, others: Manifests, replicas: int | None = None) -> PlacedWorkload:

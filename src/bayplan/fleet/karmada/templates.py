@@ -34,7 +34,8 @@ _WITH_REPLICAS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
 
 
 def claiming_policy(resource: Content, policies: Iterable[PropagationPolicy]) -> PropagationPolicy | None:
-    """The policy that claims an object: by priority, then how exactly it names the object, then by name."""
+    """Of policies of one scope, the one that claims an object: by priority, then how exactly it names the
+    object, then by name."""
     ranked = [
         (-policy.spec.priority, -matched, policy.name, policy)
         for policy in policies
@@ -42,6 +43,14 @@ def claiming_policy(resource: Content, policies: Iterable[PropagationPolicy]) ->
         if (matched := max((_match(resource, one) for one in policy.spec.resource_selectors), default=0))
     ]
     return min(ranked, key=lambda one: one[:3])[3] if ranked else None
+
+
+def policy_of(resource: Content, policies: Sequence[PropagationPolicy]) -> PropagationPolicy | None:
+    """The policy that claims an object: one of its namespace, otherwise one for the whole control plane."""
+    namespace = (resource.get("metadata") or {}).get("namespace", "")
+    own = [one for one in policies if one.namespace and one.namespace == namespace]
+    everywhere = [one for one in policies if not one.namespace]
+    return claiming_policy(resource, own) or claiming_policy(resource, everywhere)
 
 
 def _match(resource: Content, selector: ResourceSelector) -> int:
