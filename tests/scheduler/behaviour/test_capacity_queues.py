@@ -244,6 +244,23 @@ async def test_a_queue_takes_no_more_than_its_guarantee(guarantees: Path) -> Non
 
 
 @virtual
+async def test_queues_that_are_owed_at_the_same_time_leave_a_guarantee_alone(tmp_path: Path) -> None:
+    """A pod that was chosen as a victim counts as gone for the next one, before it terminates."""
+    path = tmp_path / "queues.yaml"
+    owed = "resources: {guaranteed: {vcore: 2}}, properties: {preemption.delay: 10s}"
+    queues = (
+        f"[{{name: a, {owed}}}, {{name: b, {owed}}}, {{name: rich, resources: {{guaranteed: {{vcore: 3}}}}}}]"
+    )
+    path.write_text(f"partitions: [{{name: d, queues: [{{name: root, submitacl: '*', queues: {queues}}}]}}]")
+    nodes = [make_node(f"n{number}", cpu=1) for number in range(4)]
+    async with running(*nodes, config=config(path)) as world:
+        await world.create(*(pod(f"r{number}", "rich") for number in range(4)))
+        await world.create(pod("a", "a"), pod("b", "b"))
+        await world.after(120)
+        assert placed(world) in ("arrr", "brrr")
+
+
+@virtual
 async def test_nothing_is_evicted_in_vain(guarantees: Path) -> None:
     """What may be taken would not suffice, so nothing is taken."""
     async with running(make_node("n", cpu=4), config=config(guarantees)) as world:

@@ -11,7 +11,9 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from bayplan.config import QueuesConfiguration, default_config
+from bayplan.api import volcano
+from bayplan.api.meta import Object, ObjectMeta
+from bayplan.config import QueueDialect, QueuesConfiguration, default_config
 from bayplan.simulate.scenarios.output import print_result, write_csv
 from bayplan.simulate.scenarios.queue_figures import NO_QUEUE, jain_index
 from bayplan.simulate.scenarios.report import make_page
@@ -100,6 +102,29 @@ def test_table_csv_and_report_have_the_queues(finished: Finished, result: Result
     rows = list(csv.DictReader(paths["queues"].read_text("utf-8").splitlines()))
     assert [row["queue"] for row in rows] == [NO_QUEUE, "root.a", "root.b", "root.small"]
     assert "share root.a" in paths["samples"].read_text("utf-8").splitlines()[0]
+
+
+def test_queues_of_volcano() -> None:
+    """Queue objects come from the cluster's files."""
+    config = default_config()
+    queues = replace(config.bayplan, queues=QueuesConfiguration(dialect=QueueDialect.VOLCANO))
+    objects: list[Object] = [
+        volcano.Queue(metadata=ObjectMeta(name=name), spec=volcano.QueueSpec(weight=weight))
+        for name, weight in (("a", 3), ("b", 1))
+    ]
+    pods = {name: template(cpu="1") for name in "ab"}
+    for name, content in pods.items():
+        content["metadata"]["annotations"] = {volcano.QUEUE_ANNOTATION: name}
+    workloads = (
+        {"name": name, "arrivals": {"constant": {"every": "1m"}}, "runTime": "20m", "template": pods[name]}
+        for name in "ab"
+    )
+    scenario = load(*workloads, groups=[nodes(1, cpu="8")], objects=objects)
+    result = make_result(simulate(scenario, config=replace(config, bayplan=queues)))
+    assert {one.queue: one.share.max for one in result.capacity_queues} == {"root.a": 1.0, "root.b": 1.0}
+    assert any(one.reason == "waiting for queue a: cpu" for one in result.reasons), (
+        "what it deserves is its limit"
+    )
 
 
 @pytest.mark.parametrize(
