@@ -324,15 +324,12 @@ class ResourceClaim(Object, frozen=True):
 
     def is_reserved_for_pod(self, pod: Pod) -> bool:
         """Whether it is reserved for the pod or for its group, of which pods do not know the uid."""
+        if self.is_reserved_for(pod.metadata.uid):
+            return True
         named = pod.spec.scheduling_group
-        group = "" if named is None else named.pod_group_name
-        return any(
-            consumer.uid == pod.uid
-            or (
-                bool(group)
-                and (consumer.api_group, consumer.resource) == POD_GROUP_CONSUMER
-                and consumer.name == group
-            )
+        return named is not None and any(
+            (consumer.api_group, consumer.resource) == POD_GROUP_CONSUMER
+            and consumer.name == named.pod_group_name
             for consumer in self.status.reserved_for
         )
 

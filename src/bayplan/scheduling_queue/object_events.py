@@ -10,7 +10,7 @@ from typing import Final
 
 from bayplan.api.meta import ResourceList
 from bayplan.api.node import Node
-from bayplan.api.pod import Pod
+from bayplan.api.pod import Pod, PodSpec
 from bayplan.api.quantity import parse_quantity
 from bayplan.api.releases import Release
 from bayplan.api.requests import resize_is_infeasible
@@ -111,17 +111,23 @@ def _exceeds(amounts: dict[str, int], limits: dict[str, int]) -> bool:
 
 def _has_same_requests(old: Pod, new: Pod) -> bool:
     """A quick check for the common case: nothing changed that requests depend on."""
-    spec, status = old.spec, old.status
+    was, now = old.status, new.status
     return (
-        spec.containers == new.spec.containers
-        and spec.init_containers == new.spec.init_containers
-        and spec.overhead == new.spec.overhead
-        and spec.resources == new.spec.resources
-        and status.container_statuses == new.status.container_statuses
-        and status.init_container_statuses == new.status.init_container_statuses
-        and status.resources == new.status.resources
-        and status.allocated_resources == new.status.allocated_resources
-        and resize_is_infeasible(old) == resize_is_infeasible(new)
+        (old.spec == new.spec or _has_same_spec_requests(old.spec, new.spec))
+        and was.container_statuses == now.container_statuses
+        and was.init_container_statuses == now.init_container_statuses
+        and was.resources == now.resources
+        and was.allocated_resources == now.allocated_resources
+        and (was.conditions == now.conditions or resize_is_infeasible(old) == resize_is_infeasible(new))
+    )
+
+
+def _has_same_spec_requests(old: PodSpec, new: PodSpec) -> bool:
+    return (
+        old.containers == new.containers
+        and old.init_containers == new.init_containers
+        and old.overhead == new.overhead
+        and old.resources == new.resources
     )
 
 

@@ -83,6 +83,8 @@ class ObjectReader(Generic[ObjectT]):
         if recorded is None:
             removed, added = [*self._removed, *self._known.values()], list(lister)
             self._known = {(item.namespace, item.name): item for item in added}
+        elif not recorded:
+            removed, added = [], []
         else:
             first: dict[tuple[str, str], Object | None] = {}
             for before, now in recorded:

@@ -192,17 +192,15 @@ class ClusterDevices:
 
     def _record_rows(self, cluster: Cluster) -> None:
         """Records the rows of the nodes whose devices changed."""
-        if self._rows_freshness.is_current:
-            return
-        with self._rows_freshness:
-            names = self._rows_freshness.recorded(self._state.changes.nodes)
-            if names is None:
-                self.everywhere.change()
-                return
+        names = self._rows_freshness.recorded(self._state.changes.nodes)
+        if names is None:
+            self.everywhere.change()
+        else:
             for name in dict.fromkeys(names):
                 row = cluster.nodes.row_of.get(name)
                 if row is not None:
                     self.rows.record(row)
+        self._rows_freshness.mark_current()
 
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
