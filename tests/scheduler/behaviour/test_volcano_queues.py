@@ -16,6 +16,7 @@ from bayplan.api.releases import V1_37
 from bayplan.config import KubeSchedulerConfiguration, parse_config
 from bayplan.errors import ConfigError
 from bayplan.metrics.scheduler import SchedulerMetrics
+from bayplan.simulate.virtual_time import quiescent
 from bayplan.testing.builders import make_node, make_pod
 
 from .running import Answer, World, running, virtual
@@ -109,6 +110,30 @@ async def test_metrics_have_the_names_of_volcano(tmp_path: Path) -> None:
         ):
             assert f'volcano_queue_{name}{{queue_name="q"}} {value}' in text
         assert "yunikorn_queue" not in text
+
+
+@virtual
+async def test_a_changed_queue_counts_at_once(tmp_path: Path) -> None:
+    """Its amounts, its state, and another parent."""
+
+    async def change(world: World, name: str, state: str = "", **spec: Any) -> None:
+        known = world.store.get(volcano.Queue, name)
+        world.store.update(replace(queue(name, state, **spec), metadata=known.metadata))
+        await quiescent()
+
+    async with running(config=config(tmp_path, HIERARCHY)) as world:
+        await world.create(make_node("n", cpu=8), queue("team", capability={"cpu": "3"}))
+        await world.create(queue("child", parent="team"), job("many", "child"), *members("many", 6, cpu=1))
+        assert len(bound(world)) == 3
+        await change(world, "team", capability={"cpu": "4"})
+        assert len(bound(world)) == 4
+        await change(world, "child", "Closed", parent="team")
+        await change(world, "team", capability={"cpu": "5"})
+        assert len(bound(world)) == 4
+        await change(world, "child", parent="team")
+        assert len(bound(world)) == 5
+        await change(world, "child")
+        assert len(bound(world)) == 6
 
 
 @virtual

@@ -1,6 +1,7 @@
 """Volcano's queues in the scheduler: Queue objects as a tree, PodGroups as its groups.
 
-The objects are read from the cluster. A changed Queue rebuilds the tree, a changed PodGroup moves its group.
+The objects are read from the cluster. A Queue that is new, gone or has another parent rebuilds the tree, one
+with other amounts does not; a changed PodGroup moves its group.
 What queues deserve depends on what everybody requests (plugin proportion). Most changes concern one queue
 (`proportion.py`); after others the cluster is distributed again, after a few changes where there are many
 queues, and whenever nothing could be popped.
@@ -11,7 +12,7 @@ queues, and whenever nothing could be popped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
@@ -171,7 +172,8 @@ class VolcanoQueues(CapacityQueues):
     def refresh(self) -> None:
         if not self._freshness.is_current:
             changed = self._freshness.recorded(self._groups_log)
-            if self._freshness.recorded(self._queues_log) != () or changed is None:
+            queues = self._freshness.recorded(self._queues_log)
+            if changed is None or queues is None or not self._update_queues(queues):
                 self._rebuild()
             else:
                 names = {
@@ -219,18 +221,41 @@ class VolcanoQueues(CapacityQueues):
         self.accounts, self.problems = accounting.accounts_by_name(
             specs.values(), hierarchy=self.conf.hierarchy
         )
-        for name, account in self.accounts.items():
-            problem = queue_problem(account.spec)
-            if problem:
-                # Only this queue is stopped: what it would be promised does not limit others.
-                self.problems[name] = problem
-                account.spec = replace(account.spec, guarantee={}, deserved={}, weight=0)
+        for account in self.accounts.values():
+            self._set_spec(account, account.spec)
             account.queue.policy.order = Order.FAIR  # the position of a group changes with its use
-            account.queue.weight = account.spec.weight
         self._by_path = {account.queue.path: account for account in self.accounts.values()}
         queue = next(iter(self.accounts.values())).queue
         self.partition.root = queue.path_up[-1]
         self._is_open = False
+
+    def _set_spec(self, account: Account, spec: QueueSpec) -> None:
+        problem = queue_problem(spec)
+        if problem:
+            # Only this queue is stopped: what it would be promised does not limit others.
+            self.problems[spec.name] = problem
+            spec = replace(spec, guarantee={}, deserved={}, weight=0)
+        account.spec = spec
+        account.queue.weight = spec.weight
+
+    def _update_queues(self, changed: Iterable[tuple[Object | None, Object | None]]) -> bool:
+        """Takes over new amounts, weights and states of queues. False if the tree is another one."""
+        found: list[tuple[Account, QueueSpec]] = []
+        for before, after in changed:
+            if not isinstance(before, volcano.Queue) or not isinstance(after, volcano.Queue):
+                return False
+            account = self.accounts.get(after.name)
+            if account is None or before.uid != after.uid:
+                return False
+            old, new = spec_of(before), spec_of(after)
+            if old.parent != new.parent or queue_problem(old) or queue_problem(new):
+                return False
+            if old != new:
+                found.append((account, new))
+        for account, new in found:
+            self._set_spec(account, new)
+            self._is_open = False
+        return True
 
     def use(self, conf: Conf) -> None:
         """Another configuration holds from now on: all groups enter the tree again."""
