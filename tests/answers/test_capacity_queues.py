@@ -17,7 +17,7 @@ from bayplan.api.pod import Pod
 from bayplan.config import QueuesConfiguration, default_config
 from bayplan.errors import ConfigError
 from bayplan.queues.yunikorn.config import DEFAULT_CONFIG
-from bayplan.testing.builders import make_node
+from bayplan.testing.builders import make_node, make_pod
 from tests.queues.building import queued_pod
 
 QUEUES = """
@@ -98,7 +98,7 @@ RUNNING = (
             [pod(4, "none", "lost")],
             [
                 "default/p4 has no capacity queue: failed to place application lost: "
-                "application rejected: no placement rule matched",
+                "application rejected: no placement rule matched (queue root.none does not exist)",
                 "Without the limits of queues:",
             ],
             id="no queue takes it",
@@ -263,3 +263,29 @@ def test_another_file_replaces_a_config_map(tmp_path: Path) -> None:
     path.write_text(QUEUES)
     loaded = in_config_map(make_node("n"), text=DEFAULT_CONFIG)
     assert queues_of(loaded).with_file(str(path)) == QueuesConfiguration(file=str(path))
+
+
+@pytest.mark.parametrize(
+    ("queue", "cause"),
+    [
+        pytest.param("root.none", "queue root.none does not exist", id="absent"),
+        pytest.param("root.p", "queue root.p has queues below it", id="a parent"),
+        pytest.param("root.private", "user nobody may not submit to queue root.private", id="not allowed"),
+        pytest.param("", "it names no queue", id="none named"),
+    ],
+)
+def test_why_no_queue_takes_an_application(queue: str, cause: str) -> None:
+    """YuniKorn says the same for all of them."""
+    text = """
+partitions:
+- name: default
+  queues:
+  - name: root
+    queues:
+    - {name: p, submitacl: "*", queues: [{name: a}]}
+    - {name: private, submitacl: " staff"}
+"""
+    loaded = in_config_map(make_node("n"), text=text)
+    labels = {"applicationId": "x", **({"queue": queue} if queue else {})}
+    answer = QueueQuestions(loaded, queues_of(loaded)).pod(make_pod("x", labels=labels))
+    assert answer.problem.endswith(f"no placement rule matched ({cause})")

@@ -204,7 +204,9 @@ class QueueQuestions:
         try:
             group = queues.group_of(pod)
         except PlacementError as error:
-            return self.waiting_type("", "", "", (), None, str(error), 0, 0, 0, 0, (), (), (), None, "")
+            return self.waiting_type(
+                "", "", "", (), None, error.explained(), 0, 0, 0, 0, (), (), (), None, ""
+            )
         found = queues.blocking(pod, asked)
         blocking = found if isinstance(found, Blocking) else None
         leaf = group.queue

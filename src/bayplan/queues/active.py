@@ -113,8 +113,8 @@ class CapacityQueues(BlockedPods, PodHeap):
         try:
             group, amounts, priority, shape = entry = self._asked(info)
         except PlacementError as error:
-            self._rejected[info.key] = (info, str(error))
-            self.notices.append(Notice(info, str(error)))
+            self._rejected[info.key] = (info, error.explained())
+            self.notices.append(Notice(info, error.explained()))
             self._update_count()
             return
         key, node = (shape, group.owner), self._node(group.queue)

@@ -73,7 +73,7 @@ class BlockedPods(QueueOrder):
         try:
             group = self.group_of(pod)
         except PlacementError as error:
-            return str(error)
+            return error.explained()
         amounts = self.amounts_of(pod) if asked is None else asked
         found = self._blocking(group, amounts, tree.room(group.queue))
         if found is None and not group.tasks:

@@ -246,7 +246,7 @@ class QueueUsage(ABC):
     def withdraw(self, uid: str) -> None:
         self._promised.pop(uid, None)
 
-    def promises(self, besides: Sequence[Pod]) -> Iterator[tuple[Queue, Amounts]]:
+    def promised_amounts(self, besides: Sequence[Pod]) -> Iterator[tuple[Queue, Amounts]]:
         """What other pods were promised, with their leaves."""
         own = {pod.uid for pod in besides} if self._promised else set()
         for uid, pod in self._promised.items():
@@ -256,7 +256,7 @@ class QueueUsage(ABC):
 
     def promised_to(self, leaf: Queue, besides: Sequence[Pod]) -> dict[str, int]:
         """What other pods of a leaf were promised."""
-        return total(amounts for queue, amounts in self.promises(besides) if queue is leaf)
+        return total(amounts for queue, amounts in self.promised_amounts(besides) if queue is leaf)
 
     def take(self, uids: Iterable[str], now: float) -> None:
         """Pods were chosen as victims. Until they terminate, or that has failed, they count as leaving."""

@@ -125,7 +125,7 @@ async def test_a_pod_without_a_queue_is_reported(queues: Path) -> None:
         await world.create(pod("p", "nowhere", app="x"))
         assert waiting(world, "p") == [
             "SchedulingSkipped: failed to place application x: "
-            "application rejected: no placement rule matched"
+            "application rejected: no placement rule matched (queue root.nowhere does not exist)"
         ]
         await world.delete("p")
         assert world.context.queue.counts().active == 0

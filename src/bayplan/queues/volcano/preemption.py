@@ -114,7 +114,7 @@ def pipelined(queues: VolcanoQueues, asking: Sequence[Pod]) -> dict[str, Resourc
     victims to end.
     """
     found: dict[str, Resources] = {}
-    for leaf, amounts in queues.promises(asking):
+    for leaf, amounts in queues.promised_amounts(asking):
         account = queues.account(leaf)
         for each in () if account is None else account.upwards():
             found[each.name] = plus(found.get(each.name, {}), amounts)

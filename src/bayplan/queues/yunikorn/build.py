@@ -218,7 +218,8 @@ class Partition:
         try:
             path = place(app, self.rules, self.find, self.may_submit)
         except PlacementError as error:
-            raise PlacementError(f"failed to place application {app.name}: {error}") from error
+            problem = f"failed to place application {app.name}: {error}"
+            raise PlacementError(problem, error.causes) from error
         queue = self.find(path)
         if queue is None:
             try:

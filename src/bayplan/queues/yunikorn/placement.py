@@ -29,7 +29,19 @@ MaySubmit = Callable[[Queue, str, Sequence[str]], bool]
 
 
 class PlacementError(BayplanError):
-    """An application cannot be placed in any queue."""
+    """An application cannot be placed in any queue.
+
+    Attributes:
+        causes: why the rules gave no queue, which YuniKorn's text does not say.
+    """
+
+    def __init__(self, problem: str, causes: Sequence[str] = ()) -> None:
+        super().__init__(problem)
+        self.causes = tuple(dict.fromkeys(causes))
+
+    def explained(self) -> str:
+        """YuniKorn's text, with the causes."""
+        return f"{self} ({'; '.join(self.causes)})" if self.causes else str(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,24 +229,38 @@ def place(app: Submission, rules: Sequence[Rule] | None, find: Find, may_submit:
     """
     if rules is None:
         raise PlacementError(NOTHING_MATCHED)
+    causes: list[str] = []
     for rule in rules:
         path = rule.place(app, find)
-        if path and _is_usable(path, app, find, may_submit):
-            return path
+        if not path and rule.kind == "provided" and app.queue:
+            causes.append(f"queue {app.queue} does not exist")
+        if path:
+            cause = _why_not(path, app, find, may_submit)
+            if not cause:
+                return path
+            causes.append(cause)
     if app.is_forced:
         return RECOVERY_QUEUE
-    if find(DEFAULT_QUEUE) is not None and _is_usable(DEFAULT_QUEUE, app, find, may_submit):
-        return DEFAULT_QUEUE
-    raise PlacementError(NOTHING_MATCHED)
+    if find(DEFAULT_QUEUE) is not None:
+        cause = _why_not(DEFAULT_QUEUE, app, find, may_submit)
+        if not cause:
+            return DEFAULT_QUEUE
+        causes.append(cause)
+    raise PlacementError(NOTHING_MATCHED, causes or ["no rule applies" if app.queue else "it names no queue"])
 
 
-def _is_usable(path: str, app: Submission, find: Find, may_submit: MaySubmit) -> bool:
-    queue, exists = find(path), True
+def _why_not(path: str, app: Submission, find: Find, may_submit: MaySubmit) -> str:
+    """Why the queue that a rule gives cannot be used; "" if it can."""
+    queue, wanted = find(path), path
     while queue is None:
         if "." not in path:  # not below root, which only the rule for tests yields
-            return False
-        path, exists = path.rpartition(".")[0], False
+            return f"queue {wanted} is not below {ROOT}"
+        path = path.rpartition(".")[0]
         queue = find(path)
     if not may_submit(queue, app.user, app.groups):
-        return False
-    return not exists or (queue.is_leaf and queue.state is not State.DRAINING)
+        return f"user {app.user} may not submit to queue {path}"
+    if path == wanted and not queue.is_leaf:
+        return f"queue {path} has queues below it"
+    if path == wanted and queue.state is State.DRAINING:
+        return f"queue {path} is no longer configured"
+    return ""
