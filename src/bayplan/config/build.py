@@ -170,7 +170,8 @@ def build_profiles(
     catalog = default_catalog(config.release) if catalog is None else catalog
     validate(config)
     if config.bayplan.pod_groups != BayplanConfiguration().pod_groups and _GROUPS not in config.gates:
-        raise ConfigError(f"podGroups of the BayplanConfiguration needs the feature gate {_GROUPS}")
+        text = f"podGroups of the BayplanConfiguration needs --feature-gates={_GROUPS}=true"
+        raise ConfigError(text)
     config = apply_extenders(config)
     plans: list[ProfilePlan] = []
     for profile in config.profiles:

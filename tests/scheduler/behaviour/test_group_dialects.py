@@ -256,7 +256,7 @@ async def test_without_the_dialect_the_label_means_nothing() -> None:
 
 def test_dialects_need_the_gate() -> None:
     text = "apiVersion: bayplan/v1\nkind: BayplanConfiguration\npodGroups: [volcano]\n"
-    with pytest.raises(ConfigError, match=r"podGroups .* needs the feature gate GenericWorkload"):
+    with pytest.raises(ConfigError, match=r"podGroups .* needs --feature-gates=GenericWorkload=true"):
         build_profiles(parse_config(text))
 
 
