@@ -56,6 +56,14 @@ def covers_common(limit: Amounts | None, used: Amounts) -> bool:
     return all(used[kind] <= amount for kind, amount in limit.items() if kind in used)
 
 
+def first_exceeded(limit: Amounts, used: Amounts, asked: Amounts) -> str | None:
+    """The first type of a limit that use and request exceed together; None if there is none."""
+    for kind, most in limit.items():
+        if used.get(kind, 0) + asked.get(kind, 0) > most:
+            return kind
+    return None
+
+
 def exceeds_common(amounts: Amounts, other: Amounts) -> bool:
     """Whether no common type is larger in the other, and one differs.
 

@@ -11,8 +11,9 @@ The rules are those of the scheduler-plugins project (docs/capacity-scheduling.m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import ClassVar, Final
 
 import numpy as np
@@ -36,13 +37,13 @@ from bayplan.plugin import (
 )
 from bayplan.plugin.objects import ElasticQuota, NamespaceUsage, fit_requests, resource_amounts
 from bayplan.plugin.preemption import Hypothesis, MayEvict, PreemptionPlugin
+from bayplan.plugin.quota import Amounts, Queue, add_to, charge, first_exceeded
+from bayplan.plugin.quota import Hypothesis as QueueHypothesis
 
 OVER_MAX: Final = "namespace {namespace} would use more than the max of its ElasticQuota ({resource})"
 OVER_MIN: Final = "all namespaces with an ElasticQuota would use more than the sum of their min ({resource})"
 STILL_OVER: Final = "node(s) had too few pods whose eviction would free the quota"
 STATE: Final = "CapacityScheduling"
-
-Amounts = dict[str, int]
 
 
 class CapacityScheduling(PreemptionPlugin, PreFilterPlugin, FilterPlugin):
@@ -81,53 +82,34 @@ class CapacityScheduling(PreemptionPlugin, PreFilterPlugin, FilterPlugin):
 
 
 @dataclass(slots=True)
-class Quota:
-    """The quota of one namespace, and what its pods use."""
-
-    min: Amounts
-    max: Amounts
-    used: Amounts
-
-    def is_over_min(self, with_: Mapping[str, int], counted: Iterable[str]) -> bool:
-        """Whether it borrows, or would with this request."""
-        return any(
-            self.used.get(resource, 0) + with_.get(resource, 0) > self.min.get(resource, 0)
-            for resource in counted
-        )
-
-
-@dataclass(slots=True)
 class Quotas:
-    """All quotas, as one pod finds them. Only resources that some quota names are counted."""
+    """All quotas, as one pod finds them: a leaf for each namespace, below a root that has all of them.
 
+    The ceiling of a leaf is its max, its guarantee its min; the ceiling of the root is the sum of all min.
+    Only resources that some quota names are counted.
+    """
+
+    root: Queue
     namespace: str
-    quotas: dict[str, Quota]
-    counted: tuple[str, ...]
-    request: Amounts
+    request: dict[str, int]
     """What the pod requests, with the pods of its namespace that are nominated and not less important."""
-    total_request: Amounts
+    total_request: dict[str, int]
     """The same with nominated pods of other namespaces that stay within their min."""
-    requests_of: Callable[[Pod], Mapping[str, int]]
+    requests_of: Callable[[Pod], Amounts]
     """The requests of an assigned pod."""
+    world: QueueHypothesis
+    """What is used, after some pods have left."""
 
     @classmethod
     def of(cls, nodes: NodeColumns, pod: Pod) -> Quotas:
         cluster = nodes.cluster
-        usage = derived(cluster, NamespaceUsage)
+        root = make_tree(cluster.objects.of(ElasticQuota), derived(cluster, NamespaceUsage).of)
 
-        def requests_of(assigned: Pod) -> Mapping[str, int]:
+        def requests_of(assigned: Pod) -> Amounts:
             return cluster.pod_infos.of(assigned).requests
 
-        quotas: dict[str, Quota] = {}
-        for item in sorted(cluster.objects.of(ElasticQuota), key=lambda item: item.name):
-            # A namespace has one quota; of several the first by name counts.
-            if item.namespace not in quotas:
-                used = dict(usage.of(item.namespace))
-                quotas[item.namespace] = Quota(
-                    resource_amounts(item.spec.min), resource_amounts(item.spec.max), used
-                )
-        counted = dict.fromkeys(name for quota in quotas.values() for name in (*quota.min, *quota.max))
-        made = cls(pod.namespace, quotas, tuple(counted), fit_requests(pod), fit_requests(pod), requests_of)
+        requests = (fit_requests(pod), fit_requests(pod))
+        made = cls(root, pod.namespace, *requests, requests_of, QueueHypothesis(root))
         if made.own is not None:
             for slots in cluster.nominated.values():
                 for slot in slots:
@@ -136,36 +118,42 @@ class Quotas:
                         made._add_nominated(pod, other, cluster.pods.info_of(slot).requests)
         return made
 
-    def _add_nominated(self, pod: Pod, other: Pod, requests: Mapping[str, int]) -> None:
-        quota = self.quotas.get(other.namespace)
-        if quota is None:
+    def _add_nominated(self, pod: Pod, other: Pod, requests: Amounts) -> None:
+        queue = self.root.children.get(other.namespace)
+        if queue is None:
             return
         if other.namespace == pod.namespace:
             if other.priority >= pod.priority:
-                _add(self.request, requests)
-                _add(self.total_request, requests)
-        elif not quota.is_over_min({}, self.counted):
-            _add(self.total_request, requests)
+                add_to(self.request, requests)
+                add_to(self.total_request, requests)
+        elif not self._borrows(queue):
+            add_to(self.total_request, requests)
 
     @property
-    def own(self) -> Quota | None:
+    def own(self) -> Queue | None:
         """The quota of the pod's namespace."""
-        return self.quotas.get(self.namespace)
+        return self.root.children.get(self.namespace)
+
+    @property
+    def _requested_min(self) -> dict[str, int]:
+        """The sum of all min, of the resources that are requested."""
+        total = self.root.ceiling or {}
+        return {resource: amount for resource, amount in total.items() if self.total_request.get(resource)}
+
+    def _borrows(self, queue: Queue, asked: Amounts = MappingProxyType({})) -> bool:
+        """Whether a namespace uses more than its min, or would with this request."""
+        return first_exceeded(queue.guaranteed or {}, self.world.used(queue), asked) is not None
 
     def problem(self) -> str:
         """Why the pod must not be scheduled now; empty if it may be."""
-        own = self.own
+        own, root = self.own, self.root
         if own is None:
             return ""
-        for resource in self.counted:
-            limit = own.max.get(resource)
-            if limit is not None and own.used.get(resource, 0) + self.request.get(resource, 0) > limit:
-                return OVER_MAX.format(namespace=self.namespace, resource=resource)
-        for resource in self.counted:
-            requested = self.total_request.get(resource, 0)
-            if requested and self._used(resource) + requested > self._guaranteed(resource):
-                return OVER_MIN.format(resource=resource)
-        return ""
+        resource = first_exceeded(own.ceiling or {}, self.world.used(own), self.request)
+        if resource is not None:
+            return OVER_MAX.format(namespace=self.namespace, resource=resource)
+        resource = first_exceeded(self._requested_min, self.world.used(root), self.total_request)
+        return "" if resource is None else OVER_MIN.format(resource=resource)
 
     def over_without_victims(self, nodes: Hypothesis) -> BoolColumn:
         """For each row whether `problem` remains when the pods that the hypothesis removes have left."""
@@ -177,59 +165,64 @@ class Quotas:
         set_ids, set_of = np.unique(pods.label_set.array.take(nodes.slots), return_inverse=True)
         namespaces = [label_sets[set_id].namespace for set_id in set_ids.tolist()]
         removed = nodes.signs < 0
-        of_own = removed & np.array([name == self.namespace for name in namespaces], dtype=np.bool_)[set_of]
-        of_any = removed & np.array([name in self.quotas for name in namespaces], dtype=np.bool_)[set_of]
-        for resource in self.counted:
-            amounts = pods.requests(resource).array.take(nodes.slots)
-            limit = own.max.get(resource)
-            if limit is not None:
-                excess = own.used.get(resource, 0) + self.request.get(resource, 0) - limit
-                over |= excess + nodes.change(amounts * of_own) > 0
-            requested = self.total_request.get(resource, 0)
-            if requested:
-                excess = self._used(resource) + requested - self._guaranteed(resource)
-                over |= excess + nodes.change(amounts * of_any) > 0
+        of_own = np.array([name == self.namespace for name in namespaces], dtype=np.bool_)[set_of]
+        of_any = np.array([name in self.root.children for name in namespaces], dtype=np.bool_)[set_of]
+        for queue, counted, limits, asked in (
+            (own, of_own, own.ceiling or {}, self.request),
+            (self.root, of_any, self._requested_min, self.total_request),
+        ):
+            used = self.world.used(queue)
+            for resource, limit in limits.items():
+                amounts = pods.requests(resource).array.take(nodes.slots)
+                excess = used.get(resource, 0) + asked.get(resource, 0) - limit
+                over |= excess + nodes.change(amounts * (removed & counted)) > 0
         return over
 
-    def _used(self, resource: str) -> int:
-        return sum(quota.used.get(resource, 0) for quota in self.quotas.values())
-
-    def _guaranteed(self, resource: str) -> int:
-        return sum(quota.min.get(resource, 0) for quota in self.quotas.values())
-
-    def without(self, pods: Sequence[Pod]) -> Quotas:
+    def without(self, pods: Iterable[Pod]) -> Quotas:
         """The same after these pods have left."""
-        changed = dict(self.quotas)
-        for namespace in {pod.namespace for pod in pods}:
-            quota = changed.get(namespace)
-            if quota is not None:
-                changed[namespace] = Quota(quota.min, quota.max, dict(quota.used))
+        left = replace(self, world=QueueHypothesis(self.root))
         for pod in pods:
-            quota = changed.get(pod.namespace)
-            if quota is not None:
-                _add(quota.used, self.requests_of(pod), -1)
-        return replace(self, quotas=changed)
+            left._remove(pod)
+        return left
+
+    def _remove(self, pod: Pod) -> None:
+        queue = self.root.children.get(pod.namespace)
+        if queue is not None:
+            self.world.remove(queue, self.requests_of(pod))
 
     def victims(self, pod: Pod, pods: Sequence[Pod]) -> list[Pod]:
         """Which pods of a node may be evicted for this one, given least important first.
 
         Borrowers are taken only as long as their namespace uses more than its min.
         """
-        own = self.own
+        own, leaves = self.own, self.root.children
         if own is None:
-            return [p for p in pods if p.namespace not in self.quotas and p.priority < pod.priority]
-        if own.is_over_min(self.request, self.counted):
+            return [p for p in pods if p.namespace not in leaves and p.priority < pod.priority]
+        if self._borrows(own, self.request):
             return [p for p in pods if p.namespace == pod.namespace and p.priority < pod.priority]
         chosen: list[Pod] = []
-        left = self
+        left = self.without(())
         for other in pods:
-            quota = left.quotas.get(other.namespace)
-            if other.namespace != pod.namespace and quota and quota.is_over_min({}, self.counted):
+            queue = leaves.get(other.namespace)
+            if queue is not None and queue is not own and left._borrows(queue):
                 chosen.append(other)
-                left = left.without([other])
+                left._remove(other)
         return chosen
 
 
-def _add(total: Amounts, amounts: Mapping[str, int], sign: int = 1) -> None:
-    for resource, amount in amounts.items():
-        total[resource] = total.get(resource, 0) + sign * amount
+def make_tree(quotas: Iterable[ElasticQuota], usage: Callable[[str], Amounts]) -> Queue:
+    """The quotas of all namespaces, and what their pods use. Of several in one namespace the first counts."""
+    root = Queue("root", leaf=False)
+    for item in sorted(quotas, key=lambda item: item.name):
+        if item.namespace not in root.children:
+            queue = Queue(item.namespace, root)
+            queue.guaranteed, queue.ceiling = resource_amounts(item.spec.min), resource_amounts(item.spec.max)
+            charge(queue, usage(item.namespace))
+    leaves = root.children.values()
+    counted = {kind: 0 for leaf in leaves for kind in (*(leaf.guaranteed or {}), *(leaf.ceiling or {}))}
+    total = dict(counted)
+    for leaf in leaves:
+        add_to(total, leaf.guaranteed or {})
+        leaf.guaranteed = {**counted, **(leaf.guaranteed or {})}
+    root.ceiling = total
+    return root
