@@ -225,22 +225,53 @@ def test_without_sampling_nothing_is_connected(tmp_path: Path, rate: int, made: 
         traces.close()
 
 
-def test_a_receiver_that_is_gone_does_not_stop_scheduling(caplog: pytest.LogCaptureFixture) -> None:
-    with over_http() as (endpoint, _):
+@pytest.mark.parametrize("receiving", [over_grpc, over_http])
+def test_a_receiver_that_is_gone_does_not_stop_scheduling(
+    receiving: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with receiving() as (endpoint, _):
         pass
     schedule(TracingConfiguration(endpoint, ALL), [make_pod(f"p{i}") for i in range(5)])
-    assert "Traces of 5 attempts were dropped" in caplog.text
+    assert "Traces are dropped: " in caplog.text
     assert "refused" in caplog.text
 
 
+def test_dropping_is_logged_when_it_begins_and_ends(caplog: pytest.LogCaptureFixture) -> None:
+    answers = iter((OSError("gone"), OSError("gone"), None, None))
+
+    def send(request: object) -> None:
+        if (error := next(answers)) is not None:
+            raise error
+
+    exporter = otlp.AttemptExporter(otlp.SpanMaker(random.Random(0)), send, lambda: None)
+    full = [FULL] * 3
+    assert [exporter.export(full).name for _ in range(4)] == ["FAILURE", "FAILURE", "SUCCESS", "SUCCESS"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "Traces are dropped: gone",
+        "Traces are received again; those of 6 attempts were dropped",
+    ]
+
+
+FULL = otlp.FinishedAttempt(
+    "Schedule pod",
+    "Scheduling cycle",
+    {f"attribute-{number}": "é" * 300 for number in range(9)},
+    "é" * 300,
+    1,
+    2,
+    0.0,
+    1.0,
+    2.0,
+    3.0,
+    [("p" * 100, "Filter", Code.SUCCESS, 0.0, 1.0)] * tracing.MAX_NOTES,
+    binds=True,
+)
+"""As many spans and as long texts as an attempt may have."""
+
+
 def test_a_batch_fits_into_a_message_of_grpc() -> None:
-    """Receivers accept 4 MiB by default: here each attempt has as many spans and as long texts as it may."""
-    notes = [("p" * 100, "Filter", Code.SUCCESS, 0.0, 1.0)] * tracing.MAX_NOTES
-    texts = {f"attribute-{number}": "é" * 300 for number in range(9)}
-    full = otlp.FinishedAttempt(
-        "Schedule pod", "Scheduling cycle", texts, "é" * 300, 1, 2, 0.0, 1.0, 2.0, 3.0, notes, binds=True
-    )
-    made = otlp.SpanMaker(random.Random(0)).request([full] * otlp.BATCH_SIZE)
+    """Receivers accept 4 MiB by default."""
+    made = otlp.SpanMaker(random.Random(0)).request([FULL] * otlp.BATCH_SIZE)
     assert made.ByteSize() < 4 << 20
 
 

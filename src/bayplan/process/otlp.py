@@ -7,7 +7,6 @@ objects for each span first. Only `tracing.py` imports this, and only if attempt
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
@@ -42,23 +41,6 @@ BATCH_SIZE: Final = 128
 """Attempts in one message: below the 4 MiB that gRPC receivers accept by default, even if all are full."""
 MAX_TEXT: Final = 256
 """Length of an attribute; names and messages come from users."""
-_RETRIES: Final = json.dumps(
-    {
-        "methodConfig": [
-            {
-                "name": [{}],
-                "retryPolicy": {
-                    "maxAttempts": 5,
-                    "initialBackoff": "0.5s",
-                    "maxBackoff": "4s",
-                    "backoffMultiplier": 2,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
-                },
-            }
-        ]
-    }
-)
-"""The service configuration of gRPC: a receiver that restarts is tried again within the time-out."""
 _HAS_IS_REMOTE, _IS_REMOTE = 0x100, 0x200
 """Flags of a span and a link: that it is known whether the parent is remote, and that it is."""
 _INTERNAL: Final = Span.SPAN_KIND_INTERNAL
@@ -203,7 +185,8 @@ class SpanMaker:
 
 
 class AttemptExporter(SpanExporter):
-    """Sends batches. What the receiver does not accept is dropped; the log says so."""
+    """Sends batches. What the receiver does not accept is dropped, without a second try: it would delay the
+    next batches, and the end of the process. The log says when that begins and when it is over."""
 
     def __init__(
         self, make: SpanMaker, send: Callable[[ExportTraceServiceRequest], None], close: Callable[[], None]
@@ -211,14 +194,21 @@ class AttemptExporter(SpanExporter):
         self._make = make
         self._send = send
         self._close = close
+        self._dropped = 0
+        """Attempts, since the receiver accepted a batch."""
 
     def export(self, spans: Sequence[Any]) -> SpanExportResult:
         try:
             self._send(self._make.request(spans))
         except (grpc.RpcError, OSError) as error:
-            reason = error.details() if isinstance(error, grpc.Call) else error
-            _log.warning("Traces of %d attempts were dropped: %s", len(spans), reason)
+            if not self._dropped:
+                reason = error.details() if isinstance(error, grpc.Call) else error
+                _log.warning("Traces are dropped: %s", reason)
+            self._dropped += len(spans)
             return SpanExportResult.FAILURE
+        if self._dropped:
+            _log.warning("Traces are received again; those of %d attempts were dropped", self._dropped)
+            self._dropped = 0
         return SpanExportResult.SUCCESS
 
     def shutdown(self) -> None:
@@ -232,7 +222,7 @@ def make_processor(endpoint: str, rng: random.Random) -> BatchSpanProcessor:
     if endpoint.startswith(("http://", "https://")):
         exporter = AttemptExporter(make, _over_http(endpoint, headers), lambda: None)
     else:
-        channel = grpc.insecure_channel(endpoint, options=[("grpc.service_config", _RETRIES)])
+        channel = grpc.insecure_channel(endpoint)
         stub: Any = TraceServiceStub(channel)  # type: ignore[no-untyped-call] # generated code
         metadata = [(name.lower(), value) for name, value in headers.items()]
 
