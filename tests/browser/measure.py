@@ -1,4 +1,4 @@
-"""Measures the page: `python -m tests.browser.measure`. docs/ui.md has the results.
+"""Measures the page: `python -m tests.browser.measure`; `--minutes 5` makes it shorter. See docs/ui.md.
 
 First paint with 5,000 nodes and 50,000 pods; work for each frame while the map is scrolled, from a trace of
 the browser; the page's memory while the cluster changes; what viewers cost the server.
@@ -6,12 +6,15 @@ the browser; the page's memory while the cluster changes; what viewers cost the 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import multiprocessing
+import os
 import statistics
 import tempfile
 import time
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +28,10 @@ from bayplan.ui.questions import Subject
 from .chromium import Page, find_browser, opened
 from .pages import Served, large, objects, served
 
+PARTS = ["paint", "viewers", "memory"]
+SIZES = ((5000, 50_000), (50_000, 100_000))
 CHANGES_PER_SECOND = 400
-SECONDS = 20.0
+VIEWS = ("cluster", "queue", "decisions", "time", "compare", "whatif", "cluster?colour=stranded")
 SAME_FRAME_MICROS = 5_000
 
 SCROLL = """
@@ -127,17 +132,28 @@ def _draws(trace: list[dict[str, Any]], thread: dict[str, Any]) -> bool:
     )
 
 
-async def memory(tab: Page, page: Served, seconds: float) -> list[float]:
-    """Megabytes of the page's heap, five times while the cluster changes."""
+async def memory(tab: Page, page: Served, minutes: float) -> list[tuple[float, int]]:
+    """Megabytes of the page's heap and of the server, ten times while the cluster changes and all views are
+    opened in turn."""
     await tab.open(page.link(), width=1440)
     await tab.until("performance.getEntriesByName('shown').length > 0")
-    await tab.evaluate("location.hash = '#/decisions'")
-    found = []
-    for _ in range(5):
-        await asyncio.sleep(seconds / 5)
+    found: list[tuple[float, int]] = []
+    views = cycle(VIEWS)
+    for _ in range(10):
+        end = time.monotonic() + 6 * minutes
+        while time.monotonic() < end:
+            await tab.evaluate(f"location.hash = '#/{next(views)}'")
+            await asyncio.sleep(min(2.0, 6 * minutes / len(VIEWS)))
         await tab.call("HeapProfiler.collectGarbage")
-        found.append((await tab.call("Runtime.getHeapUsage"))["usedSize"] / 1e6)
+        heap = (await tab.call("Runtime.getHeapUsage"))["usedSize"]
+        found.append((round(heap / 1e6, 1), round(_resident() / 1e6)))
     return found
+
+
+def _resident() -> int:
+    """Bytes of this process, which serves the page."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def read_streams(root: str, cookie: str, count: int, seconds: float) -> None:
@@ -184,29 +200,31 @@ async def viewers(page: Served, count: int) -> float:
     return share
 
 
-async def main() -> None:
+async def main(parts: Sequence[str], minutes: float) -> None:
     browser = find_browser()
     assert browser is not None, "there is no Chromium"
     with tempfile.TemporaryDirectory() as profile:
         async with opened(browser, Path(profile)) as tab:
-            async with large(5000, 50_000) as page:
-                print("first paint, 5,000 nodes and 50,000 pods (ms):", await first_paint(tab, page))
-                print("scrolling, work per frame (ms):", await frames(tab, page))
-            async with large(50_000, 100_000) as page:
-                print("first paint, 50,000 nodes and 100,000 pods (ms):", await first_paint(tab, page))
-                print("scrolling 50,000 nodes, work per frame (ms):", await frames(tab, page))
+            for nodes, pods in SIZES:
+                if "paint" in parts:
+                    async with large(nodes, pods) as page:
+                        print(f"{nodes:,} nodes, {pods:,} pods")
+                        print("  first paint (ms):", await first_paint(tab, page))
+                        print("  scrolling, work per frame (ms):", await frames(tab, page), flush=True)
             subject = Subject("churn", "cluster")
-            feed = Churn(5000, 50_000)
-            hub = Hub(History(time.time), subject.release.accounting.assigned_requests, feed)
+            hub = Hub(History(time.time), subject.release.accounting.assigned_requests, Churn(5000, 50_000))
             async with served(subject, hub) as page:
-                print("heap of the page (MB):", await memory(tab, page, SECONDS))
-                await tab.open("about:blank", width=1440)
-                for count in (1, 10, 100):
-                    share = await viewers(page, count)
-                    print(
-                        f"{count} viewers, {2 * CHANGES_PER_SECOND} entries per second: {share:.0%} of a CPU"
-                    )
+                print(f"5,000 nodes, {2 * CHANGES_PER_SECOND} entries per second")
+                if "viewers" in parts:
+                    for count in (1, 10, 100):
+                        print(f"  {count} viewers: {await viewers(page, count):.0%} of a CPU", flush=True)
+                if "memory" in parts:
+                    print("  (heap of the page, server) in MB:", await memory(tab, page, minutes))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", nargs="*", choices=PARTS, default=PARTS)
+    parser.add_argument("--minutes", type=float, default=60.0, help="of the memory measurement")
+    arguments = parser.parse_args()
+    asyncio.run(main(arguments.part, arguments.minutes))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections import Counter
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import aiohttp
@@ -21,6 +24,33 @@ from bayplan.ui.serving import PageOfCluster, live_hub
 def pod(name: str, cpu: str, **spec: Any) -> dict[str, Any]:
     container = {"name": "c", "image": "example.com/c", "resources": {"requests": {"cpu": cpu}}}
     return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+
+
+def test_without_a_viewer_nothing_of_the_page_is_called() -> None:
+    """While pods are scheduled, no function of the page or of its history runs."""
+    called: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            called[frame.f_globals.get("__name__", "")] += 1
+
+    async def main() -> None:
+        page = PageOfCluster()
+        settings = LocalSettings(nodes=2, plain=page.plain)
+        async with LocalCluster(settings, Outcomes()) as cluster:
+            page.attach(cluster, settings, "test")
+            sys.setprofile(count)
+            try:
+                for number in range(5):
+                    cluster.server.api.create(PODS, pod(f"web-{number}", "1"), "default")
+                while cluster.census().pending:
+                    await asyncio.sleep(0.01)
+            finally:
+                sys.setprofile(None)
+
+    asyncio.run(main())
+    assert called["bayplan.scheduler.cycle"] >= 5
+    assert [name for name in called if name.startswith(("bayplan.ui", "bayplan.process.history"))] == []
 
 
 def test_the_page_of_an_embedded_cluster(tmp_path: Path) -> None:

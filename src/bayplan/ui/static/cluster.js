@@ -136,7 +136,8 @@ export function open(main) {
   const drawBar = (cluster, name, group) => {
     const wanted = route().params.fit ?? "";
     const names = [...cluster.resources.map((/** @type {string} */ one) => [one, `${resourceName(one)} requested`]), ["state", "State"], ["taint", "Taint"], ["stranded", "Stranded"], ...(fit ? [["fit", `Fit for ${fit.pod}`]] : [])];
-    const labels = Object.keys(cluster.labels).map(one => /** @type {[string, string]} */ ([one, one === ZONE ? "zone" : one.replace(/^.*\//, "")]));
+    const short = (/** @type {string} */ one) => one.replace(/^.*\//, ""), keys = Object.keys(cluster.labels);
+    const labels = keys.map(one => /** @type {[string, string]} */ ([one, one === ZONE || keys.filter(other => short(other) === short(one)).length === 1 ? short(one) : one]));
     const key = JSON.stringify([name, group, wanted, names, labels, Boolean(cluster.pods)]);
     if (key === shownBar) return;
     shownBar = key;
@@ -232,7 +233,7 @@ function free(cluster, resource) {
     left += one;
     stranded += one * nodes.stranded[row];
   }
-  return `${amount(resource, left > 1e6 && resource === "cpu" ? Math.round(left / 1000) * 1000 : left)}${resource === "cpu" ? " CPUs" : resource === "memory" || resource === "ephemeral-storage" ? "" : ` ${resource}`} free, ${left ? percent(stranded / left) : "0 %"} stranded`;
+  return `${amount(resource, left > 1e6 && resource === "cpu" ? Math.round(left / 1000) * 1000 : left)}${resource === "cpu" ? (left === 1000 ? " CPU" : " CPUs") : resource === "memory" || resource === "ephemeral-storage" ? "" : ` ${resource}`} free, ${left ? percent(stranded / left) : "0 %"} stranded`;
 }
 
 /** @param {string} node */

@@ -21,10 +21,10 @@ export function open(main) {
 
   const cells = (/** @type {any} */ one, fresh = false) => row(href("decisions", String(one.seq)), [
     h("td", { class: "dim tight" }, clock(one.time)),
-    h("td", {}, h("a", { href: href("decisions", String(one.seq)) }, one.pod), h("div", { class: "phone dim" }, `${one.result}${one.node ? ` → ${one.node}` : ""}`)),
+    h("td", { class: "long" }, h("a", { href: href("decisions", String(one.seq)) }, one.pod), h("div", { class: "phone dim" }, `${one.result}${one.node ? ` → ${one.node}` : ""}`)),
     h("td", { class: "tight optional" }, h("span", { class: `pill ${one.result === "scheduled" ? "good" : one.result === "waiting" ? "" : one.result === "error" ? "bad" : "warn"}` }, one.result)),
     h("td", { class: "tight optional" }, one.node ? nodeLink(one.node) : ""),
-    h("td", { class: "optional" }, one.message || (one.feasible ? `best of ${counted(one.feasible, "feasible node")}` : ""), one.victims.length ? h("div", { class: "dim" }, `evicts ${one.victims.join(", ")}`) : null),
+    h("td", { class: "optional" }, one.message || (one.feasible === 1 ? "the only feasible node" : one.feasible ? `best of ${counted(one.feasible, "feasible node")}` : ""), one.victims.length ? h("div", { class: "dim" }, `evicts ${one.victims.join(", ")}`) : null),
     h("td", { class: "n dim optional" }, duration(one.waitedSeconds)),
   ], fresh ? { class: "go arrived" } : {});
 
@@ -35,7 +35,8 @@ export function open(main) {
 
   const draw = () => {
     const params = route().params;
-    show(bar, choice("Show", RESULTS, params.result ?? "", value => change({ result: value || null })),
+    if (state.info?.source === "files") show(bar);
+    else show(bar, choice("Show", RESULTS, params.result ?? "", value => change({ result: value || null })),
       h("label", { class: "field" }, "with", h("input", { type: "text", value: params.q ?? "", placeholder: "pod, node or reason", onchange: (/** @type {any} */ event) => change({ q: event.target.value.trim() || null }) })),
       h("span", { class: "push" }, `${number(state.scheduled)} scheduled, ${number(state.failed)} failed attempts`));
     if (!list.length) {

@@ -33,7 +33,7 @@ function navigate() {
   }
   if (now.at !== at) {
     at = now.at;
-    if (state.cluster && state.cluster.seq !== at) load().catch(() => {});
+    load().catch(() => {}); // the header says that there is no connection
   }
   const key = `${now.view}/${now.id}`;
   if (key === shown) view?.update();

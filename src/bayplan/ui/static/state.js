@@ -104,11 +104,13 @@ let wanted = 0;
 /** What is being loaded. @type {{at: number, promise: Promise<void>} | null} */
 let loading = null;
 
-/** Loads the cluster at the time of the address. A past state that is being loaded is not asked for again. */
+/** Loads the cluster at the time of the address. A past state that is there or on its way is not asked for again. */
 export function load() {
   const at = route().at;
   if (at !== null && loading?.at === at) return loading.promise;
-  const mine = ++wanted;
+  const mine = ++wanted; // what else is on its way is no longer wanted
+  loading = null;
+  if (at !== null && state.cluster?.seq === at) return Promise.resolve();
   const promise = get("cluster", { at }).then(cluster => { if (mine === wanted) setCluster(cluster); }).finally(() => { if (mine === wanted) loading = null; });
   loading = at === null ? null : { at, promise };
   return promise;

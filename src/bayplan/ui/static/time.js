@@ -73,12 +73,17 @@ function drawStrip() {
   $("time").querySelector(".speed").value = String(speed());
 }
 
-let busy = false;
-/** @param {number} time */
+let busy = false, next = /** @type {number | null} */ (null);
+/** Moves to a time; while it moves, only the last one that was asked for is remembered. @param {number} time */
 async function seek(time) {
+  next = time;
   if (busy) return;
   busy = true;
-  await go({ time }).catch(() => {}); // the header says that there is no connection
+  while (next !== null) {
+    const to = next;
+    next = null;
+    await go({ time: to }).catch(() => {}); // the header says that there is no connection
+  }
   busy = false;
 }
 
@@ -92,6 +97,7 @@ async function play() {
   }
   while (line.playing) {
     await new Promise(done => setTimeout(done, 120));
+    if (!line.playing) break; // paused meanwhile
     const now = performance.now();
     time += (now - before) / 1000 * speed();
     before = now;
@@ -126,7 +132,7 @@ export function start() {
       h("button", { type: "button", class: "extra", "aria-label": "Next decision", onclick: () => stepTo("next") }, icon("next")),
       h("span", { class: "clock" })),
     h("div", { class: "strip" }, svg("svg", { viewBox: "0 0 1000 48", preserveAspectRatio: "none", "aria-hidden": "true" }),
-      h("input", { type: "range", step: "any", "aria-label": "Time", oninput: (/** @type {any} */ event) => { line.playing = false; seek(Number(event.target.value)); }, onchange: (/** @type {any} */ event) => setTimeout(() => seek(Number(event.target.value)), 150) })),
+      h("input", { type: "range", step: "any", "aria-label": "Time", oninput: (/** @type {any} */ event) => { line.playing = false; seek(Number(event.target.value)); } })),
     h("div", { class: "set" },
       h("label", { class: "field extra" }, h("span", { class: "hidden" }, "Speed"), h("select", { class: "speed", onchange: (/** @type {any} */ event) => change({ speed: event.target.value }, true) }, SPEEDS.map(one => h("option", { value: one }, `${one}×`)))),
       h("button", { type: "button", class: "live", hidden: true, onclick: () => { line.playing = false; change({ at: null }); } }, state.info?.live ? "Live" : "To the end")));
