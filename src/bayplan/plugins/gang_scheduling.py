@@ -89,9 +89,9 @@ class GangScheduling(
         key, groups = group_key(pod), self.handle.cluster.groups
         if key is None or groups is None:
             return None
-        if groups.group(key) is None:
-            return unresolvable(NO_GROUP.format(name=key.name))
         root = groups.root(key)
+        if root is None and groups.group(key) is None:
+            return unresolvable(NO_GROUP.format(name=key.name))
         if root is None:
             return unresolvable(NO_TREE.format(reason=groups.why_incomplete(key)))
         if groups.is_ready(root, ALL_COUNT):
@@ -112,8 +112,8 @@ class GangScheduling(
         key, groups = group_key(pod), self.handle.cluster.groups
         if key is None or groups is None:
             return None
-        group, root = groups.group(key), groups.root(key)
-        if group is None:
+        root = groups.root(key)
+        if root is None and groups.group(key) is None:
             return failure(f'failed to get podGroup {key}: podgroup "{key.name}" not found')
         if root is None:
             return failure(NO_TREE.format(reason=groups.why_incomplete(key)))
@@ -133,7 +133,9 @@ class GangScheduling(
 
     def _root_key(self, key: GroupKey | None) -> GroupKey | None:
         groups = self.handle.cluster.groups
-        root = None if groups is None or key is None else groups.root(key)
+        if groups is None or key is None or not groups.has_trees:
+            return key
+        root = groups.root(key)
         return key if root is None else root.key
 
     def _is_sibling(self, pod: Pod, old: object, new: Pod) -> bool:
@@ -150,8 +152,12 @@ class GangScheduling(
 
     def _keys_of_pod(self, old: object, new: Pod) -> Collection[str]:
         key = self._root_key(group_key(new))
-        return () if key is None else (f"{key.kind}/{key}",)
+        return () if key is None else (_text(key),)
 
     def _keys_of_object(self, old: Object | None, new: Object) -> Collection[str]:
         key = self._root_key(key_of(new))
-        return () if key is None else (f"{key.kind}/{key}",)
+        return () if key is None else (_text(key),)
+
+
+def _text(key: GroupKey) -> str:
+    return f"{key.kind}/{key}" if key.is_composite else str(key)

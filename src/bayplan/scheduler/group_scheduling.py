@@ -92,8 +92,9 @@ class GroupScheduling:
         if not infos:
             self._ended(Code.SUCCESS)
             return
-        pods = [info.pod for info in infos]
-        tree = tree_of(self._states, group, pods)
+        if len(infos) < len(pods):
+            pods = [info.pod for info in infos]
+            tree = tree_of(self._states, group, pods)
         framework = self._frameworks[pods[0].spec.scheduler_name]
         cycle = GroupCycle(framework, tree, context.stopwatch)
         if context.observers.group is not None:

@@ -295,6 +295,8 @@ class GroupStates:
 
     def is_ready(self, group: Group, count: Callable[[GroupState], int]) -> bool:
         """Whether enough members of a group count, or of enough groups of a composite one."""
+        if not group.key.is_composite:
+            return count(self[group.key]) >= group.min_count
         return self._ready_count(group, count) >= group.min_count
 
     def _ready_count(self, group: Group, count: Callable[[GroupState], int], depth: int = MAX_DEPTH) -> int:

@@ -21,6 +21,10 @@ from bayplan.api.meta import ObjectMeta
 from bayplan.api.pod import Pod, PodSchedulingGroup
 from bayplan.api.releases import V1_37
 from bayplan.config import KubeSchedulerConfiguration, parse_config
+from bayplan.config.model import QueuesConfiguration
+from bayplan.errors import ConfigError
+from bayplan.scheduler.capacity import make_queues
+from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import make_node
 from tests.queues.building import queued_pod, queues_config
 
@@ -220,3 +224,10 @@ async def test_placeholders_count_and_are_no_members(file: Path) -> None:
         assert bound(world) == {"p0", "p1"}
         await world.create(task("t1", "t"))
         assert bound(world) == {"p0", "p1", "t0", "t1"}
+
+
+def test_composite_groups_cannot_be_used_with_queues() -> None:
+    gates = RELEASE.gates | {"TopologyAwareWorkloadScheduling", "CompositePodGroup"}
+    core = SchedulingCore(release=RELEASE.with_gates(gates))
+    with pytest.raises(ConfigError, match="queues cannot be used with the feature gate CompositePodGroup"):
+        make_queues(QueuesConfiguration(), core.cluster)
