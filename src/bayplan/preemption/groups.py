@@ -408,7 +408,11 @@ def _pods(cluster: Cluster, slots: Iterable[int]) -> list[Pod]:
 
 
 class _Reprieve:
-    """Adds units back to the columns, from which all of them were removed, while the members still fit."""
+    """Adds units back to the columns, from which all of them were removed, while the members still fit.
+
+    Members are added only while a unit is tried; if plugins decide node by node (`is_local`), only those on
+    its nodes.
+    """
 
     def __init__(self, cluster: Cluster, placed: Sequence[Placed], *, is_local: bool) -> None:
         self._cluster = cluster
@@ -418,7 +422,7 @@ class _Reprieve:
         if is_local:
             for member in placed:
                 self._on_row.setdefault(member.row, []).append(member)
-                member.put()
+                cluster.remove_nomination(member.pod.uid)
 
     def affecting(self, units: Sequence[list[int]]) -> list[int]:
         """The indices of the units that may be in the way of a member; the others can stay."""
@@ -430,33 +434,27 @@ class _Reprieve:
         return [index for index, slots in enumerate(units) if any(near[slot] for slot in slots)]
 
     def fits_with(self, slots: Sequence[int]) -> bool:
-        """Whether all members still fit with the pods of one more unit. If not, they are removed again."""
+        """Whether all members still fit with the pods of one more unit. If not, these are removed again."""
         cluster, row_of = self._cluster, self._cluster.pods.row.cell
-        affected = list(self._placed)
+        affected = self._placed
         if self._is_local:
             slots = [slot for slot in slots if row_of[slot] in self._on_row]
             rows = dict.fromkeys(row_of[slot] for slot in slots)
             affected = [member for row in rows for member in self._on_row[row]]
-            for member in reversed(affected):
-                member.take()
         unit = _pods(cluster, slots)
         for pod, slot in zip(unit, slots, strict=True):
             cluster.add_pod(pod, cluster.nodes.name[row_of[slot]])
         put: list[Placed] = []
         fits = True
-        for member in affected:
-            if not member.fits():
-                fits = False
+        for number, member in enumerate(affected, start=1):
+            fits = member.fits()
+            if not fits or number == len(affected):
                 break
             member.put()
             put.append(member)
-        if not fits or not self._is_local:
-            for member in reversed(put):
-                member.take()
+        for member in reversed(put):
+            member.take()
         if not fits:
             for pod in reversed(unit):
                 cluster.remove_pod(pod.uid)
-            if self._is_local:
-                for member in affected:
-                    member.put()
         return fits
