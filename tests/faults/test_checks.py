@@ -19,6 +19,7 @@ from bayplan.plugins.default_binder import DefaultBinder
 from bayplan.scheduler.binding import Bindings
 from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.state.cache import Cache
+from tests.effort import LONG_RUN
 from tests.faults.life import play
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -91,7 +92,13 @@ def leave_out_what_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
         pytest.param(
             bind_again_without_looking, 734, "is bound, and was to be bound", id="a pod is bound twice"
         ),
-        pytest.param(skip_events_of_deleted_pods, 29, "but waits", id="freed room is not reported"),
+        pytest.param(
+            skip_events_of_deleted_pods,
+            29,
+            "but waits",
+            marks=LONG_RUN,
+            id="freed room is not reported",
+        ),
     ],
 )
 def test_mistakes_are_found(monkeypatch: pytest.MonkeyPatch, mistake: Patch, first: int, found: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bayplan.dra import budget
+from tests.effort import LONG_RUN
 from tests.faults.expensive import PREFIX, has_expensive_claims
 from tests.faults.life import Report, play
 
@@ -23,6 +24,7 @@ def test_lives_with_expensive_claims() -> None:
     assert all(report.bindings and cut_off(report) for report in reports)
 
 
+@LONG_RUN
 def test_searches_without_a_limit_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "LIVE_ATTEMPT_SECONDS", 2.0)
     monkeypatch.setattr(budget, "MAX_DEBT_SECONDS", 1000.0)
