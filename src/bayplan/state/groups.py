@@ -30,7 +30,7 @@ from bayplan.api.groups import CompositePodGroup, PodGroup
 from bayplan.api.meta import Condition, Object
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import resource_amounts
-from bayplan.clock import NEVER as NEVER_READ
+from bayplan.clock import Freshness
 from bayplan.state.objects import Lister, Objects
 
 NEVER: Final = "Never"
@@ -196,7 +196,8 @@ class GroupStates:
         self._objects = objects.of(PodGroup)
         self._composites = objects.of(CompositePodGroup)
         self._children: dict[GroupKey, dict[GroupKey, None]] = {}
-        self._children_read_at = NEVER_READ
+        logs = (self._objects.changes, self._composites.changes)
+        self._children_freshness = Freshness(logs[0].clock, objects=logs)
         self._states: dict[GroupKey, GroupState] = {}
         self._groups: dict[GroupKey, Group] = {}
         """Read from objects before."""
@@ -256,16 +257,16 @@ class GroupStates:
     def _read_children(self) -> None:
         """Brings the index of children up to date."""
         listers: tuple[Lister[Any], ...] = (self._objects, self._composites)
-        changed = [lister.changes.since(self._children_read_at) for lister in listers]
-        if None in changed:
-            self._children.clear()
-            changed = [[(None, item) for item in lister] for lister in listers]
-        for before, after in chain.from_iterable(one for one in changed if one is not None):
-            if before is not None and (parent := _parent(before)) is not None:
-                self._children.get(parent, {}).pop(key_of(before), None)
-            if after is not None and (parent := _parent(after)) is not None:
-                self._children.setdefault(parent, {})[key_of(after)] = None
-        self._children_read_at = self._objects.changes.clock.now
+        with self._children_freshness:
+            changed = [self._children_freshness.recorded(lister.changes) for lister in listers]
+            if None in changed:
+                self._children.clear()
+                changed = [[(None, item) for item in lister] for lister in listers]
+            for before, after in chain.from_iterable(one for one in changed if one is not None):
+                if before is not None and (parent := _parent(before)) is not None:
+                    self._children.get(parent, {}).pop(key_of(before), None)
+                if after is not None and (parent := _parent(after)) is not None:
+                    self._children.setdefault(parent, {})[key_of(after)] = None
 
     def evicted_as_one(self, group: Group) -> Group | None:
         """The group whose pods are all evicted if a member of this one is: the highest with disruptionMode
