@@ -113,7 +113,7 @@ def pod(i: int, nodes: int) -> Raw:
         number -= 1
     app = f"app-{owner}"
     selector = {"matchLabels": {"app": app}}
-    spec: Raw = {"nodeName": f"node-{number:05}"}
+    spec: Raw = {"nodeName": f"node-{number:05}", "schedulerName": "default-scheduler"}
     if owner % 10 == 1:
         term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}

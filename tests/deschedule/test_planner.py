@@ -99,8 +99,13 @@ def test_a_move_that_violates_another_constraint_is_not_made() -> None:
         replica("p3", "b1", spread=spread, cpu="1"),
         replica("p4", "b2", spread=spread, cpu="1"),
     ]
-    plan = plan_of([*nodes, *pods], SPREAD)
-    assert moves(plan) == []
+    policy = {"RemovePodsViolatingTopologySpreadConstraint": {"topologyBalanceNodeFit": False}}
+    plan = plan_of([*nodes, *pods], policy)
+    assert (moves(plan), plan.upstream_evictions) == ([], 1)
+    assert reasons(plan)["p2"].startswith(
+        "its replacement fits no node: 0/4 nodes are available: 1 Insufficient cpu, "
+        "3 node(s) didn't match pod topology spread constraints."
+    )
 
 
 def test_moves_come_after_the_move_that_makes_room() -> None:

@@ -6,6 +6,7 @@ descheduler#786 and #1558 ask for it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,24 @@ import pytest
 
 from bayplan.answers.sources.loading import SourceOptions, load_cluster
 from bayplan.answers.whatif import Cluster
-from bayplan.api.meta import ObjectMeta
+from bayplan.api.meta import Object, ObjectMeta
+from bayplan.api.node import Node
+from bayplan.api.pod import Pod
 from bayplan.api.workloads import Deployment, ReplicaSet
 from bayplan.client.kubeconfig import load_access
 from bayplan.config import DescheduleConfiguration, Mode
+from bayplan.deschedule.eviction import Answer
 from bayplan.deschedule.executing import Outcome, Step
 from bayplan.deschedule.process import RunOptions, run_descheduler
-from bayplan.deschedule.surge import allows_surge, deployment_of
+from bayplan.deschedule.surge import LOWEST_COST, Surging, allows_surge, deployment_of
 from bayplan.deschedule.times import Times
 from bayplan.embedded.server.kinds import DEPLOYMENTS, PODS
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.up.cluster import LocalCluster, LocalSettings
 from bayplan.embedded.up.report import Outcomes
+from bayplan.errors import ServerError
 from bayplan.framework.args import Duration
+from bayplan.simulate.virtual_time import run_virtual
 from bayplan.testing.builders import make_node, make_owner, make_pod
 from tests.deschedule.situations import descheduler
 from tests.deschedule.test_companion import WEB, nodes_of, taint
@@ -121,3 +127,89 @@ def test_other_owners_have_no_deployment() -> None:
     _, cluster = owned({})
     for owner in (make_owner("StatefulSet", "db"), make_owner("ReplicaSet", "alone")):
         assert deployment_of(make_pod("r", node="n", owner=owner), cluster) is None
+
+
+class Scaling:
+    """A Deployment and its pods. Nothing becomes ready by itself."""
+
+    def __init__(self, cluster: Cluster, fails_at: int = 0, *, autoscaled: bool = False) -> None:
+        self._cluster = cluster
+        self._fails_at = fails_at
+        self._autoscaled = autoscaled
+        self.calls: list[str] = []
+
+    def _called(self, text: str) -> None:
+        self.calls.append(text)
+        if len(self.calls) == self._fails_at:
+            raise ServerError("the server is overloaded", 503)
+
+    async def scale(self, namespace: str, name: str, expected: int, replicas: int) -> None:
+        self._called(f"scale {namespace}/{name} from {expected} to {replicas}")
+
+    async def annotate(self, pod: Pod, key: str, value: str | None) -> None:
+        self._called(f"annotate {pod.key} {value}")
+
+    async def is_autoscaled(self, namespace: str, name: str) -> bool:
+        return self._autoscaled
+
+    async def load(self) -> Cluster:
+        return self._cluster
+
+    async def objects(self) -> Sequence[Object]:
+        return self._cluster.objects
+
+    async def pods(self, namespace: str) -> Sequence[Pod]:
+        return [pod for pod in self._cluster.pods if pod.namespace == namespace]
+
+    async def evict(self, pod: Pod, reason: str, grace_period_seconds: int | None) -> Answer:
+        raise AssertionError("the owner replaces the pod")
+
+
+UP, DOWN = "scale default/web from 1 to 2", "scale default/web from 2 to 1"
+MARKED, UNMARKED = f"annotate default/p {LOWEST_COST}", "annotate default/p None"
+
+
+@pytest.mark.parametrize(
+    ("fails_at", "calls", "why"),
+    [
+        pytest.param(
+            0,
+            [MARKED, UP, UNMARKED, DOWN],
+            "the replacement was not ready within 3 s",
+            id="the old pod stays if the new one does not start",
+        ),
+        pytest.param(
+            2,
+            [MARKED, UP],
+            "the replacement cannot be created first: the server is overloaded",
+            id="scaling up fails",
+        ),
+        pytest.param(
+            4,
+            [MARKED, UP, UNMARKED, DOWN],
+            "Deployment default/web was scaled up to 2 and cannot be scaled back: the server is overloaded",
+            id="scaling back fails",
+        ),
+    ],
+)
+def test_the_sentence_of_a_replacement_that_did_not_work(fails_at: int, calls: list[str], why: str) -> None:
+    """descheduler#786, #1558: whatever fails, the old pod is still there."""
+    pod, cluster = owned({"replicas": 1}, make_node("m"))
+    api = Scaling(cluster, fails_at)
+    assert run_virtual(Surging(api, 3.0).move(pod, "m", cluster, nominated=True)) == why
+    assert api.calls == calls
+
+
+@pytest.mark.parametrize(
+    ("target", "autoscaled"),
+    [
+        pytest.param(make_node("m"), True, id="a HorizontalPodAutoscaler"),
+        pytest.param(make_node("m", unschedulable=True), False, id="the target has no room beside it"),
+    ],
+)
+def test_pods_that_cannot_be_replaced_first_are_evicted(target: Node, autoscaled: bool) -> None:
+    """Nothing was written: None says that the pod is evicted as with mode evict."""
+    pod, cluster = owned({"replicas": 1}, target)
+    api = Scaling(cluster, autoscaled=autoscaled)
+    found = run_virtual(Surging(api, 3.0).move(pod, "m", cluster, nominated=False))
+    assert (found, api.calls) == (None, [])

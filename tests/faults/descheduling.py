@@ -217,7 +217,7 @@ class Life:
         )
         nodes = rng.randint(3, 6)
         for i in range(nodes):
-            self._store.create(make_node(f"n{i}", cpu=8))
+            self._store.create(make_node(f"n{i}", cpu=16))
         replicas = {f"app{i}": rng.randint(1, 5) for i in range(rng.randint(1, 4))}
         least = {name: rng.randint(0, count) for name, count in replicas.items() if rng.random() < 0.6}
         for name in least:

@@ -15,16 +15,15 @@ are tried again after the others, because moves make room.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from bayplan.answers.whatif import Cluster
-from bayplan.api.cluster_api import ObjectT
 from bayplan.api.meta import Object
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
@@ -448,17 +447,16 @@ def evict_by_rules(
     return [one.request for one in evictor.attempts if not one.answer.code], result
 
 
-def make_table(columns: PodColumns, objects: Sequence[Object]) -> ClusterTable:
+def make_table(columns: PodColumns, objects: Iterable[Object]) -> ClusterTable:
     """Objects as a table, with columns that may have most of the pods already."""
-
-    def of(kind: type[ObjectT]) -> Iterator[ObjectT]:
-        return (one for one in objects if isinstance(one, kind))
-
-    columns.sync(of(Pod))
+    by_kind: dict[type[Object], list[Any]] = defaultdict(list)
+    for one in objects:
+        by_kind[type(one)].append(one)
+    columns.sync(by_kind[Pod])
     return ClusterTable(
         columns,
-        of(Node),
-        namespaces=of(Namespace),
-        budgets=of(PodDisruptionBudget),
-        claims=of(PersistentVolumeClaim),
+        by_kind[Node],
+        namespaces=by_kind[Namespace],
+        budgets=by_kind[PodDisruptionBudget],
+        claims=by_kind[PersistentVolumeClaim],
     )
