@@ -16,7 +16,8 @@ from bayplan.queues.amounts import Amounts, readable
 from bayplan.queues.tree import Blocking, Group, Queue
 from bayplan.queues.usage import PodGroupOf
 from bayplan.queues.volcano.accounts import Account
-from bayplan.queues.volcano.active import QueueLimit, VolcanoQueues
+from bayplan.queues.volcano.active import VolcanoQueues
+from bayplan.queues.volcano.objects import QueueLimit
 from bayplan.queues.volcano.preemption import choose, not_owed, owes, running_pod, why_not
 from bayplan.queues.volcano.resources import Resources
 from bayplan.scheduler.core import SchedulingCore

@@ -34,7 +34,8 @@ from bayplan.queues.usage import PodGroupOf
 from bayplan.queues.volcano import accounts as accounting
 from bayplan.queues.volcano import jobs, victims
 from bayplan.queues.volcano.accounts import Account, Entitlement
-from bayplan.queues.volcano.active import CRITICAL, JobView, VolcanoQueues
+from bayplan.queues.volcano.active import CRITICAL, VolcanoQueues
+from bayplan.queues.volcano.objects import JobView
 from bayplan.queues.volcano.resources import Resources, is_empty, plus
 
 NO_ACTION: Final = "preemption: neither reclaim nor preempt is among the actions of volcano-scheduler.conf"

@@ -1,0 +1,171 @@
+"""Volcano's objects as the engine has them: Queues as specs, groups as jobs, limits as sentences.
+
+`VolcanoQueues` (`active.py`) keeps them in a tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from bayplan.api import volcano
+from bayplan.api.meta import Object
+from bayplan.api.pod import Pod
+from bayplan.api.quantity import resource_amounts
+from bayplan.queues.amounts import Amounts, readable
+from bayplan.queues.tree import Blocking, Queue
+from bayplan.queues.usage import PodGroupOf
+from bayplan.queues.users import UserLimits
+from bayplan.queues.volcano import accounts, drf
+from bayplan.queues.volcano.accounts import OPEN, ROOT, Account, Entitlement, Lack, QueueSpec
+from bayplan.queues.volcano.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimit(Blocking):
+    """The limit of one of Volcano's queues that keeps a pod out."""
+
+    name: str = ""
+    """The name of the queue."""
+    word: str = "capability"
+    """Which limit it is, as Volcano calls it."""
+    note: str = ""
+
+    def without_amounts(self) -> str:
+        return f"waiting for queue {self.name}: {self.kind or self.note}"
+
+    def sentence(self) -> str:
+        if not self.kind:
+            return self.without_amounts()
+        kind = "vcore" if self.kind == "cpu" else self.kind
+        used, asked, limit = (readable(kind, each) for each in (self.used, self.asked, self.limit))
+        note = f" ({self.note})" if self.note else ""
+        return f"{self.without_amounts()} {used} allocated, {asked} requested, {limit} {self.word}{note}"
+
+
+def limit_of(lack: Lack, asked: Amounts, kind_of_limit: Entitlement) -> QueueLimit:
+    """What a queue lacks, in numbers."""
+    account, spec = lack.account, lack.account.spec
+    if not lack.kinds:
+        note = f"it is {spec.state}, so it takes no pods"
+        return QueueLimit(account.queue.path, "", 0, 0, 0, name=spec.name, word="state", note=note)
+    kind = lack.kinds[0]
+    limit = accounts.limit_of(account, kind_of_limit).get(kind, 0.0)
+    word, note = lack.limit, ""
+    if word == "capability" and limit < spec.capability.get(kind, inf):
+        word, note = "left by the guarantees of other queues", ""
+    elif word == "deserved":
+        note = f"weight {spec.weight}"
+    used = int(account.allocated.get(kind, 0))
+    return QueueLimit(
+        account.queue.path,
+        kind,
+        used,
+        int(asked.get(kind, 0)),
+        int(limit),
+        name=spec.name,
+        word=word,
+        note=note,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as `jobs.py` and `victims.py` see it."""
+
+    name: str
+    account: Account
+    priority: int
+    created: float
+    min_available: int
+    ready: int
+    allocated: Resources
+    capacity: Resources
+
+    @property
+    def is_ready(self) -> bool:
+        return self.ready >= self.min_available
+
+    @property
+    def share(self) -> float:
+        return drf.job_share(self.allocated, self.capacity)
+
+
+class JobGroup(PodGroupOf):
+    """A group with the queue that its pods name, which counts if there is no PodGroup."""
+
+    __slots__ = ("own_queue",)
+
+    def __init__(self, name: str, queue: Queue, created: float, own_queue: str) -> None:
+        super().__init__(name, queue, "", (), created)
+        self.own_queue = own_queue
+
+
+class VolcanoTree:
+    """The tree of queues, without limits by user."""
+
+    def __init__(self) -> None:
+        self.root = Queue(ROOT, leaf=False)
+        self.user_limits = UserLimits()
+
+    def find(self, path: str) -> Queue | None:
+        return self.root.find(path)
+
+    def remove_if_empty(self, queue: Queue) -> bool:
+        return False
+
+
+def same_spec(old: Object | None, new: Object | None) -> bool:
+    """Whether a PodGroup asks for the same as before."""
+    return isinstance(old, volcano.PodGroup) and isinstance(new, volcano.PodGroup) and old.spec == new.spec
+
+
+def is_unschedulable(item: volcano.PodGroup) -> bool:
+    """Whether an attempt to schedule the group has failed."""
+    return any(one.type == "Unschedulable" and one.status == "True" for one in item.status.conditions)
+
+
+def group_name(pod: Pod) -> str:
+    """The PodGroup that a pod names; "" if it names none."""
+    annotations = pod.metadata.annotations
+    return annotations.get(volcano.GROUP_ANNOTATION) or annotations.get(volcano.OTHER_GROUP_ANNOTATION, "")
+
+
+def spec_of(item: volcano.Queue) -> QueueSpec:
+    """A Queue object in base units."""
+    spec, meta = item.spec, item.metadata
+    stamp = meta.creation_timestamp
+    return QueueSpec(
+        item.name,
+        weight=spec.weight,
+        capability=resource_amounts(spec.capability),
+        deserved=resource_amounts(spec.deserved),
+        guarantee=resource_amounts(spec.guarantee.resource),
+        parent=spec.parent,
+        priority=spec.priority,
+        reclaimable=spec.reclaimable is not False,
+        state=item.status.state or OPEN,
+        created=0.0 if stamp is None else stamp.timestamp(),
+        hierarchy=meta.annotations.get("volcano.sh/hierarchy", ""),
+        hierarchy_weights=meta.annotations.get("volcano.sh/hierarchy-weights", ""),
+    )
+
+
+def queue_problem(spec: QueueSpec) -> str:
+    """Why a queue cannot be used: what Volcano's webhook would reject; "" if it can."""
+    if spec.weight < 1:
+        return f"queue {spec.name} cannot be used: its weight is {spec.weight}, which must be positive"
+    for lower, upper, small, large in (
+        ("deserved", "guarantee", spec.guarantee, spec.deserved),
+        ("capability", "deserved", spec.deserved, spec.capability),
+        ("capability", "guarantee", spec.guarantee, spec.capability),
+    ):
+        for kind, amount in small.items():
+            most = large.get(kind)
+            if most is not None and amount > most:
+                unit = "vcore" if kind == "cpu" else kind
+                shown = (readable(unit, int(each)) for each in (most, amount))
+                text = "queue {} cannot be used: {}[{}]={} must be >= {}[{}]={}"
+                first, second = shown
+                return text.format(spec.name, lower, kind, first, upper, kind, second)
+    return ""
