@@ -154,17 +154,17 @@ export async function refresh() {
 
 // The view
 
-const CHART_WIDTH = 520, CHART_GAP = 40;
+const CHART_GAP = 40, WIDE = 1900;
 
 /** In pixels, so that text has its size on a phone, too; as the grid of charts in style.css. */
 function chartWidth() {
-  const whole = $("main").clientWidth - 40, columns = Math.max(1, Math.floor((whole + CHART_GAP) / (CHART_WIDTH + CHART_GAP)));
+  const whole = $("main").clientWidth - 40, least = innerWidth >= WIDE ? 900 : 520, columns = Math.max(1, Math.floor((whole + CHART_GAP) / (least + CHART_GAP)));
   return Math.max(300, Math.floor((whole - (columns - 1) * CHART_GAP) / columns));
 }
 
 /** @param {string} title @param {{name: string, at: [number, number][]}[]} series @param {(value: number) => string} format @param {boolean} [dots] */
 function chart(title, series, format, dots = false) {
-  const W = chartWidth(), H = 190, L = 88, B = 22;
+  const W = chartWidth(), H = innerWidth >= WIDE ? 380 : 190, L = 88, B = 22;
   const all = series.flatMap(one => one.at);
   if (all.length < 2) return h("div", {}, h("h2", {}, title), h("p", { class: "dim" }, "There is not enough to draw yet."));
   const from = line.data.firstTime, to = Math.max(line.data.time, from + 1), most = Math.max(1e-9, ...all.map(one => one[1]));
