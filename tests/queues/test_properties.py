@@ -1,7 +1,8 @@
-"""What holds in every history of pods in capacity queues."""
+"""What holds in every history of pods in capacity queues; HISTORIES=10000 tries more of them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -25,6 +26,7 @@ from tests.effort import examples
 LEAVES = ("root.p.a", "root.p.b", "root.c", "root.d")
 CAPACITY = {"cpu": 16_000, "memory": 64, "pods": 100}
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+HISTORIES = int(os.environ.get("HISTORIES") or examples(200))
 
 limits = st.one_of(st.none(), st.integers(1, 6))
 
@@ -147,7 +149,7 @@ class History:
         assert len(self.queues) == len(self.active)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=HISTORIES, deadline=None)
 @given(trees(), actions)
 def test_histories(text: str, played: list[tuple[object, ...]]) -> None:
     """No queue exceeds its ceiling, parts add up, and the next pod is the one that a plain search finds."""
@@ -157,7 +159,7 @@ def test_histories(text: str, played: list[tuple[object, ...]]) -> None:
         history.check()
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=HISTORIES, deadline=None)
 @given(trees(), actions)
 def test_nothing_starves(text: str, played: list[tuple[object, ...]]) -> None:
     """When everything that runs ends again and again, every pod that fits into its empty queue runs."""
@@ -176,7 +178,7 @@ def test_nothing_starves(text: str, played: list[tuple[object, ...]]) -> None:
         assert not fits(empty[group.queue.path], history.queues.amounts_of(info.pod))
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=HISTORIES, deadline=None)
 @given(trees(), actions)
 def test_a_recount_finds_the_same(text: str, played: list[tuple[object, ...]]) -> None:
     """A scheduler that starts now has the same usage and the same order."""
@@ -202,7 +204,7 @@ def test_a_recount_finds_the_same(text: str, played: list[tuple[object, ...]]) -
 sizes = st.lists(st.integers(1, 4), min_size=1, max_size=8)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=HISTORIES, deadline=None)
 @given(st.integers(0, 6), st.integers(0, 6), sizes, sizes, st.integers(1, 6))
 def test_victims_leave_every_queue_its_guarantee(
     first: int, second: int, left: list[int], right: list[int], asked: int
