@@ -119,7 +119,7 @@ def test_a_pod_whose_queue_is_owed(tmp_path: Path) -> None:
     asking = pod(4, "a", "new")
     loaded = LoadedCluster("test", (make_node("n", cpu=4), RUNNING[1], asking))
     answer = QueueQuestions(loaded, QueuesConfiguration(file=str(path))).pod(asking)
-    assert answer.preemption == "its queue is owed this: it may take from root.b after 30 s"
+    assert answer.preemption == "its queue is entitled to this: it may take from root.b after 30 s"
 
 
 def test_victims_below_the_maximum_of_a_parent_are_named(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ partitions:
     loaded = LoadedCluster("test", (make_node("n", cpu=8), *running, waiting))
     answer = QueueQuestions(loaded, QueuesConfiguration(file=str(path))).pod(waiting)
     text = (
-        "its queue is owed this: after 30 s it evicts default/p2, default/p3 "
+        "its queue is entitled to this: after 30 s it evicts default/p2, default/p3 "
         "(others where a budget or a node requires it), if a node fits then"
     )
     assert answer.preemption == text

@@ -47,7 +47,7 @@ def test_a_waiting_pod_reads_limit_order_and_why_nothing_goes(run: Run) -> None:
     _, text = run("explain", "pod", "tune-0", *CLUSTER)
     assert "waiting for queue research: cpu 6 allocated, 1 requested, 6 capability" in text
     assert "before it: queue production, share 0.00 (research has 1.50)" in text
-    assert "queue research is not owed this: cpu 6 allocated, 1 requested, 4 deserved" in text
+    assert "queue research is not entitled to this: cpu 6 allocated, 1 requested, 4 deserved" in text
 
 
 def test_a_pod_of_an_owed_queue_reads_whom_it_may_reclaim_from(run: Run) -> None:

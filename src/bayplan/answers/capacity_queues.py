@@ -300,11 +300,11 @@ class QueueQuestions:
                 return "preemption would not help: what others may lose makes no room below this limit"
             names = ", ".join(sorted(self._names.get(task.key, task.key) for task in chosen))
             return (
-                f"its queue is owed this: after {delay:g} s it evicts {names} "
+                f"its queue is entitled to this: after {delay:g} s it evicts {names} "
                 "(others where a budget or a node requires it), if a node fits then"
             )
         paths = ", ".join(sorted(found.by_queue))
-        return f"its queue is owed this: it may take from {paths} after {delay:g} s"
+        return f"its queue is entitled to this: it may take from {paths} after {delay:g} s"
 
 
 def _described(blocking: Blocking) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from bayplan.queues.yunikorn.config import VCORE
 from bayplan.queues.yunikorn.pods import facts
 from bayplan.state.cluster import Cluster
 
-NOT_OWED: Final = "preemption: queue {queue} is not owed what the pod asks for"
+NOT_OWED: Final = "preemption: queue {queue} is not entitled to what the pod requests"
 TOO_EARLY: Final = "preemption: queue {queue} may take from others {seconds:g} s after a pod was created"
 NEVER: Final = "preemption: not eligible due to preemptionPolicy=Never."
 

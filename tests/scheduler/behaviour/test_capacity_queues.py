@@ -289,7 +289,7 @@ async def test_a_queue_above_its_guarantee_takes_nothing(guarantees: Path) -> No
         await world.create(pod("next", "owed", 1, priority=100))
         await world.after(60)
         assert world.node_of("r0") == "n"
-        assert "is not owed" in world.message("next")
+        assert "is not entitled" in world.message("next")
 
 
 @virtual

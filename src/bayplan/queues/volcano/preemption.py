@@ -165,8 +165,8 @@ def not_owed(account: Account, asked: Resources, promised: Resources | None = No
                 for word, each in parts.items()
                 if each or word != "pipelined"
             )
-            return f"queue {account.name} is not owed this: {kind} {', '.join(shown)}"
-    return f"queue {account.name} is not owed this"
+            return f"queue {account.name} is not entitled to this: {kind} {', '.join(shown)}"
+    return f"queue {account.name} is not entitled to this"
 
 
 def owes(
