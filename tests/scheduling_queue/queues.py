@@ -15,6 +15,7 @@ from bayplan.plugins.priority_sort import PrioritySort
 from bayplan.runtime.profile import Profile, points_of
 from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.scheduling_queue.queued import Entity, QueueCounts, QueuedGroup, QueuedPod, members_of
+from bayplan.scheduling_queue.sub_queues import PodHeap
 from bayplan.scheduling_queue.waiting import QueueSettings
 from bayplan.state.groups import Group, GroupStates
 from bayplan.testing.builders import make_pod
@@ -129,6 +130,7 @@ class World:
         start: float = 0.0,
         release: Release = V1_36,
         groups: GroupStates | None = None,
+        active: PodHeap | None = None,
     ) -> None:
         self.clock = Clock(start)
         self.columns = Columns()
@@ -145,6 +147,7 @@ class World:
             observer=self.counts,
             release=release,
             groups=groups,
+            active=active,
         )
 
     def add(self, name: str = "p", **fields: Any) -> Pod:

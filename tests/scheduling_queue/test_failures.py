@@ -14,6 +14,7 @@ from bayplan.scheduling_queue.object_events import (
     NODE_DELETE,
     UNSCHEDULABLE_TIMEOUT,
 )
+from bayplan.scheduling_queue.sub_queues import PodHeap
 from bayplan.scheduling_queue.waiting import QueueSettings
 from bayplan.testing.builders import make_pod
 
@@ -69,6 +70,27 @@ def test_a_pod_that_is_no_longer_in_flight_comes_back_after_a_backoff() -> None:
     world.queue.done(pod.uid)
     world.fail("p", "Fit")
     assert world.where() == "backoff"
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        pytest.param(None, "backoff", id="not after an attempt that failed with an error, again and again"),
+        pytest.param(NODE_ADD, "active", id="but after an event that may have made the room"),
+    ],
+)
+def test_a_nominated_pod_in_a_capacity_queue_does_not_back_off(
+    event: ClusterEvent | None, expected: str
+) -> None:
+    """Otherwise others would take the place that was freed for it."""
+    world = World(*PLUGINS, active=PodHeap("active"))
+    pod = world.add()
+    world.queue.nominations.add(pod, Nomination("a"))
+    world.pop()
+    world.fail("p", *(() if event is None else ("Fit",)))
+    if event is not None:
+        world.queue.move_to_active_or_backoff(event)
+    assert world.where() == expected
 
 
 def test_a_pod_that_is_done_backing_off_comes_back_active() -> None:

@@ -33,7 +33,7 @@ from bayplan.runtime.extension_points import POINTS, ExtensionPoints, Gated
 from bayplan.runtime.profile import PointStep, Profile
 from bayplan.scheduling_queue.hints import Strategy
 from bayplan.scheduling_queue.nominations import Nominations
-from bayplan.scheduling_queue.object_events import POP_FROM_BACKOFF
+from bayplan.scheduling_queue.object_events import POP_FROM_BACKOFF, SCHEDULE_ATTEMPT_FAILURE
 from bayplan.scheduling_queue.queued import (
     NEVER,
     Entity,
@@ -388,14 +388,22 @@ class SubQueues:
             self._to_unschedulable(info, label, as_decided=True)
             return False
         backs_off = strategy is Strategy.AFTER_BACKOFF and self.backoff.is_backing_off(info, self._now())
-        if backs_off and not (self._is_ordered_outside and self._is_nominated(info)):
+        if backs_off and not self._skips_backoff(info, label):
             return self._to_backoff(info, label)
         return self.to_active(info, label, as_decided=strategy is not Strategy.AFTER_BACKOFF)
 
-    def _is_nominated(self, info: Entity) -> bool:
-        """Whether it is a pod with a nominated node. A group backs off in any case: no event requeues it, so
-        without backoff it would be tried again and again until its victims are gone."""
-        return isinstance(info, QueuedPod) and info.pod.uid in self.nominations.nodes
+    def _skips_backoff(self, info: Entity, label: str) -> bool:
+        """Whether an event may make room that was freed for this pod, in the order of capacity queues.
+
+        Not after a failed attempt, which would be repeated at once, again and again. A group backs off in any
+        case: no event requeues it.
+        """
+        return (
+            self._is_ordered_outside
+            and label != SCHEDULE_ATTEMPT_FAILURE
+            and isinstance(info, QueuedPod)
+            and info.pod.uid in self.nominations.nodes
+        )
 
     def to_active(
         self, info: Entity, label: str, *, from_backoff: bool = False, as_decided: bool = False
