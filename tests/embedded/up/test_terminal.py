@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from rich.console import Console
 from rich.text import Text
 
+from bayplan.cli.output import SafeConsole
 from bayplan.embedded.up.screen import Page, rows
 
 CLEAR = "\x1b[2J\x1b[H"
@@ -26,7 +26,7 @@ class Terminal:
         self._user, self._program = pty.openpty()
         self.resize(40, 10)
         self.file = os.fdopen(self._program, "w")
-        self.console = Console(file=self.file, force_terminal=True, color_system=None)
+        self.console = SafeConsole(file=self.file, force_terminal=True, color_system=None)
 
     def resize(self, width: int, height: int) -> None:
         fcntl.ioctl(self._user, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
@@ -92,6 +92,13 @@ def test_long_lines_are_wrapped_by_the_terminal(terminal: Terminal) -> None:
     with Page(terminal.console) as page:
         page.draw([Text("x" * 100), Text("end")])
         assert "x" * 100 + "\r\n" in terminal.read().replace("\r\r\n", "\r\n")
+
+
+def test_line_ends_are_not_escaped(terminal: Terminal) -> None:
+    """The console of commands escapes control characters, and lines of the page end with one."""
+    with Page(terminal.console) as page:
+        page.draw([Text("one"), Text("end")])
+        assert "one\r\nend" in terminal.read().replace("\r\r\n", "\r\n")
 
 
 @pytest.mark.parametrize(

@@ -355,12 +355,14 @@ class Page:
         if page == self._shown:
             return
         self._shown = page
+        # A console of commands would escape the carriage returns, as it does those of tenants.
+        drawn = "\r\n".join(map(self._rendered, lines))
+        self._write(f"{_BEGIN}{_CLEAR}{drawn}{_END}")
+
+    def _rendered(self, line: Text) -> str:
         with self._console.capture() as captured:
-            for number, line in enumerate(lines):
-                if number:
-                    self._console.out("\r", highlight=False)
-                self._console.print(line, end="", soft_wrap=True)
-        self._write(f"{_BEGIN}{_CLEAR}{captured.get()}{_END}")
+            self._console.print(line, end="", soft_wrap=True)
+        return captured.get()
 
     def _write(self, text: str) -> None:
         self._console.file.write(text)
