@@ -445,6 +445,16 @@ def test_capacity_counts_gangs(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert answer["nodes"]["needed"] == 1
 
 
+def test_a_gang_may_need_more_nodes_than_gangs_are_wanted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ("capacity", gang(tmp_path, 30), "--for", "1", "--nodes")
+    status, answer = run_on_groups(capsys, *arguments, "gpu-1")
+    assert (status, answer["nodes"]["needed"]) == (0, 6)
+    status, answer = run_on_groups(capsys, *arguments, "cpu=8,memory=32Gi")
+    assert (status, answer["nodes"]["needed"]) == (1, None)
+
+
 def test_objects_that_create_groups_are_left_out(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     template = {"name": "w", "schedulingPolicy": {"gang": {"minCount": 2}}}
     document = {

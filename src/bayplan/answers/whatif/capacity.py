@@ -217,8 +217,10 @@ def nodes_needed(cluster: Cluster, mix: PodMix, wanted: int, template: Node) -> 
     if found.count >= wanted:
         return NodesNeeded(0)
     before, enough = 0, 1
+    # A node for each pod would be enough, if more nodes help at all.
+    pods = wanted * max(found.gang_size, 1)
     while (found := fits(enough)).count < wanted:
-        if enough > wanted:
+        if enough > pods:
             return NodesNeeded(None, found.reason)
         before, enough = enough, 2 * enough
     while enough - before > 1:
