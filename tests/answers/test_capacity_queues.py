@@ -62,7 +62,7 @@ RUNNING = (
                 "  position 1 of 1 in its queue, 1 of 1 in all queues",
                 "  uses what it waits for: application big in root.a, vcore 3",
                 "  has to be freed first: vcore 1",
-                "  has to end first: default/p1 (vcore 3); when that is cannot be known",
+                "  has to end first: default/p1 (vcore 3); it is not known when",
                 "  preemption would not help: queue root.a: vcore 3 used, 2 asked, 2 guaranteed",
                 "Without the limits of queues:",
             ],
@@ -76,7 +76,7 @@ RUNNING = (
                 "  waiting for quota of queue root.c: applications 1 used, 1 asked, 1 max",
                 "  position 1 of 1 in its queue, 1 of 1 in all queues",
                 "  has to be freed first: applications 1",
-                "  has to end first: application only; when that is cannot be known",
+                "  has to end first: application only; it is not known when",
                 "  preemption would not help: queue root.c has no guarantee",
                 "Without the limits of queues:",
             ],
@@ -119,7 +119,7 @@ def test_a_pod_whose_queue_is_owed(tmp_path: Path) -> None:
     asking = pod(4, "a", "new")
     loaded = LoadedCluster("test", (make_node("n", cpu=4), RUNNING[1], asking))
     answer = QueueQuestions(loaded, QueuesConfiguration(file=str(path))).pod(asking)
-    assert answer.preemption == "its queue is entitled to this: it may take from root.b after 30 s"
+    assert answer.preemption == "its queue is entitled to this: it may preempt pods of root.b after 30 s"
 
 
 def test_victims_below_the_maximum_of_a_parent_are_named(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_several_pods_have_to_end(tmp_path: Path) -> None:
     assert must_end(tmp_path, pod(9, "p.a", "y", 2), *running) == [
         "has to be freed first: vcore 2",
         "has to end first: at least 2 pods, the largest are default/p1 (vcore 1), default/p2 (vcore 1), "
-        "default/p3 (vcore 1), 1 more; when that is cannot be known",
+        "default/p3 (vcore 1), 1 more; it is not known when",
     ]
 
 
@@ -209,13 +209,13 @@ def test_only_pods_that_the_limit_counts_help(tmp_path: Path) -> None:
     assert must_end(tmp_path, queued_pod("new", "p.b", 2, "y", "ann"), *running) == [
         "has to be freed first: vcore 2",
         "has to end first: any of 2 pods: default/other (vcore 4), default/own (vcore 2); "
-        "when that is cannot be known",
+        "it is not known when",
         "waiting for quota of user ann in queue root.p: vcore 2 used, 2 asked, 3 max",
     ]
     running.pop()
     assert must_end(tmp_path, queued_pod("new", "p.b", 2, "y", "ann"), *running) == [
         "has to be freed first: vcore 1",
-        "has to end first: default/own (vcore 2); when that is cannot be known",
+        "has to end first: default/own (vcore 2); it is not known when",
     ]
 
 

@@ -65,8 +65,8 @@ def test_one_cluster_is_selected() -> None:
 
 def test_unchanged_replicas_and_scaling_are_explained() -> None:
     first, same, less = place(deployment(replicas=4), deployment(replicas=4), deployment(replicas=2))
-    assert list(steps(same.result)) == ["the replicas that are there add up, so nothing moves"]
-    assert "what is left is divided in proportion to the replicas that are there" in next(steps(less.result))
+    assert list(steps(same.result)) == ["the existing replicas add up, so nothing moves"]
+    assert "what is left is divided in proportion to the existing replicas" in next(steps(less.result))
     assert "all replicas are divided" in next(steps(first.result))
 
 
@@ -75,8 +75,8 @@ def test_pending_and_refused_replicas_are_named() -> None:
     assert headline(web) == "Deployment shop/web: 5 replicas: 1 would stay pending (duplicated)"
     assert any(text.startswith("c: 1 pending: 0/1 nodes are available") for text in details(web))
     (refused,) = place(deployment(priorityClassName="urgent"))
-    assert [row[-1] for row in share_rows(refused)] == ["the API server would refuse it"] * 3
-    assert any("a would refuse it: " in text for text in details(refused))
+    assert [row[-1] for row in share_rows(refused)] == ["the API server would reject it"] * 3
+    assert any("a would reject it: " in text for text in details(refused))
 
 
 def test_the_group_of_clusters_is_named() -> None:

@@ -112,7 +112,7 @@ class WaitingPod:
             yield from self.must_end.lines()
             yield from (f"after that: {each.sentence()}" for each in self.also_blocking)
             if self.position > 1:
-                yield "pods before it in its queue are offered first what is freed"
+                yield "freed resources are offered first to pods before it in its queue"
         yield self.preemption
 
     def described(self) -> dict[str, Any]:
@@ -297,14 +297,14 @@ class QueueQuestions:
             is_above = blocking.queue != leaf.path and not blocking.user and not blocking.user_group
             chosen = room_for(leaf, asked, pod.priority) if is_above else None
             if not chosen:
-                return "preemption would not help: what others may lose makes no room below this limit"
+                return "preemption would not help: other queues cannot lose enough below this limit"
             names = ", ".join(sorted(self._names.get(task.key, task.key) for task in chosen))
             return (
                 f"its queue is entitled to this: after {delay:g} s it evicts {names} "
                 "(others where a budget or a node requires it), if a node fits then"
             )
         paths = ", ".join(sorted(found.by_queue))
-        return f"its queue is entitled to this: it may take from {paths} after {delay:g} s"
+        return f"its queue is entitled to this: it may preempt pods of {paths} after {delay:g} s"
 
 
 def _described(blocking: Blocking) -> dict[str, Any]:

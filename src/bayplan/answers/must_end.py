@@ -18,7 +18,7 @@ from bayplan.queues.users import APPLICATIONS
 
 MAX_NAMED: Final = 3
 """How many pods or applications an answer names."""
-UNKNOWN_TIME: Final = "when that is cannot be known"
+UNKNOWN_TIME: Final = "it is not known when"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class MustEnd:
     def lines(self) -> Iterator[str]:
         """The answer, a sentence in each line."""
         if not self.limit.kind:
-            yield f"nothing that runs has to end: the queue takes no pods; {UNKNOWN_TIME}"
+            yield f"no running pod has to end: the queue accepts no pods; {UNKNOWN_TIME}"
             return
         if self.limit.asked > self.limit.limit:
             yield "has to end first: nothing helps, it asks for more than the limit"

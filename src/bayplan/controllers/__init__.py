@@ -1,6 +1,6 @@
-"""What the controllers of Kubernetes decide, as functions: values in, wanted objects and steps out.
+"""The decisions of Kubernetes' controllers as functions: values in, desired objects and steps out.
 
-Nothing here reads a store, writes, or knows the time. Three callers carry the decisions out: the embedded
+Nothing here reads a store, writes, or reads the clock. Three callers carry the decisions out: the embedded
 cluster on its API server (`embedded/controllers/`), what-if answers on a copy of a cluster
 (`answers/whatif/`), and scenarios in virtual time (`simulate/scenarios/`).
 

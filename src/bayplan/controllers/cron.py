@@ -73,7 +73,7 @@ class Schedule:
 
 
 def _later(moment: datetime, step: timedelta) -> datetime:
-    """A step in real time: a clock that is put forward skips an hour, one that is put back has it twice."""
+    """A step in real time: when clocks go forward an hour is skipped, when they go back it occurs twice."""
     return (moment.astimezone(UTC) + step).astimezone(moment.tzinfo)
 
 

@@ -1,4 +1,4 @@
-"""What ends a Job besides its counts: podFailurePolicy, successPolicy and the limits of each index.
+"""How podFailurePolicy, successPolicy and the limits of each index end a Job.
 
 Functions over plain values, after pkg/controller/job of kube-controller-manager: pod_failure_policy.go,
 success_policy.go and backoff_utils.go. `embedded/controllers/job.py` carries out what they decide.
@@ -23,7 +23,7 @@ _INDEX: Final = re.compile(r"[0-9]{1,10}")
 
 
 class FailedPod(NamedTuple):
-    """What the policy says about a failed pod."""
+    """The action of a policy for a failed pod."""
 
     action: str
     message: str = ""

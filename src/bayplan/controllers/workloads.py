@@ -1,8 +1,8 @@
-"""What workloads want: how many pods, which ones, and what to do next.
+"""The desired pods of workloads: how many, which ones, and the next step towards them.
 
 One function for each decision of the workload controllers of kube-controller-manager. A *step* is what one
-reconcile does: a caller plays a rollout by carrying out the step, letting pods become available, and asking
-for the next one, until there is none.
+reconcile does: a caller performs a rollout by carrying out the step, waiting for pods to become available,
+and computing the next step, until there is none.
 
 | workload | functions |
 |---|---|
@@ -189,7 +189,7 @@ def stateful_partition(spec: Content) -> int:
 
 
 def stateful_steps(spec: Content, pods: Mapping[int, Pod], digest: str, now: float) -> Iterator[Step]:
-    """What a StatefulSet does now; `pods` by ordinal, `digest` the hash of the revision of its template.
+    """The next steps of a StatefulSet; `pods` by ordinal, `digest` the hash of the revision of its template.
 
     With OrderedReady, the default, this is one step: missing pods from the first to the last, surplus pods
     and pods of another revision from the last to the first, each when all other pods are available.

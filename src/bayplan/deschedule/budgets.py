@@ -1,7 +1,7 @@
 """PodDisruptionBudgets while pods are evicted: which one an eviction uses up, and what is left of it.
 
 The API server decides by the status of a budget, which a controller brings up to date later. So a plan, or a
-cycle that is simulated, counts for itself.
+simulated cycle, counts by itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Descheduling in the process of a scheduler: `bayplan run --deschedule policy.yaml`.
 
 It has the scheduler's informers, configuration, credentials and lease: while the scheduler leads, cycles run
-every `deschedule.interval`. What the scheduler in the same process will do is known: the replacement of each
-pod is nominated to the node of the plan before the pod is evicted (`scheduler/reservations.py`), so that
-nobody takes the room. Plans are made in a thread, on a copy.
+every `deschedule.interval`. The scheduler runs in the same process, so the replacement of each pod can be
+nominated to the node of the plan before the pod is evicted (`scheduler/reservations.py`), and no other pod
+takes the room. Plans are made in a thread, on a copy.
 
 `process/` does not import this module. `cli/run.py` loads it by name if the flag is given.
 """
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class Companion:
-    """What runs beside the scheduler.
+    """Runs descheduling cycles beside the scheduler.
 
     Raises:
         DecodeError: the policy is not valid.

@@ -1,8 +1,8 @@
-"""A what-if copy of a live cluster, and the informers that know the cluster.
+"""A what-if copy of a live cluster, and the informers that keep it up to date.
 
-`plan`, `apply` and `run` ask questions of a copy. It is not made again for every question: what the informers
-hold is compared with what the copy has, by identity, and only the differences are applied. So reading the
-cluster before each step of a plan costs no request, and time for what changed.
+`plan`, `apply` and `run` work on a copy. It is not rebuilt each time: the objects of the informers are
+compared with those of the copy, by identity, and only the differences are applied. So reading the cluster
+before each step of a plan needs no request, and takes time only for what changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Key = tuple[type[Object], str, str]
 
 
 class Informers(Protocol):
-    """Those that know the cluster: of a scheduler in this process, or `Watching`."""
+    """The informers of a scheduler in this process, or `Watching`."""
 
     @property
     def informers(self) -> Sequence[Informer[Any]]: ...
@@ -66,7 +66,7 @@ def _rank(item: Object) -> int:
 
 
 class _NoHandler:
-    """The informer's own objects are all that is needed."""
+    """Ignores events: only the informer's own objects are used."""
 
     def added(self, item: Object) -> None: ...
     def updated(self, old: Object, new: Object) -> None: ...
@@ -77,7 +77,7 @@ class Watching:
     """Informers of a process that has no scheduler.
 
     Args:
-        kinds: of the objects to watch; those that may not be listed are left out by the caller.
+        kinds: of the objects to watch; the caller omits those that it may not list.
     """
 
     def __init__(self, api: ClusterAPI, kinds: Iterable[type[Object]]) -> None:

@@ -1,6 +1,6 @@
 """DefaultEvictor: which pods may be evicted at all.
 
-Filter is a list of checks, each a column with the sentence that a user reads; a pod passes if none applies.
+Filter is a list of checks, each a column with the reason that users see; a pod passes if no check applies.
 What evictions of the cycle change (terminating pods, replicas of an owner) is evaluated at each call.
 PreEvictionFilter adds what is expensive: whether the pod fits elsewhere, and the labels of its namespace.
 """

@@ -48,7 +48,7 @@ class BuiltProfile:
 
 @dataclass(slots=True)
 class CycleResult:
-    """What happened in a cycle."""
+    """The result of a cycle."""
 
     skipped: bool = False
     """There were too few nodes."""

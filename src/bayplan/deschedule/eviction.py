@@ -1,8 +1,8 @@
 """Evictions of a cycle: limits, the request, what is counted and reported.
 
 `PodEvictor.evict` is what strategies call. It checks the limits, passes the request to `send` and records
-the result; `send` is the API server, a model of it, or the planner, which first proves a place for the
-replacement.
+the result; `send` is the API server, a model of it, or the planner, which first checks that the replacement
+gets a node.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOT_FOUND: Final = 404
 
 
 class Result(StrEnum):
-    """What became of an eviction."""
+    """The result of an eviction."""
 
     OK = "success"
     TOTAL_LIMIT = "maximum number of evicted pods per a descheduling cycle reached"
@@ -40,7 +40,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The API server's answer to an eviction; 0 is success."""
+    """The API server's response to an eviction; 0 is success."""
 
     code: int = 0
     message: str = ""
@@ -64,7 +64,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A request and its answer, in the order in which they were sent."""
+    """A request and its response."""
 
     request: Request
     answer: Answer

@@ -2,8 +2,8 @@
 
 For each step: bring the copy of the cluster up to date → is the pod still there, is its owner ready, does the
 scheduler still choose the node of the plan? → evict, with the pod's uid as a precondition → wait for the
-replacement. A step that no longer holds is skipped with a sentence; the steps after it are checked in the
-same way, so a skipped step stops only those that need it. Nothing is written but evictions (and, with `mode:
+replacement. A step that no longer holds is skipped with a reason; the steps after it are checked in the same
+way, so a skipped step stops only those that depend on it. Nothing is written but evictions (and, with `mode:
 surge`, what `surge.py` says).
 
 In the process of a scheduler the room of the replacement is reserved before the eviction (`Room`), and the
@@ -32,7 +32,7 @@ POLL_SECONDS: Final = 1.0
 
 
 class Outcome(StrEnum):
-    """What became of a step."""
+    """The outcome of a step."""
 
     MOVED = "moved"
     ELSEWHERE = "elsewhere"
@@ -46,7 +46,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A move and what became of it."""
+    """A move and its outcome."""
 
     move: Move
     outcome: Outcome
@@ -56,7 +56,7 @@ class Step:
 
 
 class EvictionAPI(Protocol):
-    """What is asked of the API server."""
+    """The requests to the API server."""
 
     async def load(self) -> Cluster:
         """The cluster as it is now."""
@@ -90,7 +90,7 @@ class Surge(Protocol):
 
 @dataclass(slots=True)
 class Rate:
-    """At most so many evictions a minute."""
+    """Limits the number of evictions per minute."""
 
     per_minute: int
     _next: float = 0.0

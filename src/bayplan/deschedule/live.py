@@ -68,7 +68,7 @@ class UsageReader:
             usage.queries = await asyncio.to_thread(run_queries, server.url, queries_of(policy), token)
 
     async def _read_metrics(self, usage: MeasuredUsage) -> None:
-        """Values of before stay if the metrics API does not answer."""
+        """Keeps the previous values if the metrics API does not respond."""
         usage.has_kubernetes_metrics = True
         try:
             nodes = await self._requests.send("GET", f"{_METRICS}/nodes")
@@ -81,7 +81,7 @@ class UsageReader:
 
 
 class LiveCluster:
-    """Reads what informers know, and evicts."""
+    """Reads the objects of the informers, and evicts pods."""
 
     def __init__(self, connections: Connections, source: Informers, copy: ClusterCopy) -> None:
         self.connections = connections
@@ -156,7 +156,7 @@ class LiveCluster:
 
 @asynccontextmanager
 async def follow(access: Access, loaded: LoadedCluster) -> AsyncIterator[LiveCluster]:
-    """Follows a cluster by watches, with the scheduler settings that it was loaded with.
+    """Watches a cluster, with the scheduler settings that it was loaded with.
 
     Kinds that could not be listed when it was loaded are not watched either: warnings name them.
     """

@@ -1,4 +1,4 @@
-"""What became of earlier moves, so that no pod is moved to and fro.
+"""The outcome of earlier moves, so that no pod is moved back and forth.
 
 Two rules, both by the owner of a pod and its template, because such pods are interchangeable and their names
 change:
@@ -8,10 +8,11 @@ change:
   which doubles each time.
 
 So without changes from outside the moves end: each repair leaves one violated rule less, because moves for
-balance violate none, and each of those goes to a node that the owner has not left yet. All is forgotten when
-the set of nodes changes or the process restarts; that pods left a node when its taints, labels, resources or
-cordon change; and the part of the owner that was least recently moved when there are too many. Pods of a new
-template begin without a past; those of the old one, which may exist side by side for long, keep theirs.
+balance violate none, and each of those goes to a node that the owner has not left yet. Everything is
+forgotten when the set of nodes changes or the process restarts. What is known of a node is forgotten when its
+taints, labels, resources or cordon change. If there are too many owners, the one that was least recently
+moved is forgotten. Pods of a new template start with an empty memory; pods of the old template, which may
+exist for a long time beside them, keep theirs.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Memory:
     _owners: OrderedDict[tuple[str, int], _Owner] = field(default_factory=OrderedDict)
 
     def set_nodes(self, nodes: Iterable[Node]) -> None:
-        """Forgets everything if the set of nodes is another one, and of changed nodes who left them."""
+        """Forgets everything if the set of nodes has changed, and which owners left changed nodes."""
         known, self._nodes = self._nodes, {node.name: _read_of(node) for node in nodes}
         if known.keys() != self._nodes.keys():
             self._owners.clear()
@@ -65,7 +66,7 @@ class Memory:
         return found is not None and node in found.left
 
     def pause(self, owner: str, template: int, now: float) -> tuple[int, float] | None:
-        """How often the owner's pods came back and until when it is left alone; None: it is not paused."""
+        """How often the owner's pods came back, and when its pause ends; None: it is not paused."""
         found = self._find(owner, template)
         if found is None or found.paused_until <= now:
             return None

@@ -1,8 +1,8 @@
 """NodeFit: upstream's own estimate of whether a pod fits a node.
 
-It is not the scheduler: it knows no volumes, ports, spreading, pod affinity or devices, and of anti-affinity
-only the pod's own terms on the one node. `decision: upstream` needs it exactly; `decision: scheduler` asks
-the scheduler instead (`planner.py`).
+It is not the scheduler: it ignores volumes, ports, spreading, pod affinity and devices, and checks only the
+pod's own anti-affinity terms on the one node. `decision: upstream` needs it exactly; `decision: scheduler`
+runs the scheduler instead (`planner.py`).
 
 Results are masks over all nodes for each distinct spec, brought up to date for rows that evictions changed.
 """

@@ -1,7 +1,7 @@
-"""A plan: moves in order, each with the node that the scheduler would choose; and what stays, and why.
+"""A plan: moves in order, each with its target node; and the pods that stay, with the reason.
 
 A move is an eviction and the node of the replacement. Moves are made in the order of the plan: each was
-proven on the cluster as the moves before it leave it.
+checked on the cluster as it is after the moves before it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a cycle would do."""
+    """The moves that a cycle would make."""
 
     moves: tuple[Move, ...] = ()
     kept: tuple[Kept, ...] = ()

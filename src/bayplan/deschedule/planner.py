@@ -1,15 +1,15 @@
-"""`decision: scheduler`: pods move only where the scheduler really puts their replacements, if that helps.
+"""`decision: scheduler`: a pod is moved only if the scheduler would place its replacement on a better node.
 
-The strategies run as they do upstream (`descheduler.py`), but an eviction is a question here: on a branch of
-the cluster the pod is evicted and its replacement scheduled by the real scheduler, with all plugins and its
+The strategies run as they do upstream (`descheduler.py`), but each eviction is tried first: on a branch of
+the cluster the pod is evicted, and the real scheduler places its replacement, with all plugins and its
 profile. The move becomes part of the plan only if the replacement gets another node and the strategy accepts
-it (`Strategy.accepts`). Then the branch is kept, so later candidates see the room as used; otherwise it is
-reverted, and the strategy goes on as after a failed eviction.
+it (`Strategy.accepts`). Then the branch is kept, so that the room counts as used for later candidates;
+otherwise it is reverted, and the strategy continues as after a failed eviction.
 
     strategy ─► cycle.evict ─► PodEvictor: limits ─► Planner: opt-out, memory, budget ─► branch ─► Move, Kept
 
-Upstream's own estimate of fitting (nodeFit) is not used: the scheduler knows. Candidates that found no room
-are tried again after the others, because moves make room.
+Upstream's own estimate of fitting (nodeFit) is not used, because the scheduler decides. Candidates without a
+feasible node are tried again after the others, because moves make room.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NOT_MOVED: Final = 1
 
 
 class _SchedulerDecides(NodeFit):
-    """In place of upstream's estimate: whether a pod fits is decided by the scheduler, later."""
+    """Replaces upstream's estimate: the scheduler decides later whether a pod fits."""
 
     def fits_any_other(self, slot: int, rows: Bools) -> bool:
         return True
@@ -66,7 +66,7 @@ class _SchedulerDecides(NodeFit):
 
 @dataclass(slots=True)
 class _Candidate:
-    """A pod that found no place, to be tried again."""
+    """A pod without a feasible node, to be tried again."""
 
     request: Request
     strategy: Strategy
@@ -192,7 +192,7 @@ class Planner:
         self._kept.append(Kept(request.pod.key, request.node, request.profile, request.strategy, why))
 
     def _retry(self) -> None:
-        """Tries candidates again that found no place, as long as moves make room."""
+        """Tries candidates without a feasible node again, as long as moves make room."""
         for _ in range(MAX_RETRIES):
             left, self._retries = self._retries, []
             moved, gone = False, {move.uid for move in self._moves}

@@ -39,7 +39,7 @@ Slots = NDArray[np.intp]
 
 
 class Goal(StrEnum):
-    """What an eviction is for, and so what makes it worth while."""
+    """The purpose of an eviction, which decides when it is useful."""
 
     RECREATE = "recreate"
     """The pod itself is the problem: a new one is better on any node."""
@@ -48,12 +48,12 @@ class Goal(StrEnum):
     BALANCE = "balance"
     """Pods are badly distributed: the distribution must become better."""
     CONSOLIDATE = "consolidate"
-    """Nodes are to be emptied: only if all of their pods have another place."""
+    """Nodes are emptied, but only if all of their pods fit elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a new node solves the problem, and the sentence that says why."""
+    """Whether a new node solves the problem, and why."""
 
     solves: bool
     why: str
@@ -154,7 +154,7 @@ class Cycle:
         return Result.OK
 
     def by_priority(self, slots: Slots) -> Slots:
-        """Pods in the order in which they are given up: lowest priority first, then QoS, then preference."""
+        """Pods in the order of eviction: lowest priority first, then QoS, then preference."""
         table = self.table
         flags = table.flags[slots]
         has_priority = flags & Flag.HAS_PRIORITY != 0
@@ -185,7 +185,7 @@ class Strategy(Plugin):
 
     def objects(self, cycle: Cycle, slot: int, row: int) -> str:
         """Why a move to this node, for the balance of another strategy, would be a new problem of this one;
-        "" if it would not. Without it two strategies of a policy would move pods to and fro."""
+        "" if it would not. Without it, two strategies of a policy would move pods back and forth."""
         return ""
 
 

@@ -2,11 +2,11 @@
 
     text ─► decode (lenient; arguments strict) ─► validate ─► defaults ─► `Policy`
 
-Errors have descheduler's words. The policy has no place for bayplan's own settings: how moves are decided and
+Errors have descheduler's texts. The policy has no place for bayplan's own settings: how moves are decided and
 made is in `BayplanConfiguration.deschedule` (`bayplan.config.model`) and in flags.
 
-Two of upstream's traps are kept, because a policy has to mean the same for both programs, and are reported as
-warnings: a file without apiVersion is an empty policy, and unknown fields outside arguments are ignored.
+Two of upstream's pitfalls are kept, because a policy has to mean the same for both programs, and are reported
+as warnings: a file without apiVersion is an empty policy, and unknown fields outside arguments are ignored.
 """
 
 from __future__ import annotations

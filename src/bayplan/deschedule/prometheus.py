@@ -1,7 +1,7 @@
 """Instant queries to Prometheus, for LowNodeUtilization. https://prometheus.io/docs/prometheus/latest/querying/api/
 
-The token is that of the secret which the policy names, else the service account's, read again for each cycle
-because it is rotated. Without a token there is no client, as upstream.
+The token is read from the secret that the policy names, or else from the service account; it is read again
+for each cycle because it is rotated. Without a token there is no client, as upstream.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _text_of(error: Exception) -> str:
 
 
 def result_of(answer: Any) -> QueryResult:
-    """What Prometheus answered."""
+    """The result in a response of Prometheus."""
     if not isinstance(answer, dict) or answer.get("status") != "success":
         why = answer.get("error") if isinstance(answer, dict) else None
         return QueryResult(error=str(why or "the answer is not a query result"))

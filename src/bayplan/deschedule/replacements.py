@@ -1,4 +1,4 @@
-"""A pod and its replacement: who creates it, what it is like, and which node the scheduler gives it."""
+"""The replacement of a pod: its owner, its template, and the node that the scheduler chooses for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Descheduling again and again: read the cluster, plan, act, wait.
+"""Repeated descheduling: read the cluster, plan, evict, wait.
 
 One cycle is `Runner.cycle`; `run` repeats it, from start to start, while this process leads. A cycle is
 skipped while the lease has the annotation of the pause switch. Memory and columns live as long as the
@@ -174,7 +174,7 @@ class Runner:
         )
 
     async def _evict_as_upstream(self, table: ClusterTable) -> None:
-        """The strategies run in a thread and wait there for each answer of the API server."""
+        """The strategies run in a thread and wait there for each response of the API server."""
         loop = asyncio.get_running_loop()
         policy = self.descheduler.policy
         sending: list[Future[Answer]] = []
@@ -244,7 +244,7 @@ class Runner:
                 self.metrics.evicted(Result.OK.value, one.strategy, one.profile, one.namespace, one.node)
 
     def _warn_of_another(self) -> None:
-        """Two deschedulers evict each other's pods: say so, once."""
+        """Warns once if another descheduler runs: the two would evict each other's replacements."""
         # Few specs are distinct, and only if one is descheduler's all pods are looked at.
         if self._warned or not any(map(runs_descheduler, self._columns.spec_pods)):
             return

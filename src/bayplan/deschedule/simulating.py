@@ -1,12 +1,12 @@
 """Descheduling in virtual time: `bayplan simulate run --deschedule policy.yaml`.
 
 The same scenario runs three times, each with a `SimulatedDescheduling` beside its scheduler: without
-evictions, with those of upstream's rules, and with the moves that the scheduler decides. What is measured is
-the same in all of them: how many pods the policy would evict, and how full the fullest node is, at every
-interval.
+evictions, with those of upstream's rules, and with the moves that the scheduler decides. The same values are
+measured in all of them, at every interval: how many pods the policy would evict, and how full the fullest
+node is.
 
 The planner, the executor and the room that is kept for replacements are those of `bayplan run --deschedule`.
-Only the eviction API is another: it deletes the pods of the simulation.
+Only the eviction API is different: it deletes the pods of the simulation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from bayplan.simulate.scenarios.world import World
 from bayplan.simulate.virtual_time import current_loop
 
 NONE: Final = "none"
-"""In place of a decision: pods are only counted."""
+"""Instead of a decision: pods are only counted."""
 DELAY_SECONDS: Final = 1.0
 """Cycles begin this long after the measurement."""
 NO_SURGE: Final = "Descheduling: mode surge is not simulated; pods are evicted."
@@ -158,7 +158,7 @@ class SimulatedDescheduling:
         )
 
     def notes(self) -> list[str]:
-        """What the simulation does not know."""
+        """What the simulation does not take into account."""
         found = [NOT_RUN.format(error=one) for one in (*self.descheduler.policy.warnings, *self.errors)]
         return [NO_SURGE, *found] if self.settings.mode is Mode.SURGE else found
 

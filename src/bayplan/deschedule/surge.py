@@ -1,6 +1,6 @@
-"""`mode: surge`: the replacement first, then the old pod goes. Only where the owner allows it.
+"""`mode: surge`: creates the replacement before the old pod is deleted, if the owner allows it.
 
-A Deployment with a rolling update and `maxSurge` above zero says that one pod more is fine for a moment. So:
+A Deployment with a rolling update and `maxSurge` above zero allows one extra pod for a short time:
 
     the old pod gets the lowest deletion cost  →  the Deployment is scaled up by one
     →  the new pod is ready  →  the Deployment is scaled back: the pod of the lowest cost is deleted
@@ -32,7 +32,7 @@ _COPY: Final = "replacement"
 
 
 class ScalingAPI(EvictionAPI, Protocol):
-    """What is asked of the API server."""
+    """The requests to the API server."""
 
     async def scale(self, namespace: str, name: str, expected: int, replicas: int) -> None:
         """Scales a Deployment that has the expected number of replicas now. Raises APIError."""
@@ -45,7 +45,7 @@ class ScalingAPI(EvictionAPI, Protocol):
 
 
 def make_surge(settings: DescheduleConfiguration, api: ScalingAPI) -> Surging | None:
-    """What replaces pods first, if the configuration asks for it."""
+    """Creates replacements first, if the configuration says so."""
     if settings.mode is not Mode.SURGE:
         return None
     return Surging(api, settings.replacement_timeout.seconds)
@@ -118,7 +118,7 @@ def deployment_of(pod: Pod, cluster: Cluster) -> Deployment | None:
 
 
 def allows_surge(owner: Deployment, pod: Pod, cluster: Cluster) -> bool:
-    """Whether one pod more is fine for a moment, and no rollout is under way."""
+    """Whether the Deployment allows one extra pod, and no rollout is in progress."""
     strategy = owner.spec.get("strategy") or {}
     surge = (strategy.get("rollingUpdate") or {}).get("maxSurge", "25%")
     if strategy.get("type", "RollingUpdate") != "RollingUpdate" or surge in (0, "0", "0%"):

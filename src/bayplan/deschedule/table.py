@@ -44,12 +44,12 @@ _SOURCE: Final = "kubernetes.io/config.source"
 NOT_REQUESTED: Final = -(2**62)
 """Stands for a resource that a pod does not request, in comparisons with what is free."""
 MIN_VALUES: Final = 10_000
-"""So many distinct label sets, owners, states and specs are kept at least."""
+"""At least this many distinct label sets, owners, states and specs are kept."""
 _FIRST_RESOURCES: Final = (CPU, MEMORY, PODS)
 
 
 class Flag(IntFlag):
-    """Facts of a pod that are true or false."""
+    """Boolean properties of a pod."""
 
     MIRROR = 1
     STATIC = 2
@@ -127,9 +127,9 @@ class PodColumns:
         self._free: list[int] = []
         self._order: list[tuple[str, str]] = []
         self._sorted: NDArray[np.intp] | None = None
-        """The slots in this order; None if pods came or went."""
+        """The slots in this order; None if pods were added or removed."""
         self._synced: list[Pod] = []
-        """The pods of the last time."""
+        """The pods of the last sync."""
 
     def sync(self, pods: Iterable[Pod]) -> None:
         """Brings the columns up to date with these pods, which are all of the cluster."""
@@ -173,7 +173,7 @@ class PodColumns:
             self._write(changed)
 
     def _changes(self, pods: list[Pod]) -> list[tuple[int, Pod]] | None:
-        """The pods that changed since the last time, with their slots; None if some came or went."""
+        """The pods that changed since the last sync, with their slots; None if some were added or removed."""
         if len(pods) != len(self._synced) or not pods:
             return None
         changed = []

@@ -1,7 +1,7 @@
 """Member clusters: loaded in parallel from kubeconfig contexts and files, each a what-if cluster of its own.
 
-A member that cannot be read is named, and the others are used. What Karmada knows of a member besides its
-nodes and pods (labels, provider, taints) comes from a Cluster object, if there is one; regions and zones
+A member that cannot be read is named, and the others are used. The properties of a member other than its
+nodes and pods (labels, provider, taints) come from a Cluster object, if there is one; regions and zones
 otherwise come from the labels of its nodes.
 """
 
@@ -73,7 +73,7 @@ class Member:
     """For the present state. A branch that is reverted restores it with the cluster."""
 
     def age(self, now: datetime | None = None) -> timedelta | None:
-        """How old the state is; None for a live cluster, and where it is not known."""
+        """The age of the state; None for a live cluster, and if it is not known."""
         if self.time is None:
             return None
         made = self.time if self.time.tzinfo is not None else self.time.replace(tzinfo=UTC)
@@ -89,7 +89,7 @@ class Member:
         return self.computed.described
 
     def remember(self, key: Hashable, compute: Callable[[], RoomT]) -> RoomT:
-        """A result that holds until the member is changed."""
+        """Caches a result until the member is changed."""
         results = self.computed.results
         if key not in results:
             results[key] = compute()
@@ -97,7 +97,7 @@ class Member:
         return found
 
     def changed(self) -> None:
-        """The cluster was changed: what was computed for it no longer holds."""
+        """The cluster was changed: cached results are discarded."""
         self.computed = Computed()
 
     def _describe(self) -> KarmadaCluster:
@@ -142,8 +142,8 @@ def load_members(
         on_loaded: called with the name of each member when it was read, and what was read or why not.
 
     Raises:
-        BayplanError: a file or a context is missing or malformed. An API server that does not answer is no
-            error: the member is returned as unreachable.
+        BayplanError: a file or a context is missing or malformed. An API server that does not respond is not
+            an error: the member is returned as unreachable.
     """
     return asyncio.run(_load_all(sources, on_loaded))
 

@@ -44,12 +44,12 @@ _NO_CONTROLLER = "it has no controller that would create it again"
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What becomes of the pods of one workload."""
+    """Where the pods of one workload go."""
 
     kind: str
     key: str
     replicas: int
-    """In the member that goes."""
+    """In the member that is drained or lost."""
     to: Mapping[str, int] = field(default_factory=dict)
     """Replicas that are scheduled elsewhere."""
     pending: int = 0

@@ -50,7 +50,7 @@ _NOT_DIVIDED: Final = {
     "ReplicationController": "Karmada does not know its replicas",
 }
 MIN_COUNTED: Final = 100
-"""Copies to count in a member at least: weights are in proportion to what fits."""
+"""The minimum number of copies to count in a member, because weights are in proportion to what fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ class PlacedWorkload:
     replicas: int
     placement: Placement
     rooms: Mapping[str, Room]
-    """By member; those that refuse the workload are missing."""
+    """By member, without those that reject the workload."""
     refused: Mapping[str, str]
-    """Members whose API server would refuse it, and why."""
+    """Members whose API server would reject it, and why."""
     result: Result
     """With the exact numbers."""
     by_estimate: Result
@@ -158,7 +158,7 @@ class Placer:
     at_most: int | None = None
     """Where to stop counting; None: twice the replicas, and at least MIN_COUNTED."""
     fresh: bool = False
-    """Whether replicas that are there may move."""
+    """Whether existing replicas may move."""
     plane: ControlPlane = field(default_factory=ControlPlane)
     """Of Karmada, if there is one: bindings, and clusters that are not among the members."""
 
@@ -291,7 +291,7 @@ def decide(
 def apply_share(
     member: Member, workload: Manifest, others: Manifests, replicas: int, previous: int
 ) -> tuple[Share, Placements]:
-    """Gives a member its replicas: those that are there are scaled, and the scheduler places new ones."""
+    """Applies the share of a member: existing replicas are scaled, and the scheduler places new ones."""
     cluster, placed = member.cluster, Placements(())
     if replicas or previous:
         member.changed()

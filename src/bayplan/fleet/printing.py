@@ -53,7 +53,7 @@ RIGHT = ("replicas", "was", "pending", "fit", "Karmada")
 
 
 def share_rows(placed: PlacedWorkload) -> Iterator[Row]:
-    """One row for each member: what it gets, and what it has room for."""
+    """One row for each member: the replicas that it gets, and those that fit."""
     for name, room in placed.rooms.items():
         share = placed.shares.get(name)
         yield (
@@ -66,7 +66,7 @@ def share_rows(placed: PlacedWorkload) -> Iterator[Row]:
             room.explained,
         )
     for name in placed.refused:
-        yield name, "–", "–", "–", "0", "–", "the API server would refuse it"
+        yield name, "–", "–", "–", "0", "–", "the API server would reject it"
 
 
 def headline(placed: PlacedWorkload) -> str:
@@ -83,9 +83,9 @@ def headline(placed: PlacedWorkload) -> str:
 
 
 def details(placed: PlacedWorkload) -> Iterator[str]:
-    """Why replicas are pending, what the next one would lack, and what Karmada would do."""
+    """Why replicas are pending, why the next one would not fit, and what Karmada would do."""
     for name, why in placed.refused.items():
-        yield f"{name} would refuse it: {why}"
+        yield f"{name} would reject it: {why}"
     for name, share in placed.shares.items():
         for reason, count in share.reasons.items():
             yield f"{name}: {count:,} pending: {reason}"
@@ -174,13 +174,13 @@ def steps(result: Result) -> Iterator[str]:
         case "static weights", _:
             yield "replicas are divided by the weights of the policy; room is not compared"
         case _, "unchanged":
-            yield "the replicas that are there add up, so nothing moves"
+            yield "the existing replicas add up, so nothing moves"
         case rule, mode:
             unit = {"scale up": "the new replicas are", "scale down": "what is left is"}.get(
                 mode, "all replicas are"
             )
             fewest = ", among as few clusters as have room" if rule == "aggregated" else ""
-            by = "the replicas that are there" if mode == "scale down" else "room"
+            by = "the existing replicas" if mode == "scale down" else "room"
             yield f"{unit} divided in proportion to {by}{fewest}"
 
 

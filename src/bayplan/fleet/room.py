@@ -1,11 +1,11 @@
-"""How many replicas of a workload a member has room for: exactly, and by Karmada's estimates, and why they
+"""How many replicas of a workload fit into a member: exactly, and by Karmada's estimates; and why the two
 differ.
 
 The exact number is counted by the member's own scheduler on a branch: the pods that the workload has there
 are deleted first, then copies of its pod are scheduled one after the other until one does not fit, without
-evictions. LimitRanges and quotas of the member apply. Karmada's estimators know requests, and at most
-selectors and taints of nodes; which of the other rules of the pod make the difference is found by counting
-without them.
+evictions. LimitRanges and quotas of the member apply. Karmada's estimators use requests, and at most
+selectors and taints of nodes; counting without each of the pod's other rules shows which of them make the
+difference.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FORBIDDEN: Final = " is forbidden: "
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Replicas that a member has room for, those that are there included."""
+    """Replicas that fit into a member, including the existing ones."""
 
     exact: int
     """Counted by its scheduler."""
@@ -49,19 +49,19 @@ class Room:
     next_lacks: str
     """Why the next one does not fit."""
     previous: int
-    """Replicas that are there."""
+    """Existing replicas."""
     general: int
     """By Karmada's general estimator: from the sums of the cluster and its resource models."""
     by_nodes: int
     """By karmada-scheduler-estimator: requests, selectors and taints, node by node."""
     rules: tuple[str, ...] = ()
-    """Rules of the pod that no estimator knows, and without which more would fit."""
+    """Rules of the pod that no estimator takes into account, and without which more would fit."""
     failures: tuple[str, ...] = ()
     """Plugins that failed while counting: the number is not reliable."""
 
     @property
     def more(self) -> int:
-        """Besides those that are there; negative if those would not all fit again."""
+        """In addition to the existing ones; negative if those would not all fit again."""
         return self.exact - self.previous
 
     @property
@@ -112,7 +112,7 @@ def room_for(member: Member, workload: Manifest, others: Manifests, at_most: int
         others: what is applied before: claims, classes, services.
 
     Raises:
-        InputError: the member's API server would refuse the workload.
+        InputError: the member's API server would reject the workload.
     """
     with member.cluster.branch() as branch:
         previous, pod = prepare(branch, workload, others)
@@ -124,7 +124,7 @@ def room_for(member: Member, workload: Manifest, others: Manifests, at_most: int
 
 
 def room_for_pod(member: Member, pod: Pod, at_most: int) -> Room:
-    """The same for copies of a pod, besides everything that is there."""
+    """The same for copies of a pod, in addition to everything that is running."""
     requirements = requirements_of(pod)
     with member.cluster.branch() as branch:
         create_namespace(branch, pod.namespace)

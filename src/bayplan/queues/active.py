@@ -1,7 +1,7 @@
-"""The queue of queues: which pod is next, by the shares and limits of the tree at this moment.
+"""Which pod is next, by the current shares and limits of the tree of queues.
 
-This takes the place of the heap of active pods. A heap is ordered when a pod enters; shares change with every
-binding, so here the order is found when a pod is popped:
+This replaces the heap of active pods. A heap is ordered when a pod enters it, but shares change with every
+binding, so the order is computed here when a pod is popped:
 
     root ─► the first child by `queue_key` ─► … ─► leaf ─► the first group by `group_key` ─► its first pod
 
@@ -46,7 +46,7 @@ from bayplan.state.groups import GroupKey as PodGroupKey
 
 @dataclass(frozen=True, slots=True)
 class WaitingAbove:
-    """The first entity of a class that waits for the ceiling of a parent queue."""
+    """The first entity of a class that waits because the ceiling of a parent queue is reached."""
 
     leaf: Queue
     blocked_by: Queue
@@ -94,7 +94,7 @@ class CapacityQueues(BlockedPods, PodHeap):
         self.version = 0
         """Changes with the configuration."""
         self._rejected: dict[str, tuple[Entity, str]] = {}
-        """By key of the pod: applications that no queue takes."""
+        """By key of the pod: applications that no queue accepts."""
         self.follow_file: Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None = None
         """Applies changes of the configuration until it is cancelled, and calls its argument then."""
         self.admit_groups: Callable[[], None] | None = None
@@ -459,7 +459,7 @@ class CapacityQueues(BlockedPods, PodHeap):
 
     @property
     def preempts(self) -> bool:
-        """Whether a queue may take what it is owed from others."""
+        """Whether a queue may take what it is entitled to from others."""
         return getattr(self.partition, "preempts", False)
 
     @property

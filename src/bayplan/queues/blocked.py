@@ -1,7 +1,8 @@
-"""Pods without room: which limit keeps them out, and what they are told.
+"""Pods without room: which limit they wait for, and how that is reported.
 
-A limit is the ceiling of a queue on the path, the number of applications there, or what the owner may use. A
-pod that waits for one is told once, with the numbers (`Notice`), and again if it was tried in between.
+A limit is the ceiling of a queue on the path, the number of applications there, or what the owner may use.
+For a pod that waits for a limit, one `Notice` with the numbers is reported, and another one if it was tried
+in between.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.scheduling_queue.queued import Entity, QueuedPod, members_of
 
 MAX_REPORTED_AT_ONCE: Final = 100
-"""How many pods are told in one pop that they wait; the others follow with the next one."""
+"""How many waiting pods are reported in one pop; the others follow with the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A pod has to wait, and why."""
+    """A pod that has to wait, and the reason."""
 
     info: Entity
     message: str
 
 
 class BlockedPods(QueueOrder):
-    """Which limit keeps a pod out now, and who was not told yet."""
+    """Which limit each pod waits for, and which pods were not reported yet."""
 
     def __init__(
         self, partition: QueueTree, requests: Requests, namespace: Callable[[str], Namespace | None]
@@ -65,7 +66,7 @@ class BlockedPods(QueueOrder):
         return None
 
     def blocking(self, pod: Pod, asked: Amounts | None = None) -> Blocking | str | None:
-        """What keeps a pod waiting now: a limit, or the text why no queue takes it; None if it has room.
+        """What keeps a pod waiting now: a limit, or why no queue accepts it; None if it has room.
 
         Args:
             asked: what the members of its group ask for together; by default what the pod asks for.
@@ -90,7 +91,7 @@ class BlockedPods(QueueOrder):
         return [each for each in found if each is not None and each != first]
 
     def _report(self, each: PodClass, blocking: Blocking, *, new_only: bool = False) -> None:
-        """Reports the limit to pods of this class that were not told yet, or only to those of new groups."""
+        """Reports the limit for unreported pods of this class, or only for those of new groups."""
         waiting = each.unreported_new[:MAX_REPORTED_AT_ONCE]
         if waiting:
             del each.unreported_new[:MAX_REPORTED_AT_ONCE]

@@ -1,7 +1,7 @@
-"""Who gives way below a ceiling that is reached.
+"""Victims below a ceiling that is reached.
 
-A leaf that is owed resources may find the ceiling of an ancestor reached, because other leaves below it use
-more than they are guaranteed. No single node can help then: pods have to go wherever they run.
+The ceiling of an ancestor may keep a leaf from what it is entitled to, because other leaves below that
+ancestor use more than they are guaranteed. No single node can help then: victims may be on any node.
 `room_for` chooses all that are needed, or none, by the rules of `victims.py`.
 """
 
@@ -25,18 +25,18 @@ def room_for(
     promised: Amounts = MappingProxyType({}),
     preferred: Callable[[list[Task]], Iterable[Task]] = lambda tasks: tasks,
 ) -> list[Task] | None:
-    """The tasks that have to go so that the ceilings of the path have room for a request of this leaf.
+    """The tasks to evict so that a request of this leaf fits below the ceilings of its path.
 
     Args:
-        together: the tasks that go with a task, itself included; None if they may not go.
-        leaving: tasks that are on their way out already.
-        promised: what is kept for other requests of the leaf.
-        preferred: gets the tasks that may go in the order of `victim_key`, and returns them in the order in
+        together: the tasks that are evicted with a task, including itself; None if they must not be evicted.
+        leaving: tasks that are ending already.
+        promised: what is reserved for other requests of the leaf.
+        preferred: gets the candidates in the order of `victim_key`, and returns them in the order in
             which they are tried.
 
     Returns:
-        None if the leaf is not owed what it asks for, or if it would not suffice. Empty if tasks that are
-        leaving make the room.
+        None if the leaf is not entitled to what it requests, or if the candidates do not suffice. Empty if
+        tasks that are leaving make enough room.
     """
     found = victims.candidates(leaf, asked, priority, without=leaving)
     if not victims.is_owed(found, plus(asked, promised)):

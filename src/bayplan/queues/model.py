@@ -1,6 +1,6 @@
-"""What the tree of capacity queues consists of: queues, groups in their leaves, and tasks.
+"""The values of the tree of capacity queues: queues, groups in their leaves, and tasks.
 
-These are only values. `tree.py` has the verbs that change them and the functions that answer.
+`tree.py` has the functions that change and evaluate them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class State(Enum):
 
 @dataclass(slots=True)
 class Policy:
-    """What is configured for a queue beside its amounts. Durations are in seconds."""
+    """The settings of a queue other than its amounts. Durations are in seconds."""
 
     order: Order = Order.FIFO
     by_priority: bool = True
@@ -102,18 +102,18 @@ class Task:
         self.created = created
         self.priority = priority
         self.place = place
-        """Where it runs, as a name that means nothing here; empty while it is pending."""
+        """Where it runs, as an opaque name; empty while it is pending."""
         self.role = role
         self.required_place = required_place
         self.is_placeholder = is_placeholder
         self.is_originator = is_originator
         self.may_preempt = may_preempt
         self.opted_out = opted_out
-        """Prefers not to be a victim."""
+        """Whether it prefers not to be a victim."""
         self.leaving = False
-        """Is a victim, and not gone yet."""
+        """Whether it is a victim that is not gone yet."""
         self.released = False
-        """Is about to be replaced or removed for another reason, so it cannot be a victim."""
+        """Whether it is being replaced or removed for another reason, so that it cannot be a victim."""
 
 
 class Group:
@@ -165,10 +165,11 @@ class Queue:
 
     Attributes:
         ceiling: is never exceeded; None is no limit, an absent type is unlimited.
-        guaranteed: protected from others, and entitles to take from others; an absent type is not part of it.
+        guaranteed: what others cannot take from it, and up to which it may take from others; an absent type
+            is not part of it.
         reserved: kept free for it even if unused.
         weight: for entitlements that are computed.
-        capacity: of the root: what the cluster has. The denominator of shares where nothing else is.
+        capacity: of the root: what the cluster has; the denominator of shares without a guarantee or ceiling.
     """
 
     __slots__ = (
@@ -203,7 +204,7 @@ class Queue:
         self.path: str = name if parent is None else f"{parent.path}.{name}"
         self.is_leaf = leaf
         self.is_managed = True
-        """Configured, and not created for a group."""
+        """Whether it is configured, not created for a group."""
         self.children: dict[str, Queue] = {}
         self.groups: dict[str, Group] = {}
         self.guaranteed: Amounts | None = None
@@ -222,7 +223,7 @@ class Queue:
         self.running = 0
         """How many groups run."""
         self.starting: set[str] = set()
-        """Names of groups that hold something already but do not run yet; they count as running."""
+        """Names of groups that already use resources but do not run yet; they count as running."""
         self.priorities: dict[int, int] = {}
         """How many groups of a leaf, or children of a parent, have each priority."""
         self.path_up: tuple[Queue, ...] = (self, *(() if parent is None else parent.path_up))

@@ -1,14 +1,14 @@
 """CapacityPreemption: a queue below its guarantee takes from queues above theirs.
 
-A pod that has room in its queue but finds no node may evict pods of other queues, if its queue is owed what
-it asks for, after the delay of its queue. Victims are chosen as by DefaultPreemption (all that one node needs
-or none, PodDisruptionBudgets first), among the pods that `victims.py` allows: of equal or lower priority
-within the fences, and only as long as every queue keeps its guarantee. So a victim cannot take back from its
-preemptor: its own queue is not owed anything. A pod of a DaemonSet can run on one node only, and takes there
-what it needs from any queue, without a delay.
+A pod that has room in its queue but finds no node may evict pods of other queues after the delay of its
+queue, if its queue is entitled to what it requests. Victims are chosen as by DefaultPreemption (all that one
+node needs or none, PodDisruptionBudgets first), among the pods that `victims.py` allows: of equal or lower
+priority within the fences, and only as long as every queue keeps its guarantee. So a victim cannot preempt
+its preemptor in turn: its own queue is not entitled to more. A pod of a DaemonSet can run on one node only,
+and preempts pods of any queue there, without a delay.
 
-This plugin takes the place of DefaultPreemption where capacity queues are configured: priority alone evicts
-no pod, because a queue would then lose what it was guaranteed to a pod of its own or of another.
+This plugin replaces DefaultPreemption if capacity queues are configured: priority alone is no reason to evict
+a pod, because a queue could then lose what it is guaranteed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bayplan.queues.yunikorn.pods import facts
 from bayplan.state.cluster import Cluster
 
 NOT_OWED: Final = "preemption: queue {queue} is not entitled to what the pod requests"
-TOO_EARLY: Final = "preemption: queue {queue} may take from others {seconds:g} s after a pod was created"
+TOO_EARLY: Final = "preemption: pods of queue {queue} may preempt others {seconds:g} s after their creation"
 NEVER: Final = "preemption: not eligible due to preemptionPolicy=Never."
 
 
@@ -74,7 +74,7 @@ class CapacityPreemption(PreemptionPlugin):
         return ""
 
     def _with_units(self, result: PostFilterResult, cluster: Cluster) -> PostFilterResult:
-        """Victims of a pod group that is disrupted as a whole bring its other pods with them."""
+        """Adds to victims the other pods of pod groups that are disrupted as a whole."""
         if result.eviction is None:
             return result
         if cluster.groups is not None:
@@ -116,7 +116,7 @@ class CapacityPreemption(PreemptionPlugin):
         return allowed
 
     def _on_required_node(self, pod: Pod, row: int, pods: Sequence[Pod], cluster: Cluster) -> Sequence[Pod]:
-        """Who may go for a DaemonSet pod, which can run on this node only: guarantees do not count."""
+        """The candidates for a DaemonSet pod, which can run on this node only: guarantees do not count."""
         queues = self.queues
         assert queues is not None
         tasks = [task for each in pods if (task := queues.task_of(each.uid)) is not None]
@@ -202,10 +202,10 @@ def _whole(eviction: Eviction, cluster: Cluster) -> Eviction:
 def within_guarantees(
     asking: Queue, asked: Amounts, units: Iterable[Sequence[Task]], taken: Iterable[Task] = ()
 ) -> set[str]:
-    """The keys of the tasks that may all go together, so that every queue keeps its guarantee.
+    """The keys of tasks that may all be evicted while every queue keeps its guarantee.
 
     Args:
-        units: tasks that go together, or not at all.
+        units: tasks that are evicted together or not at all.
         taken: tasks that were taken already.
     """
     world = victims.Hypothesis(asking, without=taken)

@@ -1,8 +1,8 @@
-"""Who gives way after a ceiling was lowered below what is used.
+"""Victims after a ceiling was lowered below what is used.
 
 The excess of a queue is distributed over its children in proportion to what each uses above its guarantee,
 down to the leaves, which choose victims that do not free more than their part. So the use may stay above the
-ceiling, and nobody falls below a guarantee.
+ceiling, and no queue falls below its guarantee.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def distribute(queue: Queue, amounts: Amounts) -> list[tuple[Queue, dict[str, in
 
 
 def quota_victims(leaf: Queue, amounts: Amounts) -> list[Task]:
-    """The tasks of a leaf that go so that it frees at most these amounts."""
+    """The tasks of a leaf to evict so that it frees at most these amounts."""
     if not any(amounts.values()):
         return []
     tasks = (task for group in leaf.groups.values() for task in group.tasks.values())

@@ -1,11 +1,11 @@
-"""The engine: a tree of queues, groups in its leaves, and the answers that order and admit them.
+"""The engine: a tree of queues with groups in its leaves, and the functions that order and admit them.
 
     Queue   guaranteed, ceiling, used, pending, leaving (victims that are not gone yet), limits on groups
       └─ Group   an application, a PodGroup or a single pod: who owns it, since when, what it uses
            └─ Task   one pod of it: what it asks for, and where it runs if it does
 
-Every change goes through a few verbs (`charge`, `refund`, `add_pending`, …) that update one path from leaf
-to root. Every answer is a function of the tree:
+A few functions (`charge`, `refund`, `add_pending`, …) make all changes; each updates one path from leaf to
+root. Everything else is computed from the tree:
 
     room(queue)            what the queue may still take: the smallest rest of the ceilings on its path
     entitlement(queue)     what others cannot keep from it: its guarantee, within that of its ancestors

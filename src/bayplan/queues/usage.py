@@ -1,4 +1,4 @@
-"""Which pods use what: from pods to groups of the tree, and from pods with a node to its usage.
+"""The usage of the tree: which group each pod belongs to, and what pods with a node use.
 
 Usage comes from the pods that have a node, assumed ones included, and groups exist while they have pods:
 after a restart the same pods give the same tree. `active.py` orders the groups.
@@ -28,11 +28,11 @@ from bayplan.scheduling_queue.queued import Entity
 
 MAX_REMEMBERED: Final = 500_000
 TAKEN_SECONDS: Final = 15.0
-"""For how long a victim counts as leaving that does not terminate: its eviction may have failed."""
+"""How long a victim that does not terminate counts as leaving: its eviction may have failed."""
 
 
 class Shape:
-    """What pods ask for that ask for the same. Two pods with equal requests usually share it."""
+    """The requests of pods, shared by most pods with equal requests."""
 
     __slots__ = ("amounts",)
 
@@ -70,7 +70,7 @@ class PodGroupOf(Group):
 
 @dataclass(slots=True)
 class _Known:
-    """What is read from a pod once."""
+    """What is read from a pod only once."""
 
     pod: Pod
     shape: Shape
@@ -118,7 +118,7 @@ class QueueUsage(ABC):
         """By uid; reading a pod takes longer than everything else here."""
         self._shapes: dict[tuple[tuple[str, int], ...], Shape] = {}
         self._promised: dict[str, Pod] = {}
-        """By uid: pods that have taken from other queues and have no node yet."""
+        """By uid: pods that have preempted pods of other queues and have no node yet."""
         self._taken: dict[str, float] = {}
         """By uid: when a pod was chosen as a victim."""
         self.on_task_groups: Callable[[Pod], None] | None = None
@@ -240,14 +240,14 @@ class QueueUsage(ABC):
     # What preemption has begun
 
     def promise(self, pod: Pod) -> None:
-        """A node is nominated for a pod: what was freed for it counts for its queue."""
+        """Counts what was freed for a pod with a nominated node as use of its queue."""
         self._promised[pod.uid] = pod
 
     def withdraw(self, uid: str) -> None:
         self._promised.pop(uid, None)
 
     def promised_amounts(self, besides: Sequence[Pod]) -> Iterator[tuple[Queue, Amounts]]:
-        """What other pods were promised, with their leaves."""
+        """What is reserved for other pods, with their leaves."""
         own = {pod.uid for pod in besides} if self._promised else set()
         for uid, pod in self._promised.items():
             group = None if uid in own or uid in self._tasks else self.group_if_known(pod)
@@ -255,11 +255,11 @@ class QueueUsage(ABC):
                 yield group.queue, self.amounts_of(pod)
 
     def promised_to(self, leaf: Queue, besides: Sequence[Pod]) -> dict[str, int]:
-        """What other pods of a leaf were promised."""
+        """What is reserved for other pods of a leaf."""
         return total(amounts for queue, amounts in self.promised_amounts(besides) if queue is leaf)
 
     def take(self, uids: Iterable[str], now: float) -> None:
-        """Pods were chosen as victims. Until they terminate, or that has failed, they count as leaving."""
+        """Counts victims as leaving until they terminate, or until their eviction has failed."""
         self._taken.update((uid, now) for uid in uids)
 
     def taken(self, now: float) -> list[Task]:
@@ -273,12 +273,12 @@ class QueueUsage(ABC):
         """The group of a pod, created with the first one.
 
         Raises:
-            PlacementError: no queue takes its application.
+            PlacementError: no queue accepts its application.
         """
         return self._group(self._read(pod))
 
     def queue_of(self, pod: Pod) -> str:
-        """The path of the queue of a pod; "" if no queue takes its application."""
+        """The path of the queue of a pod; "" if no queue accepts its application."""
         try:
             group = self.group_of(pod)
         except PlacementError:

@@ -1,9 +1,9 @@
-"""Who gives way to a queue that is owed resources.
+"""Victims for a queue that uses less than it is guaranteed.
 
 A queue below its guarantee may take from leaves that are above theirs. This file says which leaves and tasks
 are candidates (`candidates`), whether taking from them helps at all (`is_owed`), which tasks of one place
-would go (`victims_in_place`), and which of those are really needed (`needed`). Places are names with amounts
-that are available there; how they are filtered and which of them is chosen is the caller's business.
+would be victims (`victims_in_place`), and which of those are really needed (`needed`). A place is a name with
+the amounts that are available there; the caller filters and chooses places.
 
 The rules are YuniKorn's, with one difference behind a switch: YuniKorn stops collecting victims as soon as
 one type of resource is exceeded, which is the case after two pods because every pod has `pods: 1`. A task
@@ -232,7 +232,7 @@ def keeps_guarantee(world: Hypothesis, queue: Queue, amounts: Amounts) -> bool:
 
 
 def remove_unit(world: Hypothesis, asked: Amounts, unit: Sequence[Task]) -> bool:
-    """Removes tasks that go together, if every queue keeps its guarantee. False: nothing was removed."""
+    """Removes tasks evicted together, if every queue keeps its guarantee. False: nothing was removed."""
     for index, task in enumerate(unit):
         queue = task.group.queue
         if may_lose(world, queue, asked) and keeps_guarantee(world, queue, task.amounts):
@@ -258,7 +258,7 @@ def victim_key(task: Task) -> tuple[int, float, str]:
 def victims_in_place(
     found: Candidates, asked: Amounts, available: Amounts, tasks: Iterable[Task]
 ) -> tuple[int, list[Task]] | None:
-    """The candidates of one place in the order in which they would go, and how many of them suffice.
+    """The candidates of one place in the order of eviction, and how many of them suffice.
 
     The number is the index of the last one that is needed, -1 if the request fits as it is. None: the request
     does not fit even without all of them.
@@ -305,7 +305,7 @@ def _may_go(world: Hypothesis, queue: Queue, task: Task, asked: Amounts, rule: R
 
 
 def place_score(index: int, tasks: Sequence[Task] | None) -> int:
-    """How bad it is to take the first tasks of a place, up to this index; the lowest score is chosen."""
+    """The cost of evicting the first tasks of a place, up to this index; the lowest is chosen."""
     if tasks is None:
         return UNFIT_SCORE
     if index < 0:

@@ -4,9 +4,9 @@
                                    ├─► History ─► Overview ─► batches ─► viewers
     scheduler ─── decisions ───────┘
 
-The first viewer starts the subscription, and it ends some seconds after the last one has left. A viewer is a
-number: how far it has read. A batch says what is different since then, and viewers that are equally far get
-the same bytes.
+The first viewer starts the subscription, and it ends some seconds after the last one has left. A viewer is
+represented by a number, the position up to which it has read. A batch contains the differences since then,
+and viewers at the same position get the same bytes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ClusterFeed:
                 stop()
 
     def _drop_deleted(self, history: History, informers: Sequence[Informer[Any]]) -> None:
-        """Removes what was deleted while nobody watched."""
+        """Removes objects that were deleted while there was no subscription."""
         known = {(informer.kind, item.key) for informer in informers for item in informer.all()}
         for key in [key for key in history.objects if key not in known]:
             history.remove(key)
@@ -145,7 +145,7 @@ class Hub:
         self._past: Overview | None = None
         self._resources: list[str] = []
         self._layout = 0
-        """The number at which nodes came, went or got other labels: columns before it are outdated."""
+        """The number at which nodes were last added, removed or relabelled: older columns are outdated."""
         self._batches: dict[tuple[int, int], dict[str, Any]] = {}
         self.listeners: list[Callable[[Entry], None]] = []
         history.on_entry = self._entered
@@ -154,7 +154,7 @@ class Hub:
 
     @asynccontextmanager
     async def viewing(self) -> AsyncIterator[None]:
-        """As long as a viewer is there, the history follows the cluster."""
+        """While a viewer is connected, the history is kept up to date."""
         self.viewers += 1
         try:
             await self._start()
@@ -218,7 +218,7 @@ class Hub:
             await asyncio.sleep(FLUSH_SECONDS)
 
     def flush(self) -> None:
-        """Takes over what happened, and wakes those who wait for it."""
+        """Applies what happened, and wakes waiting viewers."""
         history, overview = self.history, self.overview
         if overview.seq != history.last:
             overview.move(history.last)
@@ -247,7 +247,7 @@ class Hub:
         return self._past
 
     async def changed(self, after: int, seconds: float) -> bool:
-        """Waits until there is something after a number. False: there is nothing after so many seconds."""
+        """Waits until there is something after a number. False: the timeout has passed."""
         if self.overview.seq > after:
             return True
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()

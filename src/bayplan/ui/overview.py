@@ -1,6 +1,6 @@
 """The nodes with what is requested on them, at one point of a history.
 
-`Overview` moves along the history in both directions and only counts what changed, so that following a live
+`Overview` moves along the history in both directions and counts only what changed, so that watching a live
 cluster and dragging a time slider cost the same. `cluster` is the whole of it in columns, `row` a single
 node: both are parts of the API (docs/ui-api.md).
 """
@@ -37,7 +37,7 @@ Requests = Callable[[Pod], dict[str, int]]
 
 
 class NodeRow:
-    """One node, and the sums of its pods. A row without a node is that of pods on a node that is gone."""
+    """One node, and the sums of its pods. A row without a node has the pods of a deleted node."""
 
     __slots__ = ("allocatable", "node", "pods", "requested", "state")
 
@@ -205,7 +205,7 @@ class Overview:
     def _stranded(self, rows: list[NodeRow]) -> NDArray[np.float64]:
         """For each node: the share of the cluster's pods, by kind of request, for which it has no room.
 
-        What is free on a node where it is 1 is of use to no pod like those that run.
+        Where it is 1, no pod like the running ones fits on the node.
         """
         shapes = [(dict(shape), count) for shape, count in self._shapes.most_common(MAX_SHAPES) if count > 0]
         stranded = np.zeros(len(rows))

@@ -1,8 +1,8 @@
 """Explanations, what-if answers and comparisons on a state of the history.
 
 The answers are those of `bayplan explain`, `whatif` and `compare`: the same functions on the same typed
-objects. A decision is explained on the state that its scheduler saw, so that nothing has to be written down
-when it is made. Everything here is computed in a thread, on objects that never change.
+objects. A decision is explained on the state that its scheduler saw, so that nothing has to be recorded when
+it is made. Everything here is computed in a thread, on objects that never change.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_NAMED: Final = 30
 """Nodes and candidates that are named where there may be thousands."""
 MAX_PLACED: Final = 500
 MAX_FORECAST: Final = 20
-"""Groups of pending pods that are evaluated because no scheduler has said anything about them."""
+"""Groups of pending pods that are evaluated because no decision of a scheduler is known."""
 MAX_CHANGES: Final = 1000
 MAX_TEXT: Final = 1_000_000
 """Characters of a pasted manifest or configuration."""
@@ -144,7 +144,7 @@ class Questions:
         return report
 
     def _funnel(self, answer: PodAnswer) -> list[dict[str, Any]]:
-        """What is left after each filter, in the order in which they run."""
+        """The number of nodes that are left after each filter, in the order in which filters run."""
         evaluated = answer.evaluated
         if evaluated is None or evaluated.explanation.error:
             return []

@@ -1,7 +1,7 @@
-"""The pending pods in groups: where they are in the queue, why, and what they wait for.
+"""The pending pods in groups: their place in the queue, the reason, and what they wait for.
 
 A Deployment of 500 pods with the same reason is one group. In the process of a scheduler the places are those
-of its queue; elsewhere, and in the past, they follow from the pods and the attempts that were seen.
+of its queue; elsewhere, and in the past, they are derived from the pods and the recorded attempts.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class ProblemError(Exception):
 
 
 def body_of(content: dict[str, Any]) -> bytes:
-    """JSON in which no text can do anything but be shown: control and bidirectional characters are shown."""
+    """JSON that is safe to display: control and bidirectional characters are escaped."""
     body = _encode(content)
     text = body.decode()
     if is_printable(text) and _ESCAPED_CONTROL.search(text) is None:

@@ -473,5 +473,5 @@ def _list(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def link(scheme: str, host: str, port: int, token: str) -> str:
-    """What a user opens to log in."""
+    """The link that a user opens to log in."""
     return f"{scheme}://{host}:{port}{ROOT}login?token={quote(token)}"

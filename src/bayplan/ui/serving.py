@@ -67,7 +67,7 @@ async def _connected(access: ClusterAccess) -> AsyncIterator[ClusterAPI]:
 
 
 class PageOfCluster:
-    """The page of `bayplan up`. It is made before the cluster, and gets it when it has started."""
+    """The page of `bayplan up`: created before the cluster, and attached to it once it has started."""
 
     def __init__(self) -> None:
         self.access = Access()
@@ -118,12 +118,12 @@ class PageOfCluster:
         return hub
 
     def link(self) -> str:
-        """What a user opens; another one after each login."""
+        """The link that a user opens; it changes after each login."""
         return link("http", LOOPBACK, self._port, self.access.token)
 
 
 def live_hub(access: ClusterAccess, kinds: Sequence[type[Object]], subject: Subject) -> Hub:
-    """Follows the cluster of a kubeconfig, whose scheduler runs elsewhere."""
+    """Watches the cluster of a kubeconfig, whose scheduler runs elsewhere."""
     feed = ClusterFeed(partial(_connected, access), kinds)
     return Hub(History(time.time), subject.release.accounting.assigned_requests, feed)
 
@@ -208,7 +208,7 @@ async def listen(
 
 
 def link_of(page: Page, address: Address) -> str:
-    """What a user opens to log in."""
+    """The link that a user opens to log in."""
     scheme = "https" if address.cert_file else "http"
     return link(scheme, address.shown, page.access.port, page.access.token)
 

@@ -1,4 +1,4 @@
-"""Histories from files, simulations and recordings: everything is there before the first viewer comes."""
+"""Histories from files, simulations and recordings: complete before the first viewer connects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def from_loaded(loaded: LoadedCluster, clock: Callable[[], float]) -> tuple[Subj
 
 
 def subject_of(loaded: LoadedCluster, kind: str) -> Subject:
-    """What the page says about a cluster that was loaded."""
+    """The subject of the page for a cluster that was loaded."""
     return Subject(
         loaded.name,
         kind,

@@ -1,11 +1,11 @@
 """What the page may write with --allow-writes: cordon and uncordon a node, evict a pod.
 
-Nothing else: these three can be undone or are made good by a controller, respect disruption budgets, and are
-what somebody who looks at a node needs at once. Everything larger (manifests, replicas, drains) has a command
-that can be reviewed and repeated; the page answers what it would do.
+Nothing else: these three can be undone or are repaired by a controller, respect disruption budgets, and are
+what an operator who looks at a node needs at once. Everything larger (manifests, replicas, drains) has a
+command that can be reviewed and repeated; the page shows what it would do.
 
-Requests are made as the user of the kubeconfig. Every write is first sent as a dry run, whose answer the page
-shows before it asks.
+Requests are made as the user of the kubeconfig. Every write is first sent as a dry run; the page shows the
+response before it asks for confirmation.
 """
 
 from __future__ import annotations

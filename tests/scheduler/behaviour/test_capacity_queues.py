@@ -227,7 +227,7 @@ async def test_a_queue_that_is_owed_takes_from_one_above_its_guarantee(guarantee
         await world.create(*(pod(f"r{i}", "rich") for i in range(4)))
         await world.create(pod("big", "owed", 3))
         assert len(world.names()) == 5
-        assert "may take from others 10 s after" in world.message("big")
+        assert "may preempt others 10 s after" in world.message("big")
         await world.after(11)
         assert world.node_of("big") == "n"
         assert len([name for name in world.names() if name.startswith("r")]) == 1

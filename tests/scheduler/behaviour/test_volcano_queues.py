@@ -272,7 +272,7 @@ async def test_a_closed_queue_takes_no_pods(tmp_path: Path) -> None:
         await world.create(make_node("n", cpu=4), queue("q", state="Closed"))
         await world.create(job("j", "q"), *members("j", 1, cpu=1))
         assert bound(world) == set()
-        assert world.message("j-0") == "waiting for queue q: it is Closed, so it takes no pods"
+        assert world.message("j-0") == "waiting for queue q: it is Closed, so it accepts no pods"
         assert phase(world, "j") == ""
 
 

@@ -1,4 +1,4 @@
-"""Jobs of Volcano (batch.volcano.sh) on a cluster without Volcano: what their controller decides.
+"""Jobs of Volcano (batch.volcano.sh) on a cluster without Volcano: the decisions of their controller.
 
 - `spec.py`: what a Job asks for, with the defaults and checks of Volcano's webhooks
 - `objects.py`: its pods and its PodGroup

@@ -77,7 +77,7 @@ class Occurrence:
 def occurrences(
     spec: JobSpec, version: int, pods: Collection[Pod], group_phase: str = "", now: float = 0.0
 ) -> Iterator[Occurrence]:
-    """What the state of the pods and of the PodGroup shows. Evictions leave nothing behind to see."""
+    """The events that follow from the state of the pods and the PodGroup. Evictions leave no trace."""
     # job_controller_handler.go: updatePod, updatePodGroup; cache.go: TaskCompleted, TaskFailed
     current = [
         pod for pod in pods if version_of(pod) == version and OUT_OF_SYNC not in pod.metadata.annotations
@@ -137,7 +137,7 @@ def matching_policy(spec: JobSpec, found: Occurrence) -> Policy | None:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a policy or a user wants done."""
+    """An action that a policy or a user requests."""
 
     name: str
     task: str = ""

@@ -1,6 +1,6 @@
 """What a Job of Volcano asks for: its spec with the defaults and checks of Volcano's webhooks.
 
-`not_supported` names what is read and not done. `jobs.py` has the phases of a job.
+`not_supported` lists parts of the spec that have no effect. `jobs.py` has the phases of a job.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _dependency_problems(spec: JobSpec) -> Iterator[str]:
 
 
 def not_supported(spec: JobSpec) -> list[str]:
-    """What the job asks for that is not done, each in a few words."""
+    """The unsupported parts of the job, each in a few words."""
     found = []
     for plugin in sorted(spec.plugins):
         if plugin == SVC_PLUGIN:

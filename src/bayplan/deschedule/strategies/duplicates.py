@@ -25,7 +25,7 @@ class _OwnerKey(NamedTuple):
 
 
 class RemoveDuplicates(Strategy):
-    """Evicts the pods of an owner by which a node exceeds the average."""
+    """Evicts the pods of an owner that a node has above the average."""
 
     args_type: ClassVar = RemoveDuplicatesArgs
     goal: ClassVar = Goal.BALANCE

@@ -1,4 +1,4 @@
-"""Strategies for pods whose node they would not get today: its taints, its labels.
+"""Strategies for pods that would not be scheduled on their node today, because of its taints or labels.
 
 Taints and labels may have changed since the pod was scheduled.
 """

@@ -1,8 +1,8 @@
 """RemovePodsViolatingTopologySpreadConstraint: pods whose domains have become too unequal.
 
-Each constraint of each namespace is balanced for itself, on paper: pods of the largest domains are assigned
-to the smallest until the skew is small enough, and those that would fit there are evicted. Nothing makes the
-scheduler follow; `accepts` checks that the new node really reduces the skew.
+Each constraint of each namespace is balanced by itself, by calculation: pods of the largest domains are
+assigned to the smallest until the skew is small enough, and those that would fit there are evicted. The
+scheduler may decide otherwise; `accepts` checks that the new node really reduces the skew.
 """
 
 from __future__ import annotations

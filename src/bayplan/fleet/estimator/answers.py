@@ -1,4 +1,4 @@
-"""What the estimator answers: from the pod of the workload where it is known, otherwise from requests alone.
+"""The answers of the estimator: from a pod of the workload if one is found, otherwise from requests alone.
 
 A request carries requests, node selectors and tolerations, but no pod. Its metadata names the workload, so
 its pods are looked up in the member, and then in the other members of this process. If the pod found has

@@ -53,7 +53,7 @@ class LiveMember:
         self.changes += 1
 
     async def run(self) -> None:
-        """Watches the cluster until it is cancelled. A server that does not answer is tried again."""
+        """Watches the cluster until it is cancelled. A server that does not respond is tried again."""
         async with KubernetesCluster(self._access, component=COMPONENT) as api:
             await self.watch(api, await self._release(api))
 

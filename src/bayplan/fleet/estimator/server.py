@@ -42,7 +42,7 @@ class ServerSettings:
     key_file: str = ""
     """Empty: without TLS."""
     client_ca_file: str = ""
-    """Clients need a certificate of these CAs; empty: any client may ask."""
+    """Clients need a certificate signed by one of these CAs; empty: any client may connect."""
     metrics_port: int | None = None
 
     def check(self) -> None:

@@ -2,7 +2,7 @@
 
 There are few of them and they are small, so nothing is generated. Quantities, node selectors and
 tolerations are messages of Kubernetes within bytes; Karmada 1.18 also sends them as messages in fields that
-1.19 has reserved. Those are read if the new ones are missing, so that both versions can ask.
+1.19 has reserved. Those are read if the new ones are missing, so that both versions are supported.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One attempt of karmada-scheduler for a binding: whether it is due, affinity groups in turn, and what is
 written.
 
-A binding whose replicas add up is left alone whatever happens to its clusters; and if no cluster is
-feasible, its previous result is removed. Both are Karmada's rules, and an answer about a control plane has
-to name them.
+A binding whose replicas add up is not scheduled again, whatever happens to its clusters; and if no cluster is
+feasible, its previous result is removed. Both are Karmada's rules, so an answer about a control plane has to
+report them.
 """
 
 from __future__ import annotations

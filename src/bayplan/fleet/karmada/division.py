@@ -27,7 +27,7 @@ UP, DOWN, FRESH = "failed to scale up: ", "failed to scale down: ", "failed to d
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """A selected cluster, as its share depends on it."""
+    """A selected cluster, with the values that its share depends on."""
 
     name: str
     more: int
@@ -42,7 +42,7 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Replicas by cluster, or why there are none, and how they came about."""
+    """Replicas by cluster, or why there are none, and the rule that divided them."""
 
     replicas: Mapping[str, int] = field(default_factory=dict)
     error: str = ""
@@ -137,7 +137,7 @@ class _Strategy:
             weights = [(one.name, one.previous) for one in held]
         elif assigned < replicas:
             mode, prefix, total = "scale up" if assigned else "first", UP, replicas - assigned
-            # Negative where the replicas that are there would not all fit again (exact numbers only).
+            # Negative where existing replicas would not all fit again (exact numbers only).
             weights = [(one.name, max(0, one.more)) for one in selected]
             base = {one.name: one.previous for one in held}
         else:

@@ -1,12 +1,12 @@
 """How many more replicas a cluster has room for, as Karmada's general estimator computes it.
 
-The estimate knows what a cluster reports about itself: the sums of its summary, or how many nodes it has of
-each grade of its resource models. It does not know nodes, so fragmentation, node selectors, taints of
-nodes, affinity and spreading are not part of it. For several components that are scheduled together it
-counts whole sets.
+The estimate uses what a cluster reports about itself: the sums of its summary, or how many nodes it has of
+each grade of its resource models. It does not see single nodes, so fragmentation, node selectors, taints of
+nodes, affinity and spreading are not part of it. For several components that are scheduled together it counts
+whole sets.
 
-`Estimator` is what `schedule.py` asks. There can be several: the smallest answer counts for each cluster, an
-estimator that fails is left out, and one may have no answer for a cluster.
+`schedule.py` calls `Estimator`s. There can be several: the smallest answer counts for each cluster, an
+estimator that fails is left out, and an estimator may have no answer for a cluster.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ from bayplan.fleet.karmada.kinds import (
 PODS_PER_NODE: Final = 110
 """Of a node that a resource model stands for."""
 NO_ANSWER: Final = -(2**63)
-"""Karmada's estimators say -1; here a negative number means that replicas which are there would not fit
-again."""
+"""Karmada's estimators return -1; here a negative number means that existing replicas would not fit again."""
 
 
 class EstimatorError(BayplanError):
@@ -68,7 +67,7 @@ class Estimator(Protocol):
     def name(self) -> str: ...
 
     def available(self, clusters: ClusterTable, rows: Ints, spec: BindingSpec, *, sets: bool) -> Ints:
-        """The number for each of the rows; `NO_ANSWER` for a cluster that it knows nothing of.
+        """The number for each of the rows; `NO_ANSWER` for a cluster without information.
 
         Raises:
             EstimatorError: it cannot answer.
@@ -166,7 +165,7 @@ def model_nodes(cluster: Cluster) -> list[dict[str, int]] | None:
 
 
 def _amounts(request: Mapping[str, Quantity]) -> dict[str, int]:
-    """What nodes are asked for; names that no scheduler counts are ignored."""
+    """The requests for a node; names that no scheduler counts are ignored."""
     amounts = {name: resource_amount(name, quantity) for name, quantity in request.items()}
     return {name: amount for name, amount in amounts.items() if amount > 0 and is_tracked_resource(name)}
 
@@ -175,7 +174,7 @@ def _amounts(request: Mapping[str, Quantity]) -> dict[str, int]:
 
 
 def component_amounts(component: Component) -> dict[str, int]:
-    """What one replica of a component needs on a node, with its place among the pods."""
+    """What one replica of a component needs on a node, including one of `pods`."""
     requirements = component.replica_requirements
     return {**({} if requirements is None else _amounts(requirements.resource_request)), PODS: 1}
 
@@ -191,7 +190,7 @@ def first_fit_sets(nodes: list[dict[str, int]], components: Sequence[Component],
 
 
 def place_first_fit(nodes: list[dict[str, int]], amounts: Mapping[str, int], replicas: int) -> int:
-    """Takes room for replicas on the first nodes that have it; returns how many found some."""
+    """Places replicas on the first nodes that have room; returns how many were placed."""
     placed = 0
     for node in nodes:
         if placed >= replicas:

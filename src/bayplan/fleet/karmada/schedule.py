@@ -1,7 +1,7 @@
 """One run of Karmada's scheduling algorithm: filter, score, select, assign.
 
-The only score is that a cluster has the workload already. What each step found is part of the `Result`, so
-that an explanation is read off the run that decided.
+The only score is that a cluster has the workload already. The results of each step are part of the `Result`,
+so that explanations come from the run that decided.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ClusterRoom:
     """What the estimators found for the feasible clusters; arrays in the order of the rows."""
 
     more: Ints
-    """Replicas that there is room for, besides those that are there."""
+    """Replicas that fit in addition to the existing ones."""
     by_estimator: Mapping[str, Ints] = field(default_factory=dict)
     """What each of them answered; NO_ANSWER for nothing."""
     failed: Mapping[str, str] = field(default_factory=dict)

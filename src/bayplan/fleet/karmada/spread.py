@@ -30,14 +30,14 @@ class Candidates:
     """The feasible clusters, in any order: one entry of each column for each of them."""
 
     rows: Ints
-    """Where they are in the table; it only travels along."""
+    """Their rows in the table; only passed through."""
     name_rank: Ints
     """Their order by name."""
     tiers: Ints
     """0: the affinity group itself matches; then its overflow tiers."""
     scores: Ints
     available: Ints
-    """Room for more replicas, and those that are there."""
+    """Room for replicas, including the existing ones."""
     regions: Sequence[str]
 
     def order(self) -> Ints:

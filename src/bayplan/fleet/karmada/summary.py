@@ -1,8 +1,8 @@
-"""What is known of a member cluster from its nodes and pods: the summary that Karmada's controller reports,
+"""Two results computed from the nodes and pods of a member: the summary that Karmada's controller reports,
 and the estimate of karmada-scheduler-estimator.
 
-The estimator knows nodes, so node selectors, required node affinity, taints and fragmentation count. It
-does not know the pod: affinity, spreading, host ports, volumes, devices and priority do not.
+The estimator sees nodes, so node selectors, required node affinity, taints and fragmentation count. It does
+not see the pod: affinity, spreading, host ports, volumes, devices and priority do not count.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def open_accounts(
     guarantees: Iterable[Resources] = (),
     root: Account | None = None,
 ) -> Resources:
-    """Computes what all queues are entitled to, and their shares. Returns what nobody deserves.
+    """Computes what all queues are entitled to, and their shares. Returns what no queue deserves.
 
     Args:
         accounts: of the queues that have jobs; with `root`, of all queues.
@@ -182,9 +182,9 @@ def _downwards(account: Account) -> list[Account]:
 
 
 def fill(accounts: Sequence[Account], capacity: Resources) -> Resources:
-    """Distributes the cluster by weight: nobody deserves more than it requests or may use.
+    """Distributes the cluster by weight: no queue deserves more than it requests or may use.
 
-    What one queue does not need goes to the others in the next round. Returns what nobody needs.
+    What one queue does not need is distributed to the others in the next round. Returns the rest.
     """
     # proportion.go: OnSessionOpen
     remaining: Resources = dict(capacity)
@@ -246,13 +246,13 @@ def common_level(left: Account, right: Account) -> int:
 
 
 def overused(account: Account, kind: Entitlement) -> bool:
-    """Whether a queue has at least what it deserves, of everything. Only proportion asks this."""
+    """Whether a queue has at least what it deserves of every resource. Used by proportion only."""
     return kind is Entitlement.PROPORTION and r.at_most(account.deserved, account.allocated)
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """The limit that keeps something out."""
+    """The limit that something does not fit into."""
 
     account: Account
     limit: str
@@ -299,13 +299,13 @@ def may_reclaim(
     strict: bool = False,
     pipelined: Mapping[str, Resources] = NOTHING,
 ) -> bool:
-    """Whether a queue is owed what it asks for, so that it may take from others.
+    """Whether a queue is entitled to what it requests, so that it may take from others.
 
     Args:
         pipelined: by name of the queue: what victims are making room for.
-        levels: so many ancestors count, too: they may be owed what their child is not.
+        levels: the number of ancestors that count, too: they may be entitled to what their child is not.
         strict: it must stay within all that it deserves. For Volcano one resource is enough, so a victim that
-            is below `deserved` in another resource takes back what it lost, again and again.
+            is below `deserved` in another resource takes back what it lost, in an endless loop.
     """
     if kind is Entitlement.NONE:
         return True

@@ -2,7 +2,7 @@
 
 The objects are read from the cluster. A Queue that is new, gone or has another parent rebuilds the tree, one
 with other amounts does not; a changed PodGroup moves its group.
-What queues deserve depends on what everybody requests (plugin proportion). Most changes concern one queue
+What a queue deserves depends on what all queues request (plugin proportion). Most changes concern one queue
 (`proportion.py`); after others the cluster is distributed again, after a few changes where there are many
 queues, and whenever nothing could be popped.
 
@@ -63,7 +63,7 @@ PENDING, INQUEUE = "Pending", "Inqueue"
 EPOCH: Final = datetime.fromtimestamp(0, UTC)
 CRITICAL: Final = frozenset({"system-cluster-critical", "system-node-critical"})
 _QUEUES_PER_CHANGE: Final = 32
-"""The cluster is distributed again after one change for so many queues that concerns others."""
+"""Changes that concern other queues are collected, one for this many queues, before the next distribution."""
 
 
 class VolcanoQueues(CapacityQueues):
@@ -96,7 +96,7 @@ class VolcanoQueues(CapacityQueues):
         self._groups_log = objects.of(volcano.PodGroup).changes
         self._freshness = Freshness(changes.clock, objects=(self._queues_log, self._groups_log))
         self._lost = Queue("unknown")
-        """Where pods are counted that run in a queue that does not exist."""
+        """Counts running pods whose queue does not exist."""
         self._pending: dict[str, dict[str, int]] = {}
         """By path of a leaf: what its active pods ask for."""
         self._touched: set[str] = set()
@@ -135,12 +135,12 @@ class VolcanoQueues(CapacityQueues):
             self._reorder_stale()
 
     def objects_changed(self) -> None:
-        """A Queue or PodGroup has changed: the next pop finds out what that means."""
+        """A Queue or PodGroup has changed; the next pop applies it."""
         self._may_admit = True
         self.count = self._size
 
     def capacity_changed(self) -> None:
-        """Limits may follow the size of the cluster: the next pop finds out."""
+        """Limits may depend on the size of the cluster; the next pop updates them."""
         super().capacity_changed()
         self.count = self._size
 
@@ -197,7 +197,7 @@ class VolcanoQueues(CapacityQueues):
         return True
 
     def use(self, conf: Conf) -> None:
-        """Another configuration holds from now on: all groups enter the tree again."""
+        """Applies another configuration: all groups enter the tree again."""
         self.conf, self.kind, self.order_of_jobs = conf, conf.entitlement, jobs.job_order(conf)
         self._rebuild()
         self.objects_changed()
@@ -466,8 +466,8 @@ class VolcanoQueues(CapacityQueues):
     def admit(self) -> list[volcano.PodGroup]:
         """The pending PodGroups whose minimum has room now, in order.
 
-        Admitted jobs reserve their minimum until their first attempt: one that cannot be placed is
-        Unschedulable, and gives it back.
+        Admitted jobs reserve their minimum until their first attempt: a job that cannot be placed is
+        Unschedulable, and its reservation ends.
         """
         if not self._may_admit:
             return []
@@ -497,7 +497,7 @@ class VolcanoQueues(CapacityQueues):
             each.inqueue = r.plus(each.inqueue, rest)
 
     def not_admissible(self, item: volcano.PodGroup) -> QueueLimit | str | None:
-        """What keeps a PodGroup from being admitted: a limit, or why no queue takes it; None if nothing."""
+        """What keeps a PodGroup from being admitted: a limit, or why no queue accepts it; None: nothing."""
         try:
             queue = self._leaf(item.spec.queue or DEFAULT_QUEUE)
         except PlacementError as error:

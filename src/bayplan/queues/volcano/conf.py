@@ -1,7 +1,7 @@
 """volcano-scheduler.conf: actions, and plugins in tiers.
 
-The file is read as it is. What it names and this scheduler does not do is collected in `ignored`, by the name
-it has there: node scores come from kube-scheduler's plugins, for example, and not from `binpack`.
+The file needs no changes. Parts that this scheduler does not use are collected in `ignored`, by their names
+in the file: node scores, for example, come from kube-scheduler's plugins, not from `binpack`.
 """
 
 from __future__ import annotations

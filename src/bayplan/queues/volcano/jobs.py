@@ -1,7 +1,7 @@
 """The order of jobs in a queue, and when a job has its minimum.
 
-Volcano asks the plugins in the order of the tiers; the first that sees a difference decides, and then the
-time of creation and the name.
+Volcano calls the plugins in the order of the tiers; the first that finds a difference decides, then the time
+of creation, then the name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OrderedJob(Protocol):
 
 
 def job_order(conf: Conf) -> tuple[str, ...]:
-    """The plugins that compare jobs, in the order in which they are asked."""
+    """The plugins that compare jobs, in the order in which they are called."""
     return tuple(
         option.name
         for tier in conf.tiers
@@ -41,7 +41,7 @@ def job_order(conf: Conf) -> tuple[str, ...]:
 
 
 def standing(job: OrderedJob, order: Sequence[str]) -> tuple[float, ...]:
-    """What the plugins say about a job; the lowest is first."""
+    """The values that the plugins compare for a job; the lowest is first."""
     found = []
     for name in order:
         if name == "priority":

@@ -1,4 +1,4 @@
-"""Volcano's objects as the engine has them: Queues as specs, groups as jobs, limits as sentences.
+"""Converts Volcano's objects for the engine: Queues to specs, groups to jobs, limits to sentences.
 
 `VolcanoQueues` (`active.py`) keeps them in a tree.
 """
@@ -23,7 +23,7 @@ from bayplan.queues.volcano.resources import Resources
 
 @dataclass(frozen=True, slots=True)
 class QueueLimit(Blocking):
-    """The limit of one of Volcano's queues that keeps a pod out."""
+    """The limit of a Volcano queue that a pod waits for."""
 
     name: str = ""
     """The name of the queue."""
@@ -47,7 +47,7 @@ def limit_of(lack: Lack, asked: Amounts, kind_of_limit: Entitlement) -> QueueLim
     """What a queue lacks, in numbers."""
     account, spec = lack.account, lack.account.spec
     if not lack.kinds:
-        note = f"it is {spec.state}, so it takes no pods"
+        note = f"it is {spec.state}, so it accepts no pods"
         return QueueLimit(account.queue.path, "", 0, 0, 0, name=spec.name, word="state", note=note)
     kind = lack.kinds[0]
     limit = accounts.limit_of(account, kind_of_limit).get(kind, 0.0)

@@ -6,8 +6,8 @@ are chosen as by DefaultPreemption (all that are needed or none, PodDisruptionBu
 that all plugins of the configuration allow: queues stay above `deserved` and `guarantee`, gangs keep their
 minimum, and critical pods stay.
 
-Volcano asks only the first tier of plugins that has an answer, so with the usual two tiers the plugin of the
-queues is never asked, and a queue below its share loses pods. Here all plugins are asked.
+Volcano calls only the first tier of plugins that returns a result, so with the usual two tiers the plugin of
+the queues is never called, and a queue below its share loses pods. Here all plugins are called.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Running:
 
 
 class VolcanoPreemption(PreemptionPlugin):
-    """Takes for a queue what it is owed, and for a job what jobs of lower priority in its queue have."""
+    """Reclaims what a queue is entitled to, and preempts jobs of lower priority in the same queue."""
 
     kinds: ClassVar[tuple[type[Object], ...]] = (volcano.Queue, volcano.PodGroup, PriorityClass)
     queues: VolcanoQueues | None = None
@@ -111,8 +111,8 @@ class VolcanoPreemption(PreemptionPlugin):
 def pipelined(queues: VolcanoQueues, asking: Sequence[Pod]) -> dict[str, Resources]:
     """What victims make room for, by name of the queue and its ancestors, without the pods that ask now.
 
-    A queue that is owed two CPUs must not take them twice, because the first pods still wait for their
-    victims to end.
+    A queue that is entitled to two more CPUs must not take them twice while the first pods still wait for
+    their victims to end.
     """
     found: dict[str, Resources] = {}
     for leaf, amounts in queues.promised_amounts(asking):
@@ -175,7 +175,7 @@ def owes(
     asked: Resources,
     promised: Mapping[str, Resources] = accounting.NOTHING,
 ) -> bool:
-    """Whether a queue is owed what is asked for, so that it may reclaim."""
+    """Whether a queue is entitled to what is requested, so that it may reclaim."""
     levels = queues.conf.reclaim_levels if queues.conf.hierarchy else 0
     return accounting.may_reclaim(account, asked, queues.kind, levels=levels, strict=True, pipelined=promised)
 
@@ -191,7 +191,7 @@ def choose(
     pods: Iterable[Pod],
     promised: Mapping[str, Resources] = accounting.NOTHING,
 ) -> set[str]:
-    """The uids of the pods that may go, all of them together. Those that are ending already may."""
+    """The uids of the pods that may all be evicted together, including those that are ending already."""
     pods = list(pods)
     own, account = asking.job, asking.job.account
     reclaims = "reclaim" in queues.conf.actions and owes(queues, account, asking.asked, promised)
@@ -246,7 +246,7 @@ def is_preemptable(pod: Pod) -> bool:
 
 
 def in_order(queues: VolcanoQueues, asking: Account, found: list[Running]) -> list[Running]:
-    """Candidates, those that should go first in front: near queues, those with most of what they deserve."""
+    """Candidates in the order of eviction: near queues first, then those with most of what they deserve."""
     order = jobs.job_order(queues.conf)
     ranked = sorted(found, key=lambda each: (each.priority, -each.created, each.uid))
     ranked.sort(key=lambda each: (jobs.standing(each.job, order), each.job.name), reverse=True)

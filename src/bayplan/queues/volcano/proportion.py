@@ -3,7 +3,7 @@
 `accounts.fill` distributes the cluster over all queues, which takes time for each of them. Most changes
 concern one queue: of a resource of which something is left over, every queue deserves what it requests; of
 one that is used up, a queue that wants more than it deserves may want even more, and nothing changes.
-`adjust` does these, and says when the cluster has to be distributed again.
+`adjust` handles these, and returns False if the cluster has to be distributed again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Who gives way: which running tasks each of Volcano's plugins would give up, and in which order.
+"""Victims: which running tasks each of Volcano's plugins allows to be evicted, and in which order.
 
-A plugin is asked about candidates, the tasks that could go at all, and answers with those it allows. `decide`
-combines the answers by tiers. The functions know tasks and accounts, nothing of nodes.
+A plugin gets the candidates and returns those that it allows. `decide` combines the results by tiers. The
+functions use tasks and accounts; they do not depend on nodes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Job(Protocol):
 
 
 class Candidate(Hashable, Protocol):
-    """A running task, or the one that asks."""
+    """A running task, or the preemptor."""
 
     @property
     def job(self) -> Job: ...
@@ -128,12 +128,12 @@ def above_deserved(candidates: Sequence[T]) -> list[T]:
 def reclaimable(asking: Candidate, ordered: Iterable[T], *, levels: int = 0) -> list[T]:
     """Plugin capacity: tasks of queues above `deserved` in what the task uses, that keep their guarantee.
 
-    A task that uses nothing of what its queue deserves may always go.
+    A task that uses nothing of what its queue deserves may always be evicted.
 
     Args:
-        ordered: the candidates, those that should go first in front.
-        levels: so many ancestors of a victim must be above `deserved`, too, unless the asking queue shares
-            them.
+        ordered: the candidates, in the order of eviction.
+        levels: the number of ancestors of a victim that must be above `deserved`, too, unless the asking
+            queue shares them.
     """
     own = asking.job.account
     left: dict[str, Resources] = {}
@@ -204,5 +204,5 @@ def below_hierarchical_share(
 
 
 def nearness(asking: Account, account: Account) -> int:
-    """Queues with a deeper common ancestor give way first: the lowest is first."""
+    """Queues with a deeper common ancestor come first: the lowest is first."""
     return -common_level(account, asking)

@@ -1,8 +1,8 @@
 """From a checked configuration to the tree, and from one configuration to the next.
 
-Queues that disappear from the configuration are drained: what runs there runs on, and nothing new is
-accepted; they are removed when they are empty. Properties are inherited from parent to child, and a queue
-that is created for an application takes the template of its parent instead.
+Queues that disappear from the configuration are drained: running pods stay, nothing new is accepted, and the
+queue is removed when it is empty. Properties are inherited from parent to child, and a queue that is created
+for an application takes the template of its parent instead.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Template:
 
 @dataclass(slots=True)
 class Settings:
-    """What the dialect knows of a queue beside the tree."""
+    """The settings of a queue that only this dialect has."""
 
     properties: dict[str, str] = field(default_factory=dict)
     submit: Acl = field(default_factory=Acl)

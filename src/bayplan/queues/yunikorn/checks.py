@@ -1,4 +1,4 @@
-"""What YuniKorn says about a configuration, text by text and in its order.
+"""Checks a configuration as YuniKorn does, with its error texts and in its order.
 
 `load` decodes and checks a queues.yaml; the first problem is the result. Checks also complete the
 configuration as YuniKorn does: a root queue is inserted where there is none, limits of a partition become

@@ -1,7 +1,7 @@
 """From a pod to its application: the labels and annotations of YuniKorn's shim.
 
-User and groups of an annotation are believed, because YuniKorn's admission controller writes it and rejects
-pods that bring their own; docs/queues.md says how to set that up.
+User and groups in the annotation are not verified, because YuniKorn's admission controller sets it and
+rejects pods that already have it; docs/queues.md says how to set that up.
 
 https://yunikorn.apache.org/docs/user_guide/labels_and_annotations_in_yunikorn
 """
@@ -38,7 +38,7 @@ _NAMESPACE_TAGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """What a pod is to its application."""
+    """The properties of a pod that its application needs."""
 
     role: str = ""
     required_node: str = ""
@@ -82,7 +82,7 @@ def user_of(pod: Pod) -> tuple[str, tuple[str, ...]]:
 
 
 def submission(pod: Pod, namespace: Namespace | None) -> Submission:
-    """What placement has to know of the application of a pod."""
+    """What placement needs to know about the application of a pod."""
     user, groups = user_of(pod)
     tags = {"namespace": pod.namespace}
     if pod.spec.node_name:

@@ -64,7 +64,7 @@ def minimum_of(groups: Sequence[TaskGroup]) -> dict[str, int]:
 def group_name(pod: Pod) -> str:
     """The name of the pod group of a pod with a task group: no PodGroup object can have it. "" for others.
 
-    Placeholders hold the room of another pod, so they are no members.
+    Placeholders reserve resources for another pod, so they are not members.
     """
     role = pod.metadata.annotations.get(TASK_GROUP)
     if not role or facts(pod).is_placeholder:
