@@ -34,7 +34,8 @@ def test_what_fits_is_divided(tmp_path: Path, clusters: list[str]) -> None:
     assert "anti-affinity: 3, by resources: 12" in ended.stdout
     assert "east: replica 4 would not fit: 0/3 nodes are available" in ended.stdout
     assert (
-        "Karmada's estimates would divide it otherwise: east 5; 2 would stay pending in east" in ended.stdout
+        "Karmada's estimates would divide it differently: east 5; 2 would stay pending in east"
+        in ended.stdout
     )
     assert "staticWeightList" in ended.stdout
     assert "east: 3 nodes, 0 pods" in ended.stderr

@@ -164,7 +164,7 @@ def test_budgets_are_respected_and_named() -> None:
     plan = plan_of(objects, TAINTS)
     assert moves(plan) == [("p0", "a", "b")]
     assert plan.moves[0].budget == "default/web"
-    assert reasons(plan)["p1"] == "PodDisruptionBudget default/web allows 1 evictions now"
+    assert reasons(plan)["p1"] == "PodDisruptionBudget default/web allows 1 eviction now"
 
 
 def test_two_budgets_keep_a_pod() -> None:
@@ -237,7 +237,7 @@ def test_owners_that_came_back_are_left_alone_for_growing_pauses() -> None:
     memory.set_nodes([*tainted("a"), make_node("b")])
     first = memory.came_back(owner_of(pod), template_of(pod), NOW)
     assert reasons(plan_of(objects, TAINTS, memory)) == {
-        "p": "ReplicaSet default/web came back once: it is left alone until 14:18:20 UTC"
+        "p": "ReplicaSet default/web came back once: it is paused until 14:18:20 UTC"
     }
     assert first == FIRST_PAUSE_SECONDS
     assert memory.came_back(owner_of(pod), template_of(pod), NOW) == 2 * FIRST_PAUSE_SECONDS

@@ -146,7 +146,7 @@ def test_replicas_that_add_up_are_left_alone(plane: Plane, tmp_path: Path) -> No
     plane.items["clusters"] = [cluster("east", env="prod"), cluster("west", env="prod")]
     plane.items["resourcebindings"] = [binding(east=2, west=2)]
     ended = place(plane, tmp_path)
-    assert "karmada-scheduler leaves the binding alone: its replicas add up" in ended.stdout
+    assert "karmada-scheduler does not schedule the binding again: its replicas add up" in ended.stdout
 
 
 def test_a_changed_number_of_replicas_is_scheduled_again(plane: Plane, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_binding_that_karmada_scheduler_ignores_is_named(
     for part, values in fields.items():
         ignored[part] |= values
     plane.items["resourcebindings"] = [ignored]
-    assert f"leaves the binding alone: {why}" in place(plane, tmp_path).stdout
+    assert f"does not schedule the binding again: {why}" in place(plane, tmp_path).stdout
     found = json.loads(place(plane, tmp_path, "-o", "json").output)["workloads"][0]
     assert (found["karmadaIgnores"], found["karmadaClusters"]) == (why, {"east": 2, "west": 1})
 

@@ -58,7 +58,7 @@ class Budgets:
         (one,) = found
         if one.left <= 0:
             allowed = one.budget.status.disruptions_allowed
-            return f"PodDisruptionBudget {one.key} allows {allowed} evictions now"
+            return f"PodDisruptionBudget {one.key} allows {allowed} eviction{'' if allowed == 1 else 's'} now"
         return one
 
     def left(self) -> list[int]:

@@ -261,7 +261,7 @@ class Planner:
         if pause is not None:
             until = datetime.fromtimestamp(pause[1], UTC).strftime("%H:%M:%S")
             often = "once" if pause[0] == 1 else f"{pause[0]} times"
-            return f"{owner_of(pod)} came back {often}: it is left alone until {until} UTC"
+            return f"{owner_of(pod)} came back {often}: it is paused until {until} UTC"
         return ""
 
     def _judge(
@@ -279,7 +279,7 @@ class Planner:
         marks = sorted(taint.key for taint in node.spec.taints if taint.key in REMOVAL_TAINTS)
         if marks:
             return False, f"the scheduler would put it on {target}, which is being removed ({marks[0]})", 0.0
-        # A rule that is violated has to be repaired; balance alone could be restored to and fro.
+        # A rule that is violated has to be repaired; moves for balance alone could go back and forth.
         if strategy.goal is not Goal.REPAIR and self._has_left(pod, target):
             return False, f"{owner} was moved away from {target} before", 0.0
         verdict = strategy.accepts(cycle, request.slot, row)

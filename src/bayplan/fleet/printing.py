@@ -99,7 +99,7 @@ def details(placed: PlacedWorkload) -> Iterator[str]:
     if placed.attempt is not None:
         if not placed.attempt.trigger:
             why = placed.attempt.ignored or "its replicas add up"
-            yield f"karmada-scheduler leaves the binding alone: {why}"
+            yield f"karmada-scheduler does not schedule the binding again: {why}"
             return
         yield f"karmada-scheduler schedules the binding again: {placed.attempt.trigger}"
         if not placed.attempt.is_scheduled and not placed.attempt.targets:
@@ -118,7 +118,7 @@ def _by_estimate(placed: PlacedWorkload) -> Iterator[str]:
     division = ", ".join(f"{name} {count:,}" for name, count in sorted(estimated.replicas.items()))
     lost = placed.pending_by_estimate()
     pending = "".join(f"; {count:,} would stay pending in {name}" for name, count in lost.items())
-    yield f"Karmada's estimates would divide it otherwise: {division}{pending}"
+    yield f"Karmada's estimates would divide it differently: {division}{pending}"
 
 
 # fleet explain

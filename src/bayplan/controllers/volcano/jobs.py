@@ -192,7 +192,7 @@ def plan(
     Args:
         now, written: the time, in seconds and as the API writes it.
         group_phase: of its PodGroup; empty if it has none, or if no scheduler has seen it.
-        evicted: pods of the current version that were deleted by somebody else.
+        evicted: pods of the current version that were deleted by another client.
         command: an action that a user has issued.
     """
     status = dict(job.get("status") or {})

@@ -162,6 +162,6 @@ def task_of(pod: Pod) -> str:
 
 
 def version_of(pod: Pod) -> int:
-    """The version of the job that created the pod; -1 if somebody removed or changed the annotation."""
+    """The version of the job that created the pod; -1 if the annotation was removed or changed."""
     text = pod.metadata.annotations.get(JOB_VERSION, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else -1

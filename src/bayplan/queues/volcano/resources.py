@@ -58,7 +58,7 @@ def highest(left: Resources, right: Resources) -> dict[str, float]:
 
 
 def within(amounts: Resources, limit: Resources) -> dict[str, float]:
-    """At most the limit; an absent cpu or memory is a limit of zero, another absent resource is none."""
+    """At most the limit; an absent cpu or memory is a limit of zero, others are not limited."""
     # resource_info.go: MinDimensionResource with Infinity
     return {
         kind: min(amount, limit.get(kind, 0.0 if kind in _STANDARD else inf))

@@ -9,7 +9,7 @@ import { change, href, listen, route } from "./state.js";
 
 /** @type {[string, string, string][]} */
 const STATES = [
-  ["inFlight", "Being scheduled", "an attempt is under way"],
+  ["inFlight", "Being scheduled", "an attempt is in progress"],
   ["active", "Active", "waits for its turn"],
   ["backoff", "Backoff", "is tried again when its backoff ends"],
   ["unschedulable", "Unschedulable", "is tried again after an event that may help"],
