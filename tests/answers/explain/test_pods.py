@@ -324,6 +324,17 @@ def test_nominated_pods_in_reports() -> None:
     ]
 
 
+def test_a_node_and_pods_that_are_not_evaluated() -> None:
+    questions = make_questions(make_node("n"), *(make_pod(name, scheduler_name="mine") for name in "ab"))
+    answer = explain_node(questions, "n")
+    reason = 'schedulerName is "mine", and no profile has that name'
+    assert node_report(questions.loaded, answer)["skippedPods"] == [{"count": 2, "reason": reason}]
+    printed = StringIO()
+    print_node(Console(file=printed, width=120), questions.loaded, answer)
+    assert f"2 pending pods not evaluated: {reason}" in printed.getvalue()
+    assert "no pod is pending" not in printed.getvalue()
+
+
 def test_an_assigned_pod_of_another_scheduler() -> None:
     answer = explain("p", make_node("n"), make_pod("p", node="n", scheduler_name="mine"))
     assert answer.state is PodState.SKIPPED

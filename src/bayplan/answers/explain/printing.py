@@ -194,10 +194,13 @@ def print_node(console: Console, loaded: LoadedCluster, answer: NodeAnswer) -> N
         print_part(console, indented(_pods(answer)))
     if answer.waiting:
         print_part(console, indented(_waiting(answer)))
-    else:
+    elif not answer.skipped:
         print_part(console, indented(Text("no pod is pending", style=FAINT)))
     if answer.not_evaluated:
         text = f"… and {number(answer.not_evaluated, 'more pending pod')}, not evaluated"
+        print_part(console, indented(Text(text, style=FAINT)))
+    for reason, count in answer.skipped:
+        text = f"{number(count, 'pending pod')} not evaluated: {reason}"
         print_part(console, indented(Text(text, style=FAINT)))
     _print_warnings(console, (*loaded.warnings, *answer.warnings))
 

@@ -9,6 +9,7 @@ it: the result shows why its node is good or bad *now*, not what the scheduler s
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -111,10 +112,15 @@ class PodQuestions:
 
     def pending(self) -> list[Pod]:
         """The pods that are evaluated."""
-        return [pod for pod in self._by_key.values() if not pod.spec.node_name and self._is_pending(pod)]
+        return [pod for pod in self._without_node() if not skip_reason(pod, self.core)]
 
-    def _is_pending(self, pod: Pod) -> bool:
-        return not skip_reason(pod, self.core)
+    def skipped(self) -> Counter[str]:
+        """Why other pods without a node are not evaluated, and how many."""
+        reasons = (skip_reason(pod, self.core) for pod in self._without_node())
+        return Counter(reason for reason in reasons if reason)
+
+    def _without_node(self) -> Iterator[Pod]:
+        return (pod for pod in self._by_key.values() if not pod.spec.node_name and not pod.is_finished)
 
     def answer(self, pod: Pod) -> PodAnswer:
         """Everything about one pod."""
@@ -288,6 +294,8 @@ class NodeAnswer:
     """Objects that the pending pods refer to and that were not loaded."""
     not_evaluated: int = 0
     """Pending pods that are left out, because there are too many different ones."""
+    skipped: tuple[tuple[str, int], ...] = ()
+    """Why other pods without a node are not evaluated, and how many."""
 
 
 def explain_node(questions: PodQuestions, name: str) -> NodeAnswer:
@@ -309,7 +317,8 @@ def explain_node(questions: PodQuestions, name: str) -> NodeAnswer:
     waiting = tuple(_waiting(questions, name, group) for group in groups[:MAX_GROUPS])
     warnings = tuple(warning for group in groups[:MAX_GROUPS] for warning in questions.warnings(group[0]))
     left = sum(len(group) for group in groups[MAX_GROUPS:])
-    return NodeAnswer(node, tuple(pods), nominated, resources, waiting, warnings, left)
+    skipped = tuple(questions.skipped().most_common())
+    return NodeAnswer(node, tuple(pods), nominated, resources, waiting, warnings, left, skipped)
 
 
 def _resources(

@@ -183,6 +183,7 @@ def node_report(loaded: LoadedCluster, answer: NodeAnswer) -> dict[str, Any]:
         "nominatedPods": [{"pod": pod.key, "priority": pod.priority} for pod in answer.nominated],
         "pendingPods": _waiting(answer.waiting),
         "notEvaluatedPods": answer.not_evaluated,
+        "skippedPods": [{"count": count, "reason": reason} for reason, count in answer.skipped],
     }
 
 
