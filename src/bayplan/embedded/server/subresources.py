@@ -6,7 +6,7 @@ A Scale is the number of replicas that a workload should have, in the same form 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bayplan.api.meta import Content
 from bayplan.controllers.pods import has_condition, selector_of
@@ -172,11 +172,13 @@ def _take_from(api: ObjectAPI, budget: Content, pod: Content) -> None:
     meta, status = budget["metadata"], budget.setdefault("status", {})
     name = meta["name"]
     if status.get("observedGeneration", 0) < meta.get("generation", 0):
-        raise _too_many(f"The disruption budget {name} is still being processed by the server.")
+        why = f"The disruption budget {name} is still being processed by the server."
+        raise _too_many(why, retryAfterSeconds=_RETRY_SECONDS)
     allowed = status.get("disruptionsAllowed", 0)
     if not has_condition(pod, "Ready") and _healthy_enough(budget):
         return
     if allowed <= 0:
+        # Without a time to retry after: clients would repeat the request, and kubectl drain say nothing.
         raise _too_many(
             f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods and has "
             f"{status.get('currentHealthy', 0)} currently"
@@ -194,11 +196,8 @@ def _healthy_enough(budget: Content) -> bool:
     return bool(status.get("currentHealthy", 0) >= status.get("desiredHealthy", 0) > 0)
 
 
-def _too_many(why: str) -> UnavailableError:
-    details = {
-        "causes": [{"reason": "DisruptionBudget", "message": why}],
-        "retryAfterSeconds": _RETRY_SECONDS,
-    }
+def _too_many(why: str, **details: Any) -> UnavailableError:
+    details["causes"] = [{"reason": "DisruptionBudget", "message": why}]
     return UnavailableError(_TOO_MANY, 429, reason="TooManyRequests", details=details)
 
 
