@@ -207,7 +207,8 @@ async def test_a_queue_at_its_share_takes_nothing(tmp_path: Path) -> None:
         await world.after(5)
         assert bound(world) == {"one-0", "one-1", "two-0", "two-1"}
         (condition,) = world.store.get(volcano.PodGroup, "more", "default").status.conditions
-        assert "is not entitled to this: cpu 2 allocated, 1 requested, 2 deserved" in condition.message
+        text = "queue b is not entitled to this: cpu 2 allocated, 1 requested, 2 deserved"
+        assert text in condition.message
 
 
 @virtual
