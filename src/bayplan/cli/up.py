@@ -221,6 +221,7 @@ def up(
         rbac=authorization_mode == "RBAC",
         stop_seconds=stop_seconds,
         job_run_seconds=job_run_time,
+        storage_class=not snapshots,
         reload=watched,
         devices=None if device_file is None else WatchedDevices(device_file),
     )

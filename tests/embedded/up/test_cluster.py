@@ -9,6 +9,7 @@ import pytest
 
 from bayplan.api.documents import Document
 from bayplan.config import KubeSchedulerConfiguration, parse_config
+from bayplan.embedded.server.kinds import STORAGE_CLASSES
 from bayplan.embedded.up import cluster as local
 from bayplan.embedded.up.cluster import Census, LocalCluster, LocalSettings
 from bayplan.embedded.up.report import Outcomes, State
@@ -93,3 +94,46 @@ def test_a_cluster_whose_pod_waits_for_a_config_map_is_idle() -> None:
             return cluster.census()
 
     assert asyncio.run(scenario()) == Census(nodes=1, ready_nodes=1, waiting=1)
+
+
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+DATABASE = {
+    "apiVersion": "apps/v1",
+    "kind": "StatefulSet",
+    "metadata": {"name": "db"},
+    "spec": {
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": "db"}},
+        "template": {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [CONTAINER]}},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": CLAIM}],
+    },
+}
+OWN_CLASS = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "own"},
+    "provisioner": "example.com/disk",
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "classes", "running"),
+    [
+        pytest.param([], ["standard"], 2, id="claims without a class get the default one"),
+        pytest.param([OWN_CLASS], ["own"], 0, id="a cluster with a class of its own has no other"),
+    ],
+)
+def test_a_new_cluster_has_a_storage_class(
+    more: list[dict[str, Any]], classes: list[str], running: int
+) -> None:
+    documents = [_document(content) for content in (*more, DATABASE)]
+
+    async def scenario() -> tuple[list[str], int]:
+        settings = LocalSettings(nodes=2, storage_class=True)
+        async with LocalCluster(settings, Outcomes(), documents) as cluster, asyncio.timeout(20):
+            await cluster.apply(documents)
+            await cluster.idle()
+            found = [document.key for document in cluster.server.api.documents(STORAGE_CLASSES)]
+            return found, cluster.census().running
+
+    assert asyncio.run(scenario()) == (classes, running)

@@ -17,14 +17,17 @@ import os
 import shlex
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 from bayplan.api.documents import Document
+from bayplan.api.meta import Content
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.releases import DEFAULT_RELEASE, Release
+from bayplan.api.storage import WAIT_FOR_FIRST_CONSUMER
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.controllers.pods import condition
 from bayplan.dra.budget import ElapsedTime
@@ -35,7 +38,7 @@ from bayplan.embedded.server import kubeconfig
 from bayplan.embedded.server.documents import MAX_STORE_BYTES
 from bayplan.embedded.server.embedded import EmbeddedServer
 from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
-from bayplan.embedded.server.kinds import NODES, PODS
+from bayplan.embedded.server.kinds import NODES, PODS, STORAGE_CLASSES
 from bayplan.embedded.server.kubeconfig import Entry
 from bayplan.embedded.up.manifests import Snapshot, apply, is_definition, is_node, restore
 from bayplan.embedded.up.report import Outcomes
@@ -57,6 +60,14 @@ STALLED_SECONDS: Final = 5.0
 """A cluster that only repeats failed attempts is idle after this time, on top of the longest backoff."""
 POLL_SECONDS: Final = 0.1
 DISK_POLL_SECONDS: Final = 0.5
+DEFAULT_STORAGE_CLASS: Final[Content] = {
+    "metadata": {
+        "name": "standard",
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    },
+    "provisioner": "bayplan/simulated",
+    "volumeBindingMode": WAIT_FOR_FIRST_CONSUMER,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,8 @@ class LocalSettings:
     """How long containers take to stop, unless their pod has its own setting."""
     job_run_seconds: float = kubelets.DEFAULT_JOB_RUN_SECONDS
     """How long containers of Jobs run, unless their pod has its own setting."""
+    storage_class: bool = False
+    """Create a default StorageClass in a new cluster, as kind and minikube do, unless manifests bring one."""
     devices: WatchedDevices | None = None
     """Devices that simulated drivers publish."""
     reload: WatchedPlugins | None = None
@@ -117,7 +130,9 @@ class LocalCluster:
     def __init__(self, settings: LocalSettings, outcomes: Outcomes, first: Iterable[Document] = ()) -> None:
         self._settings = settings
         self._outcomes = outcomes
+        first = list(first)
         self._definitions = [document for document in first if is_definition(document)]
+        self._brings_class = any(document.content["kind"] == STORAGE_CLASSES.kind for document in first)
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self.server = EmbeddedServer(
@@ -142,6 +157,7 @@ class LocalCluster:
             self._start(self._watch_the_disk(), "disk")
             self._start_machines()
             self._start_drivers()
+            self._make_storage_class()
             self._make_nodes()
             if self._settings.schedules:
                 self._start_scheduler()
@@ -166,6 +182,13 @@ class LocalCluster:
             self._drivers = drivers = DeviceDrivers(self.server.api, watched.devices)
             self._start(drivers.run(), "device drivers")
             self._start(watched.watch(drivers), "device file")
+
+    def _make_storage_class(self) -> None:
+        """Creates the default class, but not again in a data directory, where it may have been deleted."""
+        api = self.server.api
+        is_wanted = self._settings.storage_class and not self._brings_class
+        if is_wanted and not list(api.documents(NODES)):
+            api.create(STORAGE_CLASSES, deepcopy(DEFAULT_STORAGE_CLASS))
 
     def _make_nodes(self) -> None:
         """Creates the missing nodes: a cluster from a data directory has its nodes already."""
