@@ -226,8 +226,10 @@ def follow_objects(
 
 
 def _report_ignored(conf: Conf, settings: QueuesConfiguration) -> None:
-    for text in conf.ignored:
-        _log.warning("queues: %s: not used: %s", settings.file or "volcano-scheduler.conf", text)
+    """Names what of a user's file is not used. Nobody chose the default."""
+    if settings.file:
+        for text in conf.ignored:
+            _log.warning("queues: %s: not used: %s", settings.file, text)
 
 
 def _apply_file(queues: CapacityQueues, settings: QueuesConfiguration) -> None:
