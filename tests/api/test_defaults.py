@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from bayplan.api.pod import (
     ResourceRequirements,
     Volume,
 )
+from bayplan.api.pod_defaults import round_up
 from bayplan.api.requests import fit_requests
 from bayplan.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, StorageClass
 from bayplan.api.workloads import PriorityClass
@@ -250,3 +252,10 @@ def test_phases_binding_mode_and_capacity_checks() -> None:
     assert storage_class.volume_binding_mode == "Immediate"
     assert driver.spec.storage_capacity is False
     assert priority.preemption_policy == "PreemptLowerPriority"
+
+
+def test_requests_that_are_no_map_are_left_to_the_reader() -> None:
+    """Which names the field; defaults must not fail before."""
+    resources: dict[str, Any] = {"requests": "1"}
+    round_up(resources, "requests")
+    assert resources == {"requests": "1"}

@@ -100,7 +100,10 @@ def _text(nano: int) -> str:
 def round_up(parent: Content, field: str) -> None:
     """Rounds amounts smaller than a thousandth up, as the API has done since its first version."""
     # defaults.go: SetDefaults_ResourceList
-    for name, quantity in (parent.get(field) or {}).items():
+    amounts = parent.get(field)
+    if not isinstance(amounts, dict):
+        return  # reading the object reports it
+    for name, quantity in amounts.items():
         if (nano := parse_quantity(quantity)) % MILLI:
             parent[field][name] = f"{milli_units(nano)}m"
 
