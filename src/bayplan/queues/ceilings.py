@@ -22,7 +22,7 @@ def room_for(
     *,
     together: Callable[[Task], Sequence[Task] | None] = lambda task: (task,),
     leaving: Sequence[Task] = (),
-    promised: Amounts = MappingProxyType({}),
+    nominated: Amounts = MappingProxyType({}),
     preferred: Callable[[list[Task]], Iterable[Task]] = lambda tasks: tasks,
 ) -> list[Task] | None:
     """The tasks to evict so that a request of this leaf fits below the ceilings of its path.
@@ -30,7 +30,7 @@ def room_for(
     Args:
         together: the tasks that are evicted with a task, including itself; None if they must not be evicted.
         leaving: tasks that are ending already.
-        promised: what is reserved for other requests of the leaf.
+        nominated: what is reserved for other requests of the leaf.
         preferred: gets the candidates in the order of `victim_key`, and returns them in the order in
             which they are tried.
 
@@ -39,7 +39,7 @@ def room_for(
         tasks that are leaving make enough room.
     """
     found = victims.candidates(leaf, asked, priority, without=leaving)
-    if not victims.is_owed(found, plus(asked, promised)):
+    if not victims.is_owed(found, plus(asked, nominated)):
         return None
     world, gone = victims.Hypothesis(leaf, without=leaving), set[str]()
     allowed = {task.key for task in found.tasks}

@@ -117,7 +117,7 @@ class QueueUsage(ABC):
         self._known: dict[str, _Known] = {}
         """By uid; reading a pod takes longer than everything else here."""
         self._shapes: dict[tuple[tuple[str, int], ...], Shape] = {}
-        self._promised: dict[str, Pod] = {}
+        self._nominated: dict[str, Pod] = {}
         """By uid: pods that have preempted pods of other queues and have no node yet."""
         self._taken: dict[str, float] = {}
         """By uid: when a pod was chosen as a victim."""
@@ -239,24 +239,24 @@ class QueueUsage(ABC):
 
     # What preemption has begun
 
-    def promise(self, pod: Pod) -> None:
+    def nominate(self, pod: Pod) -> None:
         """Counts what was freed for a pod with a nominated node as use of its queue."""
-        self._promised[pod.uid] = pod
+        self._nominated[pod.uid] = pod
 
-    def withdraw(self, uid: str) -> None:
-        self._promised.pop(uid, None)
+    def remove_nomination(self, uid: str) -> None:
+        self._nominated.pop(uid, None)
 
-    def promised_amounts(self, besides: Sequence[Pod]) -> Iterator[tuple[Queue, Amounts]]:
+    def nominated_amounts(self, besides: Sequence[Pod]) -> Iterator[tuple[Queue, Amounts]]:
         """What is reserved for other pods, with their leaves."""
-        own = {pod.uid for pod in besides} if self._promised else set()
-        for uid, pod in self._promised.items():
+        own = {pod.uid for pod in besides} if self._nominated else set()
+        for uid, pod in self._nominated.items():
             group = None if uid in own or uid in self._tasks else self.group_if_known(pod)
             if group is not None:
                 yield group.queue, self.amounts_of(pod)
 
-    def promised_to(self, leaf: Queue, besides: Sequence[Pod]) -> dict[str, int]:
+    def nominated_to(self, leaf: Queue, besides: Sequence[Pod]) -> dict[str, int]:
         """What is reserved for other pods of a leaf."""
-        return total(amounts for queue, amounts in self.promised_amounts(besides) if queue is leaf)
+        return total(amounts for queue, amounts in self.nominated_amounts(besides) if queue is leaf)
 
     def take(self, uids: Iterable[str], now: float) -> None:
         """Counts victims as leaving until they terminate, or until their eviction has failed."""

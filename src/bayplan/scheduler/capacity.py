@@ -286,11 +286,11 @@ class FirmNominations:
         self._queues = queues
 
     def nominate(self, pod: Pod, node_name: str) -> None:
-        self._queues.promise(pod)
+        self._queues.nominate(pod)
         self._cluster.nominate(replace(pod, spec=replace(pod.spec, priority=MAX_PRIORITY)), node_name)
 
     def remove_nomination(self, uid: str) -> None:
-        self._queues.withdraw(uid)
+        self._queues.remove_nomination(uid)
         self._cluster.remove_nomination(uid)
 
 

@@ -133,7 +133,9 @@ class QueuePreemption:
             waiting.priority,
             together=together,
             leaving=queues.taken(now),
-            promised=queues.promised_to(waiting.leaf, [member.pod for member in members_of(waiting.entity)]),
+            nominated=queues.nominated_to(
+                waiting.leaf, [member.pod for member in members_of(waiting.entity)]
+            ),
             preferred=lambda tasks: unprotected_first(tasks, cluster, node_name),
         )
 

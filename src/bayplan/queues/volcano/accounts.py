@@ -164,12 +164,12 @@ def _open_hierarchy(root: Account, capacity: Resources) -> None:
             own = child.capability.items()
             named = {name: amount for name, amount in own if amount > 0 or name not in ("cpu", "memory")}
             child.capability = {**parent.capability, **named}
-        promised = r.total(child.guarantee for child in parent.children)
+        guaranteed = r.total(child.guarantee for child in parent.children)
         if parent.parent is None:
-            parent.guarantee = promised
+            parent.guarantee = guaranteed
             parent.deserved = r.total(child.deserved for child in parent.children)
         for child in parent.children:
-            free = r.plus(r.exceeding(parent.real_capability, promised), child.guarantee)
+            free = r.plus(r.exceeding(parent.real_capability, guaranteed), child.guarantee)
             child.real_capability = r.within(free, child.capability)
 
 

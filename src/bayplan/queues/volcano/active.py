@@ -171,7 +171,7 @@ class VolcanoQueues(CapacityQueues):
     def _set_spec(self, account: Account, spec: QueueSpec) -> None:
         problem = queue_problem(spec)
         if problem:
-            # Only this queue is stopped: what it would be promised does not limit others.
+            # Only this queue is stopped: its guarantee does not limit others.
             self.problems[spec.name] = problem
             spec = replace(spec, guarantee={}, deserved={}, weight=0)
         account.spec = spec
@@ -347,8 +347,8 @@ class VolcanoQueues(CapacityQueues):
                 account.request = self._request(account.queue)
         if self.kind is not Entitlement.PROPORTION:
             # Only configured limits keep a pod waiting: one that finds no node is unschedulable.
-            promised = r.total(guarantees)
-            capacity = {kind: amount if promised.get(kind) else inf for kind, amount in capacity.items()}
+            guaranteed = r.total(guarantees)
+            capacity = {kind: amount if guaranteed.get(kind) else inf for kind, amount in capacity.items()}
         root = self.accounts[ROOT] if self.conf.hierarchy else None
         rest = accounting.open_accounts(
             list(self.accounts.values()), self.kind, capacity, guarantees=guarantees, root=root

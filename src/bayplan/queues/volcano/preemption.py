@@ -77,10 +77,10 @@ class VolcanoPreemption(PreemptionPlugin):
         queues = self.queues
         assert queues is not None
         asking = running_pod(queues, pod, queues.amounts_of(pod))
-        promised = pipelined(queues, [pod])
+        nominated = pipelined(queues, [pod])
 
         def allowed(row: int, pods: Sequence[Pod]) -> Sequence[Pod]:
-            chosen = choose(queues, asking, pods, promised)
+            chosen = choose(queues, asking, pods, nominated)
             return [each for each in pods if each.uid in chosen]
 
         return allowed
@@ -90,20 +90,20 @@ class VolcanoPreemption(PreemptionPlugin):
         if queues is None:
             return GroupPostFilterResult(unschedulable("preemption: there are no capacity queues"))
         asked = total(queues.amounts_of(pod) for pod in pods)
-        group, promised = queues.group_of(pods[0]), pipelined(queues, pods)
-        reason = why_not(queues, group, asked, promised)
+        group, nominated = queues.group_of(pods[0]), pipelined(queues, pods)
+        reason = why_not(queues, group, asked, nominated)
         if reason:
             return GroupPostFilterResult(unschedulable(reason))
         asking = running_pod(queues, pods[0], asked)
 
         def allowed(units: Sequence[Sequence[int]]) -> Sequence[int]:
             found = [[pod for slot in unit if (pod := cluster.pods.pod[slot]) is not None] for unit in units]
-            chosen = choose(queues, asking, (pod for together in found for pod in together), promised)
+            chosen = choose(queues, asking, (pod for together in found for pod in together), nominated)
             return [index for index, unit in enumerate(found) if all(pod.uid in chosen for pod in unit)]
 
         has_own_policy = "PodGroupPreemptionPolicy" in self.release.gates
         result = yield from preempt(outcome, has_own_policy=has_own_policy, allowed=allowed)
-        if not result.status.is_success and (reason := _why_not_owed(queues, group, asked, promised)):
+        if not result.status.is_success and (reason := _why_not_owed(queues, group, asked, nominated)):
             return GroupPostFilterResult(unschedulable(reason))
         return result
 
@@ -115,7 +115,7 @@ def pipelined(queues: VolcanoQueues, asking: Sequence[Pod]) -> dict[str, Resourc
     their victims to end.
     """
     found: dict[str, Resources] = {}
-    for leaf, amounts in queues.promised_amounts(asking):
+    for leaf, amounts in queues.nominated_amounts(asking):
         account = queues.account(leaf)
         for each in () if account is None else account.upwards():
             found[each.name] = plus(found.get(each.name, {}), amounts)
@@ -126,33 +126,33 @@ def why_not(
     queues: VolcanoQueues,
     group: PodGroupOf,
     asked: Resources,
-    promised: Mapping[str, Resources] = accounting.NOTHING,
+    nominated: Mapping[str, Resources] = accounting.NOTHING,
 ) -> str:
     """Why a group may take nothing from others; "" if it may take something.
 
     Args:
-        promised: see `pipelined`.
+        nominated: see `pipelined`.
     """
     actions = queues.conf.actions
     if "preempt" in actions:
         return ""
     if "reclaim" not in actions:
         return NO_ACTION
-    return _why_not_owed(queues, group, asked, promised)
+    return _why_not_owed(queues, group, asked, nominated)
 
 
 def _why_not_owed(
-    queues: VolcanoQueues, group: PodGroupOf, asked: Resources, promised: Mapping[str, Resources]
+    queues: VolcanoQueues, group: PodGroupOf, asked: Resources, nominated: Mapping[str, Resources]
 ) -> str:
     account = queues.account(group.queue)
-    if account is None or owes(queues, account, asked, promised):
+    if account is None or owes(queues, account, asked, nominated):
         return ""
-    return f"preemption: {not_owed(account, asked, promised.get(account.name, {}))}"
+    return f"preemption: {not_owed(account, asked, nominated.get(account.name, {}))}"
 
 
-def not_owed(account: Account, asked: Resources, promised: Resources | None = None) -> str:
+def not_owed(account: Account, asked: Resources, nominated: Resources | None = None) -> str:
     """Why a queue may not reclaim, in numbers."""
-    deserved, waiting = account.deserved, promised or {}
+    deserved, waiting = account.deserved, nominated or {}
     if is_empty(deserved):
         return f"queue {account.name} deserves nothing, so it takes nothing from others"
     for kind, amount in asked.items():
@@ -173,11 +173,13 @@ def owes(
     queues: VolcanoQueues,
     account: Account,
     asked: Resources,
-    promised: Mapping[str, Resources] = accounting.NOTHING,
+    nominated: Mapping[str, Resources] = accounting.NOTHING,
 ) -> bool:
     """Whether a queue is entitled to what is requested, so that it may reclaim."""
     levels = queues.conf.reclaim_levels if queues.conf.hierarchy else 0
-    return accounting.may_reclaim(account, asked, queues.kind, levels=levels, strict=True, pipelined=promised)
+    return accounting.may_reclaim(
+        account, asked, queues.kind, levels=levels, strict=True, pipelined=nominated
+    )
 
 
 def running_pod(queues: VolcanoQueues, pod: Pod, asked: Resources) -> Running:
@@ -189,12 +191,12 @@ def choose(
     queues: VolcanoQueues,
     asking: Running,
     pods: Iterable[Pod],
-    promised: Mapping[str, Resources] = accounting.NOTHING,
+    nominated: Mapping[str, Resources] = accounting.NOTHING,
 ) -> set[str]:
     """The uids of the pods that may all be evicted together, including those that are ending already."""
     pods = list(pods)
     own, account = asking.job, asking.job.account
-    reclaims = "reclaim" in queues.conf.actions and owes(queues, account, asking.asked, promised)
+    reclaims = "reclaim" in queues.conf.actions and owes(queues, account, asking.asked, nominated)
     givers = {
         each.queue
         for each in queues.accounts.values()
