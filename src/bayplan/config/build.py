@@ -122,7 +122,7 @@ _GROUPS: Final = "GenericWorkload"
 
 
 def _without_default_preemption(profile: Profile) -> Profile:
-    """With capacity queues a pod takes only what its queue is owed, whatever its priority."""
+    """With capacity queues a pod takes only what its queue is entitled to, whatever its priority."""
     plugins = msgspec.structs.replace(
         profile.plugins,
         post_filter=_without(profile.plugins.post_filter, _DEFAULT_PREEMPTION),

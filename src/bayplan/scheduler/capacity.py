@@ -1,4 +1,4 @@
-"""Capacity queues in a scheduler: where usage comes from, and how pods are told that they wait.
+"""Capacity queues in a scheduler: where usage comes from, and how waiting pods are reported.
 
 The queues themselves are in `bayplan.queues`. `QueueCache` reports every pod that gets or loses a node, and
 the size of the cluster. `reload_queues` follows the file of a configuration.
@@ -187,7 +187,7 @@ def _warn_of_task_groups(queues: CapacityQueues) -> Callable[[Pod], None]:
 
 
 class NotifyingHandler:
-    """A handler that tells Volcano's queues that an object has changed."""
+    """A handler that reports changes of objects to Volcano's queues."""
 
     def __init__(self, handler: Handler[Any], changed: Callable[[], None]) -> None:
         self._handler = handler
@@ -277,8 +277,8 @@ def _content(path: Path) -> bytes | None:
 class FirmNominations:
     """Nominations that count against every pod.
 
-    What was freed for a queue that is owed it must not go to a pod of another queue with a higher priority:
-    the preemption would be in vain, and would be repeated. Nor may its queue take more than it is owed.
+    What was freed for a queue that is entitled to it must not go to a pod of another queue with a higher
+    priority: the preemption would be in vain, and would be repeated. Nor may its queue take more than that.
     """
 
     def __init__(self, cluster: Cluster, queues: CapacityQueues) -> None:
@@ -295,7 +295,7 @@ class FirmNominations:
 
 
 class QueueCache(Cache):
-    """A cache that tells the capacity queues which pods have a node."""
+    """A cache that reports to the capacity queues which pods have a node."""
 
     def __init__(self, cluster: Cluster, queues: CapacityQueues, profiles: Container[str]) -> None:
         super().__init__(cluster)

@@ -1,9 +1,9 @@
 """Preemption for room in queues, not on nodes: no attempt of a pod leads to it.
 
 A pod that waits for the ceiling of a parent queue is not tried, so CapacityPreemption never sees it. If its
-own queue is owed what it asks for, this makes room below the parent (`queues/ceilings.py`), unless no node
-would take the pod afterwards. And a queue whose maximum was lowered below what it uses loses pods after its
-delay, if that is configured (`queues/quota.py`).
+own queue is entitled to what it requests, this makes room below the parent (`queues/ceilings.py`), unless no
+node would take the pod afterwards. And a queue whose maximum was lowered below what it uses loses pods after
+its delay, if that is configured (`queues/quota.py`).
 
 `check` is called after pods were popped. Nothing runs in between, except for a timer while a delay passes.
 """
