@@ -48,7 +48,7 @@ from bayplan.deschedule.process import RunOptions, run_descheduler
 from bayplan.deschedule.running import LEASE
 from bayplan.deschedule.strategies import STRATEGIES
 from bayplan.deschedule.surge import make_surge
-from bayplan.deschedule.times import Schedule, Times
+from bayplan.deschedule.times import Times, read_schedule
 from bayplan.deschedule.usage import MeasuredUsage
 from bayplan.errors import ConfigError, InputError
 from bayplan.framework.args import Duration
@@ -241,7 +241,7 @@ def run(
         raise InputError("a live cluster is descheduled: use --kubeconfig, not -f")
     if interval and schedule:
         raise InputError("either --interval or --schedule can be given, not both")
-    times = Times(interval.seconds, Schedule.parse(schedule) if schedule else None)
+    times = Times(interval.seconds, read_schedule(schedule) if schedule else None)
     if leader_elect and not times.repeats:
         raise InputError("--leader-elect needs --interval or --schedule")
     loaded = load_cluster(source)

@@ -1,6 +1,6 @@
 """CronJobs: a Job at each time of their schedule, and the old Jobs are deleted.
 
-`bayplan.controllers.cron` says when they are due. If several times were missed, the last one counts.
+`bayplan.cron` says when they are due. If several times were missed, the last one counts.
 
 https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/
 """
@@ -14,8 +14,8 @@ from typing import ClassVar, Final
 
 from bayplan.api.go_values import seconds_or_1970
 from bayplan.api.meta import Content
-from bayplan.controllers.cron import Schedule, ScheduleError, last_due, parse_schedule
 from bayplan.controllers.pods import has_condition, is_controlled_by, pod_from
+from bayplan.cron import Schedule, ScheduleError, last_due, parse_schedule
 from bayplan.embedded.controllers.cluster import ObjectChange, owner_references
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, own_key, write_status
 from bayplan.embedded.controllers.job import is_finished

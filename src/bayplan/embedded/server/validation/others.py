@@ -10,7 +10,7 @@ import msgspec
 from bayplan.api.meta import Content, LabelSelector
 from bayplan.api.names import dns_label_problems, label_key_problems, label_value_problems
 from bayplan.api.selectors import compile_selector
-from bayplan.controllers.cron import ScheduleError, parse_schedule
+from bayplan.cron import ScheduleError, parse_schedule
 from bayplan.embedded.server.schema.types import named_type
 from bayplan.embedded.server.statuses import (
     FieldProblem,

@@ -1,4 +1,4 @@
-"""When a CronJob is due: cron's five fields, and the schedules `@hourly` and so on.
+"""Schedules of cron, for CronJobs and descheduling: five fields, or `@hourly` and so on.
 
 Pure rules; `embedded/controllers/cron_job.py` creates the Jobs. Days follow cron: where both the day of the
 month and the day of the week are restricted, a day that matches either is due.

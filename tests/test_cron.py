@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from bayplan.controllers.cron import ScheduleError, last_due, parse_schedule
+from bayplan.cron import ScheduleError, last_due, parse_schedule
 
 
 def seconds(text: str) -> float:
