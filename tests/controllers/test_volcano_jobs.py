@@ -10,6 +10,7 @@ from bayplan.api.meta import Content, ObjectMeta
 from bayplan.api.pod import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus
 from bayplan.controllers.volcano.jobs import Occurrence, due_action, occurrences, plan
 from bayplan.controllers.volcano.objects import group_spec
+from bayplan.controllers.volcano.pods import JobPods
 from bayplan.controllers.volcano.spec import InvalidJobError, JobSpec, read_spec
 
 TEMPLATE = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
@@ -118,7 +119,7 @@ ABORT = {"exitCode": 3, "action": "AbortJob"}
     ],
 )
 def test_policies(spec: JobSpec, pods: list[Pod], action: str | None) -> None:
-    found, _ = due_action(spec, occurrences(spec, 0, pods), now=0.0)
+    found, _ = due_action(spec, occurrences(spec, 0, JobPods("j", pods)), now=0.0)
     assert (found.name if found is not None else None) == action
 
 
@@ -155,5 +156,5 @@ def test_a_timeout_delays_the_action() -> None:
 )
 def test_phases(phase: str, spec: JobSpec, pods: list[Pod], after: str) -> None:
     job = {"metadata": {"name": "j"}, "status": {"state": {"phase": phase}}}
-    found = plan(job, spec, pods, now=0.0, written="now", group_phase="Running")
+    found = plan(job, spec, JobPods("j", pods), now=0.0, written="now", group_phase="Running")
     assert found.status["state"]["phase"] == after

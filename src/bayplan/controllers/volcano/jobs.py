@@ -20,14 +20,14 @@ https://volcano.sh/en/docs/vcjob/
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
-from bayplan.controllers.pods import is_ready
-from bayplan.controllers.volcano.objects import OUT_OF_SYNC, pod_name, task_of, version_of
+from bayplan.controllers.volcano.objects import OUT_OF_SYNC, task_of
+from bayplan.controllers.volcano.pods import BEING_DELETED, JobPods, state_of
 from bayplan.controllers.volcano.spec import (
     ABORT_JOB,
     ANY_EVENT,
@@ -56,7 +56,6 @@ FINISHED: Final = (COMPLETED, TERMINATED, FAILED)
 RESUME_JOB: Final = "ResumeJob"
 """Users issue it as a Command; a policy cannot."""
 ENDS: Final = {ABORT_JOB: ABORTING, TERMINATE_JOB: TERMINATING, COMPLETE_JOB: COMPLETING}
-_ENDED: Final = ("Succeeded", "Failed")
 
 
 # Events and policies
@@ -75,30 +74,39 @@ class Occurrence:
 
 
 def occurrences(
-    spec: JobSpec, version: int, pods: Collection[Pod], group_phase: str = "", now: float = 0.0
+    spec: JobSpec, version: int, pods: JobPods, group_phase: str = "", now: float = 0.0
 ) -> Iterator[Occurrence]:
-    """The events that follow from the state of the pods and the PodGroup. Evictions leave no trace."""
+    """The events that follow from the state of the pods and the PodGroup. Evictions leave no trace.
+
+    Of the pods of a task that are pending, the one that has waited longest is enough.
+    """
     # job_controller_handler.go: updatePod, updatePodGroup; cache.go: TaskCompleted, TaskFailed
-    current = [
-        pod for pod in pods if version_of(pod) == version and OUT_OF_SYNC not in pod.metadata.annotations
-    ]
-    for pod in current:
-        task = task_of(pod)
-        if pod.status.phase == "Failed":
-            yield Occurrence(POD_FAILED, _since(pod), task, pod.name, _exit_code(pod))
-        elif pod.status.phase == "Pending" and not pod.is_terminating:
-            created = pod.metadata.creation_timestamp
-            yield Occurrence(POD_PENDING, 0.0 if created is None else created.timestamp(), task, pod.name)
-    for each in spec.tasks:
-        own = [pod for pod in current if task_of(pod) == each.name]
-        done = [pod for pod in own if pod.status.phase == "Succeeded"]
-        if each.replicas and len(done) >= each.replicas:
-            yield Occurrence(TASK_COMPLETED, max(map(_since, done)), each.name)
-        restarts = sum(map(_restarts, own))
-        if each.replicas and each.max_retry >= 0 and restarts >= each.max_retry:
-            yield Occurrence(TASK_FAILED, max(map(_since, own)), each.name)
+    for task in spec.tasks:
+        if not (task.policies or spec.policies):
+            continue
+        current = pods.current(task.name, version)
+        for pod in current.by_phase["Failed"].values():
+            yield Occurrence(POD_FAILED, _since(pod), task.name, pod.name, _exit_code(pod))
+        if _has_policy(spec, POD_PENDING, task):
+            waiting = (pod for pod in current.by_phase["Pending"].values() if not pod.is_terminating)
+            if (oldest := min(waiting, key=_created, default=None)) is not None:
+                yield Occurrence(POD_PENDING, _created(oldest), task.name, oldest.name)
+        done = current.by_phase["Succeeded"]
+        if task.replicas and len(done) >= task.replicas and _has_policy(spec, TASK_COMPLETED, task):
+            yield Occurrence(TASK_COMPLETED, max(map(_since, done.values())), task.name)
+        if task.replicas and 0 <= task.max_retry <= current.restarts and _has_policy(spec, TASK_FAILED, task):
+            yield Occurrence(TASK_FAILED, max(map(_since, current.all())), task.name)
     if group_phase == "Unknown":
         yield Occurrence(UNKNOWN, now)
+
+
+def _has_policy(spec: JobSpec, event: str, task: TaskSpec) -> bool:
+    return matching_policy(spec, Occurrence(event, 0.0, task.name)) is not None
+
+
+def _created(pod: Pod) -> float:
+    created = pod.metadata.creation_timestamp
+    return 0.0 if created is None else created.timestamp()
 
 
 def _since(pod: Pod) -> float:
@@ -111,13 +119,6 @@ def _exit_code(pod: Pod) -> int:
     statuses = pod.status.container_statuses
     state = statuses[0].state if statuses else None
     return 0 if state is None or state.terminated is None else state.terminated.exit_code
-
-
-def _restarts(pod: Pod) -> int:
-    if pod.status.phase in _ENDED:
-        return 0
-    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    return sum(each.restart_count for each in statuses)
 
 
 def matching_policy(spec: JobSpec, found: Occurrence) -> Policy | None:
@@ -168,7 +169,8 @@ class Plan:
     status: Content
     action: str = ""
     """The action that is carried out."""
-    create: list[tuple[TaskSpec, int]] = field(default_factory=list)
+    create: Iterable[tuple[TaskSpec, int]] = ()
+    """The pods that are missing, by task and index."""
     delete: list[Pod] = field(default_factory=list)
     keeps_group: bool = True
     """Whether the job has a PodGroup. A job that ends or restarts has none."""
@@ -179,7 +181,7 @@ class Plan:
 def plan(
     job: Content,
     spec: JobSpec,
-    pods: Collection[Pod],
+    pods: JobPods,
     *,
     now: float,
     written: str,
@@ -205,16 +207,16 @@ def plan(
     if action is None and phase in (PENDING, RUNNING):
         shown = occurrences(spec, version, pods, group_phase, now)
         action, result.again = due_action(spec, (*evicted, *shown), now)
-    leaving: list[Pod] = []
+    leaving: Iterable[Pod] = ()
     if action is not None and _applies(action.name, phase):
         result.action = action.name
         if action.name in (RESTART_TASK, RESTART_POD):
-            leaving = [pod for pod in pods if _is_target(pod, action)]
+            leaving = [pod for pod in pods.by_name.values() if _is_target(pod, action)]
             phase, retries = RESTARTING, retries + 1
         else:
             # The pods that ended stay if there will be no more, so that users can look at them.
             keeps_ended = action.name != RESTART_JOB or retries >= spec.max_retry - 1
-            leaving = [pod for pod in pods if not (keeps_ended and pod.status.phase in _ENDED)]
+            leaving = (pods.active if keeps_ended else pods.by_name).values()
             phase, version = ENDS.get(action.name, RESTARTING), version + 1
             retries += phase == RESTARTING
             result.keeps_group = False
@@ -222,17 +224,13 @@ def plan(
     else:
         phase = _next_phase(spec, phase, retries, pods)
         if phase in ENDING or phase in FINISHED or phase == ABORTED:
-            leaving = [pod for pod in pods if pod.status.phase not in _ENDED]
+            leaving = pods.active.values()
             result.keeps_group = False
         elif group_phase not in ("", PENDING):
-            _scale(job, spec, pods, result, leaving)
+            result.create = _missing(spec, pods)
+            leaving = pods.surplus(spec)
     result.delete = [pod for pod in leaving if not pod.is_terminating]
-    gone = {pod.uid for pod in leaving}
-    counts = _counts([pod for pod in pods if pod.uid not in gone])
-    counts["terminating"] = counts.get("terminating", 0) + len(gone)
-    for name in ("pending", "running", "succeeded", "failed", "terminating", "unknown"):
-        status[name] = counts.get(name) or None
-    status["taskStatusCount"] = _task_counts([pod for pod in pods if pod.uid not in gone]) or None
+    _count(status, pods, result.delete)
     status["minAvailable"] = spec.min_available
     status["version"], status["retryCount"] = version or None, retries or None
     if phase != before:
@@ -254,10 +252,10 @@ def _is_target(pod: Pod, action: Action) -> bool:
     return action.name == RESTART_TASK or pod.name == action.pod
 
 
-def _next_phase(spec: JobSpec, phase: str, retries: int, pods: Collection[Pod]) -> str:
+def _next_phase(spec: JobSpec, phase: str, retries: int, pods: JobPods) -> str:
     """The phase of a job with these pods, without an action."""
     # state/*.go
-    counts = _counts(pods)
+    counts = pods.counts
     alive = sum(counts.get(name, 0) for name in ("terminating", "pending", "running", "unknown"))
     succeeded, failed = counts.get("succeeded", 0), counts.get("failed", 0)
     if phase in ENDING:
@@ -277,58 +275,44 @@ def _next_phase(spec: JobSpec, phase: str, retries: int, pods: Collection[Pod]) 
     return PENDING if counts.get("pending", 0) > spec.replicas - spec.min_available else phase
 
 
-def _has_succeeded(spec: JobSpec, succeeded: int, pods: Collection[Pod]) -> bool:
+def _has_succeeded(spec: JobSpec, succeeded: int, pods: JobPods) -> bool:
     """Whether a job succeeded whose pods have all ended."""
-    if spec.min_available >= sum(task.minimum for task in spec.tasks):
-        done = Counter(task_of(pod) for pod in pods if pod.status.phase == "Succeeded")
-        if any(done[task.name] < task.minimum for task in spec.tasks):
-            return False
+    needs_each_task = spec.min_available >= sum(task.minimum for task in spec.tasks)
+    if needs_each_task and any(pods.succeeded[task.name] < task.minimum for task in spec.tasks):
+        return False
     return spec.min_success is None and succeeded >= spec.min_available
 
 
-def _counts(pods: Iterable[Pod]) -> Counter[str]:
-    """Pods by phase, in lower case; `terminating` for those that are being deleted."""
-    known = ("Pending", "Running", *_ENDED)
-    return Counter(
-        "terminating"
-        if pod.is_terminating
-        else (pod.status.phase if pod.status.phase in known else UNKNOWN).lower()
-        for pod in pods
-    )
+def _count(status: Content, pods: JobPods, leaving: Iterable[Pod]) -> None:
+    """Writes the numbers of pods into a status. Those that leave count as deleted."""
+    gone = Counter(map(state_of, leaving))
+    gone_by_task = Counter((task_of(pod), pod.status.phase or UNKNOWN) for pod in leaving)
+    counts = pods.counts - gone
+    counts[BEING_DELETED] += gone.total()
+    for name in ("pending", "running", "succeeded", "failed", BEING_DELETED, "unknown"):
+        status[name] = counts[name] or None
+    tasks = {}
+    for task, phases in sorted(pods.task_counts.items()):
+        if left := {phase: rest for phase, n in phases.items() if (rest := n - gone_by_task[task, phase])}:
+            tasks[task] = {"phase": left}
+    status["taskStatusCount"] = tasks or None
 
 
-def _task_counts(pods: Iterable[Pod]) -> dict[str, Content]:
-    found: dict[str, Counter[str]] = {}
-    for pod in pods:
-        if not pod.is_terminating:
-            found.setdefault(task_of(pod), Counter())[pod.status.phase or UNKNOWN] += 1
-    return {task: {"phase": dict(counts)} for task, counts in sorted(found.items())}
-
-
-def _scale(job: Content, spec: JobSpec, pods: Collection[Pod], result: Plan, leaving: list[Pod]) -> None:
-    """Adds the pods that are missing to the plan, and those that are too many to the ones that leave."""
-    existing = {pod.name: pod for pod in pods}
-    wanted = set()
+def _missing(spec: JobSpec, pods: JobPods) -> Iterator[tuple[TaskSpec, int]]:
+    """The pods to create, in order."""
     for task in spec.tasks:
-        names = [pod_name(job, task, index) for index in range(task.replicas)]
-        wanted.update(names)
-        missing = [index for index, name in enumerate(names) if name not in existing]
-        if missing and _may_start(spec, task, pods):
-            result.create += [(task, index) for index in missing]
-    leaving += [pod for pod in pods if pod.name not in wanted or OUT_OF_SYNC in pod.metadata.annotations]
+        if _may_start(spec, task, pods):
+            for index in pods.missing(task):
+                yield task, index
 
 
-def _may_start(spec: JobSpec, task: TaskSpec, pods: Collection[Pod]) -> bool:
+def _may_start(spec: JobSpec, task: TaskSpec, pods: JobPods) -> bool:
     """Whether the tasks that a task depends on have as many ready pods as their minimum."""
     # job_controller_actions.go: waitDependsOnTaskMeetCondition
     if task.depends_on is None:
         return True
-    ready = Counter(
-        task_of(pod)
-        for pod in pods
-        if pod.status.phase == "Succeeded" or (pod.status.phase == "Running" and is_ready(pod))
-    )
-    started = [ready[each.name] >= each.minimum for each in spec.tasks if each.name in task.depends_on.name]
+    needed = [each for each in spec.tasks if each.name in task.depends_on.name]
+    started = [pods.started[each.name] >= each.minimum for each in needed]
     if task.depends_on.iteration == "any" and len(started) > 1:
         return any(started)
     return all(started)

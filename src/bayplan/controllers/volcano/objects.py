@@ -90,8 +90,9 @@ def _min_resources(spec: JobSpec, priorities: Mapping[str, int]) -> dict[str, st
     return {kind: quantity_text(amount, binary=kind != "cpu") for kind, amount in sorted(amounts.items())}
 
 
-def pod_name(job: Content, task: TaskSpec, index: int) -> str:
-    return f"{job['metadata']['name']}-{task.name}-{index}"
+def pod_name(job: str, task: TaskSpec, index: int) -> str:
+    """The name of a pod of the job with this name."""
+    return f"{job}-{task.name}-{index}"
 
 
 def make_pod(job: Content, spec: JobSpec, task: TaskSpec, index: int) -> Content:
@@ -120,7 +121,7 @@ def make_pod(job: Content, spec: JobSpec, task: TaskSpec, index: int) -> Content
             labels[key] = meta["labels"][key]
         if key in (meta.get("annotations") or {}):
             annotations[key] = meta["annotations"][key]
-    pod = pod_from(task.template, job, name=pod_name(job, task, index), labels=labels)
+    pod = pod_from(task.template, job, name=pod_name(meta["name"], task, index), labels=labels)
     pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **annotations}
     pod_spec = pod["spec"]
     pod_spec["schedulerName"] = pod_spec.get("schedulerName") or spec.scheduler_name
@@ -147,7 +148,7 @@ def _variables(job: Content, spec: JobSpec, index: int) -> list[Content]:
     if SVC_PLUGIN in spec.plugins and "--inject-hosts-env=false" not in (spec.plugins[SVC_PLUGIN] or ()):
         for task in spec.tasks:
             pod_spec = task.template["spec"]
-            names = [pod_name(job, task, number) for number in range(task.replicas)]
+            names = [pod_name(job["metadata"]["name"], task, number) for number in range(task.replicas)]
             if pod_spec.get("hostname"):
                 names = [pod_spec["hostname"]]
             domain = pod_spec.get("subdomain") or job["metadata"]["name"]

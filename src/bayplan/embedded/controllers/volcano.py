@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain, islice
 from typing import ClassVar, Final
 
 from bayplan.api.go_values import seconds_or_1970
@@ -20,6 +21,7 @@ from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
 from bayplan.controllers.pods import controller_of
 from bayplan.controllers.volcano import jobs, objects
+from bayplan.controllers.volcano.pods import JobPods
 from bayplan.controllers.volcano.spec import (
     POD_EVICTED,
     InvalidJobError,
@@ -100,6 +102,8 @@ class VolcanoJobs(_Volcano):
         super().__init__(cluster)
         self._known: set[str] = set()
         """The jobs that exist."""
+        self._pods: dict[str, JobPods] = {}
+        """By uid of the job, since its first reconcile."""
         self._evicted: dict[str, list[tuple[int, jobs.Occurrence]]] = {}
         """By uid of the job: pods that were deleted, with the version of the job that they belong to."""
         self._told: dict[str, str] = {}
@@ -124,6 +128,7 @@ class VolcanoJobs(_Volcano):
                 uid = uid_of(change.before)
                 self._evicted.pop(uid, None)
                 self._told.pop(uid, None)
+                self._pods.pop(uid, None)
         return (change.key,)
 
     def _pod(self, change: ObjectChange) -> Iterable[str]:
@@ -134,6 +139,11 @@ class VolcanoJobs(_Volcano):
         owner = controller_of(pod)
         if owner is None or not refers_to(JOBS, owner.api_version, owner.kind):
             return ()
+        if (counted := self._pods.get(owner.uid)) is not None:
+            if change.after is None:
+                counted.remove(pod.name)
+            else:
+                counted.put(pod)
         if change.after is None and objects.OUT_OF_SYNC not in pod.metadata.annotations:
             found = jobs.Occurrence(POD_EVICTED, self.api.time(), objects.task_of(pod), pod.name)
             self._evicted.setdefault(owner.uid, []).append((objects.version_of(pod), found))
@@ -169,10 +179,12 @@ class VolcanoJobs(_Volcano):
         group = self.cluster.find(POD_GROUPS, f"{meta['namespace']}/{objects.group_name(job)}")
         version = (job.get("status") or {}).get("version", 0)
         self._evicted[uid] = evicted = [each for each in self._evicted.get(uid, ()) if each[0] == version]
+        if uid not in self._pods:
+            self._pods[uid] = JobPods(meta["name"], self.cluster.pods.owned_by(uid).pods.values())
         plan = jobs.plan(
             job,
             spec,
-            list(self.cluster.pods.owned_by(uid).pods.values()),
+            self._pods[uid],
             now=self.api.time(),
             written=self.api.now(),
             group_phase=((group or {}).get("status") or {}).get("phase", ""),
@@ -189,9 +201,9 @@ class VolcanoJobs(_Volcano):
             self._delete(pod)
         self._keep_group(job, spec, group if plan.keeps_group else None, groups, wanted=plan.keeps_group)
         job = write_status(self.api, served, job, plan.status)
-        again = earliest(plan.again, self._create(job, spec, plan))
-        if plan.keeps_group and not plan.create:
-            again = earliest(again, self._report_group(job, group))
+        more = self._create(job, spec, plan)
+        waiting = self._report_group(job, group) if plan.keeps_group and more is None else None
+        again = earliest(plan.again, more, waiting)
         return earliest(again, self._delete_when_old(job, spec, served))
 
     def _delete(self, pod: Pod) -> None:
@@ -221,17 +233,19 @@ class VolcanoJobs(_Volcano):
         return {each["metadata"]["name"]: each["value"] for each in found if each is not None}
 
     def _create(self, job: Content, spec: JobSpec, plan: jobs.Plan) -> float | None:
-        """Creates pods, some per call."""
-        if not plan.create:
+        """Creates pods, some per call. Returns when to create more; None if no pod is missing."""
+        missing = iter(plan.create)
+        first = next(missing, None)
+        if first is None:
             return None
-        count = pods_per_call(plan.create[0][0].template)
-        for task, index in plan.create[:count]:
+        count = pods_per_call(first[0].template)
+        for task, index in chain((first,), islice(missing, count - 1)):
             try:
                 self.api.create(PODS, objects.make_pod(job, spec, task, index), job["metadata"]["namespace"])
             except StatusError as error:
                 self.events.warning(job, "FailedCreate", f"Error creating pods: {error}")
                 raise
-        return 0.0 if len(plan.create) > count else None
+        return 0.0
 
     def _report_group(self, job: Content, group: Content | None) -> float | None:
         """Reports why a PodGroup waits, once for each reason. Returns when to look at it again."""
