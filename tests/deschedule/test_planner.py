@@ -9,6 +9,7 @@ import pytest
 from bayplan.answers.whatif import Cluster
 from bayplan.api.meta import Object
 from bayplan.api.node import Node
+from bayplan.api.pod import Pod
 from bayplan.deschedule.memory import FIRST_PAUSE_SECONDS, Memory
 from bayplan.deschedule.planner import Planner, make_table
 from bayplan.deschedule.replacements import OPT_OUT, owner_of, place_replacement, template_of
@@ -424,13 +425,15 @@ def test_balance_does_not_make_domains_more_unequal() -> None:
 
 
 def test_columns_follow_pods_that_change_come_and_go() -> None:
-    """Whichever way they are brought up to date, they are those of the pods that are there."""
+    """Whichever way they are brought up to date, they are those of the pods that are there, in order. A later
+    cycle does not change the table of an earlier one."""
     first = [replica("p", "a"), replica("q", "a"), replica("r", "b")]
     moved = [first[0], replica("q", "b"), first[2]]
     mixed = [replica("p", "b"), first[2], replica("s", "a")]
     nodes = [make_node("a"), make_node("b")]
     columns = PodColumns()
-    for pods in (first, moved, mixed, first, [*first, replica("t", "b")]):
-        table = make_table(columns, [*nodes, *pods])
-        found = {pod.name: table.nodes[row].name for pod, row in zip(table.pods, table.row, strict=True)}
-        assert found == {pod.name: pod.spec.node_name for pod in pods}
+    all_pods: tuple[list[Pod], ...] = (first, moved, mixed, [], first, [replica("o", "b"), *reversed(first)])
+    tables = [make_table(columns, [*nodes, *pods]) for pods in all_pods]
+    for pods, table in zip(all_pods, tables, strict=True):
+        found = [(pod.name, table.nodes[row].name) for pod, row in zip(table.pods, table.row, strict=True)]
+        assert found == sorted((pod.name, pod.spec.node_name) for pod in pods)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Protocol
 
 from bayplan.answers.whatif import Cluster
@@ -101,7 +102,7 @@ class Watching:
 
 def objects_of(source: Informers) -> list[Object]:
     """All objects that the informers hold."""
-    return [item for informer in source.informers for item in informer.all()]
+    return list(chain.from_iterable(informer.all() for informer in source.informers))
 
 
 def pods_of(source: Informers, namespace: str) -> list[Pod]:

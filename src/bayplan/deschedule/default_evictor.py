@@ -74,6 +74,11 @@ class EvictorChecks:
         self._few: tuple[int, Bools] | None = None
         """Pods of owners with few replicas, and after how many changes."""
 
+    @property
+    def ignores_evictions(self) -> bool:
+        """Whether evicting a pod cannot change the answer for another one."""
+        return not self._args.node_fit and self._args.min_replicas <= 1
+
     def filter(self, slots: Slots) -> Bools:
         """Which of these pods may be evicted."""
         table = self._table

@@ -70,10 +70,12 @@ class DescheduleMetrics:
             )
         )
         self.families[BUILD_INFO][__version__, "v0.36"].set(1)
+        self._evicted = self.families[PODS_EVICTED], self.families[OLD_PODS_EVICTED]
 
     def evicted(self, result: str, strategy: str, profile: str, namespace: str, node: str) -> None:
-        for family in (PODS_EVICTED, OLD_PODS_EVICTED):
-            self.families[family][result, strategy, profile, namespace, node].inc()
+        labels = result, strategy, profile, namespace, node
+        for family in self._evicted:
+            family[labels].inc()
 
     def loop_took(self, seconds: float) -> None:
         for family in (LOOP_DURATION, OLD_LOOP_DURATION):

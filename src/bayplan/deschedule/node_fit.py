@@ -10,6 +10,7 @@ Results are masks over all nodes for each distinct spec, brought up to date for 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from bayplan.api.quantity import PODS
 from bayplan.api.selectors import Selector, compile_selector, parse_int64
 from bayplan.deschedule.table import NOT_REQUESTED, Bools, ClusterTable, Ints
 from bayplan.errors import SelectorError
+from bayplan.state.columns import Interner
 
 UNSCHEDULABLE: Final = "node is not schedulable"
 SELECTOR: Final = "pod node selector does not match the node label"
@@ -73,12 +75,16 @@ class NodeFit:
         self._specs: dict[int, _Fit] = {}
         self._affinity: dict[RequiredNodeAffinity, Bools] = {}
         self._tolerated: dict[tuple[Toleration, ...], Bools] = {}
-        self._taints = [node.spec.taints for node in table.nodes]
-        self._distinct_taints = {taints: i for i, taints in enumerate(dict.fromkeys(self._taints))}
-        self._taint_ids = np.array([self._distinct_taints[taints] for taints in self._taints], np.intp)
         self._matches: dict[tuple[frozenset[str], Selector], Bools] = {}
 
     # What depends on Node objects only
+
+    @cached_property
+    def _taints(self) -> tuple[list[tuple[Taint, ...]], NDArray[np.intp]]:
+        """The distinct taints, and for each node which of them it has."""
+        ids: Interner[tuple[Taint, ...]] = Interner()
+        of_nodes = np.array([ids.intern(node.spec.taints) for node in self._table.nodes], np.intp)
+        return ids.values, of_nodes
 
     def affinity_mask(self, spec: int) -> Bools:
         """The nodes that match nodeSelector and required node affinity."""
@@ -98,8 +104,8 @@ class NodeFit:
         pod = self._table.columns.spec_pods[spec]
         found = self._tolerated.get(pod.spec.tolerations)
         if found is None:
-            by_taints = [tolerates_node(pod, taints) for taints in self._distinct_taints]
-            found = np.array(by_taints, np.bool_)[self._taint_ids] if by_taints else np.ones(0, np.bool_)
+            distinct, of_nodes = self._taints
+            found = np.array([tolerates_node(pod, taints) for taints in distinct], np.bool_)[of_nodes]
             self._tolerated[pod.spec.tolerations] = found
         return found
 

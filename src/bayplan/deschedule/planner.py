@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -450,8 +451,9 @@ def evict_by_rules(
 def make_table(columns: PodColumns, objects: Iterable[Object]) -> ClusterTable:
     """Objects as a table, with columns that may have most of the pods already."""
     by_kind: dict[type[Object], list[Any]] = defaultdict(list)
-    for one in objects:
-        by_kind[type(one)].append(one)
+    # Objects of one kind are next to each other, so there are few groups.
+    for kind, group in groupby(objects, type):
+        by_kind[kind] += group
     columns.sync(by_kind[Pod])
     return ClusterTable(
         columns,

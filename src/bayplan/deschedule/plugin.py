@@ -132,14 +132,18 @@ class Cycle:
             yield int(rows[start]), group
 
     def evict_by_node(self, mask: Bools, choose: Callable[[Slots], Slots] | None = None) -> None:
-        """Evicts the pods of the mask that may be evicted, node by node, within the limits.
+        """Evicts the pods of the mask that the evictor allows, node by node, within the limits.
 
         Args:
-            choose: which pods of a node, in which order; None: those that the evictor allows.
+            choose: which of these pods of a node, in which order; None: all.
         """
-        choose = self.allowed if choose is None else choose
+        if self.checks.ignores_evictions:
+            allowed, mask = self.evictable(mask), np.zeros_like(mask)
+            mask[allowed] = True
         for _, slots in self.by_node(mask):
-            if self.evict_all(choose(slots)) is Result.TOTAL_LIMIT:
+            if not self.checks.ignores_evictions:
+                slots = self.allowed(slots)
+            if self.evict_all(slots if choose is None else choose(slots)) is Result.TOTAL_LIMIT:
                 return
 
     def evict(self, slot: int) -> Result:

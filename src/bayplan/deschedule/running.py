@@ -248,7 +248,7 @@ class Runner:
         # Few specs are distinct, and only if one is descheduler's all pods are looked at.
         if self._warned or not any(map(runs_descheduler, self._columns.spec_pods)):
             return
-        found = next((pod for pod in self._columns.pods if pod is not None and is_descheduler(pod)), None)
+        found = next(filter(is_descheduler, self._columns.pods), None)
         if found is not None:
             self._warned = True
             _log.warning("descheduler runs in this cluster, too (%s): both evict pods", found.key)

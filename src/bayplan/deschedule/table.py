@@ -14,6 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
+from functools import cached_property
+from itertools import compress, filterfalse
+from operator import is_not
 from typing import Any, Final
 
 import msgspec
@@ -105,7 +108,7 @@ _Labels = tuple[tuple[str, str], ...]
 
 
 class PodColumns:
-    """What descheduling reads of every pod, one slot a pod. Slots are reused."""
+    """What descheduling reads of every pod, one slot a pod, in the order of namespace and name."""
 
     def __init__(self) -> None:
         self.namespaces: Interner[str] = Interner()
@@ -121,15 +124,13 @@ class PodColumns:
         """(specs, resources): what a pod needs, as the scheduler counts it; `pods` is 1."""
         self.requested: Bools = np.zeros((0, len(self.resources)), np.bool_)
         """(specs, resources): whether the pod names the resource, if only with 0."""
-        self.pods: list[Pod | None] = []
-        self._columns = {name: np.zeros(0, dtype) for name, dtype in _COLUMNS.items()}
+        self.pods: list[Pod] = []
+        """In the order of namespace and name."""
+        self.by_name = {name: np.zeros(0, dtype) for name, dtype in _COLUMNS.items()}
+        """The columns, one value a pod. They are replaced, not written to: tables of a cycle share them."""
         self._slots: dict[tuple[str, str], int] = {}
-        self._free: list[int] = []
-        self._order: list[tuple[str, str]] = []
-        self._sorted: NDArray[np.intp] | None = None
-        """The slots in this order; None if pods were added or removed."""
         self._synced: list[Pod] = []
-        """The pods of the last sync."""
+        """The pods as they were given last, in the informer's order."""
 
     def sync(self, pods: Iterable[Pod]) -> None:
         """Brings the columns up to date with these pods, which are all of the cluster."""
@@ -137,69 +138,54 @@ class PodColumns:
         if max(used) > self._max_values():
             self.__init__()  # type: ignore[misc]  # values that no pod has any more are forgotten
         pods = list(pods)
-        if (same := self._changes(pods)) is not None:
-            self._synced = pods
-            if same:
-                self._write(same)
-            return
-        self._synced, self._sorted = pods, None
-        slots, known = self._slots, self.pods
-        changed: list[tuple[int, Pod]] = []
-        added: list[tuple[str, str]] = []
-        keep = set[tuple[str, str]]()
-        for pod in pods:
-            key = (pod.metadata.namespace, pod.metadata.name)
-            keep.add(key)
-            slot = slots.get(key)
-            if slot is None:
-                slot = slots[key] = self._free.pop() if self._free else len(known)
-                if slot == len(known):
-                    known.append(None)
-                added.append(key)
-            if known[slot] is not pod:
-                known[slot] = pod
-                changed.append((slot, pod))
-        if len(keep) < len(slots):
-            gone = slots.keys() - keep
-            for key in gone:
-                slot = slots.pop(key)
-                known[slot] = None
-                self._free.append(slot)
-            self._order = [key for key in self._order if key not in gone]
-        if added:
-            self._order += added
-            self._order.sort()
+        changed = self._changes(pods)
+        if changed is None:
+            changed = self._arrange(pods)
+        self._synced = pods
         if changed:
             self._write(changed)
 
     def _changes(self, pods: list[Pod]) -> list[tuple[int, Pod]] | None:
         """The pods that changed since the last sync, with their slots; None if some were added or removed."""
-        if len(pods) != len(self._synced) or not pods:
+        if len(pods) != len(self._synced):
             return None
         changed = []
-        for old, new in zip(self._synced, pods, strict=True):
-            if old is not new:
-                if (old.namespace, old.name) != (new.namespace, new.name):
-                    return None
-                changed.append((self._slots[new.namespace, new.name], new))
-        for slot, new in changed:
-            self.pods[slot] = new
+        for old, new in compress(zip(self._synced, pods, strict=True), map(is_not, self._synced, pods)):
+            if (old.namespace, old.name) != (new.namespace, new.name):
+                return None
+            changed.append((self._slots[new.namespace, new.name], new))
+        if changed:
+            self.pods = self.pods.copy()
+            for slot, new in changed:
+                self.pods[slot] = new
         return changed
+
+    def _arrange(self, pods: list[Pod]) -> list[tuple[int, Pod]]:
+        """Gives each pod its slot. Returns those that are new or have changed, with their slots."""
+        known, slots = self.pods, self._slots
+        by_key = {(pod.metadata.namespace, pod.metadata.name): pod for pod in pods}
+        # The kept keys are in order, so that sorting takes little more than one comparison a key.
+        order = sorted([*filter(by_key.__contains__, slots), *filterfalse(slots.__contains__, by_key)])
+        came_from = np.fromiter((slots.get(key, -1) for key in order), np.intp, len(order))
+        for name, column in self.by_name.items():
+            self.by_name[name] = np.append(column, column.dtype.type(0))[came_from]
+        self._slots = {key: slot for slot, key in enumerate(order)}
+        self.pods = [by_key[key] for key in order]
+        return [
+            (slot, pod)
+            for slot, (was, pod) in enumerate(zip(came_from.tolist(), self.pods, strict=True))
+            if was < 0 or known[was] is not pod
+        ]
 
     def _max_values(self) -> int:
         return 4 * len(self._slots) + MIN_VALUES
 
     def _write(self, changed: list[tuple[int, Pod]]) -> None:
-        size = len(self.pods)
-        for name, column in self._columns.items():
-            if len(column) < size:
-                grown = np.zeros(max(size, 2 * len(column)), column.dtype)
-                grown[: len(column)] = column
-                self._columns[name] = grown
         at = np.fromiter((slot for slot, _ in changed), np.intp, len(changed))
         facts = [self._facts(pod) for _, pod in changed]
-        for (name, column), values in zip(self._columns.items(), zip(*facts, strict=True), strict=True):
-            column[at] = np.array(values, _COLUMNS[name])
+        for (name, column), values in zip(self.by_name.items(), zip(*facts, strict=True), strict=True):
+            self.by_name[name] = column.copy()
+            self.by_name[name][at] = np.array(values, _COLUMNS[name])
 
     def _facts(self, pod: Pod) -> tuple[float, ...]:
         """The values of one pod, in the order of `_COLUMNS`."""
@@ -273,14 +259,6 @@ class PodColumns:
                 [self.requested[: count - 1], np.zeros((grown - count + 1, row.shape[1]), np.bool_)]
             )
         self.requests[count - 1], self.requested[count - 1] = row[0], named[0]
-
-    def in_order(self) -> tuple[list[Pod], dict[str, NDArray[Any]]]:
-        """All pods by namespace and name, and their columns in that order."""
-        if self._sorted is None:
-            self._sorted = np.fromiter((self._slots[key] for key in self._order), np.intp, len(self._order))
-        order = self._sorted
-        pods = [pod for slot in order.tolist() if (pod := self.pods[slot]) is not None]
-        return pods, {name: column[order] for name, column in self._columns.items()}
 
 
 _QOS: Final = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
@@ -360,13 +338,13 @@ class ClusterTable:
         self.namespaces = {one.name: one for one in namespaces}
         self.budgets = list(budgets)
         self.claims = {one.key: one for one in claims}
-        self.pods, of = columns.in_order()
+        self.pods, of = columns.pods, columns.by_name
         self.namespace: NDArray[np.intp] = of["namespace"]
         self.labels: NDArray[np.intp] = of["labels"]
         self.spec: NDArray[np.intp] = of["spec"]
         self.owners: NDArray[np.intp] = of["owners"]
         self.states: NDArray[np.intp] = of["states"]
-        self.flags: Ints = of["flags"]
+        self.flags: Ints = of["flags"].copy()
         self.priority: Ints = of["priority"]
         self.qos: Ints = of["qos"]
         self.created: Floats = of["created"]
@@ -382,13 +360,12 @@ class ClusterTable:
         """The rows of pods that were evicted or moved, in order."""
         self.is_ready: Bools = np.array([is_ready(node) for node in self.nodes], np.bool_)
         self.unschedulable: Bools = np.array([node.spec.unschedulable for node in self.nodes], np.bool_)
-        self.allocatable = self._allocatable()
-        self.used = self._usage()
-        self._by_row: tuple[NDArray[np.intp], NDArray[np.intp]] | None = None
+        self._used: Ints | None = None
 
     # Nodes
 
-    def _allocatable(self) -> Ints:
+    @cached_property
+    def allocatable(self) -> Ints:
         """(nodes, resources)"""
         amounts = np.zeros((len(self.nodes), len(self.columns.resources)), np.int64)
         index = {name: i for i, name in enumerate(self.columns.resources)}
@@ -398,13 +375,18 @@ class ClusterTable:
                     amounts[row, index[name]] = resource_units(name, parse_quantity(quantity))
         return amounts
 
-    def _usage(self) -> Ints:
-        """(nodes, resources): the requests of the pods that are not finished."""
-        counted = self.counted
-        amounts = self.columns.requests[self.spec[counted]][:, : len(self.columns.resources)]
-        used = np.zeros_like(self.allocatable)
-        np.add.at(used, self.row[counted], amounts)
-        return used
+    @property
+    def used(self) -> Ints:
+        """(nodes, resources): the requests of the pods that are not finished.
+
+        Computed when a strategy first needs it, and then kept up to date.
+        """
+        if self._used is None:
+            counted = self.counted
+            amounts = self.columns.requests[self.spec[counted]][:, : len(self.columns.resources)]
+            self._used = np.zeros_like(self.allocatable)
+            np.add.at(self._used, self.row[counted], amounts)
+        return self._used
 
     @property
     def counted(self) -> Bools:
@@ -461,16 +443,17 @@ class ClusterTable:
         if not self.alive[slot]:
             return
         row = int(self.row[slot])
-        if row >= 0 and not self.flags[slot] & Flag.FINISHED:
-            self.used[row] -= self.requests_of(slot)
+        if self._used is not None and row >= 0 and not self.flags[slot] & Flag.FINISHED:
+            self._used[row] -= self.requests_of(slot)
         self.alive[slot] = False
         self.changed_rows.append(row)
 
     def move(self, slot: int, row: int) -> None:
         """The pod's replacement is on another node."""
         was = int(self.row[slot])
-        self.used[was] -= self.requests_of(slot)
-        self.used[row] += self.requests_of(slot)
+        if self._used is not None:
+            self._used[was] -= self.requests_of(slot)
+            self._used[row] += self.requests_of(slot)
         self.row[slot] = row
         self.changed_rows += [was, row]
 

@@ -97,8 +97,7 @@ class RemovePodsViolatingNodeAffinity(Strategy):
         mask = cycle.scope(args.namespaces, args.label_selector) & cycle.unfinished() & violates
 
         def choose(slots: Slots) -> Slots:
-            chosen = cycle.allowed(slots)
-            return chosen[[cycle.node_fit.fits_any(slot, cycle.rows) for slot in chosen.tolist()]]
+            return slots[[cycle.node_fit.fits_any(slot, cycle.rows) for slot in slots.tolist()]]
 
         cycle.evict_by_node(mask, choose)
 

@@ -151,9 +151,7 @@ class RemovePodsHavingTooManyRestarts(Strategy):
         if args.states:
             mask &= table.by_state(self._in_states)
         # The most restarts first.
-        cycle.evict_by_node(
-            mask, lambda slots: cycle.allowed(slots[np.argsort(-restarts[slots], kind="stable")])
-        )
+        cycle.evict_by_node(mask, lambda slots: slots[np.argsort(-restarts[slots], kind="stable")])
 
     def _in_states(self, states: States) -> bool:
         found = {states.phase} | states.waiting
