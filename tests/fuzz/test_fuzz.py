@@ -130,16 +130,19 @@ def test_workers_run_and_findings_are_saved(tmp_path: Path) -> None:
 
 def _bind_twice(*, changed_between: bool) -> list[str]:
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"pods": "5"}}}
-    metadata = {"name": "p", "namespace": "x", "uid": "u", "resourceVersion": "1"}
-    pod = json.dumps({"metadata": metadata, "spec": {}}).encode()
+
+    def pod(version: str) -> bytes:
+        metadata = {"name": "p", "namespace": "x", "uid": "u", "resourceVersion": version}
+        return json.dumps({"metadata": metadata, "spec": {}}).encode()
+
     binding = Request("POST", "/api/v1/namespaces/x/pods/p/binding", b'{"target": {"name": "n"}}')
 
     async def bind_twice() -> list[int]:
         server.put("/api/v1/nodes", "n", json.dumps(node).encode())
-        server.put("/api/v1/pods", "x/p", pod)
+        server.put("/api/v1/pods", "x/p", pod("1"))
         first = await server.send(binding, Headers(), 1.0)
         if changed_between:
-            server.put("/api/v1/pods", "x/p", pod, "MODIFIED")
+            server.put("/api/v1/pods", "x/p", pod("100"), "MODIFIED")
         second = await server.send(binding, Headers(), 1.0)
         return [first.status, second.status]
 
@@ -154,6 +157,23 @@ def test_a_second_binding_is_a_finding() -> None:
 
 def test_a_pod_that_lost_its_node_may_be_bound_again() -> None:
     assert _bind_twice(changed_between=True) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "problems"), [("1668", []), ("1900", ["x/p is bound to n, which does not exist"])]
+)
+def test_a_node_is_deleted_by_a_version_that_a_server_could_have(version: str, problems: list[str]) -> None:
+    def node(version: str) -> bytes:
+        metadata = {"name": "n", "resourceVersion": version}
+        return json.dumps({"metadata": metadata, "status": {"allocatable": {"pods": "5"}}}).encode()
+
+    server = FakeServer(streams=True)
+    server.put("/api/v1/nodes", "n", node("1856"))
+    server.put("/api/v1/nodes", "n", node(version), "DELETED")
+    server.put("/api/v1/pods", "x/p", b'{"metadata": {"name": "p", "namespace": "x"}}')
+    binding = Request("POST", "/api/v1/namespaces/x/pods/p/binding", b'{"target": {"name": "n"}}')
+    assert asyncio.run(server.send(binding, Headers(), 1.0)).status == 201
+    assert server.problems == problems
 
 
 @pytest.mark.parametrize(
@@ -185,9 +205,11 @@ def test_room_is_checked_for_a_pod_with_an_unreadable_time() -> None:
     assert server.problems == ["x/p overcommits n: cpu 2000 of 1000"]
 
 
-@pytest.mark.parametrize(("version", "problems"), [("", []), ("7", ["x/p overcommits n: cpu 2000 of 1000"])])
+@pytest.mark.parametrize(
+    ("version", "problems"), [("", []), ("2", []), ("7", ["x/p overcommits n: cpu 2000 of 1000"])]
+)
 def test_room_is_evaluated_by_versions_that_a_server_could_have(version: str, problems: list[str]) -> None:
-    """A change without a resourceVersion is dropped by every client, so it is not the expected state."""
+    """Clients ignore changes without a version or with an older one, so they are not the expected state."""
 
     def pod(cpu: str, version: str) -> bytes:
         containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
@@ -197,7 +219,7 @@ def test_room_is_evaluated_by_versions_that_a_server_could_have(version: str, pr
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1", "pods": "5"}}}
     server = FakeServer(streams=True)
     server.put("/api/v1/nodes", "n", json.dumps(node).encode())
-    server.put("/api/v1/pods", "x/p", pod("1", "1"))
+    server.put("/api/v1/pods", "x/p", pod("1", "3"))
     server.put("/api/v1/pods", "x/p", pod("2", version), "MODIFIED")
     binding = Request("POST", "/api/v1/namespaces/x/pods/p/binding", b'{"target": {"name": "n"}}')
     assert asyncio.run(server.send(binding, Headers(), 1.0)).status == 201

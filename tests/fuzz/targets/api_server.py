@@ -16,11 +16,13 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from bayplan.api.kinds import KINDS
+from bayplan.api.meta import version_number
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.reading import ObjectT, Unreadable, read_object, readable, with_readable_quantities
 from bayplan.client.access import Access
 from bayplan.client.decoding import INITIAL_EVENTS_END
+from bayplan.client.informer import is_older_version
 from bayplan.client.requests import Connections
 from bayplan.client.short_requests import ShortRequestPool
 from bayplan.client.streams import StreamPool
@@ -47,11 +49,12 @@ class FakeServer:
     def put(self, collection: str, key: str, data: bytes, change: str = "") -> None:
         """Stores a document as it is, and sends a change to the watchers.
 
-        A change without a resourceVersion is sent but not stored: versions come from the store, so what a
-        client leaves out because it has none was never the state of the cluster.
+        A change without a resourceVersion, or with an older one than the stored document, is sent but not
+        stored: versions come from the store and rise, so what clients ignore for its version was never the
+        state of the cluster.
         """
         self._version += 1
-        if not change or _has_version(data):
+        if not change or _is_later(data, self._documents[collection].get(key, b"")):
             self._store(collection, key, None if change == "DELETED" else data)
         if change:
             frame = b'{"type":"%s","object":%s}\n' % (change.encode(), data.replace(b"\n", b" "))
@@ -103,9 +106,11 @@ class FakeServer:
         return ApiResponse(201, "", b"{}")
 
     def _stamped(self, document: dict[str, Any]) -> bytes:
-        """The document with a version that no other has."""
+        """The document with a later version than it has."""
         self._version += 1
-        document["metadata"]["resourceVersion"] = str(self._version)
+        metadata = document["metadata"]
+        own = version_number(str(metadata.get("resourceVersion"))) or 0
+        metadata["resourceVersion"] = str(max(self._version, own + 1))
         return json.dumps(document).encode()
 
     def _check_room(self, key: str, node_name: str) -> None:
@@ -221,11 +226,18 @@ def _parsed(data: bytes) -> Any:
         return None
 
 
-def _has_version(data: bytes) -> bool:
+def _is_later(data: bytes, stored: bytes) -> bool:
+    """Whether a document has a version, and one that a server could give it after the stored document."""
+    version = _version(data)
+    return version != "" and not is_older_version(version, _version(stored))
+
+
+def _version(data: bytes) -> str:
+    """Empty if the document has none."""
     match _parsed(data):
         case {"metadata": {"resourceVersion": str(version)}}:
-            return version != ""
-    return False
+            return version
+    return ""
 
 
 def _split(path: str) -> tuple[str, str]:
