@@ -81,8 +81,8 @@ def test_a_body_takes_no_more_memory_than_its_bytes() -> None:
     assert taken < len(body) + 10_000
 
 
-def test_a_store_that_is_nearly_full_rejects_new_objects_but_can_be_emptied() -> None:
-    store = DocumentStore(max_bytes=8000)
+def test_a_full_store_rejects_new_objects_but_can_be_emptied() -> None:
+    store = DocumentStore(max_bytes=16_000)
     api = ObjectAPI(store, clock=lambda: 0.0, seed=1)
     api.create(NAMESPACES, {"metadata": {"name": "default"}})
 
@@ -100,14 +100,34 @@ def test_a_store_that_is_nearly_full_rejects_new_objects_but_can_be_emptied() ->
 
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
     owned = fill(ownerReferences=[owner])
-    assert (owned, fill()) == (10, 2)
+    assert (owned, fill()) == (10, 3)
     largest = next(iter(store.table(CONFIG_MAPS))).parse()
     with pytest.raises(StatusError, match="the store is full"):
-        api.update(CONFIG_MAPS, {**largest, "data": {"a": 4000 * "x"}})
+        api.update(CONFIG_MAPS, {**largest, "data": {"a": 9000 * "x"}})
     api.update(CONFIG_MAPS, {**largest, "data": {}})
     for document in list(store.table(CONFIG_MAPS)):
         api.delete(CONFIG_MAPS, document.parse()["metadata"]["name"], "default")
     assert fill(ownerReferences=[owner]) == owned
+
+
+def test_existing_objects_may_double_in_a_store_that_is_full_of_them() -> None:
+    """As pods do when they are bound and run: the last one is not left without a node."""
+    store = DocumentStore(max_bytes=64_000)
+    api = ObjectAPI(store, clock=lambda: 0.0, seed=1)
+    api.create(NAMESPACES, {"metadata": {"name": "default"}})
+
+    def fill() -> None:
+        for number in range(1000):
+            meta = {"name": f"c-{number}", "namespace": "default"}
+            api.create(CONFIG_MAPS, {"metadata": meta, "data": {"a": "x"}})
+
+    with pytest.raises(StatusError, match="the store is full"):
+        fill()
+    created = [document.parse() for document in store.table(CONFIG_MAPS)]
+    for content in created:
+        size = len(documents.encode(content))
+        api.update(CONFIG_MAPS, {**content, "data": {"a": (size - 20) * "x"}})
+    assert len(created) > 100
 
 
 def test_all_histories_have_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,8 +84,8 @@ RECENT: Final = 1000
 MAX_OBJECT_BYTES: Final = 4 * 1024 * 1024
 """Of an object's JSON: more than the body of a request, so that patches make nothing grow without end. etcd's
 limit is 1.5 MiB of protobuf."""
-MAX_STORE_BYTES: Final = 1 << 30
-"""Of the JSON of all objects; etcd's default is 2 GiB. See `DocumentStore.require_room`."""
+MAX_STORE_BYTES: Final = 2 << 30
+"""Of the JSON of all objects, as in etcd by default. See `DocumentStore.require_room`."""
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
@@ -299,15 +299,15 @@ class DocumentStore:
     # Writing
 
     def require_room(self, *, is_owned: bool) -> None:
-        """Rejects a new object if the store is nearly full.
+        """Rejects a new object if the store is full.
 
-        Objects with an owner, and events, are rejected from 3/4 on: a ReplicaSet with two billion replicas
-        leaves room for other objects. All new objects are rejected from 7/8 on; existing ones can still be
-        changed and deleted.
+        Objects with an owner, and events, are rejected from 3/8 on: a ReplicaSet with two billion replicas
+        leaves room for other objects. All new objects are rejected from 1/2 on. The rest is for changes of
+        existing objects: a small pod is almost twice as large when it runs as when it is created.
         """
-        eighths = 6 if is_owned else 7
-        if self._bytes > self._max_bytes // 8 * eighths:
-            raise statuses.store_full(self._max_bytes)
+        limit = self._max_bytes // 8 * (3 if is_owned else 4)
+        if self._bytes > limit:
+            raise statuses.store_full(limit)
 
     def put(self, resource: Resource, key: str, content: Content) -> Document:
         """Creates or replaces an object. Its resourceVersion is written into `content`."""
