@@ -8,8 +8,15 @@ from typing import Any
 import pytest
 
 from bayplan.api.documents import Document
+from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.config import KubeSchedulerConfiguration, parse_config
-from bayplan.embedded.server.kinds import STORAGE_CLASSES
+from bayplan.embedded.server.kinds import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    STATEFUL_SETS,
+    STORAGE_CLASSES,
+    Resource,
+)
 from bayplan.embedded.up import cluster as local
 from bayplan.embedded.up.cluster import Census, LocalCluster, LocalSettings
 from bayplan.embedded.up.report import Outcomes, State
@@ -94,6 +101,59 @@ def test_a_cluster_whose_pod_waits_for_a_config_map_is_idle() -> None:
             return cluster.census()
 
     assert asyncio.run(scenario()) == Census(nodes=1, ready_nodes=1, waiting=1)
+
+
+def _workload(kind: str) -> dict[str, Any]:
+    metadata = {"labels": {"app": "web"}}
+    spec = {
+        "minReadySeconds": 1,
+        "selector": {"matchLabels": metadata["labels"]},
+        "template": {"metadata": metadata, "spec": {"containers": [CONTAINER]}},
+    }
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web"}, "spec": spec}
+
+
+@pytest.mark.parametrize("resource", [DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS], ids=lambda one: one.kind)
+def test_a_cluster_in_which_pods_become_available_is_not_idle(resource: Resource) -> None:
+    """A rollout would continue after minReadySeconds."""
+
+    async def scenario() -> dict[str, Any]:
+        async with LocalCluster(LocalSettings(nodes=1), Outcomes()) as cluster, asyncio.timeout(20):
+            await cluster.apply([_document(_workload(resource.kind))])
+            await cluster.idle()
+            (document,) = cluster.server.api.documents(resource)
+            status: dict[str, Any] = document.parse()["status"]
+            return status
+
+    status = asyncio.run(scenario())
+    assert status.get("availableReplicas", status.get("numberAvailable")) == 1
+
+
+def test_a_cluster_with_a_group_that_does_not_fit_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though kube-scheduler retries such groups for ever, with no need of a change."""
+    monkeypatch.setattr(local, "STALLED_SECONDS", 600)
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1alpha3",
+        "kind": "PodGroup",
+        "metadata": {"name": "gang"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    }
+    large = {"name": "c", "image": "web", "resources": {"requests": {"cpu": "7"}}}
+    spec = {"containers": [large], "schedulingGroup": {"podGroupName": "gang"}}
+    pods = [{**POD, "metadata": {"name": f"p{number}"}, "spec": spec} for number in range(2)]
+
+    async def scenario() -> tuple[Census, int]:
+        outcomes = Outcomes()
+        release = DEFAULT_RELEASE.with_gates(DEFAULT_RELEASE.gates | {"GenericWorkload"})
+        settings = LocalSettings(nodes=1, release=release)
+        async with LocalCluster(settings, outcomes) as cluster, asyncio.timeout(20):
+            await cluster.apply([_document(content) for content in (group, *pods)])
+            await cluster.idle()
+            return cluster.census(), outcomes.failed
+
+    census, attempts = asyncio.run(scenario())
+    assert census == Census(nodes=1, ready_nodes=1, pending=2)
+    assert attempts >= 2
 
 
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}

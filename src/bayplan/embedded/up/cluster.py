@@ -38,7 +38,14 @@ from bayplan.embedded.server import kubeconfig
 from bayplan.embedded.server.documents import MAX_STORE_BYTES
 from bayplan.embedded.server.embedded import EmbeddedServer
 from bayplan.embedded.server.embedded_cluster import EmbeddedCluster
-from bayplan.embedded.server.kinds import NODES, PODS, STORAGE_CLASSES
+from bayplan.embedded.server.kinds import (
+    DAEMON_SETS,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    STORAGE_CLASSES,
+)
 from bayplan.embedded.server.kubeconfig import Entry
 from bayplan.embedded.up.manifests import Snapshot, apply, is_definition, is_node, restore
 from bayplan.embedded.up.report import Outcomes
@@ -339,8 +346,9 @@ class LocalCluster:
     async def idle(self) -> None:
         """Waits until every pod is scheduled or unschedulable, and nothing else is in progress.
 
-        A pod whose attempts keep failing (a plugin raises, a gang is never complete) is retried forever.
-        It no longer counts after the longest backoff has passed without a change.
+        A pod whose attempts keep failing (a plugin raises) is retried forever. It no longer counts after the
+        longest backoff has passed without a change. A group that does not fit is retried forever, too: it
+        counts until its first attempt after the last change.
         """
         loop = asyncio.get_running_loop()
         store = self.server.api.store
@@ -351,7 +359,7 @@ class LocalCluster:
             before, census = census, self.census()
             if census != before or self._is_starting_something(census):
                 changed = loop.time()
-            if store.version != version or self._is_busy(census):
+            if store.version != version or self._is_busy(census, loop.time() - changed):
                 version, written = store.version, loop.time()
             if loop.time() - written >= IDLE_SECONDS or loop.time() - changed >= self._stalled_seconds:
                 return
@@ -365,19 +373,54 @@ class LocalCluster:
         """Whether a change is to be expected, other than from retries."""
         if census.terminating or census.starting:
             return True
-        return self._outcomes.is_binding_for_the_first_time()
-
-    def _is_busy(self, census: Census) -> bool:
-        if census.terminating or census.starting:
-            return True
         if self._drivers is not None and self._drivers.is_busy:
+            return True
+        return self._outcomes.is_binding_for_the_first_time() or self._awaits_availability()
+
+    def _awaits_availability(self) -> bool:
+        """Whether a pod of a workload is ready, but not for minReadySeconds: a rollout continues after it."""
+        api = self.server.api
+        return any(
+            _is_becoming_available(document.parse())
+            for resource in (REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS)
+            for document in api.documents(resource)
+        )
+
+    def _is_busy(self, census: Census, unchanged_seconds: float) -> bool:
+        if self._is_starting_something(census):
             return True
         if self.scheduler is None:
             return False
         context = self.scheduler.context
         counts, queues = context.queue.counts(), self.scheduler.queues
         active = counts.active if queues is None else queues.count  # those that wait for quota do not count
-        return bool(active or counts.backoff or context.queue.in_flight_counts() or len(context.tasks))
+        backoff = counts.backoff - self._repeated_members(unchanged_seconds)
+        return bool(active or backoff or context.queue.in_flight_counts() or len(context.tasks))
+
+    def _repeated_members(self, unchanged_seconds: float) -> int:
+        """The number of pods that back off in groups that were rejected after the last change.
+
+        A rejected group is retried by its backoff alone, whether anything changes or not.
+        """
+        assert self.scheduler is not None
+        context = self.scheduler.context
+        groups, last_change = context.queue.groups, context.now() - unchanged_seconds
+        return sum(
+            len(entity.members)
+            for entity in (() if groups is None else groups.entities.values())
+            if entity.sub_queue is not None
+            and entity.sub_queue.label == "backoff"
+            and entity.unschedulable_count
+            and not entity.consecutive_errors_count
+            and entity.timestamp > last_change
+        )
+
+
+def _is_becoming_available(workload: Content) -> bool:
+    status = workload.get("status") or {}
+    ready = status.get("readyReplicas") or status.get("numberReady") or 0
+    available = status.get("availableReplicas") or status.get("numberAvailable") or 0
+    return bool((workload["spec"].get("minReadySeconds") or 0) and ready > available)
 
 
 def _state(pod: Pod) -> str:
