@@ -130,7 +130,7 @@ def test_a_cluster_in_which_pods_become_available_is_not_idle(resource: Resource
 
 
 def test_a_cluster_with_a_group_that_does_not_fit_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though kube-scheduler retries such groups for ever, with no need of a change."""
+    """Though kube-scheduler retries such groups forever, without any change."""
     monkeypatch.setattr(local, "STALLED_SECONDS", 600)
     group = {
         "apiVersion": "scheduling.k8s.io/v1alpha3",
