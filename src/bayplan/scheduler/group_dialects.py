@@ -67,6 +67,55 @@ MAX_WRITES: Final = 20
 """Writes of a group's status in a row; the next change of a member begins again."""
 
 
+class GroupMembers:
+    """The pods of a group, counted as they change: each change of a pod reads the counts."""
+
+    __slots__ = ("_pods", "_priorities", "assigned", "running", "tasks")
+
+    def __init__(self, pods: Iterable[Pod] = ()) -> None:
+        self._pods: dict[str, Pod] = {}
+        self._priorities: Counter[int] = Counter()
+        self.tasks: Counter[str] = Counter()
+        """By the annotation that names the task of a job."""
+        self.assigned = 0
+        """Members that have a node."""
+        self.running = 0
+        for pod in pods:
+            self.put(pod)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    @property
+    def priority(self) -> int:
+        """The highest of a member."""
+        return max(self._priorities, default=0)
+
+    def put(self, pod: Pod) -> None:
+        """Adds a member, or its new version."""
+        self.remove(pod.uid)
+        self._pods[pod.uid] = pod
+        self._count(pod, 1)
+
+    def remove(self, uid: str) -> bool:
+        """Returns whether the pod was a member."""
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
+            self._count(pod, -1)
+        return pod is not None
+
+    def _count(self, pod: Pod, sign: int) -> None:
+        self.tasks[pod.metadata.annotations.get(volcano.TASK_ANNOTATION, "")] += sign
+        self.assigned += sign * bool(pod.spec.node_name)
+        self.running += sign * (pod.status.phase == "Running")
+        self._priorities[pod.priority] += sign
+        if not self._priorities[pod.priority]:
+            del self._priorities[pod.priority]
+
+
+NO_MEMBERS: Final = GroupMembers()
+
+
 class Dialect(Protocol):
     """One kind of foreign group."""
 
@@ -78,7 +127,7 @@ class Dialect(Protocol):
     def group_name(self, pod: Pod) -> str:
         """The group that the pod names; empty if it names none."""
 
-    def spec(self, item: Any, members: Collection[Pod], objects: Objects) -> PodGroupSpec:
+    def spec(self, item: Any, members: GroupMembers, objects: Objects) -> PodGroupSpec:
         """What the group asks for."""
 
     def is_scheduled(self, item: Any) -> bool:
@@ -90,7 +139,7 @@ class Dialect(Protocol):
     def seen(self, item: Any) -> Object | None:
         """The object after the scheduler has seen it first; None if nothing is written."""
 
-    def observed(self, item: Any, members: Collection[Pod], now: float) -> Object | None:
+    def observed(self, item: Any, members: GroupMembers, now: float) -> Object | None:
         """The object with what its members show, without an attempt; None if it has that already."""
 
 
@@ -103,10 +152,6 @@ def gang(min_count: int, priority: int, min_resources: ResourceList | None = Non
     )
 
 
-def _priority_of(members: Iterable[Pod]) -> int:
-    return max((pod.priority for pod in members), default=0)
-
-
 class Coscheduling:
     """scheduling.x-k8s.io: a label names the group, minMember is the minimum."""
 
@@ -116,8 +161,8 @@ class Coscheduling:
     def group_name(self, pod: Pod) -> str:
         return pod.metadata.labels.get(POD_GROUP_LABEL, "")
 
-    def spec(self, item: CoschedulingPodGroup, members: Collection[Pod], objects: Objects) -> PodGroupSpec:
-        return gang(item.spec.min_member, _priority_of(members), item.spec.min_resources)
+    def spec(self, item: CoschedulingPodGroup, members: GroupMembers, objects: Objects) -> PodGroupSpec:
+        return gang(item.spec.min_member, members.priority, item.spec.min_resources)
 
     def is_scheduled(self, item: CoschedulingPodGroup) -> bool:
         return False
@@ -130,7 +175,7 @@ class Coscheduling:
     def seen(self, item: CoschedulingPodGroup) -> Object | None:
         return None
 
-    def observed(self, item: CoschedulingPodGroup, members: Collection[Pod], now: float) -> Object | None:
+    def observed(self, item: CoschedulingPodGroup, members: GroupMembers, now: float) -> Object | None:
         return None
 
 
@@ -146,17 +191,17 @@ class Volcano:
             volcano.OTHER_GROUP_ANNOTATION, ""
         )
 
-    def spec(self, item: volcano.PodGroup, members: Collection[Pod], objects: Objects) -> PodGroupSpec:
+    def spec(self, item: volcano.PodGroup, members: GroupMembers, objects: Objects) -> PodGroupSpec:
         spec = item.spec
         known = objects.of(PriorityClass).get(spec.priority_class_name) if spec.priority_class_name else None
-        priority = _priority_of(members) if known is None else known.value
+        priority = members.priority if known is None else known.value
         return gang(self._min_count(spec, members), priority, spec.min_resources)
 
-    def _min_count(self, spec: volcano.PodGroupSpec, members: Collection[Pod]) -> int:
+    def _min_count(self, spec: volcano.PodGroupSpec, members: GroupMembers) -> int:
         """So many that every task has its minimum, whichever members are left out."""
         if not _has_task_minima(spec):
             return spec.min_member
-        tasks = Counter(pod.metadata.annotations.get(volcano.TASK_ANNOTATION, "") for pod in members)
+        tasks = members.tasks
         # At most (pods of the task - minimum) members are left out, so they cannot all be of this task.
         needed = (len(members) - tasks[task] + least for task, least in spec.min_task_member.items())
         return max(spec.min_member, *needed)
@@ -181,11 +226,10 @@ class Volcano:
         conditions = _with_condition(item, kind, reason, message, now)
         return replace(item, status=replace(item.status, phase=phase, conditions=conditions))
 
-    def observed(self, item: volcano.PodGroup, members: Collection[Pod], now: float) -> Object | None:
+    def observed(self, item: volcano.PodGroup, members: GroupMembers, now: float) -> Object | None:
         """The number of running members and, as long as there are too few for an attempt, a condition."""
         # session.go: jobStatus; gang.go: OnSessionOpen (validJobFn)
-        running = sum(pod.status.phase == "Running" for pod in members)
-        status = replace(item.status, running=running)
+        status = replace(item.status, running=members.running)
         reason, message = self._invalid(item.spec, members)
         known = next((one for one in item.status.conditions if one.type == UNSCHEDULABLE), None)
         is_told = known is not None and (known.reason, known.message) == (reason, message)
@@ -193,11 +237,10 @@ class Volcano:
             status = replace(status, conditions=_with_condition(item, UNSCHEDULABLE, reason, message, now))
         return None if status == item.status else replace(item, status=status)
 
-    def _invalid(self, spec: volcano.PodGroupSpec, members: Collection[Pod]) -> tuple[str, str]:
+    def _invalid(self, spec: volcano.PodGroupSpec, members: GroupMembers) -> tuple[str, str]:
         """Volcano's reason and message if there are too few members to try them; both empty otherwise."""
-        tasks = Counter(pod.metadata.annotations.get(volcano.TASK_ANNOTATION, "") for pod in members)
         if _has_task_minima(spec) and any(
-            tasks[task] < least for task, least in spec.min_task_member.items()
+            members.tasks[task] < least for task, least in spec.min_task_member.items()
         ):
             return NOT_ENOUGH_OF_TASK
         if len(members) < spec.min_member:
@@ -267,7 +310,7 @@ class ForeignGroups:
         self._objects = context.cluster.objects
         self._items: dict[GroupKey, Object] = {}
         self._shown: dict[GroupKey, PodGroup] = {}
-        self._members: dict[GroupKey, dict[str, Pod]] = {}
+        self._members: dict[GroupKey, GroupMembers] = {}
         self._observing: set[GroupKey] = set()
         """Groups whose status is being written."""
         self.admit: Callable[[], Iterable[Object]] | None = None
@@ -320,13 +363,19 @@ class ForeignGroups:
         """A pod was deleted."""
 
     def member_changed(self, key: GroupKey, pod: Pod) -> None:
-        self._members.setdefault(key, {})[pod.uid] = pod
+        self._put(key, pod)
         self._refresh(key)
         self._observe(key)
 
+    def _put(self, key: GroupKey, pod: Pod) -> None:
+        members = self._members.get(key)
+        if members is None:
+            members = self._members[key] = GroupMembers()
+        members.put(pod)
+
     def member_gone(self, key: GroupKey, pod: Pod) -> None:
         members = self._members.get(key)
-        if members is not None and members.pop(pod.uid, None) is not None:
+        if members is not None and members.remove(pod.uid):
             if not members:
                 del self._members[key]
             self._refresh(key)
@@ -339,7 +388,7 @@ class ForeignGroups:
             self._context.tasks.start(self._write_observed(key), "status of pod group", str(key))
 
     def _observed(self, item: Object) -> Object | None:
-        members = self._members.get(GroupKey(item.namespace, item.name), {}).values()
+        members = self._members.get(GroupKey(item.namespace, item.name)) or NO_MEMBERS
         return self.dialect.observed(item, members, self._context.now())
 
     async def _write_observed(self, key: GroupKey) -> None:
@@ -366,11 +415,11 @@ class ForeignGroups:
                 self._handler.updated(before, after)
 
     def _translated(self, key: GroupKey) -> PodGroup:
-        members = self._members.get(key, {}).values()
+        members = self._members.get(key) or NO_MEMBERS
         return translated(self.dialect, self._items[key], members, self._objects)
 
 
-def translated(dialect: Dialect, item: Object, members: Collection[Pod], objects: Objects) -> PodGroup:
+def translated(dialect: Dialect, item: Object, members: GroupMembers, objects: Objects) -> PodGroup:
     """The PodGroup of Kubernetes that asks for the same as an object of a dialect."""
     meta = item.metadata
     conditions: tuple[Condition, ...] = ()
@@ -395,13 +444,13 @@ def translate_all(items: Iterable[Object], dialects: Sequence[Dialect]) -> list[
 
     Members get `spec.schedulingGroup`, and each PodGroup of a dialect is followed by its translation.
     """
-    objects, pods = Objects(), dict[tuple[Dialect, GroupKey], list[Pod]]()
+    objects, pods = Objects(), dict[tuple[Dialect, GroupKey], GroupMembers]()
     read: list[Object] = []
     for item in items:
         if isinstance(item, Pod):
             item, dialect = read_member(item, dialects)
             if dialect is not None and not item.is_finished:
-                pods.setdefault((dialect, _key(item)), []).append(item)
+                pods.setdefault((dialect, _key(item)), GroupMembers()).put(item)
         elif isinstance(item, PriorityClass):
             objects.put(item)
         read.append(item)
@@ -411,7 +460,7 @@ def translate_all(items: Iterable[Object], dialects: Sequence[Dialect]) -> list[
         found.append(item)
         owner = of_record.get(type(item))
         if owner is not None:
-            members = pods.get((owner, GroupKey(item.namespace, item.name)), [])
+            members = pods.get((owner, GroupKey(item.namespace, item.name))) or NO_MEMBERS
             found.append(translated(owner, item, members, objects))
     return found
 

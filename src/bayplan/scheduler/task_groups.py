@@ -7,7 +7,7 @@ restarted scheduler finds the same.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from bayplan.api.groups import PodGroup, PodGroupSpec
@@ -17,7 +17,7 @@ from bayplan.client.informer import Handler
 from bayplan.queues.yunikorn.pods import TASK_GROUP, application_id
 from bayplan.queues.yunikorn.task_groups import TaskGroup, group_name, task_groups_of
 from bayplan.scheduler.context import Context
-from bayplan.scheduler.group_dialects import ForeignGroups, gang
+from bayplan.scheduler.group_dialects import ForeignGroups, GroupMembers, gang
 from bayplan.state.groups import GroupKey, GroupState
 from bayplan.state.objects import Objects
 
@@ -34,7 +34,7 @@ class YuniKorn:
     def group_name(self, pod: Pod) -> str:
         return group_name(pod)
 
-    def spec(self, item: Any, members: Collection[Pod], objects: Objects) -> PodGroupSpec:
+    def spec(self, item: Any, members: GroupMembers, objects: Objects) -> PodGroupSpec:
         raise NotImplementedError
 
     def is_scheduled(self, item: Any) -> bool:
@@ -46,7 +46,7 @@ class YuniKorn:
     def seen(self, item: Any) -> Object | None:
         return None
 
-    def observed(self, item: Any, members: Collection[Pod], now: float) -> Object | None:
+    def observed(self, item: Any, members: GroupMembers, now: float) -> Object | None:
         return None
 
 
@@ -91,7 +91,7 @@ class TaskGroups(ForeignGroups):
                 self._refresh(key)
 
     def member_changed(self, key: GroupKey, pod: Pod) -> None:
-        self._members.setdefault(key, {})[pod.uid] = pod
+        self._put(key, pod)
         if key not in self._shown:
             self._role[key] = (_application(pod), pod.metadata.annotations[TASK_GROUP])
             shown = self._shown[key] = self._translated(key)
@@ -100,8 +100,9 @@ class TaskGroups(ForeignGroups):
             self._refresh(key)
 
     def member_gone(self, key: GroupKey, pod: Pod) -> None:
-        members = self._members.get(key, {})
-        members.pop(pod.uid, None)
+        members = self._members.get(key)
+        if members is not None:
+            members.remove(pod.uid)
         if members:
             self._refresh(key)
         elif key in self._shown:
@@ -115,14 +116,13 @@ class TaskGroups(ForeignGroups):
             self._handler.updated(before, after)
 
     def _translated(self, key: GroupKey) -> PodGroup:
-        members, (application, role) = self._members[key].values(), self._role[key]
+        members, (application, role) = self._members[key], self._role[key]
         defined = self._defined.get(application, {}).values()
         least = max((groups[role].min_member for groups in defined if role in groups), default=1)
-        if any(pod.spec.node_name for pod in members):
+        if members.assigned:
             least = 1
-        priority = max(pod.priority for pod in members)
         meta = ObjectMeta(name=key.name, namespace=key.namespace, uid=f"yunikorn/{key}")
-        return PodGroup(metadata=meta, spec=gang(least, priority))
+        return PodGroup(metadata=meta, spec=gang(least, members.priority))
 
 
 def _application(pod: Pod) -> _Application:
