@@ -212,6 +212,36 @@ async def test_a_queue_at_its_share_takes_nothing(tmp_path: Path) -> None:
 
 
 @virtual
+async def test_a_gang_at_its_minimum_does_not_protect_other_jobs_of_its_queue(tmp_path: Path) -> None:
+    """The youngest job would be first, but it needs all its pods: another one of the queue loses two."""
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=4))
+        await world.create(queue("greedy", deserved={"cpu": "2"}), queue("owed", deserved={"cpu": "2"}))
+        await world.create(job("old", "greedy"), *members("old", 2, cpu=1))
+        await world.create(job("young", "greedy", 2), *members("young", 2, cpu=1))
+        await world.create(job("gang", "owed"), *members("gang", 1, cpu=1))
+        await world.after(5)
+        assert {"young-0", "young-1", "gang-0"} <= bound(world)
+
+
+@virtual
+async def test_critical_pods_are_no_victims(tmp_path: Path) -> None:
+    """Neither is a gang at its minimum: if nothing else may go, the queue that is entitled waits."""
+    async with running(config=config(tmp_path)) as world:
+        critical = [
+            replace(pod, spec=replace(pod.spec, priority_class_name="system-cluster-critical"))
+            for pod in members("agents", 2, cpu=1)
+        ]
+        await world.create(make_node("n", cpu=4))
+        await world.create(queue("greedy", deserved={"cpu": "2"}), queue("owed", deserved={"cpu": "2"}))
+        await world.create(job("agents", "greedy", 1), *critical)
+        await world.create(job("train", "greedy", 2), *members("train", 2, cpu=1))
+        await world.create(job("gang", "owed"), *members("gang", 1, cpu=1))
+        await world.after(5)
+        assert bound(world) == {"agents-0", "agents-1", "train-0", "train-1"}
+
+
+@virtual
 async def test_an_invalid_queue_only_stops_itself(tmp_path: Path) -> None:
     """volcano#4227: a parent that does not exist, and a job in a queue with children."""
     async with running(config=config(tmp_path, HIERARCHY)) as world:

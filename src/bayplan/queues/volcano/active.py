@@ -435,6 +435,8 @@ class VolcanoQueues(CapacityQueues):
         return (-float(spec.priority), share, float(has_none), spec.created, spec.name)
 
     def _group_key(self, group: PodGroupOf) -> GroupKey:
+        if not group.priorities:
+            return ()  # nothing of it is active: its next pod finds its position
         return jobs.job_key(self.job(group), self.order_of_jobs)
 
     def job(self, group: PodGroupOf) -> JobView:

@@ -211,11 +211,11 @@ def choose(
             if each.job.account.name != account.name and each.job.account.spec.reclaimable
         ]
         ordered = in_order(queues, account, others)
-        chosen |= {each.uid for each in victims.decide([_reclaim_plugins(queues, asking)], ordered)}
+        chosen |= {each.uid for each in victims.allowed_by_all(_reclaim_plugins(queues, asking), ordered)}
     if "preempt" in queues.conf.actions:
         same = [each for each in found if each.job.account.name == account.name and each.job.name != own.name]
         ordered = in_order(queues, account, same)
-        chosen |= {each.uid for each in victims.decide([_preempt_plugins(queues, asking)], ordered)}
+        chosen |= {each.uid for each in victims.allowed_by_all(_preempt_plugins(queues, asking), ordered)}
     return chosen
 
 

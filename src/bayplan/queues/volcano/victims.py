@@ -1,7 +1,8 @@
 """Victims: which running tasks each of Volcano's plugins allows to be evicted, and in which order.
 
-A plugin gets the candidates and returns those that it allows. `decide` combines the results by tiers. The
-functions use tasks and accounts; they do not depend on nodes.
+A plugin gets the candidates and returns those that it allows. The scheduler evicts what all of them allow
+(`allowed_by_all`); Volcano combines their results by tiers (`decide`). The functions use tasks and accounts;
+they do not depend on nodes.
 """
 
 from __future__ import annotations
@@ -64,10 +65,21 @@ def decide(tiers: Iterable[Iterable[Plugin[T]]], candidates: Sequence[T]) -> lis
             if not allowed:
                 victims = []
                 break
-            victims = [task for task in victims if task in allowed] if victims else allowed
+            agreed = {id(task) for task in allowed}
+            victims = [task for task in victims if id(task) in agreed] if victims else allowed
         if victims:
             return victims
     return []
+
+
+def allowed_by_all(plugins: Iterable[Plugin[T]], candidates: Sequence[T]) -> Sequence[T]:
+    """The victims that all plugins allow: each is called with those that the plugins before it allow.
+
+    So a plugin that counts (a gang may lose two pods, a queue two CPUs) counts only pods that may go.
+    """
+    for plugin in plugins:
+        candidates = plugin(candidates)
+    return candidates
 
 
 def spared_by_gang(candidates: Sequence[T]) -> list[T]:
