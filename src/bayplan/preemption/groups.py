@@ -14,7 +14,7 @@ podgrouppreemption.go: SelectVictimsOnDomain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -411,7 +411,8 @@ class _Reprieve:
     """Adds units back to the columns, from which all of them were removed, while the members still fit.
 
     Members are added only while a unit is tried; if plugins decide node by node (`is_local`), only those on
-    its nodes.
+    its nodes. A pod that is identical to one that was rejected there is then rejected without a check, as
+    long as no other pod was added to the node.
     """
 
     def __init__(self, cluster: Cluster, placed: Sequence[Placed], *, is_local: bool) -> None:
@@ -419,6 +420,8 @@ class _Reprieve:
         self._is_local = is_local
         self._placed = placed
         self._on_row: dict[int, list[Placed]] = {}
+        self._rejected: dict[int, list[int]] = {}
+        """By row: the slots of pods that were rejected since the last was added."""
         if is_local:
             for member in placed:
                 self._on_row.setdefault(member.row, []).append(member)
@@ -439,11 +442,13 @@ class _Reprieve:
         affected = self._placed
         if self._is_local:
             slots = [slot for slot in slots if row_of[slot] in self._on_row]
+            if len(slots) == 1 and self._is_rejected(slots[0]):
+                return False
             rows = dict.fromkeys(row_of[slot] for slot in slots)
             affected = [member for row in rows for member in self._on_row[row]]
         unit = _pods(cluster, slots)
         for pod, slot in zip(unit, slots, strict=True):
-            cluster.add_pod(pod, cluster.nodes.name[row_of[slot]])
+            cluster.add_pod(pod, cluster.nodes.name[row_of[slot]], cluster.pods.info_of(slot))
         put: list[Placed] = []
         fits = True
         for number, member in enumerate(affected, start=1):
@@ -457,4 +462,25 @@ class _Reprieve:
         if not fits:
             for pod in reversed(unit):
                 cluster.remove_pod(pod.uid)
+            if len(slots) == 1:
+                self._rejected.setdefault(row_of[slots[0]], []).append(slots[0])
+        else:
+            for slot in slots:
+                self._rejected.pop(row_of[slot], None)
         return fits
+
+    def _is_rejected(self, slot: int) -> bool:
+        """Whether an identical pod was rejected on the same node, to which none was added since."""
+        pods = self._cluster.pods
+        return any(
+            pods.info[slot] is pods.info[other]
+            and pods.terminating.cell[slot] == pods.terminating.cell[other]
+            and _annotations(pods.pod[slot]) == _annotations(pods.pod[other])
+            for other in self._rejected.get(pods.row.cell[slot], ())
+        )
+
+
+def _annotations(pod: Pod | None) -> Mapping[str, str]:
+    """Plugins may read them, but they are not part of the signature."""
+    assert pod is not None
+    return pod.metadata.annotations
