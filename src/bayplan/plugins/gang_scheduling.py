@@ -119,14 +119,15 @@ class GangScheduling(
             return failure(NO_TREE.format(reason=groups.why_incomplete(key)))
         if not root.is_gang and not root.key.is_composite:
             return None
-        members = groups.states_below(root)
         if not groups.is_ready(root, SCHEDULED_COUNT):
-            self.handle.activate([pod for one in members for pod in one.unscheduled()])
+            self.handle.activate([pod for one in groups.states_below(root) for pod in one.unscheduled()])
             text = TREE_WAITS.format(name=root.key.name) if root.key.is_composite else NOT_SCHEDULED
             return Wait(MAX_WAIT_SECONDS, text)
-        for waiting in list(self.handle.waiting_pods()):
-            if any(waiting.pod.uid in one.scheduled for one in members):
-                waiting.allow(self.name)
+        waiting = list(self.handle.waiting_pods())
+        members = groups.states_below(root) if waiting else []
+        for other in waiting:
+            if any(other.pod.uid in one.scheduled for one in members):
+                other.allow(self.name)
         return None
 
     # Hints: only the tree of the group matters.
@@ -139,8 +140,8 @@ class GangScheduling(
         return key if root is None else root.key
 
     def _is_sibling(self, pod: Pod, old: object, new: Pod) -> bool:
-        key = self._root_key(group_key(new))
-        return key is not None and key == self._root_key(group_key(pod))
+        key, other = group_key(pod), group_key(new)
+        return other is not None and (key == other or self._root_key(key) == self._root_key(other))
 
     def _is_its_group(self, pod: Pod, old: Object | None, new: Object) -> bool:
         return self._root_key(group_key(pod)) == self._root_key(key_of(new))

@@ -162,10 +162,10 @@ class GroupScheduling:
             self._evictions.start_for_group(
                 decision.group, framework.profile.scheduler_name, eviction, decision.preempting_plugin
             )
-        attempts, of_pod = [], {info.pod.uid: info for info in infos}
+        attempts, of_pod = [], {info.pod.metadata.uid: info for info in infos}
         for part in decision.parts:
             for pod, member in zip(part.pods, part.decisions, strict=True):
-                info = of_pod[pod.uid]
+                info = of_pod[pod.metadata.uid]
                 if part.final.is_success and member is not None and member.found is not None:
                     self._report(member)
                     attempt = make_attempt(framework, member.found, info, started)

@@ -31,7 +31,7 @@ class GroupTree:
 
     @property
     def scheduled_count(self) -> int:
-        return sum(state.scheduled_count for state in self.states)
+        return sum([len(state.scheduled) for state in self.states])
 
     def scheduled(self) -> list[Pod]:
         """The members that count on a node."""

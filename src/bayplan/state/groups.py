@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.groups import CompositePodGroup, PodGroup
-from bayplan.api.meta import Condition, Object
+from bayplan.api.meta import Condition, Object, ResourceList
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import resource_amounts
 from bayplan.clock import Freshness
@@ -107,12 +107,14 @@ def key_of(item: Object) -> GroupKey:
 def group_of(item: PodGroup | CompositePodGroup, *, has_parent: bool = False) -> Group:
     """The group that an object describes; its parent counts only with the gate CompositePodGroup."""
     spec = item.spec
+    min_resources: ResourceList = {}
     if isinstance(item, CompositePodGroup):
         gangs = item.spec.scheduling_policy.gang
         least = None if gangs is None else gangs.min_group_count
     else:
         gang = item.spec.scheduling_policy.gang
         least = None if gang is None else gang.min_count
+        min_resources = item.spec.min_resources
     topology = () if spec.scheduling_constraints is None else spec.scheduling_constraints.topology
     mode = spec.disruption_mode
     return Group(
@@ -126,7 +128,7 @@ def group_of(item: PodGroup | CompositePodGroup, *, has_parent: bool = False) ->
         is_disrupted_as_one=mode is not None and mode.all is not None,
         preemption_policy=spec.preemption_policy or PREEMPT_LOWER_PRIORITY,
         parent=_parent(item) if has_parent else None,
-        min_resources=resource_amounts(item.spec.min_resources) if isinstance(item, PodGroup) else {},
+        min_resources=resource_amounts(min_resources) if min_resources else {},
     )
 
 
@@ -190,6 +192,9 @@ class GroupStates:
 
     def __init__(self, objects: Objects, *, has_trees: bool = False) -> None:
         self.has_trees = has_trees
+        self.root: Callable[[GroupKey], Group | None] = self._root_of_tree if has_trees else self.group
+        """The root of the tree with this group, which is itself if it has no parent; None if an object is
+        missing on the way, or the way is too long."""
         self.checks_min_resources = True
         """Whether groups are tried only if the cluster has their `min_resources`; capacity queues have rules
         of their own."""
@@ -232,9 +237,7 @@ class GroupStates:
             found.append(above)
         return found
 
-    def root(self, key: GroupKey) -> Group | None:
-        """The root of the tree with this group, which is itself if it has no parent; None if an object is
-        missing on the way, or the way is too long."""
+    def _root_of_tree(self, key: GroupKey) -> Group | None:
         group = self.group(key)
         if group is None or group.parent is None:
             return group
@@ -296,9 +299,10 @@ class GroupStates:
 
     def is_ready(self, group: Group, count: Callable[[GroupState], int]) -> bool:
         """Whether enough members of a group count, or of enough groups of a composite one."""
-        if not group.key.is_composite:
-            return count(self[group.key]) >= group.min_count
-        return self._ready_count(group, count) >= group.min_count
+        if group.key.is_composite:
+            return self._ready_count(group, count) >= group.min_count
+        state = self._states.get(group.key)
+        return state is not None and count(state) >= group.min_count
 
     def _ready_count(self, group: Group, count: Callable[[GroupState], int], depth: int = MAX_DEPTH) -> int:
         if not group.key.is_composite:
