@@ -18,7 +18,7 @@ from bayplan.queues.usage import PodGroupOf
 from bayplan.queues.volcano.accounts import Account
 from bayplan.queues.volcano.active import VolcanoQueues
 from bayplan.queues.volcano.objects import QueueLimit
-from bayplan.queues.volcano.preemption import choose, not_owed, owes, running_pod, why_not
+from bayplan.queues.volcano.preemption import VictimChoice, not_owed, owes, running_pod, why_not
 from bayplan.queues.volcano.resources import Resources
 from bayplan.scheduler.core import SchedulingCore
 
@@ -184,7 +184,7 @@ class VolcanoQuestions(QueueQuestions):
         if account is None or reason:
             why = reason.removeprefix("preemption: ") or "its queue does not exist"
             return f"nothing would be evicted for it: {why}"
-        chosen = choose(queues, running_pod(queues, pod, asked), self._pods)
+        chosen = VictimChoice(queues, running_pod(queues, pod, asked)).among(self._pods)
         names = [each.key for each in self._pods if each.uid in chosen]
         if not names:
             why = "" if owes(queues, account, asked) else f": {not_owed(account, asked)}"

@@ -12,10 +12,12 @@ the queues is never called, and a queue below its share loses pods. Here all plu
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Final
+
+import numpy as np
 
 from bayplan.api import volcano
 from bayplan.api.meta import Object
@@ -29,7 +31,6 @@ from bayplan.preemption.groups import preempt
 from bayplan.preemption.plugin import PreemptionPlugin
 from bayplan.preemption.victims import MayEvict
 from bayplan.queues.amounts import readable, total
-from bayplan.queues.tree import Queue
 from bayplan.queues.usage import PodGroupOf
 from bayplan.queues.volcano import accounts as accounting
 from bayplan.queues.volcano import jobs, victims
@@ -77,10 +78,10 @@ class VolcanoPreemption(PreemptionPlugin):
         queues = self.queues
         assert queues is not None
         asking = running_pod(queues, pod, queues.amounts_of(pod))
-        nominated = pipelined(queues, [pod])
+        choice = VictimChoice(queues, asking, pipelined(queues, [pod]))
 
         def allowed(row: int, pods: Sequence[Pod]) -> Sequence[Pod]:
-            chosen = choose(queues, asking, pods, nominated)
+            chosen = choice.among(pods)
             return [each for each in pods if each.uid in chosen]
 
         return allowed
@@ -97,9 +98,14 @@ class VolcanoPreemption(PreemptionPlugin):
         asking = running_pod(queues, pods[0], asked)
 
         def allowed(units: Sequence[Sequence[int]]) -> Sequence[int]:
-            found = [[pod for slot in unit if (pod := cluster.pods.pod[slot]) is not None] for unit in units]
-            chosen = choose(queues, asking, (pod for together in found for pod in together), nominated)
-            return [index for index, unit in enumerate(found) if all(pod.uid in chosen for pod in unit)]
+            choice, table = VictimChoice(queues, asking, nominated), cluster.pods
+            slots = [cluster.slot_of(uid) for uid in choice.candidates() if cluster.has_pod(uid)]
+            slots += (table.terminating.read & table.assigned.read).nonzero()[0].tolist()
+            chosen = choice.among(pod for slot in slots if (pod := table.pod[slot]) is not None)
+            may_go = np.zeros(table.high, dtype=np.bool_)
+            may_go[[cluster.slot_of(uid) for uid in chosen]] = True
+            cells = may_go.tolist()
+            return [index for index, unit in enumerate(units) if all(cells[slot] for slot in unit)]
 
         has_own_policy = "PodGroupPreemptionPolicy" in self.release.gates
         result = yield from preempt(outcome, has_own_policy=has_own_policy, allowed=allowed)
@@ -187,58 +193,92 @@ def running_pod(queues: VolcanoQueues, pod: Pod, asked: Resources) -> Running:
     return Running(pod.uid, queues.job(queues.group_of(pod)), asked, pod.priority, 0.0, is_critical=False)
 
 
-def choose(
-    queues: VolcanoQueues,
-    asking: Running,
-    pods: Iterable[Pod],
-    nominated: Mapping[str, Resources] = accounting.NOTHING,
-) -> set[str]:
-    """The uids of the pods that may all be evicted together, including those that are ending already."""
-    pods = list(pods)
-    own, account = asking.job, asking.job.account
-    reclaims = "reclaim" in queues.conf.actions and owes(queues, account, asking.asked, nominated)
-    givers = {
-        each.queue
-        for each in queues.accounts.values()
-        if (reclaims and each.spec.reclaimable and accounting.may_lose(each, queues.kind)) or each is account
-    }
-    found = list(_running(queues, pods, givers))
-    chosen = {pod.uid for pod in pods if pod.is_terminating}
-    if reclaims:
-        others = [
-            each
-            for each in found
-            if each.job.account.name != account.name and each.job.account.spec.reclaimable
-        ]
-        ordered = in_order(queues, account, others)
-        chosen |= {each.uid for each in victims.allowed_by_all(_reclaim_plugins(queues, asking), ordered)}
-    if "preempt" in queues.conf.actions:
-        same = [each for each in found if each.job.account.name == account.name and each.job.name != own.name]
-        ordered = in_order(queues, account, same)
-        chosen |= {each.uid for each in victims.allowed_by_all(_preempt_plugins(queues, asking), ordered)}
-    return chosen
+@dataclass(frozen=True, slots=True)
+class RankedJob:
+    """A job that can lose pods."""
+
+    rank: int
+    """Jobs with a lower one lose pods first."""
+    view: JobView
+    group: PodGroupOf
 
 
-def _running(queues: VolcanoQueues, pods: Iterable[Pod], givers: Container[Queue]) -> Iterable[Running]:
-    """The pods of some queues that may be victims."""
-    views: dict[str, JobView] = {}
-    for pod in pods:
-        task = queues.task_of(pod.metadata.uid)
-        if task is None or task.group.queue not in givers:
-            continue
-        if pod.is_terminating or not is_preemptable(pod):
-            continue
-        group = task.group
-        assert isinstance(group, PodGroupOf)
-        job = views.get(group.name)
-        if job is None:
-            job = queues.job(group)
-            if group.queue.leaving:
-                ready = sum(not each.leaving for each in group.tasks.values())
-                job = replace(job, ready=ready)
-            views[group.name] = job
-        critical = pod.namespace == "kube-system" or pod.spec.priority_class_name in CRITICAL
-        yield Running(pod.uid, job, task.amounts, task.priority, task.created, is_critical=critical)
+class VictimChoice:
+    """The running pods that may be evicted for a pod or a gang.
+
+    The queues and jobs that can lose anything are found once. Then only their pods are looked at.
+    """
+
+    def __init__(
+        self,
+        queues: VolcanoQueues,
+        asking: Running,
+        nominated: Mapping[str, Resources] = accounting.NOTHING,
+    ) -> None:
+        account, actions = asking.job.account, queues.conf.actions
+        self._queues, self._asking = queues, asking
+        others: list[Account] = []
+        if "reclaim" in actions and owes(queues, account, asking.asked, nominated):
+            others = [
+                each
+                for each in queues.accounts.values()
+                if each is not account and each.spec.reclaimable and accounting.may_lose(each, queues.kind)
+            ]
+        own = [account] if "preempt" in actions else []
+        self._others, self._own = self._ranked(others), self._ranked(own)
+
+    def _ranked(self, accounts: Iterable[Account]) -> dict[str, RankedJob]:
+        """The jobs of some queues, by name."""
+        queues, own, found = self._queues, self._asking.job, list[tuple[JobView, PodGroupOf]]()
+        keeps_gangs = queues.conf.has("gang")
+        for account in accounts:
+            for group in account.queue.groups.values():
+                assert isinstance(group, PodGroupOf)
+                view = queues.job(group)
+                if group.queue.leaving:
+                    view = replace(view, ready=sum(not task.leaving for task in group.tasks.values()))
+                if group.name != own.name and (view.ready > view.min_available or not keeps_gangs):
+                    found.append((view, group))
+        ordered = in_order(queues, own.account, found)
+        return {view.name: RankedJob(rank, view, group) for rank, (view, group) in enumerate(ordered)}
+
+    def candidates(self) -> Iterable[str]:
+        """The uids of the pods of these jobs."""
+        for jobs_of in (self._others, self._own):
+            for job in jobs_of.values():
+                yield from job.group.tasks
+
+    def among(self, pods: Iterable[Pod]) -> set[str]:
+        """The uids of the pods that may all be evicted together, including those that are ending already."""
+        queues, chosen = self._queues, set[str]()
+        others, own = list[tuple[int, Running]](), list[tuple[int, Running]]()
+        for pod in pods:
+            uid = pod.metadata.uid
+            if pod.is_terminating:
+                chosen.add(uid)
+                continue
+            task = queues.task_of(uid)
+            if task is None:
+                continue
+            name, found = task.group.name, others
+            job = self._others.get(name)
+            if job is None:
+                job, found = self._own.get(name), own
+            if job is not None and is_preemptable(pod):
+                critical = pod.namespace == "kube-system" or pod.spec.priority_class_name in CRITICAL
+                made = Running(uid, job.view, task.amounts, task.priority, task.created, is_critical=critical)
+                found.append((job.rank, made))
+        for found, plugins in ((others, _reclaim_plugins), (own, _preempt_plugins)):
+            if found:
+                found.sort(key=_in_order_of_eviction)
+                allowed = victims.allowed_by_all(plugins(queues, self._asking), [each for _, each in found])
+                chosen.update(each.uid for each in allowed)
+        return chosen
+
+
+def _in_order_of_eviction(found: tuple[int, Running]) -> tuple[int, int, float, str]:
+    rank, task = found
+    return (rank, task.priority, -task.created, task.uid)
 
 
 def is_preemptable(pod: Pod) -> bool:
@@ -247,15 +287,16 @@ def is_preemptable(pod: Pod) -> bool:
     return value.lower() in ("1", "t", "true")
 
 
-def in_order(queues: VolcanoQueues, asking: Account, found: list[Running]) -> list[Running]:
-    """Candidates in the order of eviction: near queues first, then those with most of what they deserve."""
-    order = jobs.job_order(queues.conf)
-    ranked = sorted(found, key=lambda each: (each.priority, -each.created, each.uid))
-    ranked.sort(key=lambda each: (jobs.standing(each.job, order), each.job.name), reverse=True)
-    ranked.sort(key=lambda each: accounting.standing(each.job.account, queues.kind), reverse=True)
-    ranked.sort(key=lambda each: each.job.account.spec.priority)
+def in_order(
+    queues: VolcanoQueues, asking: Account, found: list[tuple[JobView, PodGroupOf]]
+) -> list[tuple[JobView, PodGroupOf]]:
+    """Jobs in the order of eviction: near queues first, then those with most of what they deserve."""
+    order = queues.order_of_jobs
+    ranked = sorted(found, key=lambda each: (jobs.standing(each[0], order), each[0].name), reverse=True)
+    ranked.sort(key=lambda each: accounting.standing(each[0].account, queues.kind), reverse=True)
+    ranked.sort(key=lambda each: each[0].account.spec.priority)
     if queues.conf.hierarchy:
-        ranked.sort(key=lambda each: victims.nearness(asking, each.job.account))
+        ranked.sort(key=lambda each: victims.nearness(asking, each[0].account))
     return ranked
 
 

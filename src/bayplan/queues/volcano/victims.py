@@ -149,29 +149,40 @@ def reclaimable(asking: Candidate, ordered: Iterable[T], *, levels: int = 0) -> 
     """
     own = asking.job.account
     left: dict[str, Resources] = {}
-    allowed = []
-    for task in ordered:
-        account = task.job.account
-        if not r.share_some(task.asked, asking.asked, count_pods=False):
-            continue
-        used = left.setdefault(account.name, account.staying)
-        if not r.at_most(account.guarantee, r.minus(used, task.asked)):
-            continue
-        if not r.share_some(task.asked, account.deserved):
+    """By name of the queue: what it has without the victims so far."""
+    kept: set[tuple[str, int]] = set()
+    """Requests that a queue keeps. It has less with each victim, so no later task with the same may go."""
+
+    def may_go(asked: Resources, account: Account, others: Sequence[Account]) -> bool:
+        if not r.share_some(asked, asking.asked, count_pods=False):
+            return False
+        used = left.get(account.name, account.staying)
+        if not r.at_most(account.guarantee, r.minus(used, asked)):
+            return False
+        if not r.share_some(asked, account.deserved):
             sibling = levels > 0 and _share_ancestor(own, account, levels)
             if sibling and not r.share_some(asking.asked, own.deserved):
-                continue
-        elif not r.exceeds_some(used, account.deserved, task.asked):
-            continue
-        others = _others(own, account, levels)
-        if not all(
-            not r.share_some(task.asked, each.deserved)
-            or r.exceeds_some(left.get(each.name, each.staying), each.deserved, task.asked)
+                return False
+        elif not r.exceeds_some(used, account.deserved, asked):
+            return False
+        return all(
+            not r.share_some(asked, each.deserved)
+            or r.exceeds_some(left.get(each.name, each.staying), each.deserved, asked)
             for each in others
-        ):
+        )
+
+    allowed = []
+    for task in ordered:
+        account, asked = task.job.account, task.asked
+        request = (account.name, id(asked))
+        if request in kept:
+            continue
+        others = _others(own, account, levels) if levels else []
+        if not may_go(asked, account, others):
+            kept.add(request)
             continue
         for each in (account, *others):
-            left[each.name] = r.minus(left.get(each.name, each.staying), task.asked)
+            left[each.name] = r.minus(left.get(each.name, each.staying), asked)
         allowed.append(task)
     return allowed
 
