@@ -417,6 +417,7 @@ def test_hostile_names_are_only_text() -> None:
             make_node("b", cpu="4", labels={"team": "z"}, taints=[f"{EVIL}:NoSchedule"]),
             make_pod(f"web{EVIL}", cpu="1", node="a", annotations={"note": EVIL}),
             make_pod("pending\u202e", namespace="x", cpu="9", gates=()),
+            make_pod("other", namespace="x", scheduler_name=EVIL),
         )
         subject, hub = from_loaded(LoadedCluster(f"dump {EVIL}", objects), time.time)
         async with served(subject, hub) as page:
@@ -434,6 +435,8 @@ def test_hostile_names_are_only_text() -> None:
                 await asyncio.sleep(0.2)
                 assert "bayplan" in await tab.evaluate("document.title"), view
             await tab.until(f"{text('#side')}.includes('<img src=x')")
+            skipped = "1 pending pod not evaluated: schedulerName is "
+            assert skipped in await tab.evaluate(text("#side"))
             assert await tab.evaluate("document.images.length") == 0
             assert "\u202e" not in await tab.evaluate("document.body.innerText")
             assert tab.console_errors == []

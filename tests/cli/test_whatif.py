@@ -63,6 +63,51 @@ def test_workloads_scale_both_ways(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("replicas", "change"),
+    [
+        (0, "scale shop/web to 0: 4 pods deleted"),
+        (3, "scale shop/web to 3: 1 pod deleted"),
+        (4, "scale shop/web to 4: no change"),
+        (5, "scale shop/web to 5: 1 pod created"),
+    ],
+)
+def test_scaling_counts_the_pods_it_creates_and_deletes(
+    capsys: pytest.CaptureFixture[str], replicas: int, change: str
+) -> None:
+    assert run_json(capsys, "whatif", "--scale", f"shop/web={replicas}")[1]["changes"] == [change]
+
+
+def test_pods_that_are_created_together_come_in_the_order_of_their_numbers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer = run_json(capsys, "whatif", "--scale", "shop/web=16", "--ignore-pending")[1]
+    names = [pod["pod"] for pod in answer["pods"]]
+    assert names == [f"shop/web-7d8f-new-{number}" for number in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "cpu", "status", "result"),
+    [
+        (2, "1", 0, "2 more pods wanted: they fit"),
+        (1, "1", 0, "1 more pod wanted: it fits"),
+        (9, "2", 1, "9 more pods wanted: only 1 fits"),
+        (9, "1", 1, "9 more pods wanted: only 4 fit"),
+        (2, "99", 1, "2 more pods wanted: none fits"),
+        (1, "99", 1, "1 more pod wanted: it does not fit"),
+    ],
+)
+def test_whether_the_wanted_pods_fit(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, wanted: int, cpu: str, status: int, result: str
+) -> None:
+    containers = [{"name": "c", "image": "c", "resources": {"requests": {"cpu": cpu}}}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers}}
+    file = tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump(pod))
+    assert main(["capacity", str(file), "-f", CLUSTER, "--for", str(wanted)]) == status
+    assert result in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
     ("words", "problem"),
     [
         (["--drain", "nope"], "no node 'nope'"),
@@ -481,7 +526,7 @@ def test_decide_decides_members_together(capsys: pytest.CaptureFixture[str]) -> 
 def test_the_first_composite_group_of_a_cluster_is_not_evaluated(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Its gate is off: without it each PodGroup would be scheduled alone."""
+    """Its gate is off: without it each PodGroup would be scheduled alone. Nor are the members evaluated."""
     example = Path(GROUPS).with_name("composite.yaml")
     lines = example.read_text().splitlines(keepends=True)
     first = next(number for number, line in enumerate(lines) if "v1alpha3" in line)
@@ -489,10 +534,11 @@ def test_the_first_composite_group_of_a_cluster_is_not_evaluated(
     (tmp_path / "add.yaml").write_text("apiVersion: v1\nkind: List\nitems:\n" + "".join(lines[first:]))
     added = ["--add", str(tmp_path / "add.yaml"), "--emulated-version", "1.37"]
     why = "composite groups are evaluated only if the cluster has one already"
-    assert main(["whatif", "-f", str(tmp_path / "nodes.yaml"), *added]) == 1
-    output = capsys.readouterr().out
-    assert output.count(why) == 6
-    assert "0 pods scheduled, 7 not" in output
+    assert main(["whatif", "-f", str(tmp_path / "nodes.yaml"), *added, "-o", "json"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert [one["reason"] for one in answer["leftOut"]] == [why] * 6
+    assert {one["outcome"] for one in answer["pods"]} == {"Skipped"}
+    assert answer["pods"][0]["reason"] == f"its PodGroup ml/decoder was left out: {why}"
     assert main(["whatif", "-f", str(example), *added]) == 1
     output = capsys.readouterr().out
     assert why not in output

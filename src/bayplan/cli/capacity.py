@@ -26,6 +26,7 @@ from bayplan.cli.output import (
     print_warnings,
 )
 from bayplan.cli.whatif import name_and_number, print_left_out
+from bayplan.state.groups import group_key
 
 MAX_NODES: Final = 12
 
@@ -98,7 +99,7 @@ def capacity(
     else:
         _print(make_console(), loaded, cluster, counted, wanted, template, needed)
     raise_failures(counted.failures, with_traceback=traceback)
-    if not enough:
+    if not enough and not any(str(group_key(pod)) in cluster.groups_left_out for pod, _ in mix):
         return ExitStatus.NO
     return ExitStatus.NOT_JUDGED if cluster.left_out else ExitStatus.OK
 
@@ -129,7 +130,11 @@ def _print(
     if counted.failures:
         console.print(f"{number(counted.count, what)} placed before a plugin failed")
     elif wanted is not None:
-        result = "they fit" if counted.count >= wanted else f"only {counted.count:,} fit"
+        result = f"only {counted.count:,} {'fits' if counted.count == 1 else 'fit'}"
+        if counted.count >= wanted:
+            result = "it fits" if wanted == 1 else "they fit"
+        elif not counted.count:
+            result = "it does not fit" if wanted == 1 else "none fits"
         console.print(f"{number(wanted, what)} wanted{size}: {result}")
     elif counted.is_limit:
         console.print(f"{number(counted.count, what)} {'fits' if counted.count == 1 else 'fit'}{size}")

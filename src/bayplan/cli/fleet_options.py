@@ -208,7 +208,7 @@ def read_policies(files: Sequence[str]) -> tuple[list[PropagationPolicy], dict[s
     """The policies and Cluster objects of files.
 
     Raises:
-        InputError: a file is missing or malformed, or Karmada would refuse a policy.
+        InputError: a file is missing or malformed, or Karmada would reject a policy.
     """
     policies: list[PropagationPolicy] = []
     clusters: dict[str, KarmadaCluster] = {}

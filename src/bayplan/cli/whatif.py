@@ -17,6 +17,7 @@ from bayplan.answers.whatif import Cluster, Outcome, Placement, Placements
 from bayplan.answers.whatif.machines import read_node_template, usual_node
 from bayplan.answers.whatif.manifests import LeftOut, Manifests, read_manifests
 from bayplan.answers.whatif.outcomes import Applied
+from bayplan.answers.whatif.scaling import scale_and_count
 from bayplan.answers.whatif.workloads import MAX_PODS
 from bayplan.cli.errors import ExitStatus, raise_failures, traceback_option
 from bayplan.cli.options import source_options, without_kind
@@ -115,8 +116,7 @@ class Changes:
             raise InputError(f"--scale {value}: write NAMESPACE/NAME=N, as in shop/web=12")
         if int(text) > MAX_PODS:
             raise InputError(f"--scale {value}: the limit is {MAX_PODS:,} pods")
-        self._cluster.scale(workload, int(text))
-        return f"scale {workload} to {text}"
+        return scale_and_count(self._cluster, workload, int(text))
 
     def new_config(self, value: str) -> str:
         source = self._source

@@ -23,6 +23,7 @@ from bayplan.answers.sources.warnings import Reason, Warning
 from bayplan.answers.whatif import Cluster, Outcome
 from bayplan.answers.whatif.comparison import Variant, Workload, compare, from_scratch
 from bayplan.answers.whatif.machines import usual_node
+from bayplan.answers.whatif.scaling import scale_and_count
 from bayplan.api.documents import parse_documents
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
@@ -334,8 +335,7 @@ class Changes:
     def _scale(self, change: Mapping[str, Any]) -> str:
         workload = _text(change, "workload")
         replicas = _number(change, "replicas", 0, MAX_NODES * 10) or 0
-        self._cluster.scale(workload, replicas)
-        return f"scale {workload} to {replicas:,}"
+        return scale_and_count(self._cluster, workload, replicas)
 
     def _cordon(self, change: Mapping[str, Any]) -> str:
         self._cluster.cordon(_text(change, "node"))

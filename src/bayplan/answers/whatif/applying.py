@@ -46,7 +46,7 @@ def apply_manifests(cluster: Cluster, manifests: Manifests, replicas: int | None
     """Applies everything. Workloads come last, so that their pods find classes, claims and quotas.
 
     Raises:
-        InputError: an API server would refuse an object.
+        InputError: an API server would reject an object.
     """
     knows_namespaces = not cluster._scheduling.lacks_kind("Namespace")
     done: dict[int, Applied] = {}

@@ -178,7 +178,7 @@ class Cluster(ClusterView):
         else:
             chosen = [self._known(pod) for pod in pods]
         left = [pod for pod in chosen if not pod.spec.node_name]
-        placed = self._scheduling.schedule(left)
+        placed = self._scheduling.schedule(left, self.groups_left_out)
         if self._rollouts:
             from bayplan.answers.whatif.rollouts import play
 
@@ -271,7 +271,7 @@ class Cluster(ClusterView):
             replicas: how many pods of each pod or workload; None: as many as they state.
 
         Raises:
-            InputError: a file is missing or malformed, or an API server would refuse an object.
+            InputError: a file is missing or malformed, or an API server would reject an object.
         """
         from bayplan.answers.whatif.applying import apply_manifests
         from bayplan.answers.whatif.manifests import Manifests, manifests_of, read_manifests

@@ -1,4 +1,4 @@
-"""Reads what a user would apply, and refuses what an API server would refuse.
+"""Reads what a user would apply, and rejects what an API server would reject.
 
 Kinds that bayplan does not know may create pods (Argo Rollouts, JobSets, …), and CronJobs create them at
 times that are not known here: both are left out, and named (`LeftOut`). So are autoscalers, webhooks and
@@ -111,7 +111,7 @@ def read_manifests(file: str, release: Release = DEFAULT_RELEASE) -> Manifests:
     """The objects of a file.
 
     Raises:
-        InputError: the file is missing or malformed, an API server would refuse an object, or there is
+        InputError: the file is missing or malformed, an API server would reject an object, or there is
             neither a pod nor a workload in it, nor a Queue of Volcano.
     """
     found = checked(_standard_input() if file == STDIN else read_documents(Path(file)), file, release)
@@ -207,7 +207,7 @@ def _left_out(kind: str, meta: Mapping[str, Any], why: str) -> LeftOut:
 
 
 def _strict(raw: Content, resource: Resource, document: Document) -> Content:
-    """The object with the fields of its type. Unknown ones are refused, as kubectl asks for."""
+    """The object with the fields of its type. Unknown ones are rejected, as kubectl asks for."""
     try:
         cleaned, unknown = clean(raw, type_of(resource), lenient=resource.schema is not None)
     except TypeMismatchError as error:

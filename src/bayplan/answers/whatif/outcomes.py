@@ -32,7 +32,7 @@ class Outcome(StrEnum):
     FAILED = "Failed"
     """A plugin failed, or could not evaluate the pod."""
     SKIPPED = "Skipped"
-    """It belongs to another scheduler, or is being deleted."""
+    """It belongs to another scheduler or to a pod group that was left out, or is being deleted."""
     NOT_RECREATED = "NotRecreated"
     """It lost its node and has no controller that would create it again."""
     REJECTED = "Rejected"

@@ -294,7 +294,7 @@ def play(cluster: Cluster, first: Placements, ignored: frozenset[str]) -> Placem
         if not any(moved):
             break
         pending = [pod for pod in cluster.pending if pod.uid not in ignored]
-        placed = cluster._scheduling.schedule(pending)
+        placed = cluster._scheduling.schedule(pending, cluster.groups_left_out)
         parts.append(placed)
         found.update((one.pod, one) for one in placed)
         for rollout in rollouts:

@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import count as count_up
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from bayplan.answers.explain.remedies import counted
 from bayplan.answers.whatif.controllers import UNKNOWN_UID, template_labels, unbound
 from bayplan.answers.whatif.state import BranchStore
 from bayplan.api.kinds import KINDS
@@ -26,6 +27,9 @@ from bayplan.api.workloads import Deployment, ReplicaSet, StatefulSet
 from bayplan.controllers.pods import TEMPLATE_HASH, deletion_order
 from bayplan.controllers.workloads import POD_INDEX_LABEL, POD_NAME_LABEL
 from bayplan.errors import InputError
+
+if TYPE_CHECKING:
+    from bayplan.answers.whatif.cluster import Cluster
 
 FindClaim = Callable[[str, str], PersistentVolumeClaim | None]
 """By name and namespace."""
@@ -118,6 +122,19 @@ def to_delete(pods: list[Pod], count: int) -> list[Pod]:
     if owner is not None and owner.kind == "StatefulSet":
         return sorted(pods, key=_ordinal)[len(pods) - count :]
     return deletion_order(pods)[:count]
+
+
+def scale_and_count(cluster: Cluster, workload: str, replicas: int) -> str:
+    """Scales a workload, and says how many pods that creates or deletes."""
+    before = cluster.pod_count
+    created = len(cluster.scale(workload, replicas))
+    deleted = before + created - cluster.pod_count
+    counts = [
+        f"{counted(count, 'pod')} {what}"
+        for count, what in ((created, "created"), (deleted, "deleted"))
+        if count
+    ]
+    return f"scale {workload} to {replicas:,}: {' and '.join(counts) or 'no change'}"
 
 
 def new_pods(pods: list[Pod], count: int, store: BranchStore) -> list[Object]:

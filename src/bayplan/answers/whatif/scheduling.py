@@ -8,7 +8,7 @@ Both give the same placements: a pod that is bound without delay affects later o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +24,7 @@ from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.runtime.extension_points import sort_key_of
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.state.groups import group_key
 
 if TYPE_CHECKING:
     from bayplan.answers.whatif.admission import Admission
@@ -32,6 +33,7 @@ _NO_NAMESPACES: Final = (
     "affinity terms of pods with a namespaceSelector match pods of no other namespace, which may also affect "
     "the pods that they would match"
 )
+_LEFT_OUT: Final = "its PodGroup {key} was left out: {why}"
 _TERMINATING: Final = "pods that are being deleted ({count:,}) still count as using their resources"
 
 
@@ -62,13 +64,16 @@ class Scheduling:
         self._terms_freshness = changes.freshness((changes.terms,))
         self._select_namespaces = False
 
-    def schedule(self, pods: Sequence[Pod]) -> Placements:
-        """Schedules these pending pods. The result is in their order; pods that are evicted come last."""
+    def schedule(self, pods: Sequence[Pod], left_out: Mapping[str, str]) -> Placements:
+        """Schedules these pending pods. The result is in their order; pods that are evicted come last.
+
+        `left_out`: pod groups whose members are skipped, with the reason.
+        """
         core = self.profiles.core()
         found: dict[str, Placement] = {}
         evicted: tuple[str, ...] = ()
         with self.profiles.failures.collected() as failures:
-            left = self._plain(core, self._in_queue_order(core, pods, found), found)
+            left = self._plain(core, self._in_queue_order(core, pods, left_out, found), found)
             if left:
                 run = Run(self.state, self.profiles, self.controllers, self._seed)
                 found.update(run.run(left, self._clock))
@@ -147,12 +152,19 @@ class Scheduling:
         return self._missing
 
     def _in_queue_order(
-        self, core: SchedulingCore, pods: Sequence[Pod], found: dict[str, Placement]
+        self,
+        core: SchedulingCore,
+        pods: Sequence[Pod],
+        left_out: Mapping[str, str],
+        found: dict[str, Placement],
     ) -> list[Pod]:
         """The pods in the order in which the queue has them; the others get their result here."""
         ours = []
         for pod in pods:
-            if core.framework_for(pod) is None or pod.is_terminating or pod.is_finished:
+            if left_out and (key := str(group_key(pod))) in left_out:
+                reason = _LEFT_OUT.format(key=key, why=left_out[key])
+                found[pod.key] = Placement(pod.key, Outcome.SKIPPED, reason=reason)
+            elif core.framework_for(pod) is None or pod.is_terminating or pod.is_finished:
                 found[pod.key] = Placement(pod.key, Outcome.SKIPPED, reason=skip_reason(pod, core))
             else:
                 ours.append(pod)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from bayplan.answers.sources.warnings import Warning
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 ObjectT = TypeVar("ObjectT", bound=Object)
 
+POD_GROUP: Final = "PodGroup"
+_NAME_PARTS: Final = re.compile(r"([^0-9]*)([0-9]*)")
 _NO_NODE: Final = "there is no node {name!r}"
 _NO_POD: Final = "there is no pod {key}"
 
@@ -118,9 +121,15 @@ class ClusterView:
 
     @property
     def pending(self) -> list[Pod]:
-        """The pods without a node, in the order in which they were created."""
+        """The pods without a node, in the order in which they were created; those that were created together
+        by namespace and name."""
         waiting = [pod for pod in self.pods if not pod.spec.node_name]
         return sorted(waiting, key=_created)
+
+    @property
+    def groups_left_out(self) -> dict[str, str]:
+        """The pod groups of applied manifests that were not judged, with the reason."""
+        return {one.key: one.why for one in self.left_out if one.kind == POD_GROUP}
 
     @property
     def not_recreated(self) -> tuple[Placement, ...]:
@@ -137,6 +146,9 @@ class ClusterView:
         return tuple(self._drain_warnings.values())
 
 
-def _created(pod: Pod) -> float:
-    created = pod.metadata.creation_timestamp
-    return 0.0 if created is None else created.timestamp()
+def _created(pod: Pod) -> tuple[float, str, list[tuple[str, int]]]:
+    """When it was created, its namespace, and its name such that web-2 comes before web-10."""
+    meta = pod.metadata
+    created = 0.0 if meta.creation_timestamp is None else meta.creation_timestamp.timestamp()
+    parts = [(text, int(digits or 0)) for text, digits in _NAME_PARTS.findall(meta.name)]
+    return created, meta.namespace, parts

@@ -141,7 +141,7 @@ class Workload:
         return pod, claims
 
     def _check_update(self) -> None:
-        """What the server refuses to change."""
+        """What the server does not allow to change."""
         known = _spec_of(self._known)
         if self.kind in ("Deployment", "DaemonSet") and known.get("selector"):
             problems = workload_update_problems(self.content, {"spec": known})

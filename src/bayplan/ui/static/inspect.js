@@ -49,6 +49,7 @@ export function drawNode(node, isView = false) {
       h("strong", {}, podLink(one.pods[0]), one.count > 1 ? ` and ${number(one.count - 1)} more` : "", one.fits ? " fit here" : one.count > 1 ? " do not fit here" : " does not fit here"),
       one.fits ? (one.chosenNode ? `the scheduler would choose ${one.chosenNode}` : "") : one.detail || one.reasons.join(", ") || one.error)),
     node.notEvaluatedPods ? h("p", { class: "dim" }, `${counted(node.notEvaluatedPods, "pending pod")} not evaluated: there are too many different ones`) : null,
+    node.skippedPods.map((/** @type {any} */ one) => h("p", { class: "dim" }, `${counted(one.count, "pending pod")} not evaluated: ${one.reason}`)),
     h("h2", {}, "Pods on this node"),
     node.pods.length ? table([], node.pods.map((/** @type {any} */ pod) => h("tr", {}, h("td", {}, podLink(pod.pod), pod.state ? h("span", { class: "pill warn" }, pod.state) : null), h("td", { class: "n" }, main ? `${amount(main.resource, pod.requests[main.resource] ?? 0)} ${resourceName(main.resource)}` : ""))), "Pods on this node") : h("p", { class: "dim" }, "There are none."),
     node.attempts.length ? [h("h2", {}, "Latest decisions for this node"), attempts(node.attempts.slice(0, 8), true)] : null,
