@@ -8,4 +8,5 @@ from bayplan.queues.amounts import add_to as add_to
 from bayplan.queues.amounts import first_exceeded as first_exceeded
 from bayplan.queues.model import Queue as Queue
 from bayplan.queues.tree import charge as charge
+from bayplan.queues.tree import refund as refund
 from bayplan.queues.victims import Hypothesis as Hypothesis

@@ -160,7 +160,7 @@ class NamespaceUsage:
                 self._rows[row] = sums
                 self._add(sums, 1)
 
-    def _add(self, sums: _Sums, sign: int) -> None:
+    def _add(self, sums: Mapping[str, Mapping[str, int]], sign: int) -> None:
         for namespace, amounts in sums.items():
             total = self._total.setdefault(namespace, {})
             for resource, amount in amounts.items():

@@ -9,7 +9,8 @@ from typing import Any
 from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.workloads import ElasticQuota, PodDisruptionBudget
-from bayplan.plugins.library.capacity_scheduling import CapacityScheduling, Quotas
+from bayplan.plugins.library.capacity_scheduling import CapacityScheduling, Quotas, QuotaTree, make_tree
+from bayplan.queues.model import Queue
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
@@ -168,6 +169,29 @@ def test_usage_follows_the_cluster() -> None:
     assert usage() == {"cpu": 2000}
     core.cluster.remove_pod(first.pod.uid)
     assert usage() == {}
+
+
+def test_the_tree_of_quotas_is_that_of_a_recount() -> None:
+    rng = random.Random(3)
+    core = make_core(ONE)
+    placed: list[Pod] = []
+    for number in range(200):
+        kept = derived(core.cluster, QuotaTree).root
+        if number % 20 == 0:
+            core.cluster.objects.put(make_quota(rng.choice(("one", "two")), {"cpu": rng.randrange(9)}))
+        elif placed and rng.random() < 0.4:
+            core.cluster.remove_pod(placed.pop(rng.randrange(len(placed))).uid)
+        else:
+            placed.append(pod_of(rng.choice(("one", "two", "free")), f"p{number}"))
+            core.cluster.add_pod(placed[-1], "n")
+        tree = derived(core.cluster, QuotaTree).root
+        assert (tree is kept) == (number % 20 != 0), "only another quota makes another tree"
+        again = make_tree(core.cluster.objects.of(ElasticQuota), derived(core.cluster, NamespaceUsage).of)
+        assert described(tree) == described(again)
+
+
+def described(tree: Queue) -> list[object]:
+    return [(each.path, each.used, each.guaranteed, each.ceiling) for each in tree.downwards()]
 
 
 def test_the_documented_demo() -> None:

@@ -11,7 +11,7 @@ The rules are those of the scheduler-plugins project (docs/capacity-scheduling.m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, Final
@@ -21,11 +21,13 @@ import numpy as np
 from bayplan.plugin import (
     Action,
     BoolColumn,
+    Cluster,
     ClusterEventWithHint,
     CycleState,
     FilterOutcome,
     FilterPlugin,
     NodeColumns,
+    ObjectReader,
     Pod,
     PreFilterPlugin,
     Reject,
@@ -37,7 +39,7 @@ from bayplan.plugin import (
 )
 from bayplan.plugin.objects import ElasticQuota, NamespaceUsage, fit_requests, resource_amounts
 from bayplan.plugin.preemption import Hypothesis, MayEvict, PreemptionPlugin
-from bayplan.plugin.quota import Amounts, Queue, add_to, charge, first_exceeded
+from bayplan.plugin.quota import Amounts, Queue, add_to, charge, first_exceeded, refund
 from bayplan.plugin.quota import Hypothesis as QueueHypothesis
 
 OVER_MAX: Final = "namespace {namespace} would use more than the max of its ElasticQuota ({resource})"
@@ -103,7 +105,7 @@ class Quotas:
     @classmethod
     def of(cls, nodes: NodeColumns, pod: Pod) -> Quotas:
         cluster = nodes.cluster
-        root = make_tree(cluster.objects.of(ElasticQuota), derived(cluster, NamespaceUsage).of)
+        root = derived(cluster, QuotaTree).root
 
         def requests_of(assigned: Pod) -> Amounts:
             return cluster.pod_infos.of(assigned).requests
@@ -208,6 +210,30 @@ class Quotas:
                 chosen.append(other)
                 left._remove(other)
         return chosen
+
+
+class QuotaTree(NamespaceUsage):
+    """The quotas of all namespaces, and what their pods use: made again when a quota changes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        changes = cluster.changes
+        self.freshness = changes.freshness(rows=(changes.usage,), objects=(changes.kind(ElasticQuota),))
+        self._quotas: ObjectReader[ElasticQuota] = ObjectReader(self.freshness)
+        self.root = make_tree((), self.of)
+
+    def update(self, cluster: Cluster, rows: set[int]) -> None:
+        quotas = cluster.objects.of(ElasticQuota)
+        super().update(cluster, rows)
+        if any(self._quotas.changed(quotas)):
+            self.root = make_tree(quotas, self.of)
+
+    def _add(self, sums: Mapping[str, Amounts], sign: int) -> None:
+        super()._add(sums, sign)
+        for namespace, amounts in sums.items():
+            queue = self.root.children.get(namespace)
+            if queue is not None:
+                (charge if sign > 0 else refund)(queue, amounts)
 
 
 def make_tree(quotas: Iterable[ElasticQuota], usage: Callable[[str], Amounts]) -> Queue:
