@@ -110,6 +110,10 @@ async def of_groups_and_queues(camera: Camera) -> None:
         await log_in(camera.tab, page)
         await camera.views(page, "groups", "#/queue")
         await camera.views(page, "group", "#/group/ml/serve")
+    async with files("composite.yaml") as page:
+        await log_in(camera.tab, page)
+        await camera.views(page, "composite-groups", "#/queue")
+        await camera.views(page, "composite-group", "#/group/ml/draft")
     async with files("queues/cluster.yaml", config="queues/scheduler.yaml") as page:
         await log_in(camera.tab, page)
         await camera.views(page, "queues", "#/queue")

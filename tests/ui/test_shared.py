@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from bayplan.answers.sources.loading import SourceOptions, load_cluster
+from bayplan.api.groups import CompositePodGroup
+from bayplan.api.meta import ObjectMeta
 from bayplan.api.releases import DEFAULT_RELEASE
 from bayplan.errors import InputError
 from bayplan.ui.questions import Questions
@@ -43,6 +45,37 @@ def test_groups_with_their_members() -> None:
     assert pending == sorted(pending, reverse=True), "those that wait come first"
     with pytest.raises(InputError, match="no such group"):
         group_report(ask.loaded, "ml", "nothing")
+
+
+def test_composite_groups_with_the_groups_below_them() -> None:
+    ask = questions("composite.yaml")
+    rows = pod_groups(ask.loaded)["podGroups"]
+    assert [(one["group"], one["depth"], one["pending"]) for one in rows] == [
+        ("ml/draft", 0, 3),
+        ("ml/draft-a", 1, 2),
+        ("ml/draft-b", 1, 1),
+        ("ml/model", 0, 4),
+        ("ml/decoder", 1, 2),
+        ("ml/encoder", 1, 2),
+    ]
+    assert [(one.get("minGroupCount"), one.get("minCount")) for one in rows[:2]] == [(2, None), (None, 2)]
+    report = group_report(ask.loaded, "ml", "model")
+    assert [one["name"] for one in report["podGroups"]] == ["decoder", "encoder"]
+
+
+def test_composite_groups_that_are_parents_of_one_another_have_rows_of_their_own() -> None:
+    ask = questions("composite.yaml")
+    composite = next(one for one in ask.loaded.objects if isinstance(one, CompositePodGroup))
+    circle = [
+        msgspec.structs.replace(
+            composite,
+            metadata=ObjectMeta(name=name, namespace="ml"),
+            spec=msgspec.structs.replace(composite.spec, parent_composite_pod_group_name=parent),
+        )
+        for name, parent in (("a", "b"), ("b", "a"))
+    ]
+    rows = pod_groups(replace(ask.loaded, objects=circle))["podGroups"]
+    assert [(one["group"], one["depth"]) for one in rows] == [("ml/a", 0), ("ml/b", 0)]
 
 
 def test_groups_with_the_gate_off_in_a_configuration(monkeypatch: pytest.MonkeyPatch) -> None:

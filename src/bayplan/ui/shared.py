@@ -5,18 +5,20 @@ The answers are those of `bayplan explain group` and `bayplan queues`, on a stat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from bayplan.answers.capacity_queues import QueueQuestions
 from bayplan.answers.explain.groups import explain_group
 from bayplan.answers.sources.groups import in_dialects
 from bayplan.answers.sources.loaded import LoadedCluster
-from bayplan.api.groups import PodGroup
+from bayplan.api.groups import CompositePodGroup, PodGroup
 from bayplan.api.pod import Pod
 from bayplan.config.model import PodGroupDialect
 from bayplan.queues.amounts import Amounts, readable
-from bayplan.state.groups import GroupKey, group_key, group_of
+from bayplan.state.groups import MAX_DEPTH, Group, GroupKey, group_key, group_of
 
 MAX_GROUPS: Final = 200
 MAX_MEMBERS: Final = 500
@@ -24,39 +26,69 @@ MAX_MEMBERS: Final = 500
 
 @dataclass(slots=True)
 class _Members:
-    group: PodGroup | None = None
+    """The members of a PodGroup, or of all PodGroups below a CompositePodGroup."""
+
+    key: GroupKey
+    group: Group | None = None
     assigned: int = 0
     pending: int = 0
+    children: list[_Members] = field(default_factory=list)
 
-    def described(self, key: GroupKey) -> dict[str, Any]:
-        group = None if self.group is None else group_of(self.group)
+    def described(self, depth: int) -> dict[str, Any]:
+        group = self.group
         return {
-            "group": str(key),
+            "group": str(self.key),
+            "depth": depth,
             "exists": group is not None,
-            "minCount": group.min_count if group is not None and group.is_gang else None,
+            "minGroupCount" if self.key.is_composite else "minCount": (
+                group.min_count if group is not None and group.is_gang else None
+            ),
             "assigned": self.assigned,
             "pending": self.pending,
         }
 
 
 def pod_groups(loaded: LoadedCluster) -> dict[str, Any]:
-    """The groups with the number of their members, those with pending members first."""
+    """The groups with the number of their members, those with pending members first; composite groups with
+    the groups below them."""
     found: dict[GroupKey, _Members] = {}
+    pods: list[Pod] = []
     for item in in_dialects(loaded.objects, tuple(PodGroupDialect)):
-        if isinstance(item, PodGroup):
-            key = GroupKey(item.namespace, item.name)
-            found.setdefault(key, _Members()).group = item
-        elif isinstance(item, Pod) and not item.is_finished and (named := group_key(item)) is not None:
-            members = found.setdefault(named, _Members())
-            if item.spec.node_name:
-                members.assigned += 1
-            else:
-                members.pending += 1
-    order = sorted(found, key=lambda key: (not found[key].pending, str(key)))
-    return {
-        "podGroups": [found[key].described(key) for key in order[:MAX_GROUPS]],
-        "podGroupCount": len(found),
-    }
+        if isinstance(item, PodGroup | CompositePodGroup):
+            group = group_of(item, has_parent=True)
+            found[group.key] = _Members(group.key, group)
+        elif isinstance(item, Pod) and not item.is_finished and group_key(item) is not None:
+            pods.append(item)
+    for pod in pods:
+        key = group_key(pod)
+        assert key is not None
+        for one in _with_ancestors(found, found.setdefault(key, _Members(key))):
+            one.assigned += bool(pod.spec.node_name)
+            one.pending += not pod.spec.node_name
+    roots: list[_Members] = []
+    for one in found.values():
+        above = _with_ancestors(found, one)[1:]
+        (above[0].children if above else roots).append(one)
+    rows = list(islice(_rows(roots, 0), MAX_GROUPS))
+    return {"podGroups": rows, "podGroupCount": len(found)}
+
+
+def _with_ancestors(found: Mapping[GroupKey, _Members], one: _Members) -> list[_Members]:
+    """A group and those above it, as far as they exist; only itself if there are too many, or a cycle."""
+    path = [one]
+    while (group := path[-1].group) is not None and group.parent is not None:
+        if group.parent not in found:
+            break
+        if len(path) == MAX_DEPTH:
+            return [one]
+        path.append(found[group.parent])
+    return path
+
+
+def _rows(groups: list[_Members], depth: int) -> Iterator[dict[str, Any]]:
+    for one in sorted(groups, key=lambda one: (not one.pending, str(one.key))):
+        yield one.described(depth)
+        yield from _rows(one.children, depth + 1)
 
 
 def group_report(loaded: LoadedCluster, namespace: str, name: str) -> dict[str, Any]:

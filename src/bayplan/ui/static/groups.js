@@ -12,10 +12,11 @@ export const groupLink = group => h("a", { href: href("group", group) }, group);
 /** The groups of a queue. @param {any} queue */
 export function podGroups(queue) {
   if (!queue.podGroups.length) return null;
+  const least = (/** @type {any} */ one) => one.minGroupCount ? counted(one.minGroupCount, "group") : one.minCount ? number(one.minCount) : "–";
   return h("section", {}, h("h2", {}, `Pod groups · ${number(queue.podGroupCount)} · members are scheduled together`),
     table([h("th", { class: "w0" }, "group"), h("th", { class: "n w3" }, "at least"), h("th", { class: "n w3" }, "with a node"), h("th", { class: "n w3" }, "pending"), "members"],
-      queue.podGroups.map((/** @type {any} */ one) => h("tr", {}, h("td", {}, groupLink(one.group), one.exists ? null : h("div", { class: "dim" }, "its PodGroup is missing")),
-        h("td", { class: "n" }, one.minCount === null ? "–" : number(one.minCount)), h("td", { class: "n" }, number(one.assigned)), h("td", { class: "n" }, number(one.pending)),
+      queue.podGroups.map((/** @type {any} */ one) => h("tr", {}, h("td", { class: `d${one.depth}` }, groupLink(one.group), one.exists ? null : h("div", { class: "dim" }, "its PodGroup is missing")),
+        h("td", { class: "n" }, least(one)), h("td", { class: "n" }, number(one.assigned)), h("td", { class: "n" }, number(one.pending)),
         h("td", {}, progress(one)))), "Pod groups", true));
 }
 
@@ -51,9 +52,12 @@ export function openGroup(main) {
   main.append(part);
   const load = () => fill(part, () => get(`groups/${path(route().id)}`, { at: route().at }), group => [
     h("h1", {}, group.group),
-    h("div", { class: "sub" }, `Pod group · ${group.policy} · ${counted(group.scheduledCount, "member")} with a node, ${number(group.waitingCount)} waiting`),
+    h("div", { class: "sub" }, `${group.podGroups ? "" : "Pod group · "}${group.policy} · ${counted(group.scheduledCount, "member")} with a node, ${number(group.waitingCount)} waiting`),
     h("div", { class: `verdict${group.schedulable ? " good" : ""}` }, h("strong", {}, group.schedulable ? "Schedulable" : "Not scheduled"), group.verdict,
       group.remedies.length ? h("ul", {}, group.remedies.map((/** @type {string} */ one) => h("li", {}, one))) : null),
+    group.podGroups ? h("section", {}, h("h2", {}, "Its groups"),
+      table([h("th", { class: "w4" }, "group"), h("th", { class: "w4" }, "policy"), h("th", { class: "n w3" }, "with a node"), h("th", { class: "n w3" }, "waiting"), "result"],
+        group.podGroups.map((/** @type {any} */ one) => h("tr", {}, h("td", {}, one.name), h("td", {}, one.policy), h("td", { class: "n" }, number(one.scheduled)), h("td", { class: "n" }, number(one.waiting)), h("td", {}, one.result || "–"))), "Groups of the composite group", true)) : null,
     h("div", { class: "columns" },
       h("div", {}, h("h2", {}, "Waiting"), group.waiting.length ? table([h("th", { class: "w4" }, "pod"), "node, or why it has none"], group.waiting.map((/** @type {any} */ one) => h("tr", {}, h("td", {}, podLink(one.pod)), h("td", {}, one.node ? ["would go to ", nodeLink(one.node)] : one.reason || h("span", { class: "dim" }, "waits for the group")))), "Waiting members", true) : h("p", { class: "dim" }, "No member waits.")),
       h("div", {}, h("h2", {}, "With a node"), group.scheduled.length ? table([], group.scheduled.map((/** @type {any} */ one) => h("tr", {}, h("td", {}, podLink(one.pod)), h("td", {}, nodeLink(one.node)))), "Members with a node") : h("p", { class: "dim" }, "No member has a node."),
