@@ -58,7 +58,7 @@ def test_composite_groups_with_the_groups_below_them() -> None:
         ("ml/decoder", 1, 2),
         ("ml/encoder", 1, 2),
     ]
-    assert [(one.get("minGroupCount"), one.get("minCount")) for one in rows[:2]] == [(2, None), (None, 2)]
+    assert [(one["minGroupCount"], one["minCount"]) for one in rows[:2]] == [(2, None), (None, 2)]
     report = group_report(ask.loaded, "ml", "model")
     assert [one["name"] for one in report["podGroups"]] == ["decoder", "encoder"]
 

@@ -133,10 +133,10 @@ class GangScheduling(
     # Hints: only the tree of the group matters.
 
     def _root_key(self, key: GroupKey | None) -> GroupKey | None:
-        groups = self.handle.cluster.groups
-        if groups is None or key is None or not groups.has_trees:
+        if key is None or COMPOSITE_GATE not in self.release.gates:
             return key
-        root = groups.root(key)
+        groups = self.handle.cluster.groups
+        root = None if groups is None else groups.root(key)
         return key if root is None else root.key
 
     def _is_sibling(self, pod: Pod, old: object, new: Pod) -> bool:
@@ -161,4 +161,5 @@ class GangScheduling(
 
 
 def _text(key: GroupKey) -> str:
-    return f"{key.kind}/{key}" if key.is_composite else str(key)
+    text = f"{key.namespace}/{key.name}"
+    return f"{key.kind}/{text}" if key.is_composite else text

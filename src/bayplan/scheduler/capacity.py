@@ -74,6 +74,13 @@ def _text_of(settings: QueuesConfiguration, default: str) -> str:
         raise ConfigError(f"queues.file: {error}") from error
 
 
+QUEUES_AND_TREES: Final = (
+    "queues cannot be used with the feature gate CompositePodGroup: they admit one PodGroup at a time, and "
+    "the groups of a tree are scheduled together; remove queues from the BayplanConfiguration, or start with "
+    "--feature-gates=CompositePodGroup=false"
+)
+
+
 def make_queues(settings: QueuesConfiguration, cluster: Cluster) -> CapacityQueues:
     """The capacity queues of a configuration.
 
@@ -81,7 +88,7 @@ def make_queues(settings: QueuesConfiguration, cluster: Cluster) -> CapacityQueu
         ConfigError: they cannot be created.
     """
     if cluster.groups is not None and cluster.groups.has_trees:
-        raise ConfigError("queues cannot be used with the feature gate CompositePodGroup")
+        raise ConfigError(QUEUES_AND_TREES)
     if settings.dialect is QueueDialect.VOLCANO:
         return make_volcano_queues(settings, cluster)
     try:

@@ -36,13 +36,13 @@ class _Members:
 
     def described(self, depth: int) -> dict[str, Any]:
         group = self.group
+        least = group.min_count if group is not None and group.is_gang else None
         return {
             "group": str(self.key),
             "depth": depth,
             "exists": group is not None,
-            "minGroupCount" if self.key.is_composite else "minCount": (
-                group.min_count if group is not None and group.is_gang else None
-            ),
+            "minCount": None if self.key.is_composite else least,
+            "minGroupCount": least if self.key.is_composite else None,
             "assigned": self.assigned,
             "pending": self.pending,
         }
