@@ -44,6 +44,13 @@ def test_selectors_match(text: str, labels: dict[str, str], matches: bool) -> No
         ("a in (x y)", "unable to parse requirement: found 'y', expected: ',' or ')'"),
         ("a in (x,=)", "unable to parse requirement: found '=', expected: ',', or identifier"),
         (
+            "-a",
+            'unable to parse requirement: <nil>: Invalid value: "-a": name part must consist of alphanumeric '
+            "characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. "
+            "'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+            "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+        ),
+        (
             "a>x",
             'unable to parse requirement: values[0]: Invalid value: "x": '
             "for 'Gt', 'Lt' operators, the value must be an integer",

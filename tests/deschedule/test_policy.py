@@ -27,7 +27,13 @@ def error_of(text: str) -> str:
 @pytest.mark.parametrize(
     ("name", "args", "error"),
     [
-        ("PodLifeTime", "text", "couldn't get version/kind; json parse error: json: cannot unmarshal string"),
+        (
+            "PodLifeTime",
+            "text",
+            "couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of "
+            'type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string '
+            '"json:\\"kind,omitempty\\"" }',
+        ),
         ("DefaultEvictor", {"minPodAge": "1 hour"}, 'time: unknown unit " hour" in duration "1 hour"'),
         ("DefaultEvictor", {"minPodAge": "5"}, 'time: missing unit in duration "5"'),
         ("DefaultEvictor", {"minPodAge": "soon"}, 'time: invalid duration "soon"'),
@@ -40,7 +46,7 @@ def error_of(text: str) -> str:
             "LowNodeUtilization",
             {"thresholds": []},
             "json: cannot unmarshal array into Go struct field LowNodeUtilizationArgs.thresholds of type "
-            "map[string]api.Percentage",
+            "api.ResourceThresholds",
         ),
         (
             "LowNodeUtilization",
@@ -54,10 +60,89 @@ def error_of(text: str) -> str:
             "json: cannot unmarshal string into Go struct field RemoveDuplicatesArgs.namespaces of type "
             "api.Namespaces",
         ),
+        (
+            "DefaultEvictor",
+            {"podProtections": {"extraEnabled": [1]}},
+            "json: cannot unmarshal number into Go struct field PodProtections.podProtections.extraEnabled "
+            "of type defaultevictor.PodProtection",
+        ),
+        (
+            "PodLifeTime",
+            {"labelSelector": {"matchExpressions": [{"operator": 1}]}},
+            "json: cannot unmarshal number into Go struct field "
+            "LabelSelectorRequirement.labelSelector.matchExpressions.operator of type "
+            "v1.LabelSelectorOperator",
+        ),
+        (
+            "PodLifeTime",
+            {"labelSelector": 1},
+            "json: cannot unmarshal number into Go struct field PodLifeTimeArgs.labelSelector of type "
+            "v1.LabelSelector",
+        ),
+        (
+            "DefaultEvictor",
+            {"nodeFit": 1, "minReplicas": "x", "foo": 1},
+            "json: cannot unmarshal number into Go struct field DefaultEvictorArgs.nodeFit of type bool",
+        ),
+        (
+            "DefaultEvictor",
+            {"nodeFit": 1, "minPodAge": "\u00b5s"},
+            'time: invalid duration "\\xc2\\xb5s"',
+        ),
+        (
+            "RemoveDuplicates",
+            {"kind": 1},
+            "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field "
+            ".kind of type string",
+        ),
     ],
 )
 def test_arguments_are_decoded_strictly(name: str, args: Any, error: str) -> None:
-    assert error_of(policy(name, args)).startswith(PREFIX + error[:40])
+    """The first value of a wrong type is the error. Unknown fields come after it, bad durations before."""
+    assert error_of(policy(name, args)) == PREFIX + error
+
+
+@pytest.mark.parametrize(
+    ("head", "error"),
+    [
+        ({"apiVersion": ""}, 'no kind "X" is registered for the internal version of group "descheduler"'),
+        ({"apiVersion": "__internal"}, 'no kind "X" is registered for the internal version of group ""'),
+        ({"APIVersion": "v1"}, 'no kind "X" is registered for version "v1"'),
+        ({"apiVersion": "a/b/c"}, "unexpected GroupVersion string: a/b/c"),
+        (
+            {"apiVersion": [1]},
+            "couldn't get version/kind; json parse error: json: cannot unmarshal array into Go struct field "
+            ".apiVersion of type string",
+        ),
+    ],
+)
+def test_other_versions_and_kinds_are_errors(head: Any, error: str) -> None:
+    found = error_of(json.dumps({**head, "kind": "X"}))
+    assert found.removesuffix(' in scheme "pkg/runtime/scheme.go:111"') == PREFIX + error
+
+
+@pytest.mark.parametrize(
+    ("profiles", "error"),
+    [
+        (
+            [1],
+            "json: cannot unmarshal number into Go struct field DeschedulerPolicy.profiles of type "
+            "v1alpha2.DeschedulerProfile",
+        ),
+        (
+            [{"pluginConfig": "x"}],
+            "json: cannot unmarshal string into Go struct field DeschedulerProfile.profiles.pluginConfig of "
+            "type []v1alpha2.PluginConfig",
+        ),
+        (
+            [{"plugins": {"balance": []}}],
+            "json: cannot unmarshal array into Go struct field Plugins.profiles.plugins.balance of type "
+            "v1alpha2.PluginSet",
+        ),
+    ],
+)
+def test_errors_name_go_s_types(profiles: Any, error: str) -> None:
+    assert error_of(policy("RemoveDuplicates", {}, profiles=profiles)) == PREFIX + error
 
 
 @pytest.mark.parametrize(

@@ -309,14 +309,14 @@ BEST_EFFORT: Final = 2
 _COUNTED: Final = (CPU, MEMORY)
 
 
-def qos_class(pod: Pod) -> int:
+def qos_class(pod: Pod, *, pod_level: bool = True) -> int:
     """The quality of service class that the API server computes from the requests for cpu and memory.
 
     Guaranteed: every container limits both, and requests as much. BestEffort: none requests or limits either.
-    Requests at the level of the pod replace those of the containers.
+    Requests at the level of the pod replace those of the containers, unless `pod_level` is false.
     """
     spec = pod.spec
-    if spec.resources is not None and (spec.resources.requests or spec.resources.limits):
+    if pod_level and spec.resources is not None and (spec.resources.requests or spec.resources.limits):
         demands = [spec.resources]
     else:
         demands = [container.resources for container in (*spec.containers, *spec.init_containers)]

@@ -77,11 +77,13 @@ class _Parser:
         if is_absent:
             self._take()
         key = self._identifier()
+        for problem in requirement_problems(key, Operator.EXISTS, ()):
+            # The parser checks keys itself, and has no name for the field.
+            raise SelectorError(f"<nil>{problem.removeprefix('key')}")
         if is_absent:
             return _checked(key, Operator.DOES_NOT_EXIST, ())
         if self._next in (_END, ","):
             return _checked(key, Operator.EXISTS, ())
-        _checked(key, Operator.EXISTS, ())
         word = self._take()
         if word not in _BINARY:
             raise SelectorError(f"found '{word}', expected: in, notin, =, ==, !=, gt, lt")

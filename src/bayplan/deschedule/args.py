@@ -7,7 +7,7 @@ as upstream does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from msgspec import field
 from msgspec.structs import replace
@@ -40,6 +40,13 @@ _POD_STATES: Final = (
 # fmt: on
 _RESTART_STATES: Final = ("CrashLoopBackOff", "Running")
 _CONSTRAINTS: Final = ("DoNotSchedule", "ScheduleAnyway")
+
+
+_PodProtection = Annotated[str, "defaultevictor.PodProtection"]
+_NoEvictionPolicy = Annotated[str, "defaultevictor.NoEvictionPolicy"]
+_EvictionMode = Annotated[str, "nodeutilization.EvictionMode"]
+_ConstraintAction = Annotated[str, "v1.UnsatisfiableConstraintAction"]
+_MetricsSource = Annotated[str, "api.MetricsSource"]
 
 
 class Namespaces(ArgsRecord, frozen=True):
@@ -192,7 +199,7 @@ class RemoveDuplicatesArgs(StrategyArgs, frozen=True):
 
 
 class RemovePodsViolatingTopologySpreadConstraintArgs(PodArgs, frozen=True):
-    constraints: tuple[str, ...] = ()
+    constraints: tuple[_ConstraintAction, ...] = ()
     topology_balance_node_fit: bool | None = None
 
     def problems(self) -> Iterator[str]:
@@ -216,7 +223,7 @@ class PrometheusQuery(ArgsRecord, frozen=True):
 class MetricsUtilization(ArgsRecord, frozen=True):
     go_type = "nodeutilization.MetricsUtilization"
     metrics_server: bool = False
-    source: str = ""
+    source: _MetricsSource = ""
     prometheus: PrometheusQuery | None = None
 
 
@@ -225,7 +232,7 @@ class EvictionLimits(ArgsRecord, frozen=True):
     node: Uint | None = None
 
 
-Thresholds = dict[str, Percentage]
+Thresholds = Annotated[dict[str, Percentage], "api.ResourceThresholds"]
 
 
 class LowNodeUtilizationArgs(StrategyArgs, frozen=True):
@@ -277,7 +284,7 @@ class LowNodeUtilizationArgs(StrategyArgs, frozen=True):
 class HighNodeUtilizationArgs(StrategyArgs, frozen=True):
     thresholds: Thresholds | None = None
     number_of_nodes: int = 0
-    eviction_modes: tuple[str, ...] = ()
+    eviction_modes: tuple[_EvictionMode, ...] = ()
     evictable_namespaces: Namespaces | None = None
 
     def problems(self) -> Iterator[str]:
@@ -330,8 +337,8 @@ class PodProtectionsConfig(ArgsRecord, frozen=True):
 
 class PodProtections(ArgsRecord, frozen=True):
     go_type = "defaultevictor.PodProtections"
-    extra_enabled: tuple[str, ...] = ()
-    default_disabled: tuple[str, ...] = ()
+    extra_enabled: tuple[_PodProtection, ...] = ()
+    default_disabled: tuple[_PodProtection, ...] = ()
     config: PodProtectionsConfig | None = None
 
 
@@ -343,7 +350,7 @@ class DefaultEvictorArgs(StrategyArgs, frozen=True):
     node_fit: bool = False
     min_replicas: Uint = 0
     min_pod_age: Duration | None = None
-    no_eviction_policy: str = ""
+    no_eviction_policy: _NoEvictionPolicy = ""
     pod_protections: PodProtections = PodProtections()
     evict_local_storage_pods: bool = False
     evict_daemon_set_pods: bool = False

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, 
 
 import msgspec
 
+from bayplan.api.meta import LabelSelector, LabelSelectorRequirement
 from bayplan.errors import DecodeError
 from bayplan.framework.args import Duration, quoted
 
@@ -50,23 +51,27 @@ def go_decode(value: Any, into: type[T], *, strict: bool, name: str = "") -> T:
     """
     decoder = _Decoder(strict)
     record: T = decoder.struct(value, into, name or into.__name__, ())
+    if decoder.mismatch is not None:
+        raise decoder.mismatch
     if decoder.unknown:
         listed = ", ".join(f"unknown field {quoted(path)}" for path in decoder.unknown)
         raise DecodeError(f"strict decoding error: {listed}")
     return record
 
 
+class _MismatchError(DecodeError):
+    """A value has the wrong type. Go decodes the rest of the text before it reports the first one."""
+
+
 @dataclass(slots=True)
 class _Decoder:
     strict: bool
     unknown: list[str] = field(default_factory=list)
-    _where: str = ""
+    mismatch: _MismatchError | None = None
 
     def struct(self, value: Any, into: Any, name: str, path: tuple[str, ...], at: str = "") -> Any:
         if value is None:
             return into()
-        if not isinstance(value, dict):
-            raise _mismatch(value, name, path, _go_type(into))
         known = _fields(into)
         arguments = {}
         for key, child in value.items():
@@ -77,12 +82,18 @@ class _Decoder:
                 continue
             if child is not None:
                 attribute, hint = known[key]
-                arguments[attribute] = self._decode(child, hint, name, (*path, key), place)
+                try:
+                    arguments[attribute] = self._decode(child, hint, name, (*path, key), place)
+                except _MismatchError as error:
+                    self.mismatch = self.mismatch or error
         return into(**arguments)
 
     def _decode(self, value: Any, hint: Any, name: str, path: tuple[str, ...], at: str) -> Any:
         if get_origin(hint) in (Union, UnionType):
             (hint,) = (choice for choice in get_args(hint) if choice is not NoneType)
+        go = _go_type(hint)
+        if get_origin(hint) is Annotated and get_origin(get_args(hint)[0]) is dict:
+            hint = get_args(hint)[0]
         origin = get_origin(hint)
         if hint is Any:
             return value
@@ -90,7 +101,7 @@ class _Decoder:
             return _duration(value, name, path)
         if origin is tuple:
             if not isinstance(value, list):
-                raise _mismatch(value, name, path, _go_type(hint))
+                raise _mismatch(value, name, path, go)
             item = get_args(hint)[0]
             return tuple(
                 _zero(item) if child is None else self._decode(child, item, name, path, f"{at}[{i}]")
@@ -98,14 +109,16 @@ class _Decoder:
             )
         if origin is dict:
             if not isinstance(value, dict):
-                raise _mismatch(value, name, path, _go_type(hint))
+                raise _mismatch(value, name, path, go)
             item = get_args(hint)[1]
             return {
                 key: _zero(item) if child is None else self._decode(child, item, name, path, f"{at}.{key}")
                 for key, child in value.items()
             }
         if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-            return self.struct(value, hint, hint.__name__, path, at)
+            if not isinstance(value, dict):
+                raise _mismatch(value, name, path, go)
+            return self.struct(value, hint, go.rpartition(".")[2], path, at)
         return _scalar(value, hint, name, path)
 
 
@@ -127,7 +140,8 @@ def _scalar(value: Any, hint: Any, name: str, path: tuple[str, ...]) -> Any:
 
 def _duration(value: Any, name: str, path: tuple[str, ...]) -> Duration:
     if not isinstance(value, str):
-        raise _mismatch(value, name, path, "string")
+        # Go calls a method of the type, and does not continue after its error.
+        raise DecodeError(_mismatch(value, name, path, "string").problem)
     try:
         return Duration.parse(value)
     except ValueError:
@@ -144,11 +158,20 @@ def duration_problem(text: str) -> str:
         if not any(map(str.isdigit, number)):
             break
         if not unit:
-            return f"missing unit in duration {quoted(text)}"
+            return f"missing unit in duration {_quoted_bytes(text)}"
         if unit not in ("ns", "us", "µs", "μs", "ms", "s", "m", "h"):
-            return f"unknown unit {quoted(unit)} in duration {quoted(text)}"
+            return f"unknown unit {_quoted_bytes(unit)} in duration {_quoted_bytes(text)}"
         rest = rest[part.end() :]
-    return f"invalid duration {quoted(text)}"
+    return f"invalid duration {_quoted_bytes(text)}"
+
+
+def _quoted_bytes(text: str) -> str:
+    """Quoted as the time package does: what is not printable ASCII is written byte by byte."""
+    found = ""
+    for one in text.encode():
+        is_plain = 0x20 <= one < 0x80
+        found += ("\\" * (chr(one) in '"\\') + chr(one)) if is_plain else f"\\x{one:02x}"
+    return f'"{found}"'
 
 
 def _zero(hint: Any) -> Any:
@@ -164,7 +187,20 @@ _GO_KINDS: Final = {
     list: "array",
     dict: "object",
 }
-_GO_TYPES: Final = {str: "string", bool: "bool", int: "int", float: "float64", Duration: "string"}
+_GO_TYPES: Final[dict[Any, str]] = {
+    str: "string",
+    bool: "bool",
+    int: "int",
+    float: "float64",
+    Duration: "string",
+    LabelSelector: "v1.LabelSelector",
+    LabelSelectorRequirement: "v1.LabelSelectorRequirement",
+}
+
+
+def go_kind(value: Any) -> str:
+    """What Go calls the kind of a JSON value."""
+    return _GO_KINDS[type(value)]
 
 
 def _go_type(hint: Any) -> str:
@@ -179,16 +215,16 @@ def _go_type(hint: Any) -> str:
 
 def _mismatch(
     value: Any, name: str, path: tuple[str, ...], go: str, *, shows_number: bool = False
-) -> DecodeError:
-    kind = _GO_KINDS[type(value)]
-    if shows_number:
-        kind = f"number {value}"
+) -> _MismatchError:
+    kind = f"number {value}" if shows_number else go_kind(value)
     place = f"Go struct field {name}.{'.'.join(path)}" if path else "Go value"
-    return DecodeError(f"json: cannot unmarshal {kind} into {place} of type {go}")
+    return _MismatchError(f"json: cannot unmarshal {kind} into {place} of type {go}")
 
 
 @lru_cache(maxsize=64)
 def _fields(record: Any) -> dict[str, tuple[str, Any]]:
     """The name in the file of each field, its attribute and its type."""
     hints = get_type_hints(record, include_extras=True)
+    if record is LabelSelectorRequirement:
+        hints["operator"] = Annotated[str, "v1.LabelSelectorOperator"]
     return {f.encode_name: (f.name, hints[f.name]) for f in msgspec.structs.fields(record)}

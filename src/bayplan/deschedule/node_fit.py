@@ -151,7 +151,7 @@ class NodeFit:
         if own >= 0 and fits[own] != found.allowed[own]:
             fits = fits.copy()
             fits[own] = found.allowed[own]
-        violated = self._anti_affinity(slot)
+        violated, _ = self._anti_affinity(slot)
         return fits if violated is None else fits & ~violated
 
     def fits_any_other(self, slot: int, rows: Bools) -> bool:
@@ -159,7 +159,7 @@ class NodeFit:
         table = self._table
         own = int(table.row[slot])
         found = self._fit_of(int(table.spec[slot])).fits
-        violated = self._anti_affinity(slot)
+        violated, _ = self._anti_affinity(slot)
         fits = found & rows if violated is None else found & rows & ~violated
         count = np.count_nonzero(fits)
         return bool(count > (1 if own >= 0 and fits[own] else 0))
@@ -167,23 +167,26 @@ class NodeFit:
     def fits_any(self, slot: int, rows: Bools) -> bool:
         return bool((self.mask(slot) & rows).any())
 
-    def _anti_affinity(self, slot: int) -> Bools | None:
-        """The nodes on which a required term of the pod is violated; None if it has none."""
+    def _anti_affinity(self, slot: int) -> tuple[Bools | None, str]:
+        """The nodes that the required terms of the pod exclude; None if it has none.
+
+        If a term does not parse, all nodes, and the problem.
+        """
         pod = self._table.pods[slot]
         terms = required_anti_affinity(pod)
         if not terms:
-            return None
+            return None, ""
         violated = np.zeros(len(self._table.nodes), np.bool_)
         for term in terms:
             try:
                 others = self.others(pod, term)
-            except SelectorError:
-                break  # upstream ends the check here
+            except SelectorError as error:
+                return np.ones(len(violated), np.bool_), error.problem
             rows = self._table.row[others]
             here = np.zeros(len(violated), np.bool_)
             here[rows[rows >= 0]] = True
             violated |= here & self.has_label(term.topology_key)
-        return violated
+        return violated, ""
 
     def others(self, pod: Pod, term: PodAffinityTerm) -> NDArray[np.intp]:
         """The pods that a term of this pod is about: unfinished, on a node, with another name.
@@ -212,7 +215,7 @@ class NodeFit:
         table = self._table
         spec, own = int(table.spec[slot]), int(table.row[slot])
         affinity, tolerated = self.affinity_mask(spec), self.taints_mask(spec)
-        violated = self._anti_affinity(slot)
+        violated, problem = self._anti_affinity(slot)
         wanted, available = self._wanted(spec), self._available(None)
         found = []
         for row, node in enumerate(table.nodes):
@@ -223,7 +226,7 @@ class NodeFit:
             elif not tolerated[row]:
                 found.append(TAINTS)
             elif violated is not None and violated[row]:
-                found.append(ANTI_AFFINITY)
+                found.append(problem or ANTI_AFFINITY)
             elif row == own:
                 found.append("")
             else:

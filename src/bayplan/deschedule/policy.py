@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
@@ -31,14 +31,17 @@ from bayplan.deschedule.args import (
     PriorityThreshold,
     go_wire,
 )
-from bayplan.deschedule.go_json import Int64, Uint, go_decode
+from bayplan.deschedule.go_json import Int64, Uint, go_decode, go_kind
 from bayplan.errors import DecodeError, InputError
 from bayplan.framework.args import ArgsRecord, PluginArgs, aggregate, quoted
 
 API_VERSION: Final = "descheduler/v1alpha2"
 KIND: Final = "DeschedulerPolicy"
 DEFAULT_EVICTOR: Final = "DefaultEvictor"
-_INTERNAL: Final = "__internal"
+_GROUP: Final = "descheduler"
+_INTERNAL: Final = "descheduler/__internal"
+_IN_SCHEME: Final = 'in scheme "pkg/runtime/scheme.go:111"'
+_TYPE_META_PROBLEM: Final = "couldn't get version/kind; json parse error: json: cannot unmarshal"
 
 PriorityOf = Callable[[str], int | None]
 """The value of the PriorityClass with a name; None if there is none."""
@@ -61,11 +64,13 @@ class Plugins(ArgsRecord, frozen=True):
 
 
 class _FilePluginConfig(ArgsRecord, frozen=True):
+    go_type = "v1alpha2.PluginConfig"
     name: str = ""
     args: Any = None
 
 
 class _FileProfile(ArgsRecord, frozen=True):
+    go_type = "v1alpha2.DeschedulerProfile"
     name: str = ""
     plugin_config: tuple[_FilePluginConfig, ...] = ()
     plugins: Plugins = Plugins()
@@ -90,7 +95,7 @@ class Prometheus(ArgsRecord, frozen=True):
 
 class MetricsProvider(ArgsRecord, frozen=True):
     go_type = "v1alpha2.MetricsProvider"
-    source: str = ""
+    source: Annotated[str, "v1alpha2.MetricsSource"] = ""
     prometheus: Prometheus | None = None
 
 
@@ -259,20 +264,22 @@ def _decode(
     value = _plain(text)
     if value is None:
         value = {}
-    if not isinstance(value, dict):
-        raise _no_mapping(value)
-    version, kind = value.get("apiVersion") or "", value.get("kind") or KIND
+    meta = _type_meta(value)
+    version, kind = meta.get("apiversion", ""), meta.get("kind") or KIND
     warnings = []
-    if version in ("", _INTERNAL):
+    group, _, short = (version or _INTERNAL).rpartition("/")
+    if "/" in group:
+        raise DecodeError(f"unexpected GroupVersion string: {version}")
+    if short == "__internal":
+        if (group, kind) != (_GROUP, KIND):
+            where = f"the internal version of group {quoted(group)}"
+            raise DecodeError(f"no kind {quoted(kind)} is registered for {where} {_IN_SCHEME}")
         # The lower-case fields belong to v1alpha2: without a version nothing of the file is read.
-        if len(value) > ("apiVersion" in value) + ("kind" in value):
+        if len(value) > len(meta):
             warnings.append(f"the policy has no apiVersion ({API_VERSION}), so descheduler ignores all of it")
         return _FilePolicy(), [], tuple(warnings)
     if version != API_VERSION or kind != KIND:
-        raise DecodeError(
-            f"no kind {quoted(str(kind))} is registered for version {quoted(str(version))} "
-            'in scheme "pkg/runtime/scheme.go:111"'
-        )
+        raise DecodeError(f"no kind {quoted(kind)} is registered for version {quoted(version)} {_IN_SCHEME}")
     ignored = sorted(set(value) - {"apiVersion", "kind", *_FilePolicy.__struct_encode_fields__})
     warnings += [f"descheduler ignores the unknown field {quoted(name)}" for name in ignored]
     file = go_decode(value, _FilePolicy, strict=False, name=KIND)
@@ -289,8 +296,8 @@ def _decode_config(config: _FilePluginConfig, args_types: Mapping[str, type[Plug
     into = args_types.get(config.name)
     if into is None:
         return _FileConfig(config.name, None)
-    if config.args is not None and not isinstance(config.args, dict):
-        raise _no_mapping(config.args)
+    if config.args is not None:
+        _type_meta(config.args)
     return _FileConfig(config.name, go_decode(config.args, into, strict=True))
 
 
@@ -313,13 +320,31 @@ def _sorted(value: Any) -> Any:
     return [_sorted(each) for each in value] if isinstance(value, list) else value
 
 
-def _no_mapping(value: Any) -> DecodeError:
-    kinds = {str: "string", bool: "bool", int: "number", float: "number", list: "array"}
-    return DecodeError(
-        f"couldn't get version/kind; json parse error: json: cannot unmarshal {kinds[type(value)]} into Go "
-        'value of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string '
-        '"json:\\"kind,omitempty\\"" }'
-    )
+def _type_meta(value: Any) -> dict[str, str]:
+    """apiVersion and kind, of the policy or of the arguments of a plugin, by lower-case name.
+
+    Go reads them before the rest, and unlike the rest in any case.
+
+    Raises:
+        DecodeError: the value is no mapping, or these are no strings.
+    """
+    if not isinstance(value, dict):
+        place = (
+            'value of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string '
+            '"json:\\"kind,omitempty\\"" }'
+        )
+        raise DecodeError(f"{_TYPE_META_PROBLEM} {go_kind(value)} into Go {place}")
+    names = {"apiversion": "apiVersion", "kind": "kind"}
+    found = {}
+    for key, given in value.items():
+        name = names.get(key.lower())
+        if name is not None and not isinstance(given, str | None):
+            raise DecodeError(
+                f"{_TYPE_META_PROBLEM} {go_kind(given)} into Go struct field .{name} of type string"
+            )
+        if name is not None:
+            found[name.lower()] = given or ""
+    return found
 
 
 # Validation

@@ -27,7 +27,7 @@ from bayplan.api.meta import OwnerReference
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import ContainerStatus, Pod
 from bayplan.api.quantity import CPU, MEMORY, PODS, parse_quantity, resource_units
-from bayplan.api.requests import BEST_EFFORT, GUARANTEED, fit_requests, qos_class
+from bayplan.api.requests import BEST_EFFORT, BURSTABLE, GUARANTEED, fit_requests, qos_class
 from bayplan.api.selectors import Selector
 from bayplan.api.storage import PersistentVolumeClaim
 from bayplan.api.workloads import PodDisruptionBudget
@@ -209,7 +209,7 @@ class PodColumns:
             self.nodes.intern(spec.node_name),
             flags,
             spec.priority or 0,
-            _QOS_RANKS[qos_class(pod)] if qos is None else qos,
+            _QOS_RANKS[qos_class(pod, pod_level=False)] if qos is None else qos,
             np.nan if created is None else created.timestamp(),
             np.nan if started is None else started.timestamp(),
             sum(one.restart_count for one in statuses),
@@ -262,8 +262,7 @@ class PodColumns:
 
 
 _QOS: Final = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
-_QOS_RANKS: Final = {BEST_EFFORT: 0, GUARANTEED: 2}
-_QOS_RANKS.setdefault(3 - BEST_EFFORT - GUARANTEED, 1)
+_QOS_RANKS: Final = {BEST_EFFORT: 0, BURSTABLE: 1, GUARANTEED: 2}
 
 
 def _flags(pod: Pod) -> Flag:

@@ -46,9 +46,9 @@ class PodLifeTime(Strategy):
         if args.conditions:
             slots = slots[[self._has_condition(table.pods[slot], cycle.now) for slot in slots.tolist()]]
         slots = cycle.allowed(slots)
-        created = table.created[slots]
-        slots = slots[np.argsort(np.where(np.isnan(created), -np.inf, created), kind="stable")]
-        for slot in slots.tolist():
+        created = np.where(np.isnan(table.created[slots]), -np.inf, table.created[slots])
+        # Pods of the same age come node by node, as upstream lists them.
+        for slot in slots[np.lexsort((table.row[slots], created))].tolist():
             if cycle.evict(slot) is Result.TOTAL_LIMIT:
                 return
 

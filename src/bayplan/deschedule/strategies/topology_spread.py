@@ -64,6 +64,8 @@ class RemovePodsViolatingTopologySpreadConstraint(Strategy):
         if not any(pod.spec.topology_spread_constraints for pod in table.columns.spec_pods):
             return
         marked: dict[int, None] = {}
+        # Within a namespace node by node, as upstream lists them.
+        slots = slots[np.lexsort((table.row[slots], table.namespace[slots]))]
         for group in _by_namespace(table.namespace, slots):
             for constraint in self._constraints(cycle, group):
                 marked.update(dict.fromkeys(self._balance(cycle, constraint, group)))
