@@ -192,6 +192,17 @@ def test_failures_of_the_server_are_findings(status: int, body: bytes, expected:
     assert is_server_error(status, body) is expected
 
 
+def test_a_pod_whose_spec_has_become_unreadable_can_be_bound() -> None:
+    """The scheduler uses the last version that it could read."""
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"pods": "5"}}}
+    server = FakeServer(streams=True)
+    server.put("/api/v1/nodes", "n", json.dumps(node).encode())
+    server.put("/api/v1/pods", "x/p", b'{"metadata": {"name": "p", "namespace": "x"}, "spec": "w0"}')
+    binding = Request("POST", "/api/v1/namespaces/x/pods/p/binding", b'{"target": {"name": "n"}}')
+    assert asyncio.run(server.send(binding, Headers(), 1.0)).status == 201
+    assert server.problems == []
+
+
 def test_room_is_checked_for_a_pod_with_an_unreadable_time() -> None:
     """The scheduler uses such a pod, so its binding is checked like any other."""
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1", "pods": "5"}}}

@@ -95,7 +95,8 @@ class FakeServer:
         if key in self._bound:
             self.problems.append(f"{key} is bound twice: the first binding was acknowledged")
         pod = json.loads(data)
-        spec = pod.get("spec") or {}
+        # If it has become unreadable, the scheduler binds its last version.
+        spec = pod["spec"] if isinstance(pod.get("spec"), dict) else {}
         if spec.get("nodeName"):
             return ApiResponse(409, "", _status(409, "Conflict"))
         node = binding["target"]["name"]
