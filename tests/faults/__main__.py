@@ -16,7 +16,7 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
@@ -34,17 +34,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--groups", action="store_true", help="lives with pod groups of Kubernetes")
+    parser.add_argument("--trees", action="store_true", help="the same with composite groups")
     parser.add_argument("--queues", choices=sorted(WORLDS), default="", help="lives with capacity queues")
     parser.add_argument("--late", action="store_true", help="name seeds with pods that were found late, too")
     options = parser.parse_args(arguments)
+    kind = {"with_groups": options.groups, "with_trees": options.trees, "queues": options.queues}
     if options.seed is not None:
-        return _play_one(options.seed, options.trace, options.groups, options.queues)
+        return _play_one(options.seed, options.trace, partial(play, **kind))
     seeds = range(options.first, options.first + options.seeds)
-    return _play_many(seeds, options.processes, options.late, options.groups, options.queues)
+    flags = f"--queues {options.queues}" if options.queues else ""
+    flags = "--trees" if options.trees else "--groups" if options.groups else flags
+    return _play_many(seeds, options.processes, options.late, partial(play, **kind), flags)
 
 
-def _play_one(seed: int, trace: bool, with_groups: bool, queues: str) -> int:
-    report = play(seed, with_groups=with_groups, queues=queues)
+def _play_one(seed: int, trace: bool, play_seed: Callable[[int], Report]) -> int:
+    report = play_seed(seed)
     if trace:
         print("\n".join(report.trace))
     for late in report.late:
@@ -53,12 +57,14 @@ def _play_one(seed: int, trace: bool, with_groups: bool, queues: str) -> int:
     return bool(report.problems)
 
 
-def _play_many(seeds: range, processes: int, tell_late: bool, with_groups: bool, queues: str) -> int:
+def _play_many(
+    seeds: range, processes: int, tell_late: bool, play_seed: Callable[[int], Report], flags: str
+) -> int:
     started, failed = time.monotonic(), 0
     totals: Counter[str] = Counter()
     faults: Counter[Fault] = Counter()
     with ProcessPoolExecutor(processes) as pool:
-        playing = partial(_without_trace, with_groups=with_groups, queues=queues)
+        playing = partial(_without_trace, play_seed)
         for report in pool.map(playing, seeds, chunksize=10):
             totals.update(crashes=report.crashes, bindings=report.bindings, decisions=report.decisions)
             totals["late"] += bool(report.late)
@@ -68,8 +74,8 @@ def _play_many(seeds: range, processes: int, tell_late: bool, with_groups: bool,
             if report.problems:
                 failed += 1
                 print(f"seed {report.seed}: {report.problems[0]}")
-                kind = " --groups" if with_groups else f" --queues {queues}" if queues else ""
-                print(f"    python -m tests.faults --seed {report.seed}{kind} --trace", flush=True)
+                command = " ".join(filter(None, (f"--seed {report.seed}", flags, "--trace")))
+                print(f"    python -m tests.faults {command}", flush=True)
     seconds = time.monotonic() - started
     print(
         f"{len(seeds)} seeds in {seconds:.1f} s, {failed} failed, {totals['late']} had pods that were found "
@@ -79,8 +85,8 @@ def _play_many(seeds: range, processes: int, tell_late: bool, with_groups: bool,
     return bool(failed)
 
 
-def _without_trace(seed: int, with_groups: bool, queues: str) -> Report:
-    report = play(seed, with_groups=with_groups, queues=queues)
+def _without_trace(play_seed: Callable[[int], Report], seed: int) -> Report:
+    report = play_seed(seed)
     report.trace = []
     return report
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bayplan.api import groups
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.api.releases import DEFAULT_RELEASE
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.api.workloads import POD_GROUP_LABEL, PodDisruptionBudget, PodGroup
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.scheduler.core import SchedulingCore
@@ -222,14 +223,18 @@ def oversight(scheduler: Scheduler, subject: str, text: str, pods: Sequence[Pod]
     )
 
 
-def fresh_core(scheduler: Scheduler, store: MemoryStore) -> SchedulingCore:
+def fresh_core(
+    scheduler: Scheduler, store: MemoryStore, release: Release = DEFAULT_RELEASE
+) -> SchedulingCore:
     """A second scheduler core with the same objects, which computes everything from scratch.
 
     Nominations are those the scheduler uses. The pods' statuses may be older: a status that could not be
     written is not written again before the next attempt.
     """
-    core = SchedulingCore(cache=False)
+    core = SchedulingCore(cache=False, release=release)
     core.load([*store.list(Node), *store.list(PodDisruptionBudget), *store.list(Pod)])
+    for item in (*store.list(groups.PodGroup), *store.list(groups.CompositePodGroup)):
+        core.cluster.objects.put(item)
     for pod in store.list(Pod):
         if is_ours(scheduler, pod) and not pod.spec.node_name:
             core.cluster.remove_nomination(pod.uid)

@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from bayplan.api.releases import DEFAULT_RELEASE
+from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.scheduler.context import LoopSettings
@@ -31,14 +31,16 @@ from bayplan.scheduler.recorder import EventOutput
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.simulate.memory.writes import end_after_grace_period
 from bayplan.simulate.virtual_time import VirtualLoop, VirtualTimeError, current_loop, run_virtual
+from tests.faults import groups, trees
 from tests.faults import queues as with_queues
 from tests.faults.checks import Oversight, misplaced, oversights, untidiness
 from tests.faults.cluster import SPOILED, LastingClient, Ledger, WatchedCluster
 from tests.faults.devices import DeviceWorld, claim_problems, has_devices
 from tests.faults.expensive import ExpensiveClaims, Probes, SlowSearches, has_expensive_claims
 from tests.faults.faulty_cluster import Fault, FaultyCluster
-from tests.faults.groups import RELEASE, BoundGangs, GroupWorld, waiting_groups
+from tests.faults.groups import BoundGangs, GroupWorld, waiting_groups
 from tests.faults.plugins import Hazard, InjectedError, SlowExtender, requeue_on_any_event
+from tests.faults.trees import BoundTrees, TreeWorld, waiting_trees
 from tests.faults.workload import World
 
 QUIET_SECONDS: Final = 170.0
@@ -87,13 +89,14 @@ class Report:
     decisions: int = 0
 
 
-def play(seed: int, *, with_groups: bool = False, queues: str = "") -> Report:
-    """Runs one seed; with pod groups of Kubernetes, or capacity queues of a dialect, it is another life."""
+def play(seed: int, *, with_groups: bool = False, with_trees: bool = False, queues: str = "") -> Report:
+    """Runs one seed; with pod groups of Kubernetes, with composite groups, too, or with capacity queues of a
+    dialect, it is another life."""
     report = Report(seed)
     with logged_errors(report.problems), TemporaryDirectory(prefix="bayplan-faults-") as folder:
         try:
             run_virtual(
-                _Run(report, with_groups, queues, Path(folder)).main(),
+                _Run(report, with_groups or with_trees, with_trees, queues, Path(folder)).main(),
                 limit=2 * (MAX_SECONDS + QUIET_SECONDS + PERMIT_SECONDS + PAUSE_SECONDS + FLUSH_SECONDS),
             )
         except VirtualTimeError as error:
@@ -136,13 +139,22 @@ class _LoggedErrors(logging.Handler):
 class _Run:
     """One seed in progress."""
 
-    def __init__(self, report: Report, with_groups: bool, queues: str, folder: Path) -> None:
+    def __init__(
+        self, report: Report, with_groups: bool, with_trees: bool, queues: str, folder: Path
+    ) -> None:
         self._report = report
         self._with_groups = with_groups
+        self._with_trees = with_trees
         self._queues = queues
         self._folder = folder
         self._config: KubeSchedulerConfiguration | None = None
         self._rng = random.Random(report.seed)
+
+    @property
+    def _release(self) -> Release:
+        if self._with_trees:
+            return trees.RELEASE
+        return groups.RELEASE if self._with_groups else DEFAULT_RELEASE
 
     async def main(self) -> None:
         rng, loop = self._rng, current_loop()
@@ -161,7 +173,7 @@ class _Run:
         self._extender_rate = rng.choice((None, None, None, 0.0, 0.1))
         self._with_hints = rng.random() < 0.5
         world = self._make_world(random.Random(rng.getrandbits(32)))
-        self._gangs = BoundGangs(self._store)
+        self._gangs = (BoundTrees if self._with_trees else BoundGangs)(self._store)
         self._spoiled = world.spoiled
         world.begin()
         controller = self._add_devices(world)
@@ -210,7 +222,8 @@ class _Run:
             world = with_queues.WORLDS[self._queues](self._store, rng, self._trace, self._folder)
             self._config = world.config
             return world
-        return (GroupWorld if self._with_groups else World)(self._store, rng, self._trace)
+        kind = TreeWorld if self._with_trees else GroupWorld if self._with_groups else World
+        return kind(self._store, rng, self._trace)
 
     def _add_devices(self, world: World) -> asyncio.Future[None]:
         """Devices and claims for some seeds, and the controller of claims."""
@@ -275,6 +288,8 @@ class _Run:
                 yield oversight
         if self._with_groups:
             yield from waiting_groups(self._scheduler, self._store)
+        if self._with_trees:
+            yield from waiting_trees(self._scheduler, self._store)
 
     def _draw_rates(self) -> dict[Fault, float]:
         """No faults, a few, all of them, or a slow API server."""
@@ -308,7 +323,7 @@ class _Run:
             client,
             self._config,
             plugins=[self._hazard] if self._with_groups else [self._hazard, Coscheduling],
-            release=RELEASE if self._with_groups else DEFAULT_RELEASE,
+            release=self._release,
             settings=LoopSettings(seed=seed, eager=eager, cache=cache, search_clock=self._searches),
             observers=Observers(decided=self._decided),
             events=EventOutput(hostname="here"),
