@@ -44,14 +44,14 @@ from bayplan.client.transport import (
     Request,
 )
 from bayplan.errors import APIError, ConfigError, ServerError, UnknownOutcomeError
-from bayplan.metrics.families import (
+from bayplan.metrics.instruments import Families
+from bayplan.metrics.process_families import (
     REST_RATE_LIMIT_SECONDS,
     REST_REQUEST_BYTES,
     REST_REQUEST_SECONDS,
     REST_REQUESTS,
     REST_RESPONSE_BYTES,
 )
-from bayplan.metrics.instruments import Families
 from bayplan.net.tls import ClientTLS
 
 REQUEST_SECONDS: Final = 30.0

@@ -1,7 +1,7 @@
 """Counters and histograms of a scheduler, and their exposition on scrape.
 
     instruments.py   counters, gauges, histograms, families: cheap to write to
-    families.py      every metric by name
+    families.py      every metric of the scheduler by name; process_families.py: of the process around it
     scheduler.py     the interface (`Metrics`, and `NULL_METRICS`, which records nothing) and the
                      implementation that counts: `SchedulerMetrics`
     exposition.py    from instruments to text, through prometheus-client

@@ -8,7 +8,7 @@ is computed on scrape, in `exposition.py`. There are no locks: everything runs o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -154,6 +154,11 @@ def histogram(
     name: str, level: Level, help_text: str, labels: tuple[str, ...] = (), *, buckets: tuple[float, ...]
 ) -> Spec[Histogram]:
     return Spec(name, Kind.HISTOGRAM, level, help_text, labels, buckets, lambda: Histogram(buckets))
+
+
+def specs_in(namespace: Mapping[str, object], *others: Spec[Any]) -> tuple[Spec[Any], ...]:
+    """The specs that a module has defined so far, without `others`: a list written by hand would miss one."""
+    return tuple(each for each in namespace.values() if isinstance(each, Spec) and each not in others)
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:

@@ -16,13 +16,13 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any, ClassVar, Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar, Final, TypeVar
 
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.metrics import families as named
-from bayplan.metrics.instruments import Counter, Families, Family, Gauge, LabelValue, Level, Spec
+from bayplan.metrics import process_families
+from bayplan.metrics.instruments import Counter, Families, Family, Gauge, LabelValue, Spec
 
 PointT = TypeVar("PointT", bound=str)
 """An extension point by its name: `Point`, or a text such as `PreBindPreFlight`."""
@@ -229,7 +229,7 @@ class SchedulerMetrics(Metrics):
         show_hidden: bool = False,
     ) -> None:
         self._rules = release.metrics
-        self.families: Final = Families(specs_of(release, show_hidden=show_hidden))
+        self.families: Final = Families(named.specs_of(release, show_hidden=show_hidden))
         """All families, including those of the process around the scheduler."""
         self._random = (random.Random() if sampler is None else sampler).random
         self._read_queues: ReadQueues | None = None
@@ -263,9 +263,9 @@ class SchedulerMetrics(Metrics):
 
         for queue in QUEUES:
             family[named.PENDING_PODS][(queue,)]
-        family[named.REST_CERTIFICATE_TTL][()].set(math.inf)
+        family[process_families.REST_CERTIFICATE_TTL][()].set(math.inf)
         for result in _TRANSPORT_RESULTS:
-            family[named.REST_TRANSPORT_CREATES][(result,)]
+            family[process_families.REST_TRANSPORT_CREATES][(result,)]
 
     # Called once, at the start
 
@@ -493,21 +493,3 @@ class SchedulerMetrics(Metrics):
             )
             if value or is_known:
                 entities[key].set(value)
-
-
-def specs_of(release: Release, *, show_hidden: bool = False) -> Iterator[Spec[Any]]:
-    """The families of a release with their stability levels."""
-    rules = release.metrics
-    always = (*named.SCHEDULER_SPECS, *named.PROCESS_SPECS)
-    if "GenericWorkload" in release.gates:
-        always = (*always, *named.GROUP_SPECS)
-    if "TopologyAwareWorkloadScheduling" in release.gates:
-        always = (*always, *named.PLACEMENT_SPECS)
-    for spec in (*always, *(spec for spec in named.RELEASE_SPECS if spec.name in rules.families)):
-        if spec.name in rules.hidden:
-            if show_hidden:
-                yield replace(spec, help=f"(Deprecated since {release}.0) {spec.help}")
-        elif spec.name in rules.beta:
-            yield replace(spec, level=Level.BETA)
-        else:
-            yield spec

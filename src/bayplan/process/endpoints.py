@@ -23,7 +23,7 @@ from bayplan.client.kubeconfig import in_cluster_access, load_access
 from bayplan.client.requests import Connections, Requests, make_bucket
 from bayplan.errors import ConfigError
 from bayplan.metrics import SchedulerMetrics, resource_chunks
-from bayplan.metrics.families import BUILD_INFO, FEATURE_ENABLED, VERSION_INFO
+from bayplan.metrics.process_families import BUILD_INFO, FEATURE_ENABLED, VERSION_INFO
 from bayplan.process import logs
 from bayplan.process.serving.access import AccessControl, delegated_access
 from bayplan.process.serving.pages import About, HealthCheck, Routes

@@ -39,7 +39,7 @@ from bayplan.client.requests import Connections
 from bayplan.dra.budget import ElapsedTime
 from bayplan.errors import BayplanError
 from bayplan.metrics import NULL_METRICS, SchedulerMetrics
-from bayplan.metrics.families import LEADER
+from bayplan.metrics.process_families import LEADER
 from bayplan.process.logs import log, verbosity
 from bayplan.process.serving.settings import listen, reads_files, serving_settings
 from bayplan.process.settings import Settings
