@@ -3,7 +3,8 @@
 A claim that has devices ties the pod to the nodes that can use them. For a claim without devices the
 allocator looks for them on every node (`results.py`). When a node is chosen, Reserve marks the devices
 found there as allocated, and PreBind writes them to the claim. Pods whose claims ask for the same share these
-results: after one allocation only nodes are searched again whose devices changed.
+results: after one allocation only nodes are searched again whose devices changed. If no node fits, PostFilter
+may free claims (`deallocation.py`).
 
 Pods may also request devices as extended resources (`extended.py`).
 
@@ -75,7 +76,6 @@ from bayplan.plugin.groups import (
     PodGroupPostFilterPlugin,
 )
 from bayplan.plugin.objects import Objects, fit_requests
-from bayplan.plugin.preemption import Diagnosis
 from bayplan.plugins.dynamic_resources.claims import (
     AllocatedClaim,
     LastClaims,
@@ -84,8 +84,9 @@ from bayplan.plugins.dynamic_resources.claims import (
     claim_keys,
     resolve_claims,
 )
+from bayplan.plugins.dynamic_resources.deallocation import REASON_NOT_AVAILABLE, Deallocation
 from bayplan.plugins.dynamic_resources.extended import extended_demand
-from bayplan.plugins.dynamic_resources.groups import GATE, consumers, reserved_claims
+from bayplan.plugins.dynamic_resources.groups import consumers
 from bayplan.plugins.dynamic_resources.plan import are_shared_at, make_plan, shared_claim
 from bayplan.plugins.dynamic_resources.results import (
     ExtendedNodeResults,
@@ -104,18 +105,10 @@ NO_ALTERNATIVES: Final = (
 )
 NO_REQUEST_TYPE: Final = "resource claim {claim}, request {request}: unknown request type"
 
-REASON_NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 REASON_LEFT_OVER: Final = "cannot schedule extended resource claim"
 
 NOT_FOUND: Final = "not found"
 """Upstream's text if PreFilter has written no state."""
-NO_CLAIMS: Final = "no new claims to deallocate"
-DEALLOCATED: Final = "deallocation of ResourceClaim completed"
-DELETED: Final = "deletion of ResourceClaim completed"
-GROUP_CLAIMS_FREED: Final = "deallocation and deletion of ResourceClaims completed"
-GROUP_CLAIM_DEALLOCATED: Final = "deallocation of PodGroup ResourceClaim completed"
-GROUP_CLAIM_UNRESERVED: Final = "ResourceClaim unreserved for PodGroup"
-STILL_UNSCHEDULABLE: Final = "still not schedulable"
 CLAIM_DELETED: Final = (
     "internal error, couldn't signal allocation for claim {name}: look up assumed claim {claim}, UID={uid}: "
     'could not find ResourceClaim "{claim}"'
@@ -327,11 +320,8 @@ class DynamicResources(
     def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
         if self.name not in outcome.pre_filtered:
             return PostFilterResult(failure(NOT_FOUND))
-        claims: PodClaims | None = state.get(self.name)
-        if claims is None:
-            return PostFilterResult(unschedulable(*self._no_action(NO_CLAIMS)))
-        unavailable = self._unavailable_claims(claims, outcome.cluster, outcome.diagnosis)
-        return PostFilterResult(unschedulable(*self._free_claim(pod, claims, unavailable)))
+        reasons = self._deallocation.for_pod(pod, state.get(self.name), outcome)
+        return PostFilterResult(unschedulable(*reasons))
 
     def pod_group_post_filter(self, outcome: GroupOutcome) -> GroupSteps[GroupPostFilterResult]:
         yield from ()
@@ -342,84 +332,7 @@ class DynamicResources(
             return GroupPostFilterResult(unschedulable())
         if self.name not in outcome.pre_filtered:
             return GroupPostFilterResult(failure(NOT_FOUND))
-        return GroupPostFilterResult(unschedulable(self._free_claims_of_group(outcome)))
-
-    def _free_claims_of_group(self, outcome: GroupOutcome) -> str:
-        """Frees a claim of each member, or one of the group, if that may help. Returns the reason."""
-        cluster, group = outcome.cluster, outcome.group
-        unavailable: list[tuple[Pod, ResourceClaim]] = []
-        all_freed = True
-        for member in outcome.members:
-            if member.state is None:
-                continue
-            claims: PodClaims | None = member.state.get(self.name)
-            freed: tuple[str, ...] = ()
-            if claims is not None:
-                here = self._unavailable_claims(claims, cluster, member.diagnosis)
-                unavailable += [(member.pod, claim) for claim in here]
-                freed = self._free_claim(member.pod, claims, here)
-            all_freed = all_freed and freed in ((DEALLOCATED,), (DELETED,))
-        assert cluster.groups is not None
-        may_free_own = GATE in self.release.gates and not cluster.groups[group.key].scheduled
-        if all_freed or not may_free_own or not outcome.pods:
-            return GROUP_CLAIMS_FREED
-        for pod, claim in unavailable:
-            if all(consumer.uid == group.uid for consumer in claim.status.reserved_for):
-                if self._binder is not None:
-                    self._binder.deallocate(pod, claim)
-                return GROUP_CLAIM_DEALLOCATED
-        for claim in reserved_claims(cluster, group):
-            if self._binder is not None:
-                self._binder.unreserve(outcome.pods[0], claim, group.uid)
-            return GROUP_CLAIM_UNRESERVED
-        return GROUP_CLAIMS_FREED
-
-    def _no_action(self, reason: str) -> tuple[str, ...]:
-        """The reasons why no claim was freed, in releases that report them."""
-        return () if self._rules.post_filter_without_message else (reason,)
-
-    def _free_claim(self, pod: Pod, claims: PodClaims, unavailable: list[ResourceClaim]) -> tuple[str, ...]:
-        """Frees one claim, if that may help. Returns the reasons for the status."""
-        handle = self.handle
-        assert handle is not None
-        handle.random.shuffle(unavailable)
-        demand = claims.demand
-        for claim in unavailable:
-            if claims.is_extended(claim):
-                break
-            if all(consumer.uid == pod.uid for consumer in claim.status.reserved_for):
-                if self._binder is not None:
-                    self._binder.deallocate(pod, claim)
-                return (DEALLOCATED,)
-        if demand is not None and not demand.is_in_memory:
-            if self._binder is not None:
-                self._binder.delete(pod, demand.claim)
-            return (DELETED,)
-        return self._no_action(STILL_UNSCHEDULABLE)
-
-    def _unavailable_claims(
-        self, claims: PodClaims, cluster: Cluster, diagnosis: Diagnosis | None
-    ) -> list[ResourceClaim]:
-        """The claims because of which this plugin, and none before it, rejected a node.
-
-        Without a diagnosis the pod found a node; its claims may not be available on others.
-        """
-        if diagnosis is None:
-            rows = [cluster.order]
-        else:
-            rows = [
-                rows
-                for status, rows in diagnosis.statuses()
-                if status.plugin == self.name and REASON_NOT_AVAILABLE in status.reasons
-            ]
-        if not rows:
-            return []
-        nodes = NodeColumns(cluster, np.concatenate(rows))
-        return [
-            allocated.claim
-            for allocated, _ in claims.unavailable_claims(nodes)
-            if allocated.claim.uid not in claims.shared
-        ]
+        return GroupPostFilterResult(unschedulable(self._deallocation.for_group(outcome)))
 
     # Scoring: alternatives in the order in which the claim names them
 
@@ -507,6 +420,11 @@ class DynamicResources(
         """Writes claims. Cached, because `isinstance` with a protocol is slow."""
         handle: object = self.handle
         return handle.claims if isinstance(handle, BindsClaims) else None
+
+    @cached_property
+    def _deallocation(self) -> Deallocation:
+        assert self.handle is not None
+        return Deallocation(self.name, self.handle, lambda: self._binder)
 
     def _now(self) -> float:
         assert self.handle is not None
