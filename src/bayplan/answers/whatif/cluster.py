@@ -13,18 +13,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from bayplan.answers.explain.remedies import counted
 from bayplan.answers.sources.groups import with_groups
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.loading import SourceOptions, load_cluster
-from bayplan.answers.sources.warnings import Reason, Warning
+from bayplan.answers.sources.warnings import Warning
 from bayplan.answers.whatif.capacity import PodMix, count_capacity
-from bayplan.answers.whatif.controllers import violated_budgets, without_node
+from bayplan.answers.whatif.controllers import without_node
+from bayplan.answers.whatif.draining import NO_BUDGETS, drain_warnings
 from bayplan.answers.whatif.engine import Clock, Profiles
 from bayplan.answers.whatif.machines import like_node, read_node_template
 from bayplan.answers.whatif.outcomes import (
@@ -62,18 +61,6 @@ if TYPE_CHECKING:
     from bayplan.answers.whatif.manifests import Manifests
 
 _EXISTS: Final = "there is already a {kind} {key}"
-_NO_CONTROLLER: Final = (
-    "draining {node} deletes {key}, which has no controller: kubectl drain does so only with --force"
-)
-_EMPTY_DIRS: Final = (
-    "draining {node} deletes the emptyDir volumes of {pods}: kubectl drain does so only with "
-    "--delete-emptydir-data"
-)
-_BUDGET: Final = (
-    "draining {node} evicts {pods} of PodDisruptionBudget {key}, which allows {allowed}: "
-    "kubectl drain waits until it allows more"
-)
-_NO_BUDGETS: Final = "evictions by a drain are evaluated as if all were allowed"
 _NOT_ONE: Final = "it must have exactly one pod or workload"
 _NOT_OPEN: Final = "this branch was closed"
 _INNER: Final = "a branch of this cluster is open: use the branch, or leave its with block"
@@ -173,10 +160,7 @@ class Cluster(ClusterView):
                 added. None: all pending pods.
         """
         self._check()
-        if pods is None:
-            chosen = self.pending
-        else:
-            chosen = [self._known(pod) for pod in pods]
+        chosen = self.pending if pods is None else [self._known(pod) for pod in pods]
         left = [pod for pod in chosen if not pod.spec.node_name]
         placed = self._scheduling.schedule(left, self.groups_left_out)
         if self._rollouts:
@@ -322,29 +306,9 @@ class Cluster(ClusterView):
         """
         self.cordon(name)
         evicted = [pod for pod in self.pods_of(name) if not (pod.is_terminating or belongs_to_node(pod))]
-        for warning in self._scheduling.missing_kind("PodDisruptionBudget", _NO_BUDGETS) if evicted else ():
+        for warning in self._scheduling.missing_kind("PodDisruptionBudget", NO_BUDGETS) if evicted else ():
             self._drain_warnings["", ""] = warning
-        for pod in evicted:
-            if pod.metadata.controller() is None:
-                text = _NO_CONTROLLER.format(node=name, key=pod.key)
-                self._drain_warnings[name, pod.key] = Warning(
-                    text, reason=Reason.NOT_RUN, object=f"Pod {pod.key}"
-                )
-        local = [pod.key for pod in evicted if any(one.empty_dir is not None for one in pod.spec.volumes)]
-        if local:
-            shown = ", ".join(local[:3]) + (f" and {len(local) - 3:,} more pods" if len(local) > 3 else "")
-            text = _EMPTY_DIRS.format(node=name, pods=shown)
-            self._drain_warnings[name, ""] = Warning(text, reason=Reason.NOT_RUN, object=f"Node {name}")
-        for budget, count in violated_budgets(self._store.all(PodDisruptionBudget), evicted):
-            text = _BUDGET.format(
-                key=budget.key,
-                node=name,
-                pods=counted(count, "pod"),
-                allowed=budget.status.disruptions_allowed,
-            )
-            blocks = not budget.status.disruptions_allowed  # otherwise the evictions are only delayed
-            reason = Reason.EVICTION_BLOCKED if blocks else Reason.NOT_RUN
-            self._drain_warnings[name, budget.key] = Warning(text, reason=reason, object=budget.key)
+        self._drain_warnings |= drain_warnings(name, evicted, self._store.all(PodDisruptionBudget))
         return self._displace(name, evicted)
 
     def cordon(self, name: str) -> None:
@@ -528,11 +492,9 @@ class Branch(Cluster):
     def __enter__(self) -> Branch:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._is_open:
             if self._child is not None and self._child._is_open:
                 assert isinstance(self._child, Branch)
-                self._child.__exit__(kind, error, trace)
+                self._child.__exit__(*error)
             self.revert()
