@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from bayplan.api.releases import parse_release
+from bayplan.embedded.server.catalog import Catalog
 from bayplan.embedded.server.http.discovery import resource_list
-from bayplan.embedded.server.kinds import Catalog
 from conformance.harness.admin import Admin
 from conformance.harness.control_plane import ControlPlane
 from conformance.harness.embedded_plane import EmbeddedPlane

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from bayplan.api.releases import RELEASES
+from bayplan.embedded.server.catalog import Catalog
 from bayplan.embedded.server.http.discovery import served
-from bayplan.embedded.server.kinds import GATED, STORED_ONLY, WORKLOADS, Catalog
+from bayplan.embedded.server.kinds import GATED, STORED_ONLY, WORKLOADS
 
 from .pages import ROOT, read
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from bayplan.embedded.server.catalog import Catalog
 from bayplan.embedded.server.custom_resources import CustomResources
 from bayplan.embedded.server.embedded import open_api
-from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, Catalog, Resource
+from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from bayplan.embedded.server.schema.types import TypeMismatchError, clean, type_of
 from bayplan.embedded.server.statuses import StatusError
 from bayplan.embedded.server.validation.custom import custom_problems, fill_in, schema_problems

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from bayplan.api.releases import V1_36, V1_37, Release
+from bayplan.embedded.server.catalog import served_kinds
 from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.embedded import open_api
-from bayplan.embedded.server.kinds import POD_GROUPS, PODS, WORKLOADS, served_kinds
+from bayplan.embedded.server.kinds import POD_GROUPS, PODS, WORKLOADS
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.tables.printer import Printer
 

@@ -12,16 +12,9 @@ import pytest
 from bayplan.api.documents import read_documents
 from bayplan.api.quantity import canonical_quantity
 from bayplan.api.releases import V1_36, V1_37, Release
+from bayplan.embedded.server.catalog import Catalog, UnknownKindError
 from bayplan.embedded.server.http.discovery import REVIEWS
-from bayplan.embedded.server.kinds import (
-    BUILT_IN,
-    LEASES,
-    POD_DISRUPTION_BUDGETS,
-    PODS,
-    Catalog,
-    Resource,
-    UnknownKindError,
-)
+from bayplan.embedded.server.kinds import BUILT_IN, LEASES, POD_DISRUPTION_BUDGETS, PODS, Resource
 from bayplan.embedded.server.schema.protobuf import (
     MAGIC,
     ProtobufError,

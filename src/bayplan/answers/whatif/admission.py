@@ -39,8 +39,9 @@ from bayplan.api.quantity import is_binary, parse_quantity, quantity_text
 from bayplan.api.storage import PersistentVolumeClaim
 from bayplan.api.workloads import LimitRange, PriorityClass, ResourceQuota, RuntimeClass
 from bayplan.embedded.server import kinds, statuses
+from bayplan.embedded.server.catalog import Catalog
 from bayplan.embedded.server.documents import Document
-from bayplan.embedded.server.kinds import Catalog, Resource
+from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.quotas import (
     QuotaExceededError,
     charges,

@@ -23,8 +23,9 @@ from bayplan.api.kinds import KINDS
 from bayplan.api.meta import DEFAULT_NAMESPACE, Content
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.embedded.server import kinds, statuses
+from bayplan.embedded.server.catalog import Catalog, UnknownKindError
 from bayplan.embedded.server.defaults import apply_defaults
-from bayplan.embedded.server.kinds import ADMISSION_GROUP, Catalog, Resource, UnknownKindError
+from bayplan.embedded.server.kinds import ADMISSION_GROUP, Resource
 from bayplan.embedded.server.preparation import prepare_new
 from bayplan.embedded.server.schema.types import TypeMismatchError, clean, type_of
 from bayplan.embedded.server.validation import new_problems

@@ -31,9 +31,10 @@ from bayplan.embedded.controllers.cluster import (
     uid_of,
 )
 from bayplan.embedded.controllers.controller import Controller, KeyMapper
+from bayplan.embedded.server.catalog import UnknownKindError
 from bayplan.embedded.server.deletion import FOREGROUND, FOREGROUND_FINALIZER, ORPHAN_FINALIZER, DeleteOptions
 from bayplan.embedded.server.documents import Document
-from bayplan.embedded.server.kinds import EVENTS, NAMESPACES, Resource, UnknownKindError
+from bayplan.embedded.server.kinds import EVENTS, NAMESPACES, Resource
 from bayplan.errors import NotFoundError
 
 _PER_CALL: Final = 100

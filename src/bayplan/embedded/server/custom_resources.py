@@ -10,8 +10,9 @@ from typing import Final
 
 from bayplan.api.meta import Content
 from bayplan.embedded.server import statuses
+from bayplan.embedded.server.catalog import Catalog
 from bayplan.embedded.server.documents import encode
-from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, SCALE, STATUS, Catalog, Resource
+from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, SCALE, STATUS, Resource
 
 _OPEN_SCHEMA: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 

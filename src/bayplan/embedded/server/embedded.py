@@ -24,9 +24,10 @@ from aiohttp import web
 
 from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.embedded.server import kinds, kubeconfig
+from bayplan.embedded.server.catalog import Catalog
 from bayplan.embedded.server.documents import HISTORY, MAX_STORE_BYTES, Document, DocumentStore
 from bayplan.embedded.server.http.application import DEFAULT_LIMITS, Application
-from bayplan.embedded.server.kinds import ENDPOINT_SLICES, ENDPOINTS, SERVICES, Catalog, Resource
+from bayplan.embedded.server.kinds import ENDPOINT_SLICES, ENDPOINTS, SERVICES, Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.sqlite import SQLiteJournal
 from bayplan.embedded.server.tls import Certificates, certificates_in

@@ -28,11 +28,12 @@ from bayplan.api.go_values import is_version
 from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds, statuses
 from bayplan.embedded.server.admission import Admission
+from bayplan.embedded.server.catalog import Catalog
 from bayplan.embedded.server.custom_resources import CustomResources
 from bayplan.embedded.server.defaults import apply_defaults, default_taint_times
 from bayplan.embedded.server.deletion import DeleteOptions, can_be_deleted, mark
 from bayplan.embedded.server.documents import Document, DocumentStore, decode, encode
-from bayplan.embedded.server.kinds import Catalog, Resource
+from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.patching.ownership import track_update
 from bayplan.embedded.server.patching.patches import Patch, merge_patch
 from bayplan.embedded.server.preparation import (

@@ -27,8 +27,9 @@ from bayplan.api.quantity import (
     quantity_text,
 )
 from bayplan.embedded.server import kinds
+from bayplan.embedded.server.catalog import Catalog
 from bayplan.embedded.server.documents import Document
-from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, Catalog, Resource
+from bayplan.embedded.server.kinds import PERSISTENT_VOLUME_CLAIMS, PODS, Resource
 from bayplan.embedded.server.preparation import quality_of_service
 from bayplan.embedded.server.statuses import aggregated
 

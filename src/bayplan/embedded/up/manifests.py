@@ -41,13 +41,8 @@ from bayplan.api.workloads import (
     ReplicationController,
     StatefulSet,
 )
-from bayplan.embedded.server.kinds import (
-    CUSTOM_RESOURCE_DEFINITIONS,
-    NAMESPACES,
-    NODES,
-    Resource,
-    UnknownKindError,
-)
+from bayplan.embedded.server.catalog import UnknownKindError
+from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, Resource
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.schema.types import TypeMismatchError, clean, type_of
 from bayplan.embedded.server.statuses import AbsentError

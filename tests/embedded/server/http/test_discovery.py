@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from bayplan.api.releases import V1_36, V1_37, Release
+from bayplan.embedded.server.catalog import Catalog
 from bayplan.embedded.server.http import discovery
-from bayplan.embedded.server.kinds import Catalog, Resource
+from bayplan.embedded.server.kinds import Resource
 
 from .serving import Caller, Reply, serve
 

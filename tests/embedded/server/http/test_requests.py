@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bayplan.embedded.server.http import requests
+from bayplan.embedded.server.http import bodies
 from bayplan.embedded.server.schema.protobuf import decode_protobuf
 from bayplan.errors import DecodeError
 from tests.embedded.server.test_schema import DEFINITION
@@ -564,7 +564,7 @@ def test_large_yaml_does_not_delay_others(monkeypatch: pytest.MonkeyPatch) -> No
         done.wait(30)
         raise DecodeError("too slow")
 
-    monkeypatch.setattr(requests, "parse_documents", slow)
+    monkeypatch.setattr(bodies, "parse_documents", slow)
     text = b"data: {a: " + b"x" * 100_000 + b"}\n"
 
     async def scenario(call: Caller) -> tuple[list[int], int]:

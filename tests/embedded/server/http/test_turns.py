@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from bayplan.embedded.server import steps
-from bayplan.embedded.server.http import answers, requests
+from bayplan.embedded.server.http import answers, bodies
 from bayplan.embedded.server.http.answers import pieces
 from bayplan.embedded.server.steps import in_steps, in_thread_if, paced
 from tests.embedded.server.http.serving import (
@@ -152,14 +152,14 @@ FLOW_YAML = "{{metadata: {{name: {name}}}, data: {{{data}}}}}"
 def test_yaml_that_takes_long_delays_nothing_else(flow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few large bodies wait, one at a time; more are refused, and smaller ones are served meanwhile."""
     goes_on = threading.Event()
-    decode = requests._decoded_yaml
+    decode = bodies._decoded_yaml
 
     def held(body: bytes, what: str) -> Any:
-        if len(body) > requests.MAX_QUICK_YAML_BYTES:
+        if len(body) > bodies.MAX_QUICK_YAML_BYTES:
             goes_on.wait(60)
         return decode(body, what)
 
-    monkeypatch.setattr(requests, "_decoded_yaml", held)
+    monkeypatch.setattr(bodies, "_decoded_yaml", held)
 
     def body(name: str, count: int) -> bytes:
         if flow:
@@ -181,7 +181,7 @@ def test_yaml_that_takes_long_delays_nothing_else(flow: bool, monkeypatch: pytes
 
 
 def test_yaml_in_flow_style_has_the_limit_of_yaml() -> None:
-    body = FLOW_YAML.format(name="x", data=f"a: {'x' * requests.MAX_YAML_BODY_BYTES}").encode()
+    body = FLOW_YAML.format(name="x", data=f"a: {'x' * bodies.MAX_YAML_BODY_BYTES}").encode()
 
     async def scenario(call: Caller) -> Reply:
         return await call("POST", CONFIG_MAPS, body, "application/yaml")

@@ -20,18 +20,9 @@ from bayplan.embedded.server.access import MASTERS, RBAC, Action, Tokens, User, 
 from bayplan.embedded.server.escalation import CURRENT_USER, Escalation
 from bayplan.embedded.server.http import discovery
 from bayplan.embedded.server.http.answers import answer, answer_as, error_response
+from bayplan.embedded.server.http.bodies import MAX_BODY_BYTES, decode_body, read_body
 from bayplan.embedded.server.http.reading import Reader, Watcher
-from bayplan.embedded.server.http.requests import (
-    MAX_BODY_BYTES,
-    Form,
-    Target,
-    decode_body,
-    find_target,
-    flag,
-    not_acceptable,
-    read_body,
-    wanted_form,
-)
+from bayplan.embedded.server.http.requests import Form, Target, find_target, flag, not_acceptable, wanted_form
 from bayplan.embedded.server.http.writing import Writer
 from bayplan.embedded.server.kinds import NAMESPACES, Resource
 from bayplan.embedded.server.objects import ObjectAPI

@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from bayplan.api.releases import Release
-from bayplan.embedded.server.kinds import Catalog, Resource, Subresource
+from bayplan.embedded.server.catalog import Catalog
+from bayplan.embedded.server.kinds import Resource, Subresource
 from bayplan.embedded.server.schema.types import Field, Type, all_types, description, type_name
 
 EMBEDDED_SUFFIX: Final = "+bayplan"

@@ -12,23 +12,25 @@ from bayplan.embedded.server import kinds, statuses, subresources
 from bayplan.embedded.server.access import Tokens
 from bayplan.embedded.server.documents import Document, encode
 from bayplan.embedded.server.http.answers import answer, answer_as, answer_list
-from bayplan.embedded.server.http.field_validation import warning_headers
-from bayplan.embedded.server.http.reading import select, selection_of
-from bayplan.embedded.server.http.requests import (
-    MAX_MANAGER_BYTES,
-    Form,
-    Target,
+from bayplan.embedded.server.http.bodies import (
     checked_patch,
     checked_scale,
-    flag,
-    given_manager,
-    is_dry_run,
     options_from,
     read_body,
     read_configuration,
     read_delete_options,
     read_object,
     read_patch,
+)
+from bayplan.embedded.server.http.field_validation import warning_headers
+from bayplan.embedded.server.http.reading import select, selection_of
+from bayplan.embedded.server.http.requests import (
+    MAX_MANAGER_BYTES,
+    Form,
+    Target,
+    flag,
+    given_manager,
+    is_dry_run,
 )
 from bayplan.embedded.server.objects import ObjectAPI
 from bayplan.embedded.server.patching.apply import applying_patch

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from bayplan.api.meta import Content
 from bayplan.embedded.server import kinds
-from bayplan.embedded.server.kinds import Catalog, Resource
+from bayplan.embedded.server.catalog import Catalog
+from bayplan.embedded.server.kinds import Resource
 from bayplan.embedded.server.tables.rows import (
     NONE,
     UNKNOWN,
