@@ -19,7 +19,8 @@ from bayplan.queues.yunikorn.checks import load
 from bayplan.queues.yunikorn.config import QueueConfigError
 from bayplan.queues.yunikorn.placement import PlacementError, Submission, build_rules
 from conformance.reference.volcano_session import Session
-from conformance.reference.yunikorn_core import Application, Ask, Core, Node, Placeholders, Release
+from conformance.reference.yunikorn_core import Core
+from conformance.reference.yunikorn_model import Application, Ask, Node, Placeholders, Release
 
 Json = dict[str, Any]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from bayplan.api.quantity import resource_amounts
+from bayplan.queues.volcano import accounts as accounting
 from bayplan.queues.volcano import drf
 from bayplan.queues.volcano import resources as r
 from bayplan.queues.volcano.accounts import OPEN, Account, QueueSpec
@@ -115,6 +116,15 @@ class Job:
     @property
     def allocated(self) -> Resources:
         return r.total(task.asked for task in self.tasks if task.status in (*ALLOCATED, "Pipelined"))
+
+    @property
+    def inqueue(self) -> Resources:
+        """What the job will still ask for to have its minResources."""
+        if self.min_resources is None or self.phase not in ("Inqueue", "Running"):
+            return {}
+        if self.phase == "Running" and self.ready < self.min_available:
+            return {}
+        return accounting.inqueue_of(self.min_resources, self.allocated)
 
     @property
     def share(self) -> float:

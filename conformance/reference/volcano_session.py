@@ -99,7 +99,7 @@ class Session:
             account.request = r.total(
                 task.asked for job in members for task in job.tasks if task.status in ("Pending", *ALLOCATED)
             )
-            account.inqueue = r.total(_inqueue(job) for job in members)
+            account.inqueue = r.total(job.inqueue for job in members)
             account.elastic = r.total(r.exceeding(job.allocated, job.min_resources or {}) for job in members)
         root = self.accounts[ROOT] if self.conf.hierarchy else None
         opened = [
@@ -253,7 +253,7 @@ class Session:
     def _overcommit(self) -> Resources:
         used = r.total(node.used for node in self.nodes.values())
         self.admitted = r.total(
-            job.min_resources or {} if job.phase == "Inqueue" else _inqueue(job) for job in self.jobs.values()
+            job.min_resources or {} if job.phase == "Inqueue" else job.inqueue for job in self.jobs.values()
         )
         return r.minus(r.times(self.capacity, self.conf.overcommit or 1.0), used)
 
@@ -493,11 +493,3 @@ class Session:
         if not self.conf.has("binpack"):
             return list(self.nodes.values())
         return sorted(self.nodes.values(), key=lambda node: -node.score(task))
-
-
-def _inqueue(job: Job) -> Resources:
-    if job.min_resources is None or job.phase not in ("Inqueue", "Running"):
-        return {}
-    if job.phase == "Running" and job.ready < job.min_available:
-        return {}
-    return accounting.inqueue_of(job.min_resources, job.allocated)

@@ -10,186 +10,18 @@ application.go, queue.go, partition.go and node.go of apache/yunikorn-core.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from bayplan.queues import quota, tree, users, victims
 from bayplan.queues.amounts import Amounts, covers_common, fits, fits_on, is_positive, is_zero, minus, plus
-from bayplan.queues.tree import Group, Queue, Task
+from bayplan.queues.tree import Queue, Task
 from bayplan.queues.yunikorn.build import Partition
+from conformance.reference.yunikorn_model import Application, Ask, Found, Node, Release
+from conformance.reference.yunikorn_preemption import RESERVATION_DELAY, preempt
 
-RESERVATION_DELAY: Final = 2.0
-RESERVATION_WAIT: Final = 3600.0
 MAX_PREEMPTIONS: Final = 10
-BATCH: Final = 10
 PREEMPTED: Final = "PREEMPTED_BY_SCHEDULER"
-
-_TRANSITIONS: Final[Mapping[tuple[str, str], str]] = {
-    ("run", "New"): "Accepted",
-    ("run", "Resuming"): "Accepted",
-    ("run", "Accepted"): "Running",
-    ("run", "Running"): "Running",
-    ("run", "Completing"): "Running",
-    ("complete", "Accepted"): "Completing",
-    ("complete", "Running"): "Completing",
-    ("complete", "Completing"): "Completed",
-}
-
-
-class Ask(Task):
-    """A request, and the allocation it becomes."""
-
-    __slots__ = ("allocated", "checked", "log", "sequence", "swap", "triggered", "was_attempted")
-
-    def __init__(self, key: str, app: Application, amounts: Amounts, **options: object) -> None:
-        super().__init__(key, app, amounts, **options)  # type: ignore[arg-type]  # passed on as they are
-        self.allocated = bool(self.place)
-        self.checked = False
-        """Preemption was tried."""
-        self.triggered = False
-        """Preemption found victims."""
-        self.swap: Ask | None = None
-        """The placeholder that this ask replaces, or the ask that replaces this placeholder."""
-        self.log: set[str] = set()
-        self.was_attempted = False
-
-    @property
-    def app(self) -> Application:
-        assert isinstance(self.group, Application)
-        return self.group
-
-
-@dataclass(slots=True)
-class Placeholders:
-    """The placeholders of one task group."""
-
-    count: int = 0
-    replaced: int = 0
-    timed_out: int = 0
-
-
-class Application(Group):
-    """A group with YuniKorn's states, asks in order, reservations and placeholders."""
-
-    __slots__ = (
-        "asks",
-        "held",
-        "order",
-        "placeholder_ask",
-        "placeholders",
-        "reservations",
-        "skip_until",
-        "state",
-    )
-
-    def __init__(self, name: str, queue: Queue, placeholder_ask: Amounts, **options: object) -> None:
-        super().__init__(name, queue, **options)  # type: ignore[arg-type]  # passed on as they are
-        self.state = "New"
-        self.asks: dict[str, Ask] = {}
-        self.order: list[Ask] = []
-        self.held: dict[str, int] = {}
-        """What its placeholders use."""
-        self.placeholder_ask = placeholder_ask
-        self.placeholders: dict[str, Placeholders] = {}
-        self.reservations: dict[str, tuple[Node, Ask]] = {}
-        self.skip_until: float | None = None
-
-    def fire(self, event: str) -> None:
-        state = _TRANSITIONS.get((event, self.state), self.state)
-        if state == self.state:
-            return
-        if self.state == "Running":
-            tree.stop(self)
-        if state == "Running":
-            tree.start(self)
-        self.state = state
-
-    @property
-    def has_nothing(self) -> bool:
-        return is_zero(self.pending) and is_zero(self.used)
-
-    def can_replace(self, ask: Ask) -> bool:
-        """Whether a placeholder is left for the ask."""
-        if ask.is_placeholder or not ask.role:
-            return False
-        known = self.placeholders.get(ask.role)
-        return known is not None and known.count > known.replaced + known.timed_out
-
-    def insert(self, ask: Ask) -> None:
-        order = self.order
-        if order and _is_less(ask, order[-1]):
-            order.append(ask)
-            return
-        order.insert(bisect_left(order, True, key=lambda each: _is_less(each, ask)), ask)
-
-    def placeholder_tasks(self) -> Iterator[Ask]:
-        for task in self.tasks.values():
-            assert isinstance(task, Ask)
-            if task.is_placeholder:
-                yield task
-
-
-def _is_less(left: Ask, right: Ask) -> bool:
-    if left.priority == right.priority:
-        return left.created >= right.created
-    return left.priority < right.priority
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    name: str
-    total: Amounts
-    available: dict[str, int]
-    tasks: dict[str, Ask] = field(default_factory=dict)
-    reservations: dict[str, Ask] = field(default_factory=dict)
-    schedulable: bool = True
-
-    def add(self, ask: Ask) -> None:
-        self.tasks[ask.key] = ask
-        self.available = minus(self.available, ask.amounts)
-
-    def remove(self, ask: Ask) -> bool:
-        if self.tasks.pop(ask.key, None) is None:
-            return False
-        self.available = plus(self.available, ask.amounts)
-        return True
-
-    def is_reserved_by_others(self, ask: Ask) -> bool:
-        return bool(self.reservations) and ask.key not in self.reservations
-
-    def fit_score(self, asked: Amounts) -> float:
-        score = 0.0
-        for kind, amount in self.available.items():
-            if amount <= 0:
-                continue
-            wanted = asked.get(kind, 0)
-            if wanted <= 0:
-                score += 1
-            elif amount > wanted:
-                score += (amount - wanted) / amount
-        return score
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The result of a cycle: an allocation, or a reservation."""
-
-    kind: str
-    ask: Ask
-    node: Node
-    reserved: Node | None = None
-    """The node whose reservation ends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """What the core asks the resource manager to remove."""
-
-    kind: str
-    ask: Ask
-    message: str
 
 
 class Core:
@@ -360,10 +192,10 @@ class Core:
         if not chosen:
             ask.log.add("No fit on required node, preemption does not help")
             return
-        self._evict(chosen, f"preempting allocations to free up resources to run daemon set ask: {ask.key}")
+        self.evict(chosen, f"preempting allocations to free up resources to run daemon set ask: {ask.key}")
         ask.triggered = True
 
-    def _evict(self, chosen: list[Task], message: str) -> None:
+    def evict(self, chosen: list[Task], message: str) -> None:
         for victim in chosen:
             assert isinstance(victim, Ask)
             victim.leaving = True
@@ -447,7 +279,7 @@ class Core:
             ask.was_attempted = True
             if not fits(room, ask.amounts):
                 if self.partition.preempts:
-                    found = self._try_preemption(ask, attempts, nodes_tried=False)
+                    found = preempt(self, ask, attempts, nodes_tried=False)
                     if found is not None:
                         return found
                     ask.log.add("Preemption does not help")
@@ -462,7 +294,7 @@ class Core:
             if found is not None:
                 return found
             if self.partition.preempts:
-                found = self._try_preemption(ask, attempts, nodes_tried=True)
+                found = preempt(self, ask, attempts, nodes_tried=True)
                 if found is not None:
                     return found
                 ask.log.add("Preemption does not help")
@@ -543,103 +375,6 @@ class Core:
         app.created = min(app.created, ask.created)
         app.tasks[ask.key] = ask
 
-    # Preemption for guarantees
-
-    def _try_preemption(self, ask: Ask, attempts: list[int], *, nodes_tried: bool) -> Found | None:
-        if not attempts[0]:
-            ask.log.add("Preemption max attempts exhausted")
-            return None
-        delay = ask.group.queue.policy.preemption_delay
-        if (
-            not ask.may_preempt
-            or ask.triggered
-            or ask.required_place
-            or self.now < ask.created + delay
-            or ask.checked
-        ):
-            ask.log.add("Preemption preconditions failed")
-            return None
-        ask.checked = True
-        attempts[0] -= 1
-        asked, leaf = ask.amounts, ask.group.queue
-        found = victims.candidates(leaf, asked, ask.priority, victims.Rule.UPSTREAM)
-        if not victims.is_owed(found, asked):
-            ask.log.add("Preemption queue guarantees check failed")
-            return None
-        by_node = self._candidates_by_node(ask, found)
-        available = {name: self.nodes[name].available for name in by_node}
-        checks: list[tuple[int, str]] = []
-        chosen_by_node: dict[str, list[Task]] = {}
-        for name, tasks in by_node.items():
-            result = victims.victims_in_place(found, asked, available[name], tasks or ())
-            if result is not None:
-                chosen_by_node[name] = result[1]
-                if result[1] or not nodes_tried:
-                    checks.append((result[0], name))
-        best = self._best_check(ask, sorted(checks), by_node)
-        if best is None:
-            return None
-        index, name = best
-        chosen = chosen_by_node[name][: index + 1]
-        more = victims.additional_victims(found, asked, chosen)
-        if more is None or not chosen + more:
-            return None
-        has_room = fits_on(available[name], asked)
-        final = victims.needed(asked, chosen + more, name, has_room=has_room)
-        if final is None:
-            ask.log.add("Preemption helped but short of resources")
-            return None
-        self._evict(final, f"preempting allocations to free up resources to run ask: {ask.key}")
-        ask.triggered = True
-        return Found("Reserved", ask, self.nodes[name])
-
-    def _candidates_by_node(self, ask: Ask, found: victims.Candidates) -> dict[str, list[Task] | None]:
-        """Candidates in order by node; None for nodes without any. Nodes that are no use are left out."""
-        by_node: dict[str, list[Task]] = {}
-        for task in found.tasks:
-            by_node.setdefault(task.place, []).append(task)
-        result: dict[str, list[Task] | None] = {}
-        for node in self.ordered_nodes(reserved=True):
-            if not self._is_free_for(ask, node) or not node.schedulable:
-                continue
-            if fits_on(node.total, ask.amounts):
-                tasks = by_node.get(node.name)
-                result[node.name] = None if tasks is None else sorted(tasks, key=victims.victim_key)
-        return result
-
-    def _is_free_for(self, ask: Ask, node: Node) -> bool:
-        if not node.is_reserved_by_others(ask):
-            return True
-        is_free = False
-        for other in list(node.reservations.values()):
-            if other.required_place or other.triggered:
-                continue
-            age = self.now - other.created - RESERVATION_WAIT - RESERVATION_DELAY
-            if other.priority < ask.priority and age > RESERVATION_WAIT:
-                self.unreserve(other.app, other)
-                is_free = True
-        return is_free
-
-    def _best_check(
-        self, ask: Ask, checks: list[tuple[int, str]], by_node: Mapping[str, list[Task] | None]
-    ) -> tuple[int, str] | None:
-        if not checks:
-            return None
-        if self.predicates is None:
-            return checks[0]
-        allowed = self.predicates.get(ask.key)
-        best: tuple[int, int, str] | None = None
-        for start in range(0, len(checks), BATCH):
-            for index, name in checks[start : start + BATCH]:
-                if allowed is not None and name not in allowed:
-                    continue
-                score = victims.place_score(index, by_node[name])
-                if best is None or score < best[0]:
-                    best = (score, index, name)
-            if best is not None and best[0] < victims.FIT_SCORE:
-                break
-        return None if best is None else best[1:]
-
     # Ends
 
     def remove_allocation(self, ask: Ask, *, replaced: bool) -> None:
@@ -706,7 +441,7 @@ class Core:
             if not covers_common(queue.ceiling, queue.used):
                 for leaf, part in quota.distribute(queue, quota.excess(queue)):
                     message = f"preempting allocations to enforce new max quota for queue : {leaf.path}"
-                    self._evict(quota.quota_victims(leaf, part), message)
+                    self.evict(quota.quota_victims(leaf, part), message)
                 return
         for child in queue.children.values():
             self._enforce(child)
