@@ -9,10 +9,8 @@ machine.
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
@@ -27,6 +25,7 @@ from bayplan.api.releases import DEFAULT_RELEASE, Release
 from bayplan.config import KubeSchedulerConfiguration, default_config
 from bayplan.errors import InputError
 from bayplan.framework.plugin_api import Plugin
+from bayplan.garbage import old_objects_left_out
 from bayplan.plugins.library.coscheduling import Coscheduling
 from bayplan.plugins.library.gpu_sharing import GpuSharing
 from bayplan.runtime.failure_log import PluginFailure
@@ -145,24 +144,13 @@ def simulate(
     until = loaded.duration if until is None else until
     seed = loaded.scenario.seed if seed is None else seed
     run = _Run(loaded, config, plugins, seed, until, notes, progress, watcher, companion)
-    with _long_lived_objects():
+    with old_objects_left_out():
         return run_virtual(run.main(), limit=2 * until + 1e6)
 
 
 def _failed(failures: Sequence[PluginFailure]) -> str:
     more = f" (and {len(failures) - 1:,} more failures)" if len(failures) > 1 else ""
     return _FAILED.format(failure=failures[0].message, more=more)
-
-
-@contextmanager
-def _long_lived_objects() -> Iterator[None]:
-    """Objects that exist before the simulation are not visited by the garbage collector again and again."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 class _Run:
