@@ -105,18 +105,12 @@ def check_leaves_the_cluster_as_it_was(make: MakePlugin, samples: Samples) -> bo
 
 def check_answers_the_same_again(make: MakePlugin, samples: Samples) -> bool:
     """The same results when called twice, after other pods, and on another cluster with the same objects."""
-    cluster = samples.cluster()
+    cluster, equal = samples.cluster(), samples.cluster()
     plugin = make(cluster)
     first = [PreparedPlugin(plugin, pod, cluster).answers() for pod in samples.pods]
     for pod, answers in reversed(list(zip(samples.pods, first, strict=True))):
         same(plugin, pod, answers, PreparedPlugin(plugin, pod, cluster).answers(), "called twice")
-        same(
-            plugin,
-            pod,
-            answers,
-            ask(make, pod, samples.cluster()),
-            "called on a cluster with the same objects",
-        )
+        same(plugin, pod, answers, ask(make, pod, equal), "called on a cluster with the same objects")
     return not _DECIDING.isdisjoint(points_of(type(plugin)))
 
 
@@ -351,14 +345,14 @@ def check_depends_on_what_it_declares(make: MakePlugin, samples: Samples) -> boo
         return False
     signature_of = PodSigner(depends_on.pod, depends_on.functions)
     identical: dict[bytes, tuple[Pod, Answers]] = {}
-    others = _without_what_it_does_not_read(plugin, samples)
+    others = [(what, other.cluster()) for what, other in _without_what_it_does_not_read(plugin, samples)]
     for pod in samples.pods:
         answers = _cached_part(ask(make, pod, cluster))
         known, expected = identical.setdefault(signature_of(pod), (pod, answers))
         text = f"depends_on declares no field in which it differs from {known.key}, but the results differ"
         same(plugin, pod, answers, expected, text)
         for what, other in others:
-            found = _cached_part(ask(make, pod, other.cluster()))
+            found = _cached_part(ask(make, pod, other))
             text = f"depends_on does not declare {what}, but without them the results differ"
             same(plugin, pod, answers, found, text)
     return True
