@@ -8,6 +8,7 @@ determines which plugins run at which point.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Final, TypeVar
 
 import msgspec
@@ -159,10 +160,15 @@ def _default_arguments(
 def default_arguments(name: str, catalog: PluginCatalog, gates: Gates) -> msgspec.Struct | None:
     """The arguments of a plugin that was given none; None if it has none, or cannot do without."""
     args_type = catalog.args_type(name)
-    if args_type is None or any(field.required for field in msgspec.structs.fields(args_type)):
+    if args_type is None or _has_required_fields(args_type):
         return None
     args = args_type()
     return args.completed(gates) if isinstance(args, PluginArgs) else args
+
+
+@cache
+def _has_required_fields(args_type: type[msgspec.Struct]) -> bool:
+    return any(field.required for field in msgspec.structs.fields(args_type))
 
 
 R = TypeVar("R", bound=ConfigRecord)

@@ -11,7 +11,7 @@ one of the other points.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeGuard, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -79,6 +79,7 @@ METHODS: Final[dict[Point, str]] = {
     Point.POST_BIND: "post_bind",
 }
 """The method that makes a plugin take part in a point."""
+_SEARCH: Final = (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE)
 
 _BUILT_IN: Final = "bayplan.plugins."
 
@@ -241,14 +242,19 @@ class Profile:
             point: tuple(plugins.get(point, ())) for point in METHODS
         }
         at = self.plugins
+        made = {id(plugin): make_step(0, plugin) for point in _SEARCH for plugin in at[point]}
+
+        def steps(plugins: Sequence[Plugin]) -> tuple[Step, ...]:
+            return tuple(replace(made[id(plugin)], index=i) for i, plugin in enumerate(plugins))
+
         self.pre_enqueues = _steps(at[Point.PRE_ENQUEUE], Point.PRE_ENQUEUE, PreEnqueuePlugin)
         self.queue_sorts = _steps(at[Point.QUEUE_SORT], Point.QUEUE_SORT, QueueSortPlugin)
-        self.pre_filters = tuple(make_step(i, plugin) for i, plugin in enumerate(at[Point.PRE_FILTER]))
-        self.filters = tuple(make_step(i, plugin) for i, plugin in enumerate(at[Point.FILTER]))
+        self.pre_filters = steps(at[Point.PRE_FILTER])
+        self.filters = steps(at[Point.FILTER])
         self.post_filters = _steps(at[Point.POST_FILTER], Point.POST_FILTER, PostFilterPlugin)
-        self.pre_scores = tuple(make_step(i, plugin) for i, plugin in enumerate(at[Point.PRE_SCORE]))
+        self.pre_scores = steps(at[Point.PRE_SCORE])
         self.scores = tuple(
-            make_step(i, plugin, weights.get(plugin.name) or 1) for i, plugin in enumerate(at[Point.SCORE])
+            replace(step, weight=weights.get(step.name) or 1) for step in steps(at[Point.SCORE])
         )
         self.max_total = 1 + sum(MAX_SCORE * step.weight for step in self.scores)
         """No node's total is higher."""
