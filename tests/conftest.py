@@ -7,6 +7,7 @@ have no deadline: examples take milliseconds, but much longer on a busy machine.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -28,10 +29,15 @@ def pytest_collection_finish() -> None:
     _leave_out_what_stays()
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: some tests wait for processes that they started."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
     yield
-    if nextitem is None or nextitem.path != item.path:  # simulations and benchmarks end with `gc.unfreeze`
+    if nextitem is None or nextitem.path != item.path:
         _leave_out_what_stays()
 
 

@@ -13,6 +13,7 @@ from bayplan.bench import against
 from bayplan.bench.against import Comparison, checkout, compare, make_table
 from bayplan.bench.runner import BenchError, Sizes
 from bayplan.cli.main import main
+from tests.effort import LONG_RUN
 
 SMALL = Sizes(nodes=5, init_pods=2, pods=10)
 
@@ -88,6 +89,7 @@ def test_the_least_time_of_both_sides_and_the_ratio(tmp_path: Path, monkeypatch:
     assert result.cpu_ratio == 1.5
 
 
+@LONG_RUN
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_instructions_of_pods_alone_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(against, "SOURCE", fake(tmp_path, "new", 3000))
@@ -96,7 +98,9 @@ def test_instructions_of_pods_alone_are_counted(tmp_path: Path, monkeypatch: pyt
     assert result.cpu_ratio is None
 
 
-@pytest.mark.parametrize("rounds", [0, 1], ids=["counting", "measuring"])
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(0, id="counting", marks=LONG_RUN), pytest.param(1, id="measuring")]
+)
 def test_a_failed_run_is_an_error(rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not rounds and shutil.which("valgrind") is None:
         pytest.skip("valgrind is not installed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import pkgutil
 import re
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from bayplan.runtime.profile import METHODS
 from bayplan.simulate.scenarios.reading import load_scenario
 from bayplan.state.pods import POD_FIELDS
 from tests.commands import bayplan
+from tests.recorded.compare import read_lines
 
 from .extension_point_pages import FOLDER, PROTOCOLS, pages
 from .flags_page import flags_page
@@ -231,7 +231,7 @@ def test_the_numbers_of_recorded_decisions_are_right() -> None:
     decisions = sum(
         len(vector["expect"])
         for path in (conformance / "vectors").rglob("*.jsonl.gz")
-        for vector in map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+        for vector in read_lines(path)
     )
     configurations = sum(
         gzip.decompress(path.read_bytes()).count(b"\n")

@@ -7,6 +7,7 @@ import pytest
 from bayplan.api.devices import ResourceClaim
 from bayplan.simulate.memory.store import MemoryStore
 from bayplan.testing.builders import make_allocated_device, make_device_request, make_resource_claim
+from tests.effort import LONG_RUN
 from tests.faults.devices import EVERY, claim_problems, devices_given_twice, has_devices
 from tests.faults.life import play
 
@@ -42,7 +43,7 @@ def test_a_claim_that_is_left_behind_is_found() -> None:
     ]
 
 
-@pytest.mark.parametrize("first", [0, 5 * EVERY])
+@pytest.mark.parametrize("first", [0, pytest.param(5 * EVERY, marks=LONG_RUN)])
 def test_lives_with_devices(first: int) -> None:
     reports = [play(seed) for seed in range(first, first + 5 * EVERY, EVERY)]
     assert all(has_devices(report.seed) for report in reports)

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 Result = Mapping[str, Any]
 """The result for one pod, recorded or computed: JSON, as `conformance/README.md` lists it."""
 
@@ -148,10 +150,10 @@ class Disagreement(NamedTuple):
 
 def read_lines(path: Path) -> Iterator[Any]:
     """The JSON values of a file that has one a line, compressed or not."""
-    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
         for line in lines:
             if line.strip():
-                yield json.loads(line)
+                yield msgspec.json.decode(line)
 
 
 def compare(vector: Mapping[str, Any], decision: Mapping[str, Any] | None) -> Iterator[Disagreement]:
