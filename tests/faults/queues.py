@@ -244,7 +244,7 @@ def _empty_copy(scheduler: Scheduler, queues: CapacityQueues) -> CapacityQueues:
     for queue in queues.partition.root.downwards():
         if (copy := partition.find(queue.path)) is not None:
             copy.ceiling, copy.max_groups = queue.ceiling, queue.max_groups
-    return CapacityQueues(partition, lambda pod: cluster.pod_infos.of(pod).requests, dict)
+    return CapacityQueues(partition, cluster.pod_infos.of, dict)
 
 
 @cache

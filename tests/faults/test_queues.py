@@ -15,6 +15,7 @@ from bayplan.queues.usage import PodGroupOf
 from bayplan.scheduler import capacity
 from bayplan.scheduler.capacity import connect_queues
 from bayplan.scheduler.loop import Scheduler
+from bayplan.state.pods import PodInfo
 from tests.effort import LONG_RUN
 from tests.faults import life
 from tests.faults.queues import WORLDS
@@ -80,9 +81,9 @@ def test_lives_with_limits(dialect: str, seeds: range) -> None:
 class Careless(CapacityQueues):
     """A mistake: an assumed pod is not counted."""
 
-    def charge(self, pod: Pod, node_name: str) -> None:
+    def charge(self, pod: Pod, node_name: str, info: PodInfo | None = None) -> None:
         if pod.spec.node_name:
-            super().charge(pod, node_name)
+            super().charge(pod, node_name, info)
 
 
 class Generous(CapacityQueues):

@@ -16,6 +16,7 @@ from bayplan.clock import Changes
 from bayplan.queues.volcano.active import VolcanoQueues
 from bayplan.queues.volcano.conf import load
 from bayplan.scheduling_queue.queued import QueuedPod
+from bayplan.state.cluster import Cluster
 from bayplan.state.objects import Objects
 from bayplan.testing.builders import make_pod
 
@@ -37,7 +38,7 @@ class History:
         self.objects = Objects(changes)
         self.queues = VolcanoQueues(
             load(CONF.replace("PLUGIN", plugin)),
-            lambda pod: {"cpu": int(pod.labels["cpu"]) * 1000},
+            Cluster().pod_infos.of,
             lambda: {"cpu": CPUS * 1000, "pods": 100},
             self.objects,
             changes,
@@ -60,7 +61,7 @@ class History:
 
     def pod(self) -> None:
         self.numbers += 1
-        pod = make_pod(f"p{self.numbers}", labels={"cpu": str(self.random.randint(1, 3))})
+        pod = make_pod(f"p{self.numbers}", cpu=self.random.randint(1, 3))
         notes = {volcano.GROUP_ANNOTATION: f"g{self.random.randint(0, 4)}"}
         pod = replace(pod, metadata=replace(pod.metadata, annotations=notes, uid=f"u{self.numbers}"))
         info = QueuedPod(pod, pod.key, 0.0, self.numbers)
@@ -81,6 +82,7 @@ class History:
         if self.running:
             uid = self.random.choice(sorted(self.running))
             del self.running[uid]
+            self.queues.pod_ended(uid)
             self.queues.refund(uid)
 
     def check(self) -> None:
@@ -88,7 +90,7 @@ class History:
         counted: dict[str, int] = {}
         for pod in self.running.values():
             path = self.queues.group_of(pod).queue.path
-            counted[path] = counted.get(path, 0) + int(pod.labels["cpu"]) * 1000
+            counted[path] = counted.get(path, 0) + self.queues.amounts_of(pod)["cpu"]
         for account in self.queues.accounts.values():
             assert account.allocated.get("cpu", 0) == counted.get(account.queue.path, 0)
         self.check_deserved()
@@ -120,7 +122,7 @@ def queue_of(name: str, **spec: Any) -> volcano.Queue:
 
 
 def charged(history: History, name: str, notes: dict[str, str], **meta: Any) -> Pod:
-    pod = make_pod(name, labels={"cpu": "1"}, node="n")
+    pod = make_pod(name, cpu=1, node="n")
     pod = replace(pod, metadata=replace(pod.metadata, annotations=notes, uid=name, **meta))
     history.queues.charge(pod, "n")
     return pod
@@ -156,7 +158,7 @@ def test_a_pod_of_a_job_whose_queue_does_not_exist_has_a_reason() -> None:
     history.objects.put(volcano.PodGroup(metadata=meta, spec=volcano.PodGroupSpec(queue="gone")))
     history.queues.refresh()
     charged(history, "running", notes)
-    pod = make_pod("waiting", labels={"cpu": "1"})
+    pod = make_pod("waiting", cpu=1)
     info = QueuedPod(replace(pod, metadata=replace(pod.metadata, annotations=notes)), pod.key, 0.0, 1)
     history.queues.push(info, (1,))
     assert history.queues.pop() is None

@@ -31,10 +31,10 @@ from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import SortKey
 from bayplan.queues import tree
 from bayplan.queues.amounts import Amounts, is_positive, plus, total
-from bayplan.queues.blocked import BlockedPods, Notice
+from bayplan.queues.blocked import BlockedPods, GroupRequest, Notice
 from bayplan.queues.order import GroupHeap, PodClass, QueueNode
 from bayplan.queues.tree import Blocking, GroupKey, Order, Queue
-from bayplan.queues.usage import ClassKey, PodEntry, PodGroupOf, QueueTree, Requests, Shape
+from bayplan.queues.usage import ClassKey, PodEntry, PodGroupOf, PodTask, QueueTree, Shape
 from bayplan.queues.users import APPLICATIONS, UserLimits
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.config import PartitionConfig
@@ -42,6 +42,7 @@ from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.scheduling_queue.queued import Entity, QueuedGroup, QueuedPod, members_of
 from bayplan.scheduling_queue.sub_queues import PodHeap
 from bayplan.state.groups import GroupKey as PodGroupKey
+from bayplan.state.pods import PodInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class CapacityQueues(BlockedPods, PodHeap):
 
     Args:
         partition: the tree with its placement rules and limits.
-        requests: of a pod.
+        infos: of a pod; pods with the same signature share one.
         capacity: what all nodes have together, by resource.
         namespace: finds a Namespace object.
         scheduled: the number of members of a pod group that have a node.
@@ -72,13 +73,13 @@ class CapacityQueues(BlockedPods, PodHeap):
     def __init__(
         self,
         partition: QueueTree,
-        requests: Requests,
+        infos: Callable[[Pod], PodInfo],
         capacity: Callable[[], Mapping[str, int]],
         namespace: Callable[[str], Namespace | None] = lambda name: None,
         scheduled: Callable[[PodGroupKey], int] = lambda key: 0,
     ) -> None:
         PodHeap.__init__(self, "active")
-        BlockedPods.__init__(self, partition, requests, namespace)
+        BlockedPods.__init__(self, partition, infos, namespace)
         self._capacity = capacity
         self._is_resized = True
         self._scheduled = scheduled
@@ -106,35 +107,39 @@ class CapacityQueues(BlockedPods, PodHeap):
         return self._size
 
     def push(self, info: Entity, rank: SortKey) -> None:
-        self._entries += 1
+        ticket = info.ticket = self._entries = self._entries + 1
         info.sub_queue = self
-        info.ticket = self._entries
         self._size += 1
         try:
-            group, amounts, priority, shape = entry = self._asked(info)
+            request = self._asked(info)
         except PlacementError as error:
             self._rejected[info.key] = (info, error.explained())
             self.notices.append(Notice(info, error.explained()))
             self._update_count()
             return
+        group, shape = request.group, request.shape
         key, node = (shape, group.owner), self._node(group.queue)
         group.active += 1
-        self._active[info.ticket] = entry
-        pods = group.classes.get(key)
-        is_first = pods is None
+        self._active[ticket] = request
+        entry, pods = (rank, info.sequence, ticket, info), group.classes.get(key)
         if pods is None:
-            pods = group.classes[key] = []
-        heappush(pods, (rank, info.sequence, info.ticket, info))
-        tree.add_pending(group, amounts, priority)
+            group.classes[key] = [entry]
+        else:
+            heappush(pods, entry)
+        tree.add_pending(group, request.amounts, request.priority)
         known = node.classes.get(key)
         if known is None:
             known = node.classes[key] = PodClass(shape.amounts)
         node.ready[key] = known
-        (known.unreported if group.tasks else known.unreported_new).append(info)
-        if not self._reorder_group(group) and is_first:
+        unreported = known.unreported if group.tasks else known.unreported_new
+        unreported.append(entry)
+        if len(unreported) > known.max_unreported:
+            self._prune_unreported(known)
+        if not self._reorder_group(group) and pods is None:
             self._enter(node, group, key)
         self._mark_stale(node)
-        self._revive(node)
+        if not node.is_live:
+            self._revive(node)
         self.count = self._size
 
     def pop(self) -> Entity | None:
@@ -264,7 +269,7 @@ class CapacityQueues(BlockedPods, PodHeap):
         assert isinstance(self.partition, Partition)
         partition = self.partition.with_config(config)
         waiting = list(self)
-        assigned = [(self._known[uid].pod, task.place) for uid, task in self._tasks.items()]
+        assigned = [(task.pod, task.place) for task in self._tasks.values()]
         self.partition = partition
         for each in (self._groups, self._tasks, self._nodes, self._active, self._waiters, self._rejected):
             each.clear()
@@ -281,29 +286,31 @@ class CapacityQueues(BlockedPods, PodHeap):
 
     # Groups
 
-    def _asked(self, info: Entity) -> tuple[PodGroupOf, Amounts, int, Shape]:
-        """The group of an entity, what it asks for, its priority, and what has to fit.
+    def _asked(self, info: Entity) -> PodTask | GroupRequest:
+        """What an entity asks for, with its group.
 
         Raises:
             PlacementError: no queue takes it.
         """
         if isinstance(info, QueuedPod):
-            read = self._read(info.pod)
-            return self._group(read), read.shape.amounts, info.pod.priority, read.shape
-        pods = [member.pod for member in info.members]
-        names = sorted({self._application(pod) for pod in pods})
+            task = self._read(info.pod)
+            self._group(task)
+            return task
+        tasks = [self._read(member.pod) for member in info.members]
+        names = sorted({task.application for task in tasks})
         if len(names) > 1:
             raise PlacementError(f"pods of one pod group belong to several applications: {', '.join(names)}")
-        amounts = [self.amounts_of(pod) for pod in pods]
+        amounts = [task.amounts for task in tasks]
         least = self.total_shape(amounts[: self._least(info)])
-        return self.group_of(pods[0]), total(amounts), max(pod.priority for pod in pods), least
+        priority = max(task.priority for task in tasks)
+        return GroupRequest(self._group(tasks[0]), total(amounts), priority, least)
 
     def _shape_of(self, info: Entity) -> Shape | None:
         """What has to fit; None if that is not certain."""
         if isinstance(info, QueuedPod):
-            return self._read(info.pod).shape
+            return self._look_up(info.pod).shape
         try:
-            return self._asked(info)[3]
+            return self._asked(info).shape
         except PlacementError:
             return None
 
@@ -325,41 +332,47 @@ class CapacityQueues(BlockedPods, PodHeap):
 
     def _leave(self, info: Entity) -> PodGroupOf:
         """A pod or pod group is no longer active."""
-        group, amounts, priority, _ = self._active.pop(info.ticket)
+        request = self._active.pop(info.ticket)
+        group = request.group
         group.active -= 1
-        tree.remove_pending(group, amounts, priority)
+        tree.remove_pending(group, request.amounts, request.priority)
         self._reorder_group(group)
         self._mark_stale(self._node(group.queue))
         return group
 
     # The next pod
 
-    def _pop(self, node: QueueNode) -> Entity | None:
-        if not node.is_live:
-            return None
-        if node.queue.is_leaf:
-            found = self._pop_from_leaf(node)
-            if found is None:
-                node.is_live = False
-            return found
+    def _pop(self, root: QueueNode) -> Entity | None:
+        while root.is_live:
+            node = root
+            while not node.queue.is_leaf:
+                child = self._first_child(node)
+                if child is None:
+                    break
+                node = child
+            else:
+                found = self._pop_from_leaf(node)
+                if found is not None:
+                    return found
+            node.is_live = False
+        return None
+
+    def _first_child(self, node: QueueNode) -> QueueNode | None:
+        """The first child in which something may be popped; removes outdated entries."""
         children = node.children
         while children:
             entry = children[0]
             child: QueueNode = entry[-1]
             if child.is_live and child.entry is entry:
-                found = self._pop(child)
-                if found is not None:
-                    return found
+                return child
             heappop(children)
-        node.is_live = False
         return None
 
     def _pop_from_leaf(self, node: QueueNode) -> Entity | None:
         while True:
-            room = tree.room(node.queue)
             best: tuple[GroupKey, PodEntry, ClassKey, PodGroupOf] | None = None
-            for key, each in tuple(node.ready.items()):
-                group = self._first_group(node, key, each, room)
+            for key, each in list(node.ready.items()):
+                group = self._first_group(node, key, each)
                 if group is not None:
                     entry = group.classes[key][0]
                     if best is None or (group.key, entry[:3]) < (best[0], best[1][:3]):
@@ -373,42 +386,42 @@ class CapacityQueues(BlockedPods, PodHeap):
                 del group.classes[key]
                 each = node.ready[key]
                 heappop(each.running if group.is_running else each.new)
-            info, shape = entry[3], key[0]
+            info = entry[3]
             info.sub_queue = None
             self._size -= 1
+            request = self._active[entry[2]]
             self._leave(info)
-            if self._shape_of(info) is not shape:  # its pod has changed since it entered
-                self.push(info, entry[0])
+            is_same = isinstance(request, PodTask) and isinstance(info, QueuedPod) and request.pod is info.pod
+            if not is_same and self._shape_of(info) is not request.shape:
+                self.push(info, entry[0])  # its pod has changed since it entered
                 continue
             if not group.active and not group.tasks:
                 self._idle.append(group)
             if isinstance(info, QueuedGroup):
-                self._leave_out(info, group, room)
+                self._leave_out(info, group)
             return info
 
-    def _leave_out(self, info: QueuedGroup, group: PodGroupOf, room: Amounts | None) -> None:
+    def _leave_out(self, info: QueuedGroup, group: PodGroupOf) -> None:
         """Leaves members out that have no room, beside those that have to be scheduled together."""
         taken: dict[str, int] = {}
         members, info.members, least = info.members, [], self._least(info)
         for member in members:
             asked = plus(taken, self.amounts_of(member.pod))
-            if len(info.members) < least or self._blocking(group, asked, room) is None:
+            if len(info.members) < least or self._blocking(group, asked) is None:
                 info.members.append(member)
                 taken = asked
             else:
                 info.left_out.append(member)
 
-    def _first_group(
-        self, node: QueueNode, key: ClassKey, each: PodClass, room: Amounts | None
-    ) -> PodGroupOf | None:
+    def _first_group(self, node: QueueNode, key: ClassKey, each: PodClass) -> PodGroupOf | None:
         """The first group of a class that may take a pod; sets a class aside that is blocked."""
-        running = self._head(each.running, key, is_running=True)
-        new = self._head(each.new, key, is_running=False)
+        running = self._head(each.running, key, is_running=True) if each.running else None
+        new = self._head(each.new, key, is_running=False) if each.new else None
         first = running or new
         if first is None:
             del node.classes[key], node.ready[key]
             return None
-        blocking = self._blocking(first, each.amounts, room)
+        blocking = self._blocking(first, each.amounts)
         if blocking is None:
             if new is None or (running is not None and running.key <= new.key):
                 return running

@@ -14,13 +14,14 @@ from typing import Final
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.queues import tree
-from bayplan.queues.amounts import Amounts, fits
+from bayplan.queues.amounts import Amounts
 from bayplan.queues.order import PodClass, QueueOrder
 from bayplan.queues.tree import Blocking
-from bayplan.queues.usage import PodGroupOf, QueueTree, Requests, Shape
+from bayplan.queues.usage import PodEntry, PodGroupOf, PodTask, QueueTree, Shape
 from bayplan.queues.users import APPLICATIONS
 from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.scheduling_queue.queued import Entity, QueuedPod, members_of
+from bayplan.state.pods import PodInfo
 
 MAX_REPORTED_AT_ONCE: Final = 100
 """How many waiting pods are reported in one pop; the others follow with the next one."""
@@ -34,16 +35,29 @@ class Notice:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class GroupRequest:
+    """What a pod group asks for as one entity; that of a single pod is its `PodTask`."""
+
+    group: PodGroupOf
+    amounts: Amounts
+    priority: int
+    shape: Shape
+    """What has to fit: what the members that it needs at least ask for."""
+
+
 class BlockedPods(QueueOrder):
     """Which limit each pod waits for, and which pods were not reported yet."""
 
     def __init__(
-        self, partition: QueueTree, requests: Requests, namespace: Callable[[str], Namespace | None]
+        self,
+        partition: QueueTree,
+        infos: Callable[[Pod], PodInfo],
+        namespace: Callable[[str], Namespace | None],
     ) -> None:
-        super().__init__(partition, requests, namespace)
-        self._active: dict[int, tuple[PodGroupOf, Amounts, int, Shape]] = {}
-        """By ticket: the group of an active entity, what it asks for, its priority when it entered, and what
-        has to fit."""
+        super().__init__(partition, infos, namespace)
+        self._active: dict[int, PodTask | GroupRequest] = {}
+        """By ticket: what an active entity asks for, as it was when it entered."""
         self.notices: list[Notice] = []
         """Pods that have to wait, not reported yet."""
 
@@ -58,8 +72,8 @@ class BlockedPods(QueueOrder):
             return Blocking(full.path, APPLICATIONS, full.running, 1, full.max_groups)
         return self.partition.user_limits.first_full(group)
 
-    def _blocking(self, group: PodGroupOf, amounts: Amounts, room: Amounts | None) -> Blocking | None:
-        if not fits(room, amounts):
+    def _blocking(self, group: PodGroupOf, amounts: Amounts) -> Blocking | None:
+        if not tree.has_room(group.queue, amounts):
             return tree.blocking(group.queue, amounts)
         if self.partition.user_limits.limits:
             return self.partition.user_limits.blocking(group, amounts)
@@ -76,7 +90,7 @@ class BlockedPods(QueueOrder):
         except PlacementError as error:
             return error.explained()
         amounts = self.amounts_of(pod) if asked is None else asked
-        found = self._blocking(group, amounts, tree.room(group.queue))
+        found = self._blocking(group, amounts)
         if found is None and not group.tasks:
             found = self._first_full(group)
         self._forget_if_empty(group)
@@ -96,15 +110,21 @@ class BlockedPods(QueueOrder):
         if waiting:
             del each.unreported_new[:MAX_REPORTED_AT_ONCE]
             if new_only:
-                each.unreported += (info for info in waiting if self._has_begun(info))
-                waiting = [info for info in waiting if not self._has_begun(info)]
+                each.unreported += (entry for entry in waiting if self._has_begun(entry))
+                waiting = [entry for entry in waiting if not self._has_begun(entry)]
         if not new_only and each.unreported:
             waiting += each.unreported[:MAX_REPORTED_AT_ONCE]
             del each.unreported[:MAX_REPORTED_AT_ONCE]
         if waiting:
             sentence = blocking.sentence()
-            self.notices += (Notice(info, sentence) for info in waiting if info.ticket in self._active)
+            self.notices += (Notice(entry[3], sentence) for entry in waiting if entry[2] in self._active)
 
-    def _has_begun(self, info: Entity) -> bool:
-        entered = self._active.get(info.ticket)
-        return entered is not None and bool(entered[0].tasks)
+    def _has_begun(self, entry: PodEntry) -> bool:
+        entered = self._active.get(entry[2])
+        return entered is not None and bool(entered.group.tasks)
+
+    def _prune_unreported(self, each: PodClass) -> None:
+        """Pods that were popped are not to be reported. Most classes are never blocked."""
+        for entries in (each.unreported, each.unreported_new):
+            entries[:] = [entry for entry in entries if entry[2] in self._active]
+        each.max_unreported = 2 * max(len(each.unreported), len(each.unreported_new), MAX_REPORTED_AT_ONCE)

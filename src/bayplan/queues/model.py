@@ -191,6 +191,7 @@ class Queue:
         "priorities",
         "reserved",
         "running",
+        "share_cache",
         "starting",
         "state",
         "used",
@@ -228,6 +229,8 @@ class Queue:
         """How many groups of a leaf, or children of a parent, have each priority."""
         self.path_up: tuple[Queue, ...] = (self, *(() if parent is None else parent.path_up))
         self.fair_cache: tuple[object, object, dict[str, int]] | None = None
+        self.share_cache: tuple[object, object, dict[str, int]] | None = None
+        """Two amounts and their combination, which is the same as long as they are the same objects."""
         if parent is not None:
             parent.children[name] = self
 

@@ -14,11 +14,12 @@ from heapq import heapify, heappush, heapreplace
 from typing import Any, Final
 
 from bayplan.api.node import Namespace
+from bayplan.api.pod import Pod
 from bayplan.queues import tree
 from bayplan.queues.amounts import Amounts
 from bayplan.queues.tree import GroupKey, Queue, QueueKey
-from bayplan.queues.usage import ClassKey, PodGroupOf, QueueTree, QueueUsage, Requests
-from bayplan.scheduling_queue.queued import Entity
+from bayplan.queues.usage import ClassKey, PodEntry, PodGroupOf, QueueTree, QueueUsage
+from bayplan.state.pods import PodInfo
 
 GroupHeap = list[tuple[GroupKey, int, PodGroupOf]]
 """An entry with another key than that of its group, or in the wrong heap of its class, is outdated."""
@@ -35,9 +36,12 @@ class PodClass:
     """Groups with a task."""
     new: GroupHeap = field(default_factory=list)
     """Groups without one; they may be kept from beginning."""
-    unreported: list[Entity] = field(default_factory=list)
-    unreported_new: list[Entity] = field(default_factory=list)
+    unreported: list[PodEntry] = field(default_factory=list)
+    """Some of its pods have left the class since."""
+    unreported_new: list[PodEntry] = field(default_factory=list)
     """Pods of groups that had no task when they entered."""
+    max_unreported: int = _MAX_OUTDATED
+    """The length of these lists at which pods that have left are removed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,9 +68,12 @@ class QueueOrder(QueueUsage):
     """Which queues and groups are first."""
 
     def __init__(
-        self, partition: QueueTree, requests: Requests, namespace: Callable[[str], Namespace | None]
+        self,
+        partition: QueueTree,
+        infos: Callable[[Pod], PodInfo],
+        namespace: Callable[[str], Namespace | None],
     ) -> None:
-        super().__init__(partition, requests, namespace)
+        super().__init__(partition, infos, namespace)
         self._nodes: dict[str, QueueNode] = {}
         self._entries = 0
         self._stale: list[QueueNode] = []
@@ -103,13 +110,20 @@ class QueueOrder(QueueUsage):
         Args:
             again: its use or queue has changed; otherwise only its priority, time and first task may have.
         """
-        is_running, ranked = bool(group.tasks), (group.priority, group.created)
-        if not again and is_running == group.is_running and ranked == group.ranked and group.key:
+        is_running = bool(group.tasks)
+        if (
+            not again
+            and group.key_priority == group.priority
+            and group.key_created == group.created
+            and group.is_running is is_running
+            and group.key
+        ):
             return False
         key = self._group_key(group)
-        if key == group.key and is_running == group.is_running:
+        if key == group.key and is_running is group.is_running:
             return False
-        group.key, group.is_running, group.ranked = key, is_running, ranked
+        group.key, group.is_running = key, is_running
+        group.key_priority, group.key_created = group.priority, group.created
         if group.classes:
             node = self._node(group.queue)
             for each in group.classes:
@@ -125,7 +139,11 @@ class QueueOrder(QueueUsage):
             self._revive(node)
         self._entries += 1
         heap = known.running if group.is_running else known.new
-        heappush(heap, (group.key, self._entries, group))
+        entry = (group.key, self._entries, group)
+        if heap and heap[0][2] is group:
+            heapreplace(heap, entry)
+            return
+        heappush(heap, entry)
         if len(heap) > 2 * len(node.queue.groups) + _MAX_OUTDATED:
             current = {id(entry[2]): entry for entry in heap if self._is_ranked(entry, key)}
             heap[:] = current.values()
@@ -143,21 +161,18 @@ class QueueOrder(QueueUsage):
 
     def _reorder_stale(self) -> None:
         stale, self._stale = self._stale, []
-        seen: list[QueueNode] = []
+        seen = set[QueueNode]()
         for leaf in stale:
             leaf.is_stale = False
-            node = leaf
-            while node.parent is not None and not node.is_stale:
-                node.is_stale = True
-                seen.append(node)
+            node, parent = leaf, leaf.parent
+            while parent is not None and node not in seen:
+                seen.add(node)
                 key = self._queue_key(node.queue)
                 if node.key != key:
                     node.key = key
                     if node.is_live:
                         self._offer(node)
-                node = node.parent
-        for node in seen:
-            node.is_stale = False
+                node, parent = parent, parent.parent
 
     def _offer(self, node: QueueNode) -> None:
         parent = node.parent

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bayplan.queues.amounts import Amounts, add_to, is_positive, left_over, lowest, minus, plus, subtract_from
+from bayplan.queues.amounts import Amounts, is_positive, left_over, lowest, minus, plus, subtract_from
 from bayplan.queues.model import DEFAULT_BACKOFF_DELAY as DEFAULT_BACKOFF_DELAY
 from bayplan.queues.model import DEFAULT_PREEMPTION_DELAY as DEFAULT_PREEMPTION_DELAY
 from bayplan.queues.model import MAX_PRIORITY as MAX_PRIORITY
@@ -45,8 +45,11 @@ GroupKey = tuple[object, ...]
 
 def charge(queue: Queue, amounts: Amounts) -> None:
     """A task of the leaf takes its amounts. The ceilings are not checked: see `room`."""
+    items = amounts.items()
     for each in queue.path_up:
-        add_to(each.used, amounts)
+        used = each.used
+        for kind, amount in items:
+            used[kind] = used.get(kind, 0) + amount
 
 
 def refund(queue: Queue, amounts: Amounts) -> None:
@@ -67,15 +70,35 @@ def unmark_leaving(queue: Queue, amounts: Amounts) -> None:
 
 def add_pending(group: Group, amounts: Amounts, priority: int) -> None:
     """A task of the group waits."""
-    add_to(group.pending, amounts)
-    _change_waiting(group.queue, sum(amounts.values()))
-    _change_priority(group, priority, 1)
+    pending, whole = group.pending, 0
+    for kind, amount in amounts.items():
+        pending[kind] = pending.get(kind, 0) + amount
+        whole += amount
+    for queue in group.queue.path_up:
+        queue.waiting += whole
+    priorities = group.priorities
+    if priority in priorities:
+        priorities[priority] += 1
+    else:
+        _change_priority(group, priority, 1)
 
 
 def remove_pending(group: Group, amounts: Amounts, priority: int) -> None:
-    subtract_from(group.pending, amounts)
-    _change_waiting(group.queue, -sum(amounts.values()))
-    _change_priority(group, priority, -1)
+    pending, whole = group.pending, 0
+    for kind, amount in amounts.items():
+        rest = pending.get(kind, 0) - amount
+        if rest:
+            pending[kind] = rest
+        else:
+            pending.pop(kind, None)
+        whole += amount
+    for queue in group.queue.path_up:
+        queue.waiting -= whole
+    priorities = group.priorities
+    if priorities.get(priority, 0) > 1:
+        priorities[priority] -= 1
+    else:
+        _change_priority(group, priority, -1)
 
 
 def add_group(group: Group) -> None:
@@ -88,7 +111,9 @@ def remove_group(group: Group) -> None:
     queue = group.queue
     if queue.groups.pop(group.name, None) is None:
         return
-    _change_waiting(queue, -sum(group.pending.values()))
+    whole = sum(group.pending.values())
+    for each in queue.path_up:
+        each.waiting -= whole
     _count_groups(queue, group.priority, -1)
 
 
@@ -112,20 +137,11 @@ def stop(group: Group) -> None:
         queue.running = max(queue.running - 1, 0)
 
 
-def _change_waiting(queue: Queue, change: int) -> None:
-    for each in queue.path_up:
-        each.waiting += change
-
-
 def _change_priority(group: Group, priority: int, change: int) -> None:
-    counts = group.priorities
-    count = counts.get(priority, 0) + change
-    if count > 0 and count != change:  # the others of this priority stay
-        counts[priority] = count
-        return
+    """The first task of this priority waits, or the last one no longer does."""
     before = group.priority
-    _count(counts, priority, change)
-    after = group.priority = max(counts, default=MIN_PRIORITY)
+    _count(group.priorities, priority, change)
+    after = group.priority = max(group.priorities, default=MIN_PRIORITY)
     if before == after or group.name not in group.queue.groups:
         return
     queue = group.queue
@@ -179,6 +195,19 @@ def _count(counts: dict[int, int], key: int, change: int) -> None:
 
 
 # Answers
+
+
+def has_room(queue: Queue, asked: Amounts) -> bool:
+    """Whether a request fits below all ceilings of the path."""
+    for each in queue.path_up:
+        ceiling = each.ceiling
+        if ceiling:
+            used = each.used
+            for kind, limit in ceiling.items():
+                amount = asked.get(kind, 0)
+                if amount > 0 and used.get(kind, 0) + amount > limit:
+                    return False
+    return True
 
 
 def room(queue: Queue) -> dict[str, int] | None:
@@ -247,6 +276,8 @@ def current_priority(queue: Queue) -> int:
     highest, policy = max(priorities), queue.policy
     if policy.priority_fence:
         return policy.priority_offset
+    if not policy.priority_offset:
+        return highest
     return max(MIN_PRIORITY, min(MAX_PRIORITY, highest + policy.priority_offset))
 
 
@@ -254,11 +285,8 @@ def fair_capacity(queue: Queue) -> Amounts:
     """What a queue could use at best: the capacity of the cluster, replaced by the ceilings of its path."""
     if queue.parent is None:
         return queue.capacity
-    ceiling = queue.ceiling
-    if not ceiling:
-        return fair_capacity(queue.parent)
-    above = fair_capacity(queue.parent)
-    if not above:
+    above, ceiling = fair_capacity(queue.parent), queue.ceiling
+    if not ceiling or not above:
         return above
     known = queue.fair_cache
     if known is None or known[0] is not above or known[1] is not ceiling:
@@ -271,20 +299,21 @@ def share(queue: Queue) -> float:
     used = queue.used
     if not used:
         return 0.0
-    guaranteed = queue.guaranteed or {}
-    capacity: Amounts | None = None
+    capacity, guaranteed = fair_capacity(queue), queue.guaranteed
+    if guaranteed:
+        known = queue.share_cache
+        if known is None or known[0] is not capacity or known[1] is not guaranteed:
+            known = queue.share_cache = (capacity, guaranteed, {**capacity, **guaranteed})
+        capacity = known[2]
     largest = 0.0
     for kind, amount in used.items():
-        limit = guaranteed.get(kind)
-        if limit is None:
-            if capacity is None:
-                capacity = fair_capacity(queue)
-            limit = capacity.get(kind)
-            if limit is None:
-                continue
-        ratio = amount / limit if limit > 0 else float(amount > 0)
-        if ratio > largest:
-            largest = ratio
+        limit = capacity.get(kind)
+        if limit:
+            ratio = amount / limit
+            if ratio > largest:
+                largest = ratio
+        elif limit == 0 and amount > 0 and largest < 1.0:
+            largest = 1.0
     return largest
 
 
@@ -295,16 +324,13 @@ def group_share(group: Group) -> tuple[float, ...]:
     everything in a leaf without a guarantee of memory.
     """
     guaranteed = group.queue.guaranteed or {}
-    return tuple(
-        sorted(
-            (
-                amount / limit if (limit := guaranteed.get(kind, 0)) else float(amount)
-                for kind, amount in group.used.items()
-                if amount
-            ),
-            reverse=True,
-        )
-    )
+    ratios = [
+        amount / limit if (limit := guaranteed.get(kind, 0)) else float(amount)
+        for kind, amount in group.used.items()
+        if amount
+    ]
+    ratios.sort(reverse=True)
+    return tuple(ratios)
 
 
 def queue_key(queue: Queue) -> QueueKey:
@@ -315,10 +341,9 @@ def queue_key(queue: Queue) -> QueueKey:
     """
     assert queue.parent is not None
     priority = -current_priority(queue)
-    waiting = -queue.waiting
     if queue.parent.policy.by_priority:
-        return (priority, share(queue), waiting, queue.path)
-    return (share(queue), priority, waiting, queue.path)
+        return (priority, share(queue), -queue.waiting, queue.path)
+    return (share(queue), priority, -queue.waiting, queue.path)
 
 
 def group_key(group: Group) -> GroupKey:

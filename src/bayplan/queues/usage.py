@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from bayplan.api.node import Namespace
@@ -23,10 +23,12 @@ from bayplan.queues.users import UserLimits
 from bayplan.queues.yunikorn import pods as yunikorn
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.placement import PlacementError
+from bayplan.queues.yunikorn.pods import TaskFacts
 from bayplan.queues.yunikorn.task_groups import minimum_of, task_groups_of
 from bayplan.scheduling_queue.queued import Entity
+from bayplan.state.pods import PodInfo
 
-MAX_REMEMBERED: Final = 500_000
+MAX_SHAPES: Final = 100_000
 TAKEN_SECONDS: Final = 15.0
 """How long a victim that does not terminate counts as leaving: its eviction may have failed."""
 
@@ -49,7 +51,7 @@ PodEntry = tuple[SortKey, int, int, Entity]
 class PodGroupOf(Group):
     """A group with its active pods."""
 
-    __slots__ = ("active", "classes", "is_running", "key", "owner", "ranked")
+    __slots__ = ("active", "classes", "is_running", "key", "key_created", "key_priority", "owner")
 
     def __init__(
         self, name: str, queue: Queue, user: str, user_groups: tuple[str, ...], created: float
@@ -62,25 +64,38 @@ class PodGroupOf(Group):
         """The number of its active pods."""
         self.key: GroupKey = ()
         """Its position among the groups of its leaf."""
-        self.ranked: tuple[int, float] = (0, 0.0)
-        """Its priority and time when the position was found."""
+        self.key_priority = 0
+        self.key_created = 0.0
         self.is_running = False
-        """Whether it had a task then."""
+        """Its priority and age when the position was found, and whether it had a task then."""
 
 
-@dataclass(slots=True)
-class _Known:
-    """What is read from a pod only once."""
+class PodTask(Task):
+    """A pod, pending or with a node. What the queues need of it is read once for each version of the pod."""
 
-    pod: Pod
-    shape: Shape
-    application: str
-    created: float
+    __slots__ = ("application", "info", "pod", "shape")
 
+    group: PodGroupOf
 
-class Requests(Protocol):
-    def __call__(self, pod: Pod) -> Mapping[str, int]:
-        """What a pod requests, by resource: cpu in millis."""
+    def __init__(self, pod: Pod, info: PodInfo, shape: Shape, application: str, facts: TaskFacts) -> None:
+        # Not Task.__init__: there is one for every pod, and keyword arguments take three times as long.
+        self.pod = pod
+        self.info = info
+        self.shape = shape
+        self.application = application
+        self.key = pod.metadata.uid
+        self.amounts = shape.amounts
+        self.created = created_at(pod)
+        self.priority = pod.spec.priority or 0
+        self.place = ""
+        self.role = facts.role
+        self.required_place = facts.required_node
+        self.is_placeholder = facts.is_placeholder
+        self.is_originator = False
+        self.may_preempt = facts.may_preempt
+        self.opted_out = facts.opted_out
+        self.leaving = False
+        self.released = False
 
 
 class QueueTree(Protocol):
@@ -101,22 +116,28 @@ class QueueUsage(ABC):
 
     Args:
         partition: the tree with its placement rules and limits.
-        requests: of a pod.
+        infos: of a pod; pods with the same signature share one.
         namespace: finds a Namespace object.
     """
 
     def __init__(
-        self, partition: QueueTree, requests: Requests, namespace: Callable[[str], Namespace | None]
+        self,
+        partition: QueueTree,
+        infos: Callable[[Pod], PodInfo],
+        namespace: Callable[[str], Namespace | None],
     ) -> None:
         self.partition = partition
-        self._requests = requests
+        self._infos = infos
         self._namespace = namespace
         self._groups: dict[str, PodGroupOf] = {}
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, PodTask] = {}
         """By uid: pods that have a node."""
-        self._known: dict[str, _Known] = {}
-        """By uid; reading a pod takes longer than everything else here."""
+        self._known: dict[str, PodTask] = {}
+        """By uid: pods that exist, once they were active or have a node."""
+        self._ages: dict[str, list[tuple[float, str]]] = {}
+        """By application: a heap of the creation times and uids of its pods, some of which have ended."""
         self._shapes: dict[tuple[tuple[str, int], ...], Shape] = {}
+        self._shape_by_signature: dict[bytes, Shape] = {}
         self._nominated: dict[str, Pod] = {}
         """By uid: pods that have preempted pods of other queues and have no node yet."""
         self._taken: dict[str, float] = {}
@@ -144,7 +165,7 @@ class QueueUsage(ABC):
         queue = self.partition.queue_for(app, minimum_of(task_groups))
         return PodGroupOf(name, queue, app.user, app.groups, created)
 
-    def _facts(self, pod: Pod) -> yunikorn.TaskFacts:
+    def _facts(self, pod: Pod) -> TaskFacts:
         return yunikorn.facts(pod)
 
     def _amounts(self, requests: Mapping[str, int]) -> dict[str, int]:
@@ -165,48 +186,40 @@ class QueueUsage(ABC):
     def _group_ended(self, group: PodGroupOf) -> None:
         """The group has no pods any more."""
 
-    def charge(self, pod: Pod, node_name: str) -> None:
-        """A pod has a node, assumed or confirmed; or one that is charged already has changed."""
-        task = self._tasks.get(pod.metadata.uid)
+    def charge(self, pod: Pod, node_name: str, info: PodInfo | None = None) -> None:
+        """A pod has a node, assumed or confirmed; or one that is charged already has changed.
+
+        Args:
+            info: of the pod, if it is known.
+        """
+        uid = pod.metadata.uid
+        task = self._tasks.get(uid)
         if task is not None:
             task.place = node_name
-            if task.amounts == self._shape(pod).amounts:
-                if (known := self._known.get(task.key)) is not None:
-                    known.pod = pod
-                if pod.is_terminating and not task.leaving:
+            info = info or self._infos(pod)
+            if info is task.info or self._shape(info) is task.shape:
+                task.pod, task.info = pod, info
+                if pod.metadata.deletion_timestamp is not None and not task.leaving:
                     self._mark_leaving(task)
                 return
-            self.refund(task.key)
-        read = self._read(pod)
-        amounts = read.shape.amounts
+            self.refund(uid)
+        task = self._read(pod)
         try:
-            group = self._group(read)
+            group = self._group(task)
         except PlacementError:
             return
-        facts = self._facts(pod)
-        task = Task(
-            pod.metadata.uid,
-            group,
-            amounts,
-            created=read.created,
-            priority=pod.priority,
-            place=node_name,
-            role=facts.role,
-            required_place=facts.required_node,
-            is_placeholder=facts.is_placeholder,
-            may_preempt=facts.may_preempt,
-            opted_out=facts.opted_out,
-        )
-        self._tasks[task.key] = task
+        task.place = node_name
+        amounts = task.amounts
+        self._tasks[uid] = task
         tree.charge(group.queue, amounts)
         if self.partition.user_limits.limits:
             self.partition.user_limits.charge(group, amounts)
-        if not facts.is_placeholder:
+        if not task.is_placeholder:
             add_to(group.used, amounts)
         if not group.tasks:
             tree.start(group)
-        group.tasks[task.key] = task
-        if pod.is_terminating:
+        group.tasks[uid] = task
+        if pod.metadata.deletion_timestamp is not None:
             self._mark_leaving(task)
         self._use_changed(group)
 
@@ -215,16 +228,17 @@ class QueueUsage(ABC):
         tree.mark_leaving(task.group.queue, task.amounts)
 
     def refund(self, uid: str) -> None:
-        """A pod has lost its node: it ended, or its binding failed."""
+        """A pod has lost its node, because its binding failed."""
         task = self._tasks.pop(uid, None)
         if task is None:
             return
-        self._known.pop(uid, None)
         group = task.group
         assert isinstance(group, PodGroupOf)
         del group.tasks[uid]
         tree.refund(group.queue, task.amounts)
+        task.place = ""
         if task.leaving:
+            task.leaving = False
             tree.unmark_leaving(group.queue, task.amounts)
         if not task.is_placeholder:
             subtract_from(group.used, task.amounts)
@@ -236,6 +250,28 @@ class QueueUsage(ABC):
         self._freed(group)
         self._use_changed(group)
         self._forget_if_empty(group)
+
+    def pod_ended(self, uid: str) -> None:
+        """A pod has completed or was deleted. If it has a node, `refund` follows."""
+        known = self._known.pop(uid, None)
+        if known is None:
+            return
+        oldest, group = self._oldest(known.application), self._groups.get(known.application)
+        if oldest is not None and group is not None and oldest > group.created:
+            group.created = oldest
+            self._use_changed(group)
+
+    def _oldest(self, application: str) -> float | None:
+        """When the oldest pod of an application was created; None if none exists."""
+        ages, known = self._ages.get(application, []), self._known
+        while ages:
+            created, uid = ages[0]
+            task = known.get(uid)
+            if task is not None and task.application == application:
+                return created
+            heappop(ages)
+        self._ages.pop(application, None)
+        return None
 
     # What preemption has begun
 
@@ -275,7 +311,7 @@ class QueueUsage(ABC):
         Raises:
             PlacementError: no queue accepts its application.
         """
-        return self._group(self._read(pod))
+        return self._group(self._look_up(pod))
 
     def queue_of(self, pod: Pod) -> str:
         """The path of the queue of a pod; "" if no queue accepts its application."""
@@ -287,14 +323,21 @@ class QueueUsage(ABC):
         self._forget_if_empty(group)
         return path
 
-    def _group(self, read: _Known) -> PodGroupOf:
-        name, created, pod = read.application, read.created, read.pod
-        group = self._groups.get(name)
+    def _group(self, task: PodTask) -> PodGroupOf:
+        """The group of a pod, created with the first one, and as old as its oldest pod.
+
+        Raises:
+            PlacementError: no queue accepts its application.
+        """
+        group = self._groups.get(task.application)
         if group is None:
-            group = self._groups[name] = self._new_group(name, pod, created)
+            group = self._new_group(task.application, task.pod, task.created)
+            self._groups[task.application] = group
             tree.add_group(group)
-        elif created < group.created:
-            group.created = created
+            oldest = self._oldest(task.application)
+            if oldest is not None and oldest < group.created:
+                group.created = oldest
+        task.group = group
         return group
 
     def gauges(self) -> Mapping[Spec[Gauge], Mapping[tuple[str, ...], float]]:
@@ -322,11 +365,16 @@ class QueueUsage(ABC):
         """The task of a pod that has a node."""
         return self._tasks.get(uid)
 
+    def info_of(self, pod: Pod) -> PodInfo | None:
+        """What scheduling reads of a pod, if this version of it was read."""
+        known = self._known.get(pod.metadata.uid)
+        return known.info if known is not None and known.pod is pod else None
+
     def group_if_known(self, pod: Pod) -> PodGroupOf | None:
-        return self._groups.get(self._read(pod).application)
+        return self._groups.get(self._look_up(pod).application)
 
     def amounts_of(self, pod: Pod) -> dict[str, int]:
-        return self._read(pod).shape.amounts
+        return self._look_up(pod).shape.amounts
 
     def total_shape(self, amounts: Sequence[Amounts]) -> Shape:
         """The shape of several pods together."""
@@ -334,24 +382,46 @@ class QueueUsage(ABC):
         items = (*whole.items(), ("", len(amounts)))
         return self._shapes.get(items) or self._new_shape(items, whole)
 
-    def _read(self, pod: Pod) -> _Known:
+    def _read(self, pod: Pod) -> PodTask:
+        """The task of a pod that exists; of one with a new version, another one."""
         uid = pod.metadata.uid
         known = self._known.get(uid)
-        if known is None or known.pod is not pod:
-            if len(self._known) >= MAX_REMEMBERED:
-                self._known.clear()
-            known = _Known(pod, self._shape(pod), self._application(pod), created_at(pod))
-            self._known[uid] = known
-        return known
+        if known is not None and known.pod is pod:
+            return known
+        task = self._known[uid] = self._make_task(pod)
+        if known is None or known.application != task.application:
+            ages = self._ages.get(task.application)
+            if ages is None:
+                self._ages[task.application] = [(task.created, uid)]
+            else:
+                heappush(ages, (task.created, uid))
+                group = self._groups.get(task.application)
+                if group is not None and task.created < group.created:
+                    group.created = task.created
+        return task
 
-    def _shape(self, pod: Pod) -> Shape:
-        requests = self._requests(pod)
-        items = tuple(requests.items())
-        return self._shapes.get(items) or self._new_shape(items, self._amounts(requests))
+    def _look_up(self, pod: Pod) -> PodTask:
+        """The same for questions, which leave no trace."""
+        known = self._known.get(pod.metadata.uid)
+        return known if known is not None and known.pod is pod else self._make_task(pod)
+
+    def _make_task(self, pod: Pod) -> PodTask:
+        info = self._infos(pod)
+        return PodTask(pod, info, self._shape(info), self._application(pod), self._facts(pod))
+
+    def _shape(self, info: PodInfo) -> Shape:
+        shape = self._shape_by_signature.get(info.key)
+        if shape is None:
+            items = tuple(info.requests.items())
+            shape = self._shapes.get(items) or self._new_shape(items, self._amounts(info.requests))
+            self._shape_by_signature[info.key] = shape
+        return shape
 
     def _new_shape(self, items: tuple[tuple[str, int], ...], amounts: dict[str, int]) -> Shape:
-        if len(self._shapes) >= MAX_REMEMBERED:
+        if len(self._shapes) >= MAX_SHAPES:
             self._shapes.clear()
+        if len(self._shape_by_signature) >= MAX_SHAPES:
+            self._shape_by_signature.clear()
         shape = self._shapes[items] = Shape(amounts)
         return shape
 

@@ -42,6 +42,7 @@ from bayplan.runtime.search import (
 from bayplan.runtime.signature_results import SignatureCache
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
+from bayplan.state.pods import PodInfo
 from bayplan.state.view import IntColumn, NodeColumns
 
 if TYPE_CHECKING:
@@ -99,8 +100,9 @@ class Framework:
 
     # The search
 
-    def begin(self, pod: Pod) -> Search:
-        info = self.cluster.pod_infos.of(pod)
+    def begin(self, pod: Pod, info: PodInfo | None = None) -> Search:
+        if info is None:
+            info = self.cluster.pod_infos.of(pod)
         if not self.cache:
             return Search(pod, info, CycleState(), *self._signatures.uncached(pod))
         signature, results = self._signatures.of(pod, info)

@@ -99,7 +99,7 @@ def make_queues(settings: QueuesConfiguration, cluster: Cluster) -> CapacityQueu
     groups = cluster.groups
     return CapacityQueues(
         partition,
-        lambda pod: cluster.pod_infos.of(pod).requests,
+        cluster.pod_infos.of,
         lambda: _capacity(cluster),
         lambda name: cluster.objects.of(Namespace).get(name),
         lambda key: 0 if groups is None else groups[key].scheduled_count,
@@ -134,7 +134,7 @@ def make_volcano_queues(settings: QueuesConfiguration, cluster: Cluster) -> Volc
     groups = cluster.groups
     return VolcanoQueues(
         read_conf(settings),
-        lambda pod: cluster.pod_infos.of(pod).requests,
+        cluster.pod_infos.of,
         lambda: _capacity(cluster),
         cluster.objects,
         cluster.changes,
@@ -311,7 +311,7 @@ class QueueCache(Cache):
 
     def assume(self, pod: Pod, node_name: str, info: PodInfo | None = None) -> None:
         super().assume(pod, node_name, info)
-        self._queues.charge(pod, node_name)
+        self._queues.charge(pod, node_name, info)
 
     def forget(self, pod: Pod, node_name: str) -> bool:
         forgotten = super().forget(pod, node_name)
@@ -321,16 +321,20 @@ class QueueCache(Cache):
 
     def add(self, pod: Pod) -> None:
         super().add(pod)
-        if pod.spec.scheduler_name in self._profiles:
-            self._queues.charge(pod, pod.spec.node_name)
+        self._charge(pod)
 
     def update(self, pod: Pod) -> None:
         super().update(pod)
-        if pod.spec.scheduler_name in self._profiles:
-            self._queues.charge(pod, pod.spec.node_name)
+        self._charge(pod)
+
+    def _charge(self, pod: Pod) -> None:
+        spec = pod.spec
+        if spec.scheduler_name in self._profiles:
+            self._queues.charge(pod, spec.node_name, self.cluster.info_of(pod.metadata.uid))
 
     def remove(self, pod: Pod) -> None:
         super().remove(pod)
+        self._queues.pod_ended(pod.uid)
         self._queues.refund(pod.uid)
 
     def set_node(self, node: Node) -> NodeChange:

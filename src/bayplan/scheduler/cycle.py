@@ -20,6 +20,7 @@ from bayplan.runtime.framework import Framework
 from bayplan.runtime.observed import observed
 from bayplan.runtime.search import Found, NotFound, Search, Steps
 from bayplan.state.columns import IdColumn
+from bayplan.state.pods import PodInfo
 
 NO_NODES: Final = "no nodes available to schedule pods"
 
@@ -51,10 +52,14 @@ class Decision(msgspec.Struct, frozen=True):
         return self.found is not None
 
 
-def decide(framework: Framework, pod: Pod) -> Decision:
-    """One attempt to schedule the pod, without extenders."""
+def decide(framework: Framework, pod: Pod, info: PodInfo | None = None) -> Decision:
+    """One attempt to schedule the pod, without extenders.
+
+    Args:
+        info: of the pod, if it is known.
+    """
     try:
-        request = next(scheduling_cycle(framework, pod))
+        request = next(scheduling_cycle(framework, pod, info=info))
     except StopIteration as end:
         decision: Decision = end.value
         return decision
@@ -68,6 +73,7 @@ def scheduling_cycle(
     group: GroupCycleState | None = None,
     *,
     runs_post_filter: bool = True,
+    info: PodInfo | None = None,
 ) -> Steps[Decision]:
     """One attempt to schedule the pod.
 
@@ -82,7 +88,7 @@ def scheduling_cycle(
     if observer is not None:
         framework = observed(framework, observer)
     try:
-        search = framework.begin(pod)
+        search = framework.begin(pod, info)
         search.rows = rows
         if group is not None:
             search.state.write(GROUP_CYCLE, group)

@@ -115,6 +115,7 @@ class PodHandler:
         if self._groups is not None:
             self._groups.pod_not_pending(pod)
         context.queue.delete(pod)
+        context.queue.pod_ended(pod)
         if context.cache.is_assumed(pod.uid):
             self._assumed_deleted(pod)
         elif pod.status.nominated_node_name:

@@ -424,7 +424,8 @@ class Scheduler:
             if self._extenders:
                 decision = await self._run_cycle(scheduling_cycle(framework, pod), pod, self._extenders)
             else:
-                decision = decide(framework, pod)
+                known = None if self.queues is None else self.queues.info_of(pod)
+                decision = decide(framework, pod, known)
         except Exception as error:
             _log.exception("scheduling pod %s failed", pod.key)
             decision = error_decision(pod, describe(error))

@@ -250,6 +250,10 @@ class SchedulingQueue:
             self._count_rejections(info, -1)
         self._sub_queues.remove(info)
 
+    def pod_ended(self, pod: Pod) -> None:
+        """A pending pod was deleted, whichever sub-queue it was in."""
+        self._sub_queues.active.pod_ended(pod.metadata.uid)
+
     # Attempts
 
     @property

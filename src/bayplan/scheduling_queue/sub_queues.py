@@ -85,6 +85,9 @@ class PodHeap:
         else:
             heappush(self._heap, entry)
 
+    def pod_ended(self, uid: str) -> None:
+        """A pending pod was deleted. An order that depends on other pods of its application may change."""
+
     def pop(self) -> Entity | None:
         """Removes and returns the first pod."""
         run, heap = self._run, self._heap

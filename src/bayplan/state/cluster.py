@@ -379,6 +379,10 @@ class Cluster:
         """The slot of an assigned pod."""
         return self._slot_of[uid]
 
+    def info_of(self, uid: str) -> PodInfo:
+        """What scheduling reads of an assigned pod."""
+        return self.pods.info_of(self._slot_of[uid])
+
     def node_row(self, uid: str) -> int:
         """The row of an assigned pod."""
         return int(self.pods.row.cell[self._slot_of[uid]])

@@ -265,6 +265,23 @@ def limit_of(account: Account, kind: Entitlement) -> Resources:
     return account.deserved if kind is Entitlement.PROPORTION else account.real_capability
 
 
+def has_room(account: Account, asked: Resources, kind: Entitlement) -> bool:
+    """Whether a pod of this queue fits into all limits of its path."""
+    if kind is Entitlement.NONE:
+        return True
+    if account.spec.state != OPEN:
+        return False
+    each: Account | None = account
+    while each is not None:
+        used = each.queue.used
+        limit = each.deserved if kind is Entitlement.PROPORTION else each.real_capability
+        for name, amount in asked.items():
+            if amount > 0 and used.get(name, 0.0) + amount > limit.get(name, 0.0) and name != r.PODS:
+                return False
+        each = each.parent
+    return True
+
+
 def lacking(account: Account, asked: Resources, kind: Entitlement) -> Lack | None:
     """The limit that a pod of this queue does not fit into; None if there is room for it."""
     if kind is Entitlement.NONE:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from math import inf
 from typing import Final
 
@@ -29,8 +30,9 @@ from bayplan.metrics.instruments import Gauge, Spec
 from bayplan.queues import tree
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts, add_to, is_positive, subtract_from
+from bayplan.queues.blocked import GroupRequest
 from bayplan.queues.tree import Blocking, GroupKey, Order, Queue, QueueKey
-from bayplan.queues.usage import PodGroupOf, Requests, Shape
+from bayplan.queues.usage import PodGroupOf, PodTask
 from bayplan.queues.volcano import accounts as accounting
 from bayplan.queues.volcano import jobs
 from bayplan.queues.volcano import resources as r
@@ -56,6 +58,7 @@ from bayplan.queues.yunikorn.pods import TaskFacts
 from bayplan.scheduling_queue.queued import Entity
 from bayplan.state.groups import GroupKey as PodGroupKey
 from bayplan.state.objects import Objects
+from bayplan.state.pods import PodInfo
 
 DEFAULT_QUEUE: Final = "default"
 PENDING, INQUEUE = "Pending", "Inqueue"
@@ -64,6 +67,11 @@ EPOCH: Final = datetime.fromtimestamp(0, UTC)
 CRITICAL: Final = frozenset({"system-cluster-critical", "system-node-critical"})
 _QUEUES_PER_CHANGE: Final = 32
 """Changes that concern other queues are collected, one for this many queues, before the next distribution."""
+
+
+@lru_cache(maxsize=1024)
+def _task_facts(role: str, may_preempt: bool) -> TaskFacts:
+    return TaskFacts(role=role, may_preempt=may_preempt)
 
 
 class VolcanoQueues(CapacityQueues):
@@ -78,7 +86,7 @@ class VolcanoQueues(CapacityQueues):
     def __init__(
         self,
         conf: Conf,
-        requests: Requests,
+        infos: Callable[[Pod], PodInfo],
         capacity: Callable[[], Mapping[str, int]],
         objects: Objects,
         changes: Changes,
@@ -107,7 +115,7 @@ class VolcanoQueues(CapacityQueues):
         self._is_open = False
         self._may_admit = True
         """Whether a PodGroup may be admitted that could not be before."""
-        super().__init__(VolcanoTree(), requests, capacity, scheduled=scheduled)
+        super().__init__(VolcanoTree(), infos, capacity, scheduled=scheduled)
         self._build()
 
     # From objects to the tree
@@ -254,7 +262,7 @@ class VolcanoQueues(CapacityQueues):
             queue = self._leaf(self._queue_name(group.name, group.own_queue))
         except PlacementError:
             queue = self._lost
-        group.queue, group.key = queue, ()
+        group.queue, group.key, group.pod_group = queue, (), self.pod_group(group.name)
         tree.add_group(group)
         for task in group.tasks.values():
             tree.charge(queue, task.amounts)
@@ -298,12 +306,12 @@ class VolcanoQueues(CapacityQueues):
             if not pod.spec.node_name:
                 raise
             queue = self._lost
-        return JobGroup(name, queue, created, own)
+        return JobGroup(name, queue, created, own, self.pod_group(name))
 
-    def _asked(self, info: Entity) -> tuple[PodGroupOf, Amounts, int, Shape]:
+    def _asked(self, info: Entity) -> PodTask | GroupRequest:
         found = super()._asked(info)
-        if found[0].queue is self._lost:
-            self._require_queue(found[0])
+        if found.group.queue is self._lost:
+            self._require_queue(found.group)
         return found
 
     def blocking(self, pod: Pod, asked: Amounts | None = None) -> Blocking | str | None:
@@ -325,9 +333,8 @@ class VolcanoQueues(CapacityQueues):
         self._leaf(self._queue_name(group.name, group.own_queue))
 
     def _facts(self, pod: Pod) -> TaskFacts:
-        return TaskFacts(
-            role=pod.metadata.annotations.get(volcano.TASK_ANNOTATION, ""),
-            may_preempt=pod.spec.preemption_policy != "Never",
+        return _task_facts(
+            pod.metadata.annotations.get(volcano.TASK_ANNOTATION, ""), pod.spec.preemption_policy != "Never"
         )
 
     def _amounts(self, requests: Mapping[str, int]) -> dict[str, int]:
@@ -388,14 +395,14 @@ class VolcanoQueues(CapacityQueues):
 
     def push(self, info: Entity, rank: SortKey) -> None:
         super().push(info, rank)
-        entry = self._active.get(info.ticket)
-        if entry is not None:
-            path = entry[0].queue.path
-            add_to(self._pending.setdefault(path, {}), entry[1])
+        request = self._active.get(info.ticket)
+        if request is not None:
+            path = request.group.queue.path
+            add_to(self._pending.setdefault(path, {}), request.amounts)
             self._touched.add(path)
 
     def _leave(self, info: Entity) -> PodGroupOf:
-        amounts, group = self._active[info.ticket][1], super()._leave(info)
+        amounts, group = self._active[info.ticket].amounts, super()._leave(info)
         path = group.queue.path
         subtract_from(self._pending[path], amounts)
         self._touched.add(path)
@@ -404,9 +411,9 @@ class VolcanoQueues(CapacityQueues):
     def account(self, queue: Queue) -> Account | None:
         return self._by_path.get(queue.path)
 
-    def _blocking(self, group: PodGroupOf, amounts: Amounts, room: Amounts | None) -> Blocking | None:
+    def _blocking(self, group: PodGroupOf, amounts: Amounts) -> Blocking | None:
         account = self._by_path.get(group.queue.path)
-        if account is None:
+        if account is None or accounting.has_room(account, amounts, self.kind):
             return None
         capacity = self.partition.root.capacity
         # What no node has and no queue limits is for the nodes to say, so that an autoscaler can help.
@@ -441,7 +448,8 @@ class VolcanoQueues(CapacityQueues):
 
     def job(self, group: PodGroupOf) -> JobView:
         """A group as a job."""
-        found = self.pod_group(group.name)
+        assert isinstance(group, JobGroup)
+        found = group.pod_group
         account = self._by_path.get(group.queue.path) or Account(QueueSpec("unknown"), group.queue)
         return JobView(
             group.name,

@@ -69,7 +69,7 @@ def limit_of(lack: Lack, asked: Amounts, kind_of_limit: Entitlement) -> QueueLim
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JobView:
     """A job as `jobs.py` and `victims.py` see it."""
 
@@ -92,13 +92,16 @@ class JobView:
 
 
 class JobGroup(PodGroupOf):
-    """A group with the queue that its pods name, which counts if there is no PodGroup."""
+    """A group with its PodGroup object, and the queue that its pods name, which counts if there is none."""
 
-    __slots__ = ("own_queue",)
+    __slots__ = ("own_queue", "pod_group")
 
-    def __init__(self, name: str, queue: Queue, created: float, own_queue: str) -> None:
+    def __init__(
+        self, name: str, queue: Queue, created: float, own_queue: str, pod_group: volcano.PodGroup | None
+    ) -> None:
         super().__init__(name, queue, "", (), created)
         self.own_queue = own_queue
+        self.pod_group = pod_group
 
 
 class VolcanoTree:

@@ -114,11 +114,16 @@ def _namespace_amounts(text: str) -> dict[str, int]:
 
 
 _PLAIN: Final = TaskFacts()
+_TASK_ANNOTATIONS: Final = frozenset({TASK_GROUP, PLACEHOLDER, ALLOW_PREEMPTION})
 
 
 def facts(pod: Pod) -> TaskFacts:
-    annotations = pod.metadata.annotations
-    if not annotations and pod.spec.affinity is None and pod.spec.preemption_policy != "Never":
+    annotations, spec = pod.metadata.annotations, pod.spec
+    if (
+        spec.affinity is None
+        and spec.preemption_policy != "Never"
+        and _TASK_ANNOTATIONS.isdisjoint(annotations)
+    ):
         return _PLAIN
     return TaskFacts(
         role=annotations.get(TASK_GROUP, ""),
