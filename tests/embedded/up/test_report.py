@@ -115,7 +115,7 @@ def test_a_group_is_one_row() -> None:
     assert _shown(report, [*pods, *bound, *waiting]) == {
         "Bound: 2 pods": ["group default/other: 2 pods  n0 n1"],
         "Unschedulable: 4 pods": [
-            "group default/gang: 4 pods  2 of them: pod group is unschedulable, too few; 1 of them: 0/3 fit"
+            "group default/gang: 4 pods  3 of them: pod group is unschedulable, too few; 1 of them: 0/3 fit"
         ],
         "Not attempted yet: 1 pod": ["group default/new: 1 pod  2 more must be created"],
     }

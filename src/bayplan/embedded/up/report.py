@@ -316,14 +316,18 @@ def row_of(outcomes: Sequence[Outcome]) -> Row:
 
 
 def _shared(members: Sequence[Outcome]) -> str:
-    """The reasons of a group's members, each once; what all of them share comes in the longest one."""
+    """The reasons of a group's members, each once. A reason that is part of another counts as that one: the
+    members that were not tried have the beginning of the group's."""
     if members[0].state is State.BOUND:
         return ""
     reasons = Counter(member.reason for member in members if member.reason)
     told = [one for one in reasons if not any(one in other for other in reasons if other != one)]
     if len(told) < 2:
         return "".join(told)
-    return "; ".join(f"{reasons[reason]:,} of them: {reason}" for reason in told)
+    counts = Counter[str]()
+    for reason, count in reasons.items():
+        counts[next(one for one in told if reason in one)] += count
+    return "; ".join(f"{count:,} of them: {reason}" for reason, count in counts.items())
 
 
 def _bound_at(pod: Pod) -> float:
