@@ -14,7 +14,7 @@ podgrouppreemption.go: SelectVictimsOnDomain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
@@ -340,7 +340,8 @@ def preempt(
     policies = [group.preemption_policy] if has_own_policy else _policies(outcome.pods)
     if NEVER_POLICY in policies:
         return _answer(unschedulable(NEVER))
-    if _is_ongoing(outcome, any_priority=allowed is not None):
+    ongoing = terminating_victims(cluster, outcome.pods, group.priority, any_priority=allowed is not None)
+    if next(ongoing, None) is not None:
         nominated = {pod.uid: Nomination(pod.status.nominated_node_name) for pod in outcome.pods}
         return _answer(Status(Code.SUCCESS, (ONGOING,)), nominated)
     units = all_units_below(cluster, group.priority if allowed is None else MAX_PRIORITY + 1)
@@ -381,20 +382,22 @@ def _policies(pods: Iterable[Pod]) -> list[str | None]:
     return [pod.spec.preemption_policy for pod in pods]
 
 
-def _is_ongoing(outcome: GroupOutcome, *, any_priority: bool) -> bool:
-    """Whether victims are terminating on the node of any member.
+def terminating_victims(
+    cluster: Cluster, members: Iterable[Pod], priority: int, *, any_priority: bool
+) -> Iterator[Pod]:
+    """The victims of preemption that are terminating on the nominated node of any member.
 
     `any_priority`: victims need not have a lower priority.
     """
-    cluster, priority = outcome.cluster, outcome.group.priority
-    rows = {cluster.nodes.row_of.get(pod.status.nominated_node_name) for pod in outcome.pods}
-    return any(
-        other.is_terminating
-        and preempted(other)
-        and (any_priority or unit_priority(cluster, other) < priority)
+    rows = {cluster.nodes.row_of.get(pod.status.nominated_node_name) for pod in members}
+    return (
+        other
         for row in rows
         if row is not None
         for other in cluster.pods_on(row)
+        if other.is_terminating
+        and preempted(other)
+        and (any_priority or unit_priority(cluster, other) < priority)
     )
 
 

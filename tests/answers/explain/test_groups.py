@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from bayplan.answers.explain.groups import GroupAnswer, explain_group, next_attempt
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api import volcano
-from bayplan.api.meta import Object, ObjectMeta
+from bayplan.api.meta import Condition, Object, ObjectMeta
 from bayplan.api.pod import Pod
 from bayplan.api.releases import V1_36, V1_37
 from bayplan.api.workloads import POD_GROUP_LABEL
@@ -28,6 +29,7 @@ from tests.scheduler.behaviour.test_composite_groups import make_composite, part
 from tests.scheduler.behaviour.test_groups import make_group, members, nodes
 
 TOO_FEW = "waiting for minCount pods from a gang to appear in scheduling queue"
+DELETED = datetime(2026, 1, 1, tzinfo=UTC)
 ALONE = "0/1 nodes are available: 1 Insufficient cpu."
 
 
@@ -118,6 +120,32 @@ def test_preemption_names_victims_and_nodes() -> None:
     assert answer.verdict == "would preempt 2 pods and wait until they are gone"
     assert answer.victims == ("default/low-0", "default/low-1")
     assert [one.node for one in answer.waiting] == ["n0", "n0"]
+
+
+def test_victims_that_are_not_gone_yet_are_named() -> None:
+    group = make_group(min_count=2, priority=10)
+    waiting = members(2, cpu="2", priority=10, nominated_node="n0")
+    target = Condition(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+    victims = [
+        make_pod(f"low-{number}", cpu="1", node="n0", deleted=DELETED, conditions=[target])
+        for number in range(2)
+    ]
+    answer = asked(*nodes(2), group, *waiting, *victims)
+    assert answer.verdict == (
+        "waiting until preempted pods are gone from the nodes of its members: default/low-0, default/low-1"
+    )
+    assert (answer.is_schedulable, answer.remedies) == (False, ())
+    assert {one.node for one in answer.waiting} == {"n0"}
+
+
+def test_members_that_are_being_deleted_are_counted() -> None:
+    pods = [
+        make_pod("a", node="n0"),
+        *members(2, node="n0"),
+        *members(1, first=2, node="n0", deleted=DELETED),
+    ]
+    answer = asked(*nodes(1), make_group(min_count=2), *pods)
+    assert answer.verdict == "no member is waiting, and 1 of 3 with a node are being deleted"
 
 
 def test_members_of_a_topology_stay_together() -> None:

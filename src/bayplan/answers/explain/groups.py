@@ -28,6 +28,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.workloads import POD_GROUP_LABEL
 from bayplan.config.model import PodGroupDialect
 from bayplan.errors import InputError
+from bayplan.preemption.groups import terminating_victims
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.group_cycle import RESOURCE_GAP, GroupCycle, GroupDecision, GroupPart, invalid
@@ -55,6 +56,9 @@ GROUPS_FIT: Final = (
 FITS: Final = "would be scheduled: {placed} of {waiting} waiting members find a node"
 FAILS: Final = "cannot be scheduled: {message}"
 PREEMPTS: Final = "would preempt {victims} and wait until they are gone"
+WAITS_FOR_VICTIMS: Final = "waiting until preempted pods are gone from the nodes of its members: {victims}"
+MAX_NAMED_VICTIMS: Final = 5
+LEAVING: Final = "no member is waiting, and {count} of {have} with a node are being deleted"
 WITHOUT_RESOURCES: Final = "not tried: the cluster has less than minResources of the PodGroup"
 FREE_RESOURCES: Final = "free {gap} in the cluster, or add nodes that have it"
 LOWER_MIN_RESOURCES: Final = "lower minResources of the PodGroup"
@@ -271,7 +275,9 @@ class GroupQuestions:
         if (root.is_gang or root.key.is_composite) and not self._states.is_ready(root, ALL_COUNT):
             return self._too_few(made, root, waiting, finished)
         if not waiting:
-            return made
+            leaving = sum(bool(pod.spec.node_name) and pod.is_terminating for pod in pods)
+            text = LEAVING.format(count=leaving, have=len(scheduled)) if leaving else NONE_WAITING
+            return replace(made, verdict=text)
         return self._decided(made, root, waiting)
 
     def _missing(self, key: GroupKey) -> Sequence[str]:
@@ -358,6 +364,14 @@ class GroupQuestions:
             victims = tuple(sorted(pod.key for pod in eviction.victims))
             text = PREEMPTS.format(victims=f"{len(victims)} {_pods(len(victims))}")
             return replace(_failed(made, text, members), victims=victims)
+        if decision.waits_for_preemption:
+            gone = terminating_victims(
+                self._core.cluster, waiting, group.priority, any_priority=self._queues is not None
+            )
+            names = sorted(pod.key for pod in gone)
+            left = len(names) - MAX_NAMED_VICTIMS
+            shown = ", ".join(names[:MAX_NAMED_VICTIMS]) + (f" and {left} more" if left > 0 else "")
+            return _failed(made, WAITS_FOR_VICTIMS.format(victims=shown), members)
         has_enough = self._states.is_ready(group, SCHEDULED_COUNT)
         text = (NO_MORE if has_enough else FAILS).format(message=decision.message)
         remedies = _remedies(tree, decision, self._field)
