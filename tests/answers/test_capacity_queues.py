@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from bayplan.answers.capacity_queues import QueueQuestions
 from bayplan.answers.sources.loaded import LoadedCluster
-from bayplan.answers.sources.loading import SchedulerSettings, with_settings
+from bayplan.answers.sources.loading import SchedulerSettings, SourceOptions, load_cluster, with_settings
 from bayplan.answers.whatif.cluster import Cluster as WhatIfCluster
-from bayplan.api.meta import Object
+from bayplan.api.meta import OWN_API_VERSION, Object
 from bayplan.api.pod import Pod
 from bayplan.config import QueuesConfiguration, default_config
 from bayplan.errors import ConfigError
@@ -36,6 +38,7 @@ partitions:
       properties: {application.sort.policy: fair}
 """
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+CONFIG_MAP = "yunikorn/yunikorn-configs"
 
 
 def pod(number: int, queue: str, app: str, cpu: int = 1, *, node: str = "", priority: int = 0) -> Pod:
@@ -227,9 +230,29 @@ def test_a_request_above_the_limit_never_fits(tmp_path: Path) -> None:
 def in_config_map(*objects: Object, text: str | None) -> LoadedCluster:
     """A cluster whose configuration names a ConfigMap with the queues."""
     config = default_config()
-    queues = QueuesConfiguration(config_map="yunikorn/yunikorn-configs")
+    queues = QueuesConfiguration(config_map=CONFIG_MAP)
     config = replace(config, bayplan=replace(config.bayplan, queues=queues))
-    return with_settings(LoadedCluster("test", objects, queues_text=text), SchedulerSettings(config))
+    texts = {} if text is None else {CONFIG_MAP: text}
+    return with_settings(LoadedCluster("test", objects, queues_texts=texts), SchedulerSettings(config))
+
+
+@pytest.mark.parametrize("file", ["dump.yaml", "dump.json"])
+def test_a_config_map_in_a_dump(tmp_path: Path, file: str) -> None:
+    """As `kubectl get nodes,pods,configmaps -A -o json` writes it."""
+    namespace, _, name = CONFIG_MAP.partition("/")
+    meta = {"name": name, "namespace": namespace}
+    data = {"queues.yaml": QUEUES}
+    items: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}]
+    items.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**meta, "name": "other"}})
+    path, config = tmp_path / file, tmp_path / "config.yaml"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    config.write_text(
+        f"---\napiVersion: {OWN_API_VERSION}\nkind: BayplanConfiguration\n"
+        f"queues: {{configMap: {CONFIG_MAP}}}\n"
+    )
+    loaded = load_cluster(SourceOptions(files=(str(path),), config_file=str(config)))
+    rows = QueueQuestions(loaded, queues_of(loaded)).rows()
+    assert [row.queue.path for row in rows] == ["root", "root.a", "root.b", "root.c"]
 
 
 def queues_of(loaded: LoadedCluster) -> QueuesConfiguration:

@@ -126,7 +126,7 @@ def _subject(
         listed=listing.listed,
         server_version=listing.server_version,
         release=listing.release,
-        queues_text=listing.queues_text,
+        queues_texts=listing.queues_texts,
         warnings=listing.warnings,
     )
     subject = subject_of(with_settings(loaded, settings), "live")

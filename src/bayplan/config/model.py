@@ -167,7 +167,8 @@ class QueueDialect(StrEnum):
 
 _NOT_READ: Final = (
     "the queues are in ConfigMap {name}, which was not read: it is read from a live cluster, if the user may "
-    "get it. Otherwise save its queues.yaml, and name the file as queues.file in the configuration"
+    "get it, or from the files with the objects of the cluster. Otherwise save its queues.yaml, and name the "
+    "file as queues.file in the configuration"
 )
 
 

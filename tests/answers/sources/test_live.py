@@ -108,7 +108,7 @@ def test_the_config_map_of_capacity_queues(
     found, received = listed(
         store(), config_map="yunikorn/yunikorn-configs", responses={CONFIG_MAP: response}
     )
-    assert found.queues_text == text
+    assert found.queues_texts.get("yunikorn/yunikorn-configs") == text
     assert [one.message.startswith(warning) for one in found.warnings] == [True] * bool(warning)
     (request,) = (one for one in received if "configmaps" in one.path)
     assert (request.method, request.path) == ("GET", CONFIG_MAP)

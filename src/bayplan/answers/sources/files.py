@@ -20,6 +20,8 @@ import msgspec
 
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.snapshot import (
+    CONFIG_MAP,
+    QUEUES_YAML,
     decode_listing,
     decode_snapshot,
     from_header,
@@ -27,7 +29,7 @@ from bayplan.answers.sources.snapshot import (
     read_header,
 )
 from bayplan.api.check import object_key
-from bayplan.api.decode import decode_documents, decode_object
+from bayplan.api.decode import decode_documents, decode_object, expand_lists
 from bayplan.api.defaults import with_defaults
 from bayplan.api.documents import (
     Document,
@@ -129,10 +131,25 @@ class _Files:
             objects = [*stored, *with_defaults(added, stored)]
         except InputError as error:
             raise error.at(source=name) from error.__cause__
+        texts = self._queues_texts()
         if not parts:
-            return LoadedCluster(name, objects, source=name)
+            return LoadedCluster(name, objects, source=name, queues_texts=texts)
         warnings = tuple(warning for part in parts for warning in part.warnings)
-        return replace(parts[0], name=name, objects=objects, source=name, warnings=warnings)
+        return replace(
+            parts[0], name=name, objects=objects, source=name, queues_texts=texts, warnings=warnings
+        )
+
+    def _queues_texts(self) -> dict[str, str]:
+        """The queues.yaml of every ConfigMap; the configuration names the one that is used."""
+        found = {}
+        for document in self.documents:
+            for item in expand_lists(document.content, document.source, document.line):
+                meta, data = item.get("metadata"), item.get("data")
+                if item.get("kind") == CONFIG_MAP and isinstance(meta, Mapping):
+                    text = data.get(QUEUES_YAML) if isinstance(data, Mapping) else ""
+                    key = f"{meta.get('namespace') or DEFAULT_NAMESPACE}/{meta.get('name')}"
+                    found[key] = text if isinstance(text, str) else ""
+        return found
 
     def _add(self, data: bytes, source: str, *, is_json: bool) -> None:
         snapshot = decode_snapshot(data, source) if is_json and is_snapshot(data) else None

@@ -11,7 +11,7 @@ kubeconfig; the scheduler asks the API server whether the user may get that path
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
@@ -87,8 +87,8 @@ class Listing:
     release: Release
     """The release nearest to the server's version."""
     warnings: tuple[Warning, ...]
-    queues_text: str | None = None
-    """The queues.yaml of a ConfigMap, if one was asked for and can be read."""
+    queues_texts: Mapping[str, str]
+    """By namespace/name: the queues.yaml of a ConfigMap, if one was asked for and can be read."""
 
 
 def list_cluster(
@@ -156,7 +156,7 @@ async def _list(access: Access, plugin_kinds: Sequence[type[Object]], config_map
                 if item is not None:
                     objects.append(item)
                 warnings.extend(warning)
-        queues = await _read_queues(requests, config_map, warnings) if config_map else None
+        queues = await _read_queues(requests, config_map, warnings) if config_map else {}
         return Listing(
             tuple(objects), frozenset(listed), version.git_version, release, tuple(warnings), queues
         )
@@ -164,23 +164,23 @@ async def _list(access: Access, plugin_kinds: Sequence[type[Object]], config_map
         await connections.close()
 
 
-async def _read_queues(requests: Requests, name: str, warnings: list[Warning]) -> str | None:
-    """The queues.yaml of a ConfigMap; None, with a warning, if it cannot be read."""
+async def _read_queues(requests: Requests, name: str, warnings: list[Warning]) -> dict[str, str]:
+    """The queues.yaml of a ConfigMap, by its name; nothing, with a warning, if it cannot be read."""
     # Imported here: few configurations have queues.
     from bayplan.scheduler.queue_config_map import ConfigMap, text_of
 
     namespace, _, own_name = name.partition("/")
     try:
         body = await requests.send("GET", KINDS.of(ConfigMap).item(own_name, namespace))
-        return text_of(msgspec.json.decode(body, type=ConfigMap))
+        return {name: text_of(msgspec.json.decode(body, type=ConfigMap))}
     except NotFoundError:
-        text, found = _NO_CONFIG_MAP.format(name=name), text_of(None)
+        text = _NO_CONFIG_MAP.format(name=name)
         warnings.append(Warning(text, reason=Reason.MISSING_OBJECT, object=f"ConfigMap {name}"))
-        return found
+        return {name: text_of(None)}
     except ForbiddenError as error:
         text = _NO_ACCESS.format(name=name, error=error)
         warnings.append(Warning(text, reason=Reason.MISSING_OBJECT, object=f"ConfigMap {name}"))
-        return None
+        return {}
 
 
 def _readable(item: Object) -> tuple[Object | None, tuple[Warning, ...]]:

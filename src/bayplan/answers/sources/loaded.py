@@ -6,8 +6,8 @@ Commands get it from `loading.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Final
@@ -96,8 +96,8 @@ class LoadedCluster:
     """The configuration that was given; empty: none, so that the default one is assumed."""
     time: datetime | None = None
     """When a snapshot was made; None if it is unknown, or now."""
-    queues_text: str | None = None
-    """The queues.yaml of the ConfigMap that the configuration names; None if it was not read."""
+    queues_texts: Mapping[str, str] = field(default_factory=dict)
+    """The queues.yaml of each ConfigMap that was read, by its namespace/name; "" if it has none."""
     warnings: tuple[Warning, ...] = ()
     """What concerns the whole cluster: kinds that could not be listed, absent plugins and extenders."""
 

@@ -136,7 +136,7 @@ def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedC
     more = () if settings.release or loaded.server_version else kubelet_warnings(loaded.objects, release)
     release = release_for(release, loaded.objects, settings.config)
     settings = settings.for_release(release)
-    config = _with_queues(settings.config_for(loaded.config, release), loaded.queues_text)
+    config = _with_queues(settings.config_for(loaded.config, release), loaded.queues_texts)
     dialects = () if config is None else config.bayplan.pod_groups
     return replace(
         loaded,
@@ -151,12 +151,16 @@ def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedC
 
 
 def _with_queues(
-    config: KubeSchedulerConfiguration | None, text: str | None
+    config: KubeSchedulerConfiguration | None, texts: Mapping[str, str]
 ) -> KubeSchedulerConfiguration | None:
     """The configuration with the content of the ConfigMap that it names, if that was read."""
     queues = None if config is None else config.bayplan.queues
-    if config is None or queues is None or not queues.config_map or text is None:
+    if config is None or queues is None or queues.config_map not in texts:
         return config
+    # Imported here: few configurations have queues.
+    from bayplan.queues.yunikorn.config import DEFAULT_CONFIG
+
+    text = texts[queues.config_map] or DEFAULT_CONFIG
     bayplan = msgspec.structs.replace(config.bayplan, queues=queues.with_text(text))
     return msgspec.structs.replace(config, bayplan=bayplan)
 
@@ -193,7 +197,7 @@ async def load_live(options: SourceOptions, settings: SchedulerSettings) -> Load
     listing = await list_cluster_async(
         access,
         kinds,
-        config_map=queues.config_map if queues is not None else "",
+        config_map="" if queues is None else queues.config_map,
         time_limit=options.time_limit,
     )
     return LoadedCluster(
@@ -204,7 +208,7 @@ async def load_live(options: SourceOptions, settings: SchedulerSettings) -> Load
         listed=listing.listed,
         server_version=listing.server_version,
         release=listing.release,
-        queues_text=listing.queues_text,
+        queues_texts=listing.queues_texts,
         warnings=listing.warnings,
     )
 

@@ -165,6 +165,9 @@ def _filled(template: _Template, cut: _Cut) -> PodSpec:
     return replace(spec, node_name=cut.node_name, volumes=tuple(volumes))
 
 
+CONFIG_MAP: Final = "ConfigMap"
+QUEUES_YAML: Final = "queues.yaml"
+"""The key of capacity queues in a ConfigMap."""
 FORMAT_VERSION: Final = 1
 HEADER_BYTES: Final = 65536
 """The header is at the beginning of the file, within this many bytes."""
@@ -420,6 +423,8 @@ def decode_listing(data: bytes) -> list[Object] | None:
             api_version, name = start[1].decode(), start[2].decode()
             kind = KINDS.get(name, api_version.rpartition("/")[0])
             if kind is None or kind.api_version != api_version:
+                if name == CONFIG_MAP and QUEUES_YAML.encode() in item:
+                    return None
                 continue
             objects.append(_pod(pods, kind, item) if kind.record is Pod else _object(kind, item))
     except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError):
