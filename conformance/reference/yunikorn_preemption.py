@@ -39,7 +39,7 @@ def preempt(core: Core, ask: Ask, attempts: list[int], *, nodes_tried: bool) -> 
     attempts[0] -= 1
     asked, leaf = ask.amounts, ask.group.queue
     found = victims.candidates(leaf, asked, ask.priority, victims.Rule.UPSTREAM)
-    if not victims.is_owed(found, asked):
+    if not victims.is_entitled(found, asked):
         ask.log.add("Preemption queue guarantees check failed")
         return None
     by_node = _candidates_by_node(core, ask, found)

@@ -116,7 +116,7 @@ def test_a_pod(tmp_path: Path, pods: list[Pod], text: list[str]) -> None:
     assert list(questions.pod(pods[0]).text(pods[0].key)) == text
 
 
-def test_a_pod_whose_queue_is_owed(tmp_path: Path) -> None:
+def test_a_pod_whose_queue_is_entitled_to_its_request(tmp_path: Path) -> None:
     path = tmp_path / "queues.yaml"
     path.write_text(QUEUES)
     asking = pod(4, "a", "new")
@@ -138,12 +138,12 @@ partitions:
     - name: p
       resources: {max: {vcore: 4}}
       queues:
-      - {name: owed, resources: {guaranteed: {vcore: 2}}}
+      - {name: entitled, resources: {guaranteed: {vcore: 2}}}
       - {name: rich, resources: {guaranteed: {vcore: 1}}}
 """
     )
     running = [pod(number, "p.rich", "r", node="n") for number in range(4)]
-    waiting = pod(9, "p.owed", "o", 2)
+    waiting = pod(9, "p.entitled", "o", 2)
     loaded = LoadedCluster("test", (make_node("n", cpu=8), *running, waiting))
     answer = QueueQuestions(loaded, QueuesConfiguration(file=str(path))).pod(waiting)
     text = (

@@ -50,7 +50,7 @@ def test_a_waiting_pod_reads_limit_order_and_why_nothing_goes(run: Run) -> None:
     assert "queue research is not entitled to this: cpu 6 allocated, 1 requested, 4 deserved" in text
 
 
-def test_a_pod_of_an_owed_queue_reads_whom_it_may_reclaim_from(run: Run) -> None:
+def test_a_pod_of_an_entitled_queue_reads_whom_it_may_reclaim_from(run: Run) -> None:
     _, text = run("explain", "pod", "serve-0", *CLUSTER)
     assert "it may reclaim from default/train-" in text
     assert "would preempt default/train-1 on n1" in text
@@ -86,7 +86,7 @@ def test_a_gang_needs_room_for_all_its_minimum(run: Run, tmp_path: Path) -> None
         assert "waiting for queue research: cpu 6 allocated, 2 requested, 7 capability" in text
 
 
-def test_a_group_of_an_owed_queue_reads_whom_it_would_evict(run: Run) -> None:
+def test_a_group_of_an_entitled_queue_reads_whom_it_would_evict(run: Run) -> None:
     _, text = run("explain", "group", "default/serve", *CLUSTER)
     assert "nothing allocated, cpu 4 deserved, share 0.00" in text
     assert "would be evicted: default/train-1" in text

@@ -83,7 +83,7 @@ def broken_key(task: Task) -> tuple[int, float, str]:
         pytest.param(tree, "group_key", lambda group: (group.name,), "fifo", id="order of groups"),
         pytest.param(tree, "may_start", lambda *_: True, "max-apps", id="number of groups"),
         pytest.param(victims, "may_lose", lambda *_: False, "preemption", id="guarantee of victims"),
-        pytest.param(victims, "is_owed", lambda *_: False, "preemption", id="entitlement"),
+        pytest.param(victims, "is_entitled", lambda *_: False, "preemption", id="entitlement"),
         pytest.param(victims, "victim_key", broken_key, "preemption-large", id="choice of victims"),
         pytest.param(quota, "excess", lambda _: {}, "quota-preemption", id="excess above the ceiling"),
         pytest.param(users.UserLimits, "room", lambda *_: None, "user-limits", id="user limits"),

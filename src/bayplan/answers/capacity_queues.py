@@ -288,8 +288,8 @@ class QueueQuestions:
 
     def _preemption(self, pod: Pod, asked: Amounts, leaf: Queue, blocking: Blocking | None) -> str:
         found = victims.candidates(leaf, asked, pod.priority)
-        if not victims.is_owed(found, asked):
-            return f"preemption would not help: {_why_not_owed(leaf, asked)}"
+        if not victims.is_entitled(found, asked):
+            return f"preemption would not help: {_why_not_entitled(leaf, asked)}"
         if not found.by_queue:
             return "preemption would not help: no other queue is above its guarantee"
         delay = leaf.policy.preemption_delay
@@ -319,7 +319,7 @@ def _described(blocking: Blocking) -> dict[str, Any]:
     }
 
 
-def _why_not_owed(leaf: Queue, asked: Amounts) -> str:
+def _why_not_entitled(leaf: Queue, asked: Amounts) -> str:
     entitled = tree.entitlement(leaf)
     if not entitled:
         return f"queue {leaf.path} has no guarantee"

@@ -18,7 +18,7 @@ from bayplan.queues.usage import PodGroupOf
 from bayplan.queues.volcano.accounts import Account
 from bayplan.queues.volcano.active import VolcanoQueues
 from bayplan.queues.volcano.objects import QueueLimit
-from bayplan.queues.volcano.preemption import VictimChoice, not_owed, owes, running_pod, why_not
+from bayplan.queues.volcano.preemption import VictimChoice, is_entitled, not_entitled, running_pod, why_not
 from bayplan.queues.volcano.resources import Resources
 from bayplan.scheduler.core import SchedulingCore
 
@@ -173,9 +173,12 @@ class VolcanoQuestions(QueueQuestions):
         account = self.queues.account(leaf)
         if account is None:
             return "does not exist"
-        has, owed = amounts_text(account.allocated) or "nothing", amounts_text(account.deserved) or "nothing"
+        has, deserved = (
+            amounts_text(account.allocated) or "nothing",
+            amounts_text(account.deserved) or "nothing",
+        )
         kept = "" if account.spec.reclaimable else ", not reclaimable"
-        return f"{has} allocated, {owed} deserved, share {self.queues.share(leaf):.2f}{kept}"
+        return f"{has} allocated, {deserved} deserved, share {self.queues.share(leaf):.2f}{kept}"
 
     def _preemption(self, pod: Pod, asked: Amounts, leaf: Queue, blocking: Blocking | None) -> str:
         queues = self.queues
@@ -187,8 +190,8 @@ class VolcanoQuestions(QueueQuestions):
         chosen = VictimChoice(queues, running_pod(queues, pod, asked)).among(self._pods)
         names = [each.key for each in self._pods if each.uid in chosen]
         if not names:
-            why = "" if owes(queues, account, asked) else f": {not_owed(account, asked)}"
+            why = "" if is_entitled(queues, account, asked) else f": {not_entitled(account, asked)}"
             return f"nothing could be evicted for it{why}"
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-        verb = "reclaim" if owes(queues, account, asked) else "preempt"
+        verb = "reclaim" if is_entitled(queues, account, asked) else "preempt"
         return f"if no node has room, it may {verb} from {', '.join(names[:MAX_NAMED])}{more}"

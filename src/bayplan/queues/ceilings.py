@@ -39,7 +39,7 @@ def room_for(
         tasks that are leaving make enough room.
     """
     found = victims.candidates(leaf, asked, priority, without=leaving)
-    if not victims.is_owed(found, plus(asked, nominated)):
+    if not victims.is_entitled(found, plus(asked, nominated)):
         return None
     world, gone = victims.Hypothesis(leaf, without=leaving), set[str]()
     allowed = {task.key for task in found.tasks}

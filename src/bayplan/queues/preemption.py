@@ -69,7 +69,7 @@ class CapacityPreemption(PreemptionPlugin):
             self.handle.call_later(remaining, lambda: self.handle.activate(list(pods)))
             return TOO_EARLY.format(queue=leaf.path, seconds=delay)
         found = victims.candidates(leaf, asked, priority, without=queues.taken(self.handle.now()))
-        if not victims.is_owed(found, plus(asked, queues.nominated_to(leaf, pods))):
+        if not victims.is_entitled(found, plus(asked, queues.nominated_to(leaf, pods))):
             return NOT_OWED.format(queue=leaf.path)
         return ""
 

@@ -1,7 +1,7 @@
 """Victims for a queue that uses less than it is guaranteed.
 
 A queue below its guarantee may take from leaves that are above theirs. This file says which leaves and tasks
-are candidates (`candidates`), whether taking from them helps at all (`is_owed`), which tasks of one place
+are candidates (`candidates`), whether taking from them helps at all (`is_entitled`), which tasks of one place
 would be victims (`victims_in_place`), and which of those are really needed (`needed`). A place is a name with
 the amounts that are available there; the caller filters and chooses places.
 
@@ -197,7 +197,7 @@ def is_removable(task: Task, asked: Amounts) -> bool:
     )
 
 
-def is_owed(found: Candidates, asked: Amounts) -> bool:
+def is_entitled(found: Candidates, asked: Amounts) -> bool:
     """Whether the request is within the guarantee of its leaf, at least after all candidates are gone."""
     asking, world = found.asking, Hypothesis(found.asking, found.rule, found.without)
     remaining = world.remaining(asking)

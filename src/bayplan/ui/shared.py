@@ -118,16 +118,16 @@ def _resources(used: Amounts, guaranteed: Amounts | None, ceiling: Amounts | Non
     """Each resource with its amounts as text, and the used share of the maximum or else of the guarantee."""
     found = []
     for kind in sorted({*used, *(guaranteed or {}), *(ceiling or {})}):
-        have, owed, limit = used.get(kind, 0), (guaranteed or {}).get(kind), (ceiling or {}).get(kind)
-        whole = limit if limit is not None else owed
+        have, entitled, limit = used.get(kind, 0), (guaranteed or {}).get(kind), (ceiling or {}).get(kind)
+        whole = limit if limit is not None else entitled
         found.append(
             {
                 "resource": kind,
                 "used": readable(kind, have),
-                "guaranteed": None if owed is None else readable(kind, owed),
+                "guaranteed": None if entitled is None else readable(kind, entitled),
                 "max": None if limit is None else readable(kind, limit),
                 "share": have / whole if whole else None,
-                "guaranteedShare": owed / whole if owed is not None and whole else None,
+                "guaranteedShare": entitled / whole if entitled is not None and whole else None,
             }
         )
     return found

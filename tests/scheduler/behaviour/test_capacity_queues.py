@@ -221,7 +221,7 @@ def guarantees(tmp_path: Path) -> Path:
 
 
 @virtual
-async def test_a_queue_that_is_owed_takes_from_one_above_its_guarantee(guarantees: Path) -> None:
+async def test_a_queue_below_its_guarantee_takes_from_one_above_its_guarantee(guarantees: Path) -> None:
     """After the delay, as many pods as it needs, and the other queue keeps its guarantee."""
     async with running(make_node("n", cpu=4), config=config(guarantees)) as world:
         await world.create(*(pod(f"r{i}", "rich") for i in range(4)))

@@ -124,7 +124,7 @@ async def test_members_belong_to_one_application(file: Path) -> None:
 
 
 @virtual
-async def test_a_gang_that_is_owed_takes_from_others(file: Path) -> None:
+async def test_a_gang_whose_queue_is_entitled_to_it_takes_from_others(file: Path) -> None:
     """All victims that it needs go together, and the other queue keeps its guarantee."""
     async with running(make_node("n", cpu=4), config=config(file)) as world:
         await world.create(*(queued_pod(f"b{i}", "b") for i in range(4)))
@@ -152,9 +152,9 @@ async def test_a_gang_is_evicted_as_a_whole(file: Path) -> None:
         await world.create(queued_pod("keep", "a", 1, "k"), gang(3, as_one=True))
         await world.create(*(member(f"g{i}", "fair") for i in range(3)))
         assert len(bound(world)) == 4
-        await world.create(queued_pod("owed", "a"))
+        await world.create(queued_pod("entitled", "a"))
         await world.after(20)
-        assert bound(world) == {"keep", "owed"}
+        assert bound(world) == {"keep", "entitled"}
 
 
 @virtual
@@ -162,7 +162,7 @@ async def test_a_gang_below_the_guarantee_is_not_a_victim(file: Path) -> None:
     """Without its last pod the queue would fall below its guarantee, so none of them goes."""
     async with running(make_node("n", cpu=3), config=config(file)) as world:
         await world.create(gang(3, as_one=True), *(member(f"g{i}", "b") for i in range(3)))
-        await world.create(queued_pod("owed", "a"))
+        await world.create(queued_pod("entitled", "a"))
         await world.after(20)
         assert bound(world) == {"g0", "g1", "g2"}
 

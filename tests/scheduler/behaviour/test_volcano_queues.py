@@ -150,7 +150,7 @@ async def test_an_exhausted_quota_of_gpus_does_not_stop_a_cpu_job(tmp_path: Path
 
 
 @virtual
-async def test_a_queue_that_is_owed_resources_in_a_full_cluster_gets_them(tmp_path: Path) -> None:
+async def test_a_queue_that_is_entitled_to_resources_in_a_full_cluster_gets_them(tmp_path: Path) -> None:
     """volcano#4679: the job is not admitted by what is free, so reclaim sees it."""
     async with running(config=config(tmp_path)) as world:
         await world.create(make_node("n", cpu=4))

@@ -109,7 +109,7 @@ class VolcanoPreemption(PreemptionPlugin):
 
         has_own_policy = "PodGroupPreemptionPolicy" in self.release.gates
         result = yield from preempt(outcome, has_own_policy=has_own_policy, allowed=allowed)
-        if not result.status.is_success and (reason := _why_not_owed(queues, group, asked, nominated)):
+        if not result.status.is_success and (reason := _why_not_entitled(queues, group, asked, nominated)):
             return GroupPostFilterResult(unschedulable(reason))
         return result
 
@@ -144,19 +144,19 @@ def why_not(
         return ""
     if "reclaim" not in actions:
         return NO_ACTION
-    return _why_not_owed(queues, group, asked, nominated)
+    return _why_not_entitled(queues, group, asked, nominated)
 
 
-def _why_not_owed(
+def _why_not_entitled(
     queues: VolcanoQueues, group: PodGroupOf, asked: Resources, nominated: Mapping[str, Resources]
 ) -> str:
     account = queues.account(group.queue)
-    if account is None or owes(queues, account, asked, nominated):
+    if account is None or is_entitled(queues, account, asked, nominated):
         return ""
-    return f"preemption: {not_owed(account, asked, nominated.get(account.name, {}))}"
+    return f"preemption: {not_entitled(account, asked, nominated.get(account.name, {}))}"
 
 
-def not_owed(account: Account, asked: Resources, nominated: Resources | None = None) -> str:
+def not_entitled(account: Account, asked: Resources, nominated: Resources | None = None) -> str:
     """Why a queue may not reclaim, in numbers."""
     deserved, waiting = account.deserved, nominated or {}
     if is_empty(deserved):
@@ -175,7 +175,7 @@ def not_owed(account: Account, asked: Resources, nominated: Resources | None = N
     return f"queue {account.name} is not entitled to this"
 
 
-def owes(
+def is_entitled(
     queues: VolcanoQueues,
     account: Account,
     asked: Resources,
@@ -218,7 +218,7 @@ class VictimChoice:
         account, actions = asking.job.account, queues.conf.actions
         self._queues, self._asking = queues, asking
         others: list[Account] = []
-        if "reclaim" in actions and owes(queues, account, asking.asked, nominated):
+        if "reclaim" in actions and is_entitled(queues, account, asking.asked, nominated):
             others = [
                 each
                 for each in queues.accounts.values()
