@@ -214,7 +214,7 @@ class QueueQuestions:
         order = [each for each in everyone if queues.group_if_known(each) in leaf.groups.values()]
         position = next((place for place, each in enumerate(order, 1) if each.key == pod.key), 0)
         return self.waiting_type(
-            self._path(leaf),
+            self.queues.name_of(leaf),
             group.name,
             group.user,
             group.user_groups,
@@ -256,11 +256,7 @@ class QueueQuestions:
                 shares = (self.queues.share(each) for each in (sibling, queue))
                 text = "queue {}, share {:.2f} ({} has {:.2f})"
                 first, second = shares
-                yield text.format(self._path(sibling), first, self._path(queue), second)
-
-    def _path(self, queue: Queue) -> str:
-        """The name of a queue in answers."""
-        return queue.path
+                yield text.format(self.queues.name_of(sibling), first, self.queues.name_of(queue), second)
 
     def _reason(self, first: Group, second: Group) -> str:
         if first.priority != second.priority:
@@ -281,7 +277,7 @@ class QueueQuestions:
         ]
         for amount, group in sorted(users, key=lambda each: (-each[0], each[1].name))[:MAX_NAMED]:
             shown = readable("vcore" if blocking.kind == "cpu" else blocking.kind, amount)
-            yield f"{self.word} {group.name} in {group.queue.path}, {blocking.kind} {shown}"
+            yield f"{self.word} {group.name} in {self.queues.name_of(group.queue)}, {blocking.kind} {shown}"
 
     def _must_end(self, blocking: Blocking) -> MustEnd:
         return what_must_end(self.queues, blocking, self._names)

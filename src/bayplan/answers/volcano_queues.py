@@ -142,9 +142,6 @@ class VolcanoQuestions(QueueQuestions):
                 found.append(VolcanoRow(queue, depth, share, pending, account, problem))
         return found
 
-    def _path(self, queue: Queue) -> str:
-        return queue.name
-
     def _reason(self, first: Group, second: Group) -> str:
         assert isinstance(first, PodGroupOf)
         assert isinstance(second, PodGroupOf)
@@ -159,10 +156,6 @@ class VolcanoQuestions(QueueQuestions):
         return "which was created earlier"
 
     word = "job"
-
-    def _users_of(self, blocking: Blocking) -> Iterator[str]:
-        for text in super()._users_of(blocking):
-            yield text.replace("root.", "")
 
     def _must_end(self, blocking: Blocking) -> MustEnd:
         computed = isinstance(blocking, QueueLimit) and blocking.word not in ("capability", "state")

@@ -9,6 +9,7 @@ from typing import Final
 
 from bayplan.api.meta import Int32, Object, Record, ResourceList, Time
 
+API_VERSION: Final = "scheduling.volcano.sh/v1beta1"
 GROUP_ANNOTATION: Final = "scheduling.k8s.io/group-name"
 """On a pod: the name of its group."""
 OTHER_GROUP_ANNOTATION: Final = "scheduling.volcano.sh/group-name"

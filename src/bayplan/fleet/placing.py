@@ -49,6 +49,7 @@ _NOT_DIVIDED: Final = {
     "DaemonSet": "it has one pod on each node of every cluster",
     "ReplicationController": "Karmada does not know its replicas",
 }
+_ONE_GANG: Final = "a Job of Volcano is one gang: it is not divided between clusters"
 MIN_COUNTED: Final = 100
 """The minimum number of copies to count in a member, because weights are in proportion to what fits."""
 
@@ -129,7 +130,9 @@ def split(manifests: Manifests) -> tuple[list[Manifest], Manifests]:
 def not_placeable(workloads: Sequence[Manifest]) -> Iterator[LeftOut]:
     """Workloads that are not divided."""
     for one in workloads:
-        if one.kind in _NOT_DIVIDED:
+        if one.is_volcano_job:
+            yield LeftOut(one.kind, one.key, _ONE_GANG)
+        elif one.kind in _NOT_DIVIDED:
             yield LeftOut(one.kind, one.key, _NOT_DIVIDED[one.kind])
 
 

@@ -313,15 +313,19 @@ class QueueUsage(ABC):
         """
         return self._group(self._look_up(pod))
 
+    def name_of(self, queue: Queue) -> str:
+        """A queue as the users of the dialect call it."""
+        return queue.path
+
     def queue_of(self, pod: Pod) -> str:
-        """The path of the queue of a pod; "" if no queue accepts its application."""
+        """The name of the queue of a pod; "" if no queue accepts its application."""
         try:
             group = self.group_of(pod)
         except PlacementError:
             return ""
-        path = group.queue.path
+        name = self.name_of(group.queue)
         self._forget_if_empty(group)
-        return path
+        return name
 
     def _group(self, task: PodTask) -> PodGroupOf:
         """The group of a pod, created with the first one, and as old as its oldest pod.

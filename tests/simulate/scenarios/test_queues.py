@@ -121,7 +121,7 @@ def test_queues_of_volcano() -> None:
     )
     scenario = load(*workloads, groups=[nodes(1, cpu="8")], objects=objects)
     result = make_result(simulate(scenario, config=replace(config, bayplan=queues)))
-    assert {one.queue: one.share.max for one in result.capacity_queues} == {"root.a": 1.0, "root.b": 1.0}
+    assert {one.queue: one.share.max for one in result.capacity_queues} == {"a": 1.0, "b": 1.0}
     assert any(one.reason == "waiting for queue a: cpu" for one in result.reasons), (
         "what it deserves is its limit"
     )

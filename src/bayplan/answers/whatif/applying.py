@@ -27,6 +27,7 @@ from bayplan.errors import InputError
 if TYPE_CHECKING:
     from bayplan.answers.whatif.cluster import Cluster
 
+from bayplan.answers.whatif.foreign_groups import VolcanoJob, in_dialect, translate_groups
 from bayplan.answers.whatif.outcomes import CHANGED, NEW, UNCHANGED, Applied
 from bayplan.answers.whatif.pods import add_daemons, create_pod, ephemeral_claims, same_pods
 from bayplan.answers.whatif.workloads import Workload, limited
@@ -34,6 +35,7 @@ from bayplan.answers.whatif.workloads import Workload, limited
 _ALWAYS_THERE: Final = frozenset(("default", "kube-system", "kube-public", "kube-node-lease"))
 _NO_NAMESPACE: Final = 'namespaces "{name}" not found'
 _NO_QUEUES: Final = "the configuration has no queues of Volcano: pass one with queues: {dialect: volcano}"
+_OWN_REPLICAS: Final = "a Job of Volcano has the replicas of its tasks: another number cannot be given"
 _POD_CHANGED: Final = (
     'Pod "{name}" is invalid: spec: Forbidden: pod updates may not change fields other than '
     "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
@@ -62,6 +64,7 @@ def apply_manifests(cluster: Cluster, manifests: Manifests, replicas: int | None
         if applied is not None:
             done[index] = applied
         cluster._state.deliver()
+    translate_groups(cluster)
     return [done[index] for index in sorted(done)]
 
 
@@ -81,16 +84,19 @@ def models_of(cluster: Cluster, manifests: Manifests) -> list[Pod]:
             if knows_namespaces:
                 _check_namespace(cluster, manifest)
             models.append(_model(cluster, manifest))
+            translate_groups(cluster)
         except InputError as error:
             raise error.at(source=manifest.source, line=manifest.line) from error.__cause__
     cluster._state.deliver()
-    return models
+    return [in_dialect(cluster, model) for model in models]
 
 
 def _model(cluster: Cluster, manifest: Manifest) -> Pod:
     if manifest.kind == "Pod":
         pod, claims = cluster._admission.admitted(manifest.content, manifest.namespace), []
         claims = ephemeral_claims(manifest.content, manifest.name, manifest.namespace)
+    elif manifest.is_volcano_job:
+        pod, claims = VolcanoJob(cluster, manifest).model()
     else:
         pod, claims = Workload(cluster, manifest, None).model()
     missing = [one for one in claims if cluster._store.find_claim(one.name, one.namespace) is None]
@@ -109,6 +115,10 @@ def _rank(kind: str) -> int:
 
 
 def _apply(cluster: Cluster, manifest: Manifest, replicas: int | None) -> Applied | None:
+    if manifest.is_volcano_job:
+        if replicas is not None:
+            raise InputError(_OWN_REPLICAS)
+        return VolcanoJob(cluster, manifest).apply()
     if manifest.kind in WORKLOADS:
         return Workload(cluster, manifest, replicas).apply()
     if manifest.kind == "Pod":

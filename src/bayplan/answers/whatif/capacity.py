@@ -37,9 +37,8 @@ PodMix = Sequence[tuple[Pod, int]]
 
 NEVER: Final = "Never"
 _NOT_ELIGIBLE: Final = f" preemption: {preemption.NEVER}"
-_NEVER_OF_GROUP: Final = (
-    ", deallocation and deletion of ResourceClaims completed, pod group preemption: not eligible"
-)
+_PREEMPTION_OF_GROUP: Final = ", deallocation and deletion of ResourceClaims completed, "
+"""After it comes the result of preemption, which copies do not use."""
 _OF_NODES: Final = "nodes are available"
 _NO_GROUP: Final = "there is no PodGroup {name}: add it to the manifest"
 _GATES: Final = "its scheduling gates are ignored"
@@ -125,9 +124,10 @@ def _count_gangs(branch: Branch, pod: Pod, group: PodGroup, at_most: int) -> Cap
             made = branch._store.find(PodGroup, name, group.namespace)
             told = () if made is None else made.status.conditions
             # The group's reason, then that of the member that fits nowhere.
-            texts = [one.message.partition(_NEVER_OF_GROUP)[0] for one in told if one.message]
+            texts = [one.message.partition(_PREEMPTION_OF_GROUP)[0] for one in told if one.message]
             of_nodes = [one.reason for one in result.pods if _OF_NODES in one.reason]
-            reason, is_limit = "; ".join([*texts, *of_nodes[:1]]), not result.failures
+            reasons = [*texts, *of_nodes[:1]] or [one.reason for one in result.pods if not one.fits][:1]
+            reason, is_limit = "; ".join(reasons), not result.failures
             return Capacity(
                 count, is_limit, dict(by_node), reason, group.key, warnings, result.failures, gang.min_count
             )

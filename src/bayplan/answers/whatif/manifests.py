@@ -22,6 +22,7 @@ from bayplan.api.documents import Document, parse_documents, read_documents, rea
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import DEFAULT_NAMESPACE, Content
 from bayplan.api.releases import DEFAULT_RELEASE, Release
+from bayplan.controllers.volcano.spec import JOB
 from bayplan.embedded.server import kinds, statuses
 from bayplan.embedded.server.catalog import Catalog, UnknownKindError
 from bayplan.embedded.server.defaults import apply_defaults
@@ -68,6 +69,10 @@ class Manifest:
     @property
     def kind(self) -> str:
         return self.resource.kind
+
+    @property
+    def is_volcano_job(self) -> bool:
+        return self.resource.group == JOB[2]
 
     @property
     def name(self) -> str:
@@ -133,6 +138,7 @@ def checked(documents: Iterator[Document], source: str, release: Release) -> Man
         if kind.custom:
             names = (kind.plural, kind.name, kind.group, kind.version, kind.namespaced)
             catalog.add(Resource(*names, schema=_ANY_FIELDS))
+    catalog.add(Resource(*JOB, schema=_ANY_FIELDS))
     objects: list[Manifest] = []
     left_out: list[LeftOut] = []
     for document in documents:

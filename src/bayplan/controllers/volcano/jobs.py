@@ -227,7 +227,7 @@ def plan(
             leaving = pods.active.values()
             result.keeps_group = False
         elif group_phase not in ("", PENDING):
-            result.create = _missing(spec, pods)
+            result.create = missing_pods(spec, pods)
             leaving = pods.surplus(spec)
     result.delete = [pod for pod in leaving if not pod.is_terminating]
     _count(status, pods, result.delete)
@@ -298,15 +298,15 @@ def _count(status: Content, pods: JobPods, leaving: Iterable[Pod]) -> None:
     status["taskStatusCount"] = tasks or None
 
 
-def _missing(spec: JobSpec, pods: JobPods) -> Iterator[tuple[TaskSpec, int]]:
+def missing_pods(spec: JobSpec, pods: JobPods) -> Iterator[tuple[TaskSpec, int]]:
     """The pods to create, in order."""
     for task in spec.tasks:
-        if _may_start(spec, task, pods):
+        if may_start(spec, task, pods):
             for index in pods.missing(task):
                 yield task, index
 
 
-def _may_start(spec: JobSpec, task: TaskSpec, pods: JobPods) -> bool:
+def may_start(spec: JobSpec, task: TaskSpec, pods: JobPods) -> bool:
     """Whether the tasks that a task depends on have as many ready pods as their minimum."""
     # job_controller_actions.go: waitDependsOnTaskMeetCondition
     if task.depends_on is None:

@@ -14,6 +14,9 @@ import msgspec
 from bayplan.api.meta import Content, Int32, Record
 from bayplan.framework.args import Duration
 
+JOB: Final = ("jobs", "Job", "batch.volcano.sh", "v1alpha1")
+"""The kind: its resource, name, group and version."""
+
 RESTART_JOB, RESTART_TASK, RESTART_POD = "RestartJob", "RestartTask", "RestartPod"
 ABORT_JOB, TERMINATE_JOB, COMPLETE_JOB = "AbortJob", "TerminateJob", "CompleteJob"
 ACTIONS: Final = (RESTART_JOB, RESTART_TASK, RESTART_POD, ABORT_JOB, TERMINATE_JOB, COMPLETE_JOB)
@@ -174,6 +177,12 @@ def not_supported(spec: JobSpec) -> list[str]:
             found.append("plugin svc: no Service, NetworkPolicy and files in /etc/volcano")
         elif plugin != ENV_PLUGIN:
             found.append(f"plugin {plugin}")
+    return found + not_evaluated(spec)
+
+
+def not_evaluated(spec: JobSpec) -> list[str]:
+    """The unsupported parts that may decide where its pods run."""
+    found = []
     if spec.volumes:
         found.append("volumes")
     if spec.network_topology is not None:

@@ -23,6 +23,7 @@ from bayplan.controllers.pods import controller_of
 from bayplan.controllers.volcano import jobs, objects
 from bayplan.controllers.volcano.pods import JobPods
 from bayplan.controllers.volcano.spec import (
+    JOB,
     POD_EVICTED,
     InvalidJobError,
     JobSpec,
@@ -42,7 +43,7 @@ from bayplan.embedded.server.kinds import (
 from bayplan.embedded.server.statuses import StatusError
 from bayplan.errors import NotFoundError
 
-JOBS: Final = Resource("jobs", "Job", "batch.volcano.sh", "v1alpha1")
+JOBS: Final = Resource(*JOB)
 POD_GROUPS: Final = Resource("podgroups", "PodGroup", "scheduling.volcano.sh", "v1beta1")
 QUEUES: Final = Resource("queues", "Queue", "scheduling.volcano.sh", "v1beta1", namespaced=False)
 COMMANDS: Final = Resource("commands", "Command", "bus.volcano.sh", "v1alpha1")

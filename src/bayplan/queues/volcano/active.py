@@ -408,6 +408,9 @@ class VolcanoQueues(CapacityQueues):
         self._touched.add(path)
         return group
 
+    def name_of(self, queue: Queue) -> str:
+        return queue.name
+
     def account(self, queue: Queue) -> Account | None:
         return self._by_path.get(queue.path)
 

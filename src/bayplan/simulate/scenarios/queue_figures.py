@@ -61,9 +61,11 @@ class QueueFigures:
             self._place(uid)
         self._queues.refresh()
         leaves = [queue for queue in self._queues.partition.root.downwards() if queue.is_leaf]
-        competing = (path for path, pods in sorted(self._waiting.items()) if pods and self._competes(pods))
+        competing = (name for name, pods in sorted(self._waiting.items()) if pods and self._competes(pods))
         self.samples.append(
-            QueueSample({leaf.path: self._queues.share(leaf) for leaf in leaves}, tuple(competing))
+            QueueSample(
+                {self._queues.name_of(leaf): self._queues.share(leaf) for leaf in leaves}, tuple(competing)
+            )
         )
 
     def _place(self, uid: str) -> None:
