@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -25,12 +25,14 @@ from bayplan.api.releases import V1_37
 from bayplan.errors import ConfigError
 from bayplan.framework.status import Code
 from bayplan.plugin import CycleState, NodeInfo, NodePlugin
-from bayplan.process import otlp, tracing
-from bayplan.process.tracing import TRACEPARENT, Tracing, TracingConfiguration, load_tracing
+from bayplan.process import otlp, spans, tracing
+from bayplan.process.spans import TRACEPARENT, AttemptTrace, SpanEncoder
+from bayplan.process.tracing import Tracing, TracingConfiguration, load_tracing
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.group_dialects import with_group
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.observers import Observers
+from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.testing import make_node, make_pod
 
@@ -196,7 +198,7 @@ class Slow(NodePlugin):
     """Takes as long as a plugin has to take to get a span of its own."""
 
     def filter_node(self, state: CycleState, pod: Pod, node: NodeInfo) -> None:
-        threading.Event().wait(2 * tracing.PLUGIN_THRESHOLD_SECONDS)
+        threading.Event().wait(2 * spans.PLUGIN_THRESHOLD_SECONDS)
 
 
 def test_only_slow_plugins_have_spans() -> None:
@@ -243,8 +245,8 @@ def test_dropping_is_logged_when_it_begins_and_ends(caplog: pytest.LogCaptureFix
         if (error := next(answers)) is not None:
             raise error
 
-    exporter = otlp.AttemptExporter(otlp.SpanMaker(random.Random(0)), send, lambda: None)
-    full = [FULL] * 3
+    exporter = otlp.AttemptExporter(SpanEncoder(random.Random(0)), send, lambda: None)
+    full = [full_attempt()] * 3
     assert [exporter.export(full).name for _ in range(4)] == ["FAILURE", "FAILURE", "SUCCESS", "SUCCESS"]
     assert [record.getMessage() for record in caplog.records] == [
         "Traces are dropped: gone",
@@ -252,34 +254,67 @@ def test_dropping_is_logged_when_it_begins_and_ends(caplog: pytest.LogCaptureFix
     ]
 
 
-FULL = otlp.FinishedAttempt(
-    "Schedule pod",
-    "Scheduling cycle",
-    {f"attribute-{number}": "é" * 300 for number in range(9)},
-    "é" * 300,
-    1,
-    2,
-    0.0,
-    1.0,
-    2.0,
-    3.0,
-    [("p" * 100, "Filter", Code.SUCCESS, 0.0, 1.0)] * tracing.MAX_NOTES,
-    binds=True,
-)
-"""As many spans and as long texts as an attempt may have."""
+def trace_of(pod: Pod, started: float = 1.0) -> AttemptTrace:
+    """An attempt of a pod that waited for a second."""
+    return AttemptTrace(QueuedPod(pod, pod.key, 0.0, 0), started, 1.0)
 
 
-def test_a_batch_fits_into_a_message_of_grpc() -> None:
-    """Receivers accept 4 MiB by default."""
-    made = otlp.SpanMaker(random.Random(0)).request([FULL] * otlp.BATCH_SIZE)
-    assert made.ByteSize() < 4 << 20
+def full_attempt() -> AttemptTrace:
+    """As many spans and as long texts as an attempt may have."""
+    pod = make_pod("é" * 300, namespace="é" * 300, annotations={TRACEPARENT: CREATED_IN})
+    made = trace_of(pod)
+    for number in range(spans.MAX_NOTES):
+        made.took(f"{number}-{'p' * 300}", "Filter", Code.SUCCESS, 1.0)
+    made.decided("error", "n" * 300)
+    made.waited_for = ("é" * 300,)
+    made.ended("é" * 300)
+    return made
+
+
+def decoded(messages_of_otlp: Iterable[bytes]) -> Receiver:
+    """As the official classes read it."""
+    receiver = Receiver()
+    for message in messages_of_otlp:
+        receiver.Export(messages.ExportTraceServiceRequest.FromString(message), None)
+    return receiver
+
+
+def test_messages_of_grpc_do_not_exceed_what_receivers_accept() -> None:
+    """4 MiB by default."""
+    made = list(SpanEncoder(random.Random(0)).messages([full_attempt()] * otlp.BATCH_SIZE))
+    assert max(map(len, made)) < 4 << 20
+    assert len(decoded(made).spans) == otlp.BATCH_SIZE * (4 + spans.MAX_NOTES)
+
+
+def test_attempts_of_a_batch_have_ids_of_their_own() -> None:
+    """Also if they have the same shape, and so the same bytes except for ids and times."""
+    attempts = []
+    for number in range(3):
+        one = trace_of(make_pod(f"p{number}"), number + 1.0)
+        one.passed("Filter")
+        one.decided("unschedulable")
+        one.ended("")
+        attempts.append(one)
+    found = decoded(SpanEncoder(random.Random(0)).messages(attempts)).spans
+    assert len({span.span_id for span in found}) == len(found) == 12
+    traces = {span.trace_id for span in found}
+    assert len(traces) == 3
+    for trace in traces:
+        root, *below = (span for span in found if span.trace_id == trace)
+        assert [span.name for span in below] == ["Queue", "Scheduling cycle", "Filter"]
+        assert [span.parent_span_id for span in below] == [root.span_id, root.span_id, below[1].span_id]
+        assert below[0].end_time_unix_nano - below[0].start_time_unix_nano == 1_000_000_000
 
 
 @pytest.mark.parametrize(
     "text", ["", "00-0-0-00", f"01-{'a' * 32}-{'b' * 16}-01", f"00-{'0' * 32}-{'b' * 16}-01"]
 )
 def test_invalid_annotations_are_ignored(text: str) -> None:
-    assert tracing.traceparent(make_pod("p", annotations={TRACEPARENT: text})) is None
+    one = trace_of(make_pod("p", annotations={TRACEPARENT: text}))
+    one.decided("scheduled", "n")
+    one.ended("")
+    (root, *_) = decoded(SpanEncoder(random.Random(0)).messages([one])).spans
+    assert not root.links
 
 
 HEAD = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\n"

@@ -1,18 +1,25 @@
 """Measures what traces cost: `python -m tests.process.tracing_cost`. docs/tracing.md has results.
 
-CPU time of this process for each pod, with metrics as in `bayplan run`, and with the thread that makes and
+Twice: CPU time for each pod of `bayplan run`, beside an API server in this process; and that of a scheduler
+without a client, in this process, with metrics as in `bayplan run`. Both include the thread that encodes and
 sends spans; the receiver is another process. The rounds of all rates alternate, and the median is printed:
-other work disturbs single ones. It takes about 5 s of CPU.
+other work disturbs single ones. It takes about two minutes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
+import os
 import random
 import statistics
+import tempfile
 import time
+from collections.abc import Callable, Coroutine, Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
 
 from bayplan.metrics import SchedulerMetrics
 from bayplan.process.tracing import MAX_RATE, Tracing, TracingConfiguration, make_processor
@@ -22,8 +29,11 @@ from bayplan.scheduler.observers import observed_by
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.testing import make_node, make_pod
+from tests.client.http.api_server import ApiServer
 
-PODS, NODES, ROUNDS = 1000, 500, 5
+from .running import ALONE, PATIENCE_SECONDS, bound, scheduling, until
+
+PODS, RUN_PODS, NODES, ROUNDS = 5000, 1000, 500, 5
 RATES = (None, 1_000, 10_000, 100_000, MAX_RATE)
 
 
@@ -64,7 +74,7 @@ async def schedule(endpoint: str, rate: int | None) -> float:
         traces = Tracing(config, make_processor(config), random.Random(0))
     scheduler = Scheduler(
         MemoryCluster(store),
-        metrics=SchedulerMetrics(),
+        metrics=SchedulerMetrics(sampler=random.Random(0)),
         observers=observed_by([counted] if traces is None else [counted, traces]),
     )
     if traces is not None:
@@ -72,10 +82,14 @@ async def schedule(endpoint: str, rate: int | None) -> float:
     running = asyncio.ensure_future(scheduler.run())
     await asyncio.sleep(0.1)
     pods = [make_pod(f"p{number}", cpu="100m") for number in range(PODS)]
+    # As `bayplan run` does.
+    gc.collect()
+    gc.freeze()
     began = time.process_time()
     for pod in pods:
         store.create(pod)
-    await counted.all.wait()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await counted.all.wait()
     await scheduler.drain_bindings(60)
     if traces is not None:
         await asyncio.to_thread(traces.close)
@@ -85,19 +99,68 @@ async def schedule(endpoint: str, rate: int | None) -> float:
     return used / PODS
 
 
+async def run_process(endpoint: str, rate: int | None) -> float:
+    """The same for `bayplan run`. The time that it takes to start is not counted."""
+    store, sent = MemoryStore(), RUN_PODS
+    for number in range(NODES):
+        store.create(make_node(f"n{number}", cpu="16"))
+    with tempfile.TemporaryDirectory() as directory:
+        flags = list(ALONE)
+        if rate is not None:
+            file = Path(directory, "tracing.yaml")
+            file.write_text(
+                "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"
+                f"endpoint: {endpoint}\nsamplingRatePerMillion: {rate}\n"
+            )
+            flags.append(f"--tracing-config-file={file}")
+        async with scheduling(ApiServer(store), Path(directory), *flags) as run:
+            store.create(make_pod("first", cpu="100m"))
+            await until(lambda: len(bound(store)) == 1, run)
+            began = cpu_seconds(run.process.pid)
+            for number in range(sent):
+                store.create(make_pod(f"p{number}", cpu="100m"))
+            # Rarely: this process is the API server. The last batch is sent after 5 s.
+            while len(bound(store)) <= sent:
+                await asyncio.sleep(1)
+            await asyncio.sleep(6)
+            return (cpu_seconds(run.process.pid) - began) / sent
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of all threads of a process; Linux only."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def main() -> None:
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=receive, args=(theirs,), daemon=True)
     process.start()
+    # So that `recv` fails if the receiver could not start, instead of waiting.
+    theirs.close()
     endpoint = ours.recv()
-    found: dict[int | None, list[float]] = {rate: [] for rate in RATES}
-    for _ in range(ROUNDS):
-        for rate in RATES:
-            found[rate].append(asyncio.run(schedule(endpoint, rate)))
+    compare("bayplan run", run_process, endpoint, (None, MAX_RATE), 3)
+    compare("scheduler without client", schedule, endpoint, RATES, ROUNDS)
     process.terminate()
+
+
+def compare(
+    title: str,
+    measure: Callable[[str, int | None], Coroutine[Any, Any, float]],
+    endpoint: str,
+    rates: Sequence[int | None],
+    rounds: int,
+) -> None:
+    found: dict[int | None, list[float]] = {rate: [] for rate in rates}
+    for _ in range(rounds):
+        for rate in rates:
+            found[rate].append(asyncio.run(measure(endpoint, rate)))
+    print(title, flush=True)
+    base = statistics.median(found[None])
     for rate, values in found.items():
         name = "no tracing" if rate is None else f"{rate / MAX_RATE:.1%} sampled"
-        print(f"{name}: {statistics.median(values) * 1e6:.0f} us of CPU per pod")
+        median = statistics.median(values)
+        print(f"  {name}: {median * 1e6:.0f} us of CPU per pod ({median / base - 1:+.0%})")
 
 
 if __name__ == "__main__":

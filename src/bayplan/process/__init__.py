@@ -8,8 +8,9 @@
     process.py       connect, sync, elect, serve, schedule; stop in the opposite order; the dump on SIGUSR2
     history.py       what was seen of a cluster: objects, changes, attempts, in bounded memory
     recording.py     a history as a file
-    tracing.py       which attempts are sampled, and what is noted of them
-    otlp.py          spans of attempts, sent to an OpenTelemetry receiver
+    tracing.py       which attempts are sampled, and how they are followed
+    spans.py         what is noted of an attempt, and its spans in the encoding of OTLP
+    otlp.py          sends them to an OpenTelemetry receiver
     endpoints.py     what is served over HTTPS, by serving/
 
 The flags, their precedence, messages and exit codes are those of kube-scheduler v1.36 and v1.37.

@@ -161,6 +161,9 @@ class Framework:
         found = Found(search, row, self.cluster.nodes.name[row], count, len(filtered.evaluated))
         return found if nominated is None else nominated
 
+    def failed(self, error: calls.AttemptError) -> None:
+        """A search has raised this. Only an `ObservedFramework` observes it."""
+
     def _extended(self, steps: Steps[T]) -> Steps[T]:
         """Calls extenders."""
         return (yield from steps)

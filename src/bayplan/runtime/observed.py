@@ -8,10 +8,10 @@ plugin (`took`). Other attempts take the ordinary steps. Without an observer not
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from types import SimpleNamespace, TracebackType
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, Final, ParamSpec, Protocol, TypeVar
 
 from bayplan.api.pod import Pod
 from bayplan.framework.outcome import Diagnosis, FilterOutcome, PostFilterResult, Reasons, Rejections
@@ -58,12 +58,21 @@ class AttemptTimer:
 
     clock: Callable[[], float] = staticmethod(float)
     """Seconds."""
+    for_metrics: ClassVar[bool] = True
+    """Whether points and plugins that have nothing to do are measured, too, as upstream's metrics do."""
 
     def start(self) -> None:
         """The next extension point begins now: the time since the last one is not counted."""
 
     def passed(self, point: str, code: Code = Code.SUCCESS) -> None:
         """The plugins of a point have run, with this result; the next point begins."""
+
+    def idle(self, point: str, code: Code = Code.SUCCESS) -> None:
+        """Like `passed`, for a point at which no plugin had anything to do."""
+        self.passed(point, code)
+
+    def ran(self, point: str, code: Code, begin: float, end: float) -> None:
+        """A point has run that is measured in every attempt (`PointObserver.observe`)."""
 
     def took(self, plugin: str, point: str, code: Code, seconds: float, rows: int = 0) -> None:
         """One plugin has run, for so many rows at Filter and Score."""
@@ -117,6 +126,9 @@ class TimedCalls:
     def shortcut(self, step: Step, point: Point, shortcut: Callable[[int], int]) -> Callable[[int], int]:
         """Not observed if the shortcut returns True: `filter_one` is then called and observed instead."""
         timer, clock = self._timer, self._timer.clock
+        if step.built_in and not timer.for_metrics:
+            # Never long: a few operations on one row.
+            return shortcut
 
         def run(row: int) -> int:
             started = clock()
@@ -168,18 +180,21 @@ class TimedCalls:
 class _Measured(AbstractContextManager[None]):
     """Observes how long the plugins of one point took, and their result."""
 
-    __slots__ = ("_observer", "_point", "_since")
+    __slots__ = ("_observer", "_point", "_since", "_timer")
 
-    def __init__(self, observer: PointObserver, point: str) -> None:
+    def __init__(self, observer: PointObserver, point: str, timer: AttemptTimer) -> None:
         self._observer = observer
         self._point = point
+        self._timer = timer
         self._since = observer.clock()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         code = error.code if isinstance(error, (RejectedError, calls.AttemptError)) else _SUCCESS
-        self._observer.observe(self._point, code, self._observer.clock() - self._since)
+        now = self._observer.clock()
+        self._observer.observe(self._point, code, now - self._since)
+        self._timer.ran(self._point, code, self._since, now)
 
 
 class RarePoints(ExtensionPoints):
@@ -216,7 +231,7 @@ class RarePoints(ExtensionPoints):
         return tuple(made)
 
     def measured(self, point: str) -> AbstractContextManager[None]:
-        return _Measured(self._observer, point)
+        return _Measured(self._observer, point, self._timer)
 
     def post_filter(
         self, profile: Profile, state: CycleState, pod: Pod, outcome: FilterOutcome
@@ -224,7 +239,9 @@ class RarePoints(ExtensionPoints):
         observer = self._observer
         since = observer.clock()
         result = super().post_filter(profile, state, pod, outcome)
-        observer.observe(Point.POST_FILTER, result.status.code, observer.clock() - since)
+        now = observer.clock()
+        observer.observe(Point.POST_FILTER, result.status.code, now - since)
+        self._timer.ran(Point.POST_FILTER, result.status.code, since, now)
         return result
 
     def call_post_filter(
@@ -254,31 +271,35 @@ class ObservedPoints(RarePoints):
     __slots__ = ("_has_work",)
 
     def __init__(self, observer: PointObserver, timer: AttemptTimer) -> None:
-        super().__init__(observer, timer)
+        # Not by `super`, which takes as long as both assignments.
+        self._observer = observer
+        self._timer = timer
         self._has_work = False
         """Whether a PreBind plugin has work to do."""
 
     def _passing(
         self,
         point: str,
+        steps: str,
         run: Callable[[ExtensionPoints, Placement], T],
         placed: Placement,
         code: Callable[[T], Code] = lambda _: _SUCCESS,
     ) -> T:
         """Runs a point that is measured in sampled attempts."""
         timer = self._timer
+        is_idle = _all_skipped(getattr(placed.profile, steps), placed.skipped)
+        timed = self.timed(placed, steps, point)
         timer.start()
         try:
-            result = run(self, placed)
+            result = run(self, timed)
         except (RejectedError, calls.AttemptError) as error:
             timer.passed(error.point, error.code)
             raise
-        timer.passed(point, code(result))
+        (timer.idle if is_idle else timer.passed)(point, code(result))
         return result
 
     def reserve(self, placed: Placement) -> None:
-        timed = self.timed(placed, "reserves", _RESERVE)
-        self._passing(_RESERVE, ExtensionPoints.reserve, timed)
+        self._passing(_RESERVE, "reserves", ExtensionPoints.reserve, placed)
 
     def unreserve(self, placed: Placement) -> None:
         super().unreserve(self.timed(placed, "reserves", UNRESERVE))
@@ -290,17 +311,20 @@ class ObservedPoints(RarePoints):
         await super().pre_bind(timed, placed, cause)
 
     def permit(self, placed: Placement) -> dict[str, float]:
-        timed = self.timed(placed, "permits", _PERMIT)
         return self._passing(
-            _PERMIT, ExtensionPoints.permit, timed, lambda seconds: Code.WAIT if seconds else _SUCCESS
+            _PERMIT,
+            "permits",
+            ExtensionPoints.permit,
+            placed,
+            lambda seconds: Code.WAIT if seconds else _SUCCESS,
         )
 
     def pre_flight(self, placed: Placement) -> list[PointStep[PreBindPlugin]]:
-        timed = self.timed(placed, "pre_binds", calls.PRE_FLIGHT)
         with_work = self._passing(
             calls.PRE_FLIGHT,
+            "pre_binds",
             ExtensionPoints.pre_flight,
-            timed,
+            placed,
             lambda steps: _SUCCESS if steps else Code.SKIP,
         )
         self._has_work = bool(with_work)
@@ -316,20 +340,52 @@ class ObservedPoints(RarePoints):
         unknown: tuple[type[Exception], ...],
         read_back: Callable[[calls.AttemptError], Awaitable[None]],
     ) -> None:
-        if not self._has_work:
-            self._timer.start()
-            self._timer.passed(Point.PRE_BIND)
-        self._timer.start()
+        timer = self._timer
+        if timer.for_metrics:
+            placed = self.timed(placed, "binds", Point.BIND)
+            if not self._has_work:
+                timer.start()
+                timer.idle(Point.PRE_BIND)
+        timer.start()
         try:
-            await super().bind(self.timed(placed, "binds", Point.BIND), in_task, unknown, read_back)
+            await super().bind(placed, in_task, unknown, read_back)
         except (RejectedError, calls.AttemptError) as error:
-            self._timer.passed(error.point, error.code)
+            timer.passed(error.point, error.code)
             raise
-        self._timer.passed(Point.BIND)
+        timer.passed(Point.BIND)
 
     def post_bind(self, placed: Placement) -> None:
-        timed = self.timed(placed, "post_binds", _POST_BIND)
-        self._passing(_POST_BIND, ExtensionPoints.post_bind, timed)
+        self._passing(_POST_BIND, "post_binds", ExtensionPoints.post_bind, placed)
+
+
+class BusyPoints(ObservedPoints):
+    """Extension points of an attempt that is sampled, but not for metrics (`AttemptTimer.for_metrics`)."""
+
+    __slots__ = ()
+
+    def reserve(self, placed: Placement) -> None:
+        if not _all_skipped(placed.profile.reserves, placed.skipped):
+            super().reserve(placed)
+
+    def permit(self, placed: Placement) -> dict[str, float]:
+        return super().permit(placed) if placed.profile.permits else {}
+
+    def pre_flight(self, placed: Placement) -> list[PointStep[PreBindPlugin]]:
+        if _all_skipped(placed.profile.pre_binds, placed.skipped):
+            return []
+        return super().pre_flight(placed)
+
+    def post_bind(self, placed: Placement) -> None:
+        if placed.profile.post_binds:
+            super().post_bind(placed)
+
+
+def _all_skipped(steps: Sequence[PointStep[Any]], skipped: Collection[str]) -> bool:
+    # The generator that `all` needs takes as long as all the rest.
+    for step in steps:  # noqa: SIM110
+        if step.name not in skipped:
+            return False
+    return True
 
 
 class ObservedFramework(Framework):
@@ -339,14 +395,9 @@ class ObservedFramework(Framework):
         self.__dict__ = framework.__dict__
         self.timer = timer
 
-    def search(self, search: Search) -> Steps[Found | NotFound]:
-        try:
-            result = yield from super().search(search)
-        except calls.AttemptError as error:
-            if error.point:
-                self.timer.passed(error.point, Code.ERROR)
-            raise
-        return result
+    def failed(self, error: calls.AttemptError) -> None:
+        if error.point:
+            self.timer.passed(error.point, Code.ERROR)
 
     def pre_filter(self, search: Search) -> Diagnosis | None:
         rejected = super().pre_filter(search)
@@ -398,7 +449,7 @@ def observed(framework: Framework, observer: PointObserver) -> Framework:
         framework.points = observer.rare_points
         return framework
     framework.caller.calls = TimedCalls(timer)
-    framework.points = ObservedPoints(observer, timer)
+    framework.points = (ObservedPoints if timer.for_metrics else BusyPoints)(observer, timer)
     return ObservedFramework(framework, timer)
 
 

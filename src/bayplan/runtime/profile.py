@@ -145,6 +145,7 @@ class Step:
     one_node_at_a_time: bool
     elementwise: bool
     """It can be called for one row with plain numbers, hypothetical rows included."""
+    built_in: bool
     weight: int = 0
 
 
@@ -190,6 +191,7 @@ def make_step(index: int, plugin: Plugin, weight: int = 0) -> Step:
         usage=plugin.depends_on is not None and plugin.depends_on.usage,
         one_node_at_a_time=isinstance(plugin, NodePlugin),
         elementwise=plugin.elementwise and not implements(plugin, AddRemovePodPlugin),
+        built_in=_is_built_in(plugin),
         weight=weight,
     )
 
@@ -203,9 +205,14 @@ class PointStep(msgspec.Struct, Generic[PointT], frozen=True, eq=False):
     declared: Plugin
     """The same object, for what the plugin declares about itself."""
     built_in: bool
-    """It is one of bayplan's own plugins. A class derived from one of them is not."""
+    """It is one of bayplan's own plugins."""
     pre_enqueue_field: str = ""
     """The field of the pod's spec without which PreEnqueue is not called (`PreEnqueueField`)."""
+
+
+def _is_built_in(plugin: Plugin) -> bool:
+    """Whether it is one of bayplan's own. An instance of a class derived from one of them is not."""
+    return type(plugin).__module__.startswith(_BUILT_IN)
 
 
 def _steps(plugins: Iterable[Plugin], point: Point, protocol: type[PointT]) -> tuple[PointStep[PointT], ...]:
@@ -216,7 +223,7 @@ def _steps(plugins: Iterable[Plugin], point: Point, protocol: type[PointT]) -> t
             methods = (name for name, value in vars(protocol).items() if callable(value) and name[0] != "_")
             missing = ", ".join(name for name in methods if not hasattr(plugin, name))
             raise PluginError(declared.name, f"{point} also requires the method {missing}")
-        built_in = type(declared).__module__.startswith(_BUILT_IN)
+        built_in = _is_built_in(declared)
         field = plugin.pre_enqueue_field if built_in and isinstance(plugin, PreEnqueueField) else ""
         made.append(PointStep(declared.name, plugin, declared, built_in, field))
     return tuple(made)

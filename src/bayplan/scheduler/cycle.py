@@ -94,6 +94,7 @@ def scheduling_cycle(
             search.state.write(GROUP_CYCLE, group)
         result = yield from framework.search(search)
     except AttemptError as error:
+        framework.failed(error)
         framework.cluster.list_nodes()
         cut_off = search is not None and is_cut_off(search.state)
         return error_decision(pod, str(error), error.plugin, error.traceback, cut_off=cut_off)
