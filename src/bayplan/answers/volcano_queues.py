@@ -72,12 +72,14 @@ class VolcanoRow(QueueRow):
             "share": round(self.share, 6),
             "pendingPods": self.pending,
             "problem": self.problem or None,
+            "notUsed": list(spec.not_used),
         }
 
     def cells(self) -> tuple[str, ...]:
         """For the columns of `VOLCANO_COLUMNS`."""
         account, spec = self.account, self.account.spec
         state = self.problem or spec.state + ("" if spec.reclaimable else ", not reclaimable")
+        state += f", without {' and '.join(spec.not_used)}" if spec.not_used else ""
         return (
             "  " * self.depth + spec.name,
             amounts_text(account.allocated),

@@ -5,7 +5,7 @@ https://volcano.sh/en/docs/podgroup/
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from bayplan.api.meta import Int32, Object, Record, ResourceList, Time
 
@@ -28,6 +28,14 @@ class PodGroupSpec(Record, frozen=True):
     queue: str = ""
     priority_class_name: str = ""
     min_resources: ResourceList = {}
+    network_topology: dict[str, Any] | None = None
+    sub_group_policy: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def not_used(self) -> tuple[str, ...]:
+        """The fields that the scheduler does not use."""
+        fields = {"networkTopology": self.network_topology, "subGroupPolicy": self.sub_group_policy}
+        return tuple(name for name, content in fields.items() if content)
 
 
 class PodGroupCondition(Record, frozen=True):
@@ -65,6 +73,19 @@ class QueueSpec(Record, frozen=True):
     priority: Int32 = 0
     reclaimable: bool | None = None
     """None is true."""
+    affinity: dict[str, Any] | None = None
+    dequeue_strategy: str = ""
+    extend_clusters: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def not_used(self) -> tuple[str, ...]:
+        """The fields that the scheduler does not use. Volcano's does not use dequeueStrategy, either."""
+        fields = {
+            "affinity": self.affinity,
+            "dequeueStrategy": self.dequeue_strategy,
+            "extendClusters": self.extend_clusters,
+        }
+        return tuple(name for name, content in fields.items() if content)
 
 
 class QueueStatus(Record, frozen=True):

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -46,6 +45,7 @@ from bayplan.client.informer import Handler
 from bayplan.config.model import PodGroupDialect
 from bayplan.errors import APIError, ConflictError, NotFoundError
 from bayplan.scheduler.context import Context, PodLister
+from bayplan.scheduler.group_members import NO_MEMBERS, GroupMembers
 from bayplan.state.groups import INITIALLY_SCHEDULED, GroupKey, GroupState
 from bayplan.state.objects import Objects
 
@@ -67,55 +67,6 @@ MAX_WRITES: Final = 20
 """Writes of a group's status in a row; the next change of a member begins again."""
 
 
-class GroupMembers:
-    """The pods of a group, counted as they change: each change of a pod reads the counts."""
-
-    __slots__ = ("_pods", "_priorities", "assigned", "running", "tasks")
-
-    def __init__(self, pods: Iterable[Pod] = ()) -> None:
-        self._pods: dict[str, Pod] = {}
-        self._priorities: Counter[int] = Counter()
-        self.tasks: Counter[str] = Counter()
-        """By the annotation that names the task of a job."""
-        self.assigned = 0
-        """Members that have a node."""
-        self.running = 0
-        for pod in pods:
-            self.put(pod)
-
-    def __len__(self) -> int:
-        return len(self._pods)
-
-    @property
-    def priority(self) -> int:
-        """The highest of a member."""
-        return max(self._priorities, default=0)
-
-    def put(self, pod: Pod) -> None:
-        """Adds a member, or its new version."""
-        self.remove(pod.uid)
-        self._pods[pod.uid] = pod
-        self._count(pod, 1)
-
-    def remove(self, uid: str) -> bool:
-        """Returns whether the pod was a member."""
-        pod = self._pods.pop(uid, None)
-        if pod is not None:
-            self._count(pod, -1)
-        return pod is not None
-
-    def _count(self, pod: Pod, sign: int) -> None:
-        self.tasks[pod.metadata.annotations.get(volcano.TASK_ANNOTATION, "")] += sign
-        self.assigned += sign * bool(pod.spec.node_name)
-        self.running += sign * (pod.status.phase == "Running")
-        self._priorities[pod.priority] += sign
-        if not self._priorities[pod.priority]:
-            del self._priorities[pod.priority]
-
-
-NO_MEMBERS: Final = GroupMembers()
-
-
 class Dialect(Protocol):
     """One kind of foreign group."""
 
@@ -135,6 +86,9 @@ class Dialect(Protocol):
 
     def written(self, item: Any, condition: Condition, state: GroupState, now: float) -> Object | None:
         """The object after an attempt with this condition; None if the dialect's scheduler writes nothing."""
+
+    def not_used(self, item: Any) -> Sequence[str]:
+        """The fields of an object that are not used, if it is seen for the first time."""
 
     def seen(self, item: Any) -> Object | None:
         """The object after the scheduler has seen it first; None if nothing is written."""
@@ -172,6 +126,9 @@ class Coscheduling:
     ) -> Object | None:
         return None
 
+    def not_used(self, item: CoschedulingPodGroup) -> Sequence[str]:
+        return ()
+
     def seen(self, item: CoschedulingPodGroup) -> Object | None:
         return None
 
@@ -208,6 +165,9 @@ class Volcano:
 
     def is_scheduled(self, item: volcano.PodGroup) -> bool:
         return item.status.phase == RUNNING
+
+    def not_used(self, item: volcano.PodGroup) -> Sequence[str]:
+        return () if item.status.phase else item.spec.not_used
 
     def seen(self, item: volcano.PodGroup) -> Object | None:
         """Controllers of Volcano create the pods of a job once its group is Inqueue."""
@@ -332,6 +292,8 @@ class ForeignGroups:
         self._objects.put(item)
         shown = self._shown[key] = self._translated(key)
         self._handler.added(shown)
+        if fields := self.dialect.not_used(item):
+            self._context.recorder.not_used(item, fields)
         if self.admit is None and (seen := self.dialect.seen(item)) is not None:
             self._context.tasks.start(self._write(seen), "status of pod group", str(key))
 

@@ -33,7 +33,7 @@ import logging
 import random
 import uuid
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -42,9 +42,8 @@ import msgspec
 from msgspec.structs import replace
 
 from bayplan.api.cluster_api import Event, EventSeries, EventSink
-from bayplan.api.groups import CompositePodGroup, PodGroup
 from bayplan.api.kinds import KINDS
-from bayplan.api.meta import DEFAULT_NAMESPACE, ObjectMeta, ObjectReference
+from bayplan.api.meta import DEFAULT_NAMESPACE, Object, ObjectMeta, ObjectReference
 from bayplan.api.names import DNS_SUBDOMAIN_MAX
 from bayplan.api.pod import Pod
 from bayplan.errors import APIError, ConflictError, NotFoundError, ServerError
@@ -209,6 +208,11 @@ class EventRecorder:
     def above_quota(self, pod: Pod, queue: str, profile: str) -> None:
         note = f"Preempted by Quota change enforcement process in {queue}"
         self.record(reference(pod), NORMAL, "Preempted", "Preempting", note, profile)
+
+    def not_used(self, item: Object, fields: Iterable[str]) -> None:
+        """An object has fields that the scheduler does not use."""
+        note = f"Not used by the scheduler: {', '.join(fields)}"
+        self.record(reference(item), WARNING, "NotSupported", "Scheduling", note, "bayplan")
 
     def skipped_deleting(self, pod: Pod, profile: str) -> None:
         """A popped pod is being deleted."""
@@ -473,7 +477,7 @@ class EventRecorder:
         task.add_done_callback(self._tasks.discard)
 
 
-def reference(item: Pod | PodGroup | CompositePodGroup) -> ObjectReference:
+def reference(item: Object) -> ObjectReference:
     meta, kind = item.metadata, "v1" if isinstance(item, Pod) else KINDS.of(type(item)).api_version
     return ObjectReference(
         kind=type(item).__name__,

@@ -7,7 +7,7 @@ restarted scheduler finds the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from bayplan.api.groups import PodGroup, PodGroupSpec
@@ -17,7 +17,8 @@ from bayplan.client.informer import Handler
 from bayplan.queues.yunikorn.pods import TASK_GROUP, application_id
 from bayplan.queues.yunikorn.task_groups import TaskGroup, group_name, task_groups_of
 from bayplan.scheduler.context import Context
-from bayplan.scheduler.group_dialects import ForeignGroups, GroupMembers, gang
+from bayplan.scheduler.group_dialects import ForeignGroups, gang
+from bayplan.scheduler.group_members import GroupMembers
 from bayplan.state.groups import GroupKey, GroupState
 from bayplan.state.objects import Objects
 
@@ -42,6 +43,9 @@ class YuniKorn:
 
     def written(self, item: Any, condition: Condition, state: GroupState, now: float) -> Object | None:
         return None
+
+    def not_used(self, item: Any) -> Sequence[str]:
+        return ()
 
     def seen(self, item: Any) -> Object | None:
         return None

@@ -300,6 +300,29 @@ def test_queues_have_a_state() -> None:
     in_world(main)
 
 
+def test_queues_count_their_groups_by_phase() -> None:
+    async def main(world: World) -> None:
+        await install(world)
+        spec = {"dequeueStrategy": "fifo", "affinity": {"nodeGroupAffinity": {}}}
+        world.api.create(served(world, QUEUES), {"metadata": {"name": "q"}, "spec": spec})
+        await submit(world, {"tasks": [task("w")], "queue": "q"}, "first")
+        await submit(world, {"tasks": [task("w")], "queue": "q"}, "second", admits=False)
+
+        def counts() -> Content:
+            return {**world.get(QUEUES, "q", "")["status"]}
+
+        assert counts() == {"state": "Open", "inqueue": 1, "pending": 1}
+        await admit(world)
+        assert counts() == {"state": "Open", "inqueue": 2}
+        for name in ("first", "second"):
+            await end(world, f"{name}-w-0")
+        assert counts() == {"state": "Open"}
+        text = "Not used by the scheduler: affinity, dequeueStrategy"
+        assert world.events("q", "NotSupported") == [text]
+
+    in_world(main)
+
+
 def test_what_is_wrong_or_not_done_is_reported() -> None:
     async def main(world: World) -> None:
         await install(world)

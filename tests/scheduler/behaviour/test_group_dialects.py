@@ -230,6 +230,16 @@ async def test_minima_of_tasks_above_min_member_do_not_count() -> None:
 
 
 @virtual
+async def test_fields_that_are_not_used_are_named_in_an_event() -> None:
+    async with running(config=config("volcano")) as world:
+        group = volcano_group(1, network_topology={"mode": "hard"}, sub_group_policy=({"name": "a"},))
+        await world.create(make_node("n"), group)
+        assert world.events("g") == [
+            ("NotSupported", "Not used by the scheduler: networkTopology, subGroupPolicy")
+        ]
+
+
+@virtual
 async def test_dialects_side_by_side() -> None:
     async with running(config=config("kubernetes", "coscheduling", "volcano")) as world:
         policy = PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=1))

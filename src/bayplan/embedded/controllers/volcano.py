@@ -11,14 +11,18 @@ https://volcano.sh/en/docs/vcjob/
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain, islice
 from typing import ClassVar, Final
 
+import msgspec
+
 from bayplan.api.go_values import seconds_or_1970
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
+from bayplan.api.volcano import QueueSpec
 from bayplan.controllers.pods import controller_of
 from bayplan.controllers.volcano import jobs, objects
 from bayplan.controllers.volcano.pods import JobPods
@@ -34,6 +38,7 @@ from bayplan.embedded.controllers.cluster import Cluster, ObjectChange, names_of
 from bayplan.embedded.controllers.controller import Controller, KeyMapper, earliest, own_key, write_status
 from bayplan.embedded.controllers.pod_owner import pods_per_call, refers_to
 from bayplan.embedded.server.deletion import FOREGROUND, DeleteOptions
+from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import (
     CUSTOM_RESOURCE_DEFINITIONS,
     PODS,
@@ -51,6 +56,8 @@ COMMANDS: Final = Resource("commands", "Command", "bus.volcano.sh", "v1alpha1")
 
 _QUEUE_STATES: Final = {"OpenQueue": "Open", "CloseQueue": "Closing"}
 _OWN_QUEUES: Final = ("root", "default")
+_PHASES: Final = ("pending", "inqueue", "running", "unknown", "completed")
+"""The fields of a queue's status that count its PodGroups."""
 _ADMISSION_SECONDS: Final = 10.0
 """After that long without a phase, a PodGroup is waiting for a scheduler that does not exist."""
 _CONDITION_SECONDS: Final = 2.0
@@ -285,9 +292,14 @@ class VolcanoJobs(_Volcano):
 
 
 class VolcanoQueues(_Volcano):
-    """The queues `root` and `default`, and the states of queues."""
+    """The queues `root` and `default`, and the status of queues: their state, and PodGroups by phase."""
 
     name: ClassVar = "vc-controller-manager"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._groups: dict[str, Counter[str]] = {}
+        """By queue: its PodGroups by phase."""
 
     def watches(self) -> dict[Resource, KeyMapper]:
         return {
@@ -301,8 +313,14 @@ class VolcanoQueues(_Volcano):
         return _OWN_QUEUES if change.key == f"{QUEUES.plural}.{QUEUES.group}" else ()
 
     def _group(self, change: ObjectChange) -> Iterable[str]:
-        """A queue may be waiting for the end of its last PodGroup."""
-        return (_queue_of(change.before.parse()),) if change.after is None and change.before else ()
+        before, after = (_queue_and_phase(each) for each in (change.before, change.after))
+        if before == after:
+            return ()
+        for found, sign in ((before, -1), (after, 1)):
+            if found is not None:
+                queue, phase = found
+                self._groups.setdefault(queue, Counter())[phase] += sign
+        return {found[0] for found in (before, after) if found is not None}
 
     def reconcile(self, key: str) -> float | None:
         served = self._served(QUEUES)
@@ -314,16 +332,29 @@ class VolcanoQueues(_Volcano):
                 return None
             queue = self.api.create(served, {"metadata": {"name": key}, "spec": {"weight": 1}})
         status = queue.get("status") or {}
+        if not status.get("state") and (fields := _not_used(queue)):
+            self.events.warning(queue, "NotSupported", f"Not used by the scheduler: {', '.join(fields)}")
         state = _QUEUE_STATES.get(self._command(queue)) or status.get("state") or "Open"
-        if state == "Closing" and not self._has_groups(key):
+        groups = self._groups.get(key) or Counter()
+        if state == "Closing" and not groups.total():
             state = "Closed"
-        write_status(self.api, served, queue, {**status, "state": state})
+        counts = {phase: groups[phase] or None for phase in _PHASES}
+        write_status(self.api, served, queue, {**status, **counts, "state": state})
         return None
 
-    def _has_groups(self, queue: str) -> bool:
-        groups = self._served(POD_GROUPS)
-        return groups is not None and any(_queue_of(each) == queue for each in self.api.list(groups))
+
+def _not_used(queue: Content) -> tuple[str, ...]:
+    try:
+        return msgspec.convert(queue.get("spec") or {}, QueueSpec).not_used
+    except msgspec.ValidationError:
+        return ()  # the scheduler reports that it cannot read it
 
 
-def _queue_of(group: Content) -> str:
-    return str((group.get("spec") or {}).get("queue") or "default")
+def _queue_and_phase(document: Document | None) -> tuple[str, str] | None:
+    """The queue of a PodGroup, and the field of the queue's status that counts it."""
+    # queue_controller_action.go: syncQueue
+    if document is None:
+        return None
+    group = document.parse()
+    phase = str((group.get("status") or {}).get("phase") or "Pending").lower()
+    return str((group.get("spec") or {}).get("queue") or "default"), phase

@@ -57,6 +57,8 @@ class QueueSpec:
     hierarchy: str = ""
     """Annotation volcano.sh/hierarchy, for hierarchical DRF."""
     hierarchy_weights: str = ""
+    not_used: tuple[str, ...] = ()
+    """The fields of the object that are not used."""
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ queues, and whenever nothing could be popped.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -60,6 +61,8 @@ from bayplan.state.groups import GroupKey as PodGroupKey
 from bayplan.state.objects import Objects
 from bayplan.state.pods import PodInfo
 
+_log = logging.getLogger(__name__)
+
 DEFAULT_QUEUE: Final = "default"
 PENDING, INQUEUE = "Pending", "Inqueue"
 """Phases of PodGroups."""
@@ -97,6 +100,8 @@ class VolcanoQueues(CapacityQueues):
         self.accounts: dict[str, Account] = {}
         self.problems: dict[str, str] = {}
         """By name of the queue: why it cannot be used."""
+        self._reported: dict[str, set[str]] = {}
+        """By name of the queue: fields of which a warning said that they are not used."""
         self._by_path: dict[str, Account] = {}
         self._objects = objects
         self.order_of_jobs = jobs.job_order(conf)
@@ -182,6 +187,9 @@ class VolcanoQueues(CapacityQueues):
             # Only this queue is stopped: its guarantee does not limit others.
             self.problems[spec.name] = problem
             spec = replace(spec, guarantee={}, deserved={}, weight=0)
+        for field in set(spec.not_used) - self._reported.setdefault(spec.name, set()):
+            self._reported[spec.name].add(field)
+            _log.warning("queue %s: %s is not used", spec.name, field)
         account.spec = spec
         account.queue.weight = spec.weight
 

@@ -151,6 +151,7 @@ def spec_of(item: volcano.Queue) -> QueueSpec:
         created=0.0 if stamp is None else stamp.timestamp(),
         hierarchy=meta.annotations.get("volcano.sh/hierarchy", ""),
         hierarchy_weights=meta.annotations.get("volcano.sh/hierarchy-weights", ""),
+        not_used=spec.not_used,
     )
 
 
