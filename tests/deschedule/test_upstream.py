@@ -72,3 +72,16 @@ def test_requests_of_the_pod_do_not_count_for_its_quality_of_service() -> None:
         replica("q", "a", affinity=excludes, resources=of_pod),
     ]
     assert evicted(objects, {"RemovePodsViolatingInterPodAntiAffinity": {}}) == ["q"]
+
+
+def test_a_request_of_nothing_fits_where_a_resource_is_overused_that_the_node_does_not_state() -> None:
+    """Of a resource that a node does not state, 0 is left, whatever its pods request."""
+    objects = [
+        make_node("a", taints=["maintenance=true:NoSchedule"]),
+        make_node("b"),
+        replica("p", "a", requests={"example.com/gpu": "0"}),
+        replica("q", "a", requests={"example.com/gpu": "1"}),
+        replica("r", "b", requests={"example.com/gpu": "1"}),
+    ]
+    policy = {"RemovePodsViolatingNodeTaints": {}, "DefaultEvictor": {"nodeFit": True}}
+    assert evicted(objects, policy) == ["p"]

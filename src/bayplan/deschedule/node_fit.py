@@ -16,13 +16,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.api.node import Taint
+from bayplan.api.node import Node, Taint
 from bayplan.api.node_selectors import RequiredNodeAffinity, required_node_affinity
 from bayplan.api.pod import EQUAL, EXISTS, NO_EXECUTE, NO_SCHEDULE, Pod, PodAffinityTerm, Toleration
 from bayplan.api.quantity import PODS
 from bayplan.api.selectors import Selector, compile_selector, parse_int64
-from bayplan.deschedule.table import NOT_REQUESTED, Bools, ClusterTable, Ints
+from bayplan.deschedule.table import BASIC, NOT_REQUESTED, Bools, ClusterTable, Ints
 from bayplan.errors import SelectorError
+from bayplan.framework.args import aggregate
 from bayplan.state.columns import Interner
 
 UNSCHEDULABLE: Final = "node is not schedulable"
@@ -75,6 +76,7 @@ class NodeFit:
         self._specs: dict[int, _Fit] = {}
         self._affinity: dict[RequiredNodeAffinity, Bools] = {}
         self._tolerated: dict[tuple[Toleration, ...], Bools] = {}
+        self._stating: dict[str, Bools] = {}
         self._matches: dict[tuple[frozenset[str], Selector], Bools] = {}
 
     # What depends on Node objects only
@@ -137,10 +139,21 @@ class NodeFit:
         return wanted
 
     def _available(self, rows: NDArray[np.intp] | None) -> Ints:
+        """(nodes, resources). Of a resource that a node does not state, nothing is left: never less."""
         table = self._table
-        if rows is None:
-            return table.allocatable - table.used
-        return table.allocatable[rows] - table.used[rows]
+        at = slice(None) if rows is None else rows
+        left = table.allocatable[at] - table.used[at]
+        for column, name in enumerate(table.columns.resources[BASIC:], BASIC):
+            np.maximum(left[:, column], 0, out=left[:, column], where=~self._states(name)[at])
+        return left
+
+    def _states(self, resource: str) -> Bools:
+        """The nodes whose allocatable resources have this one."""
+        found = self._stating.get(resource)
+        if found is None:
+            stated = [resource in node.status.allocatable for node in self._table.nodes]
+            found = self._stating[resource] = np.array(stated, np.bool_)
+        return found
 
     def mask(self, slot: int) -> Bools:
         """The nodes that the pod fits; on its own node resources are not checked."""
@@ -151,26 +164,31 @@ class NodeFit:
         if own >= 0 and fits[own] != found.allowed[own]:
             fits = fits.copy()
             fits[own] = found.allowed[own]
-        violated, _ = self._anti_affinity(slot)
-        return fits if violated is None else fits & ~violated
+        excluded = self._excluded(slot)
+        return fits if excluded is None else fits & ~excluded
 
     def fits_any_other(self, slot: int, rows: Bools) -> bool:
         """Whether the pod fits one of these nodes that is not its own."""
         table = self._table
         own = int(table.row[slot])
         found = self._fit_of(int(table.spec[slot])).fits
-        violated, _ = self._anti_affinity(slot)
-        fits = found & rows if violated is None else found & rows & ~violated
+        excluded = self._excluded(slot)
+        fits = found & rows if excluded is None else found & rows & ~excluded
         count = np.count_nonzero(fits)
         return bool(count > (1 if own >= 0 and fits[own] else 0))
 
     def fits_any(self, slot: int, rows: Bools) -> bool:
         return bool((self.mask(slot) & rows).any())
 
-    def _anti_affinity(self, slot: int) -> tuple[Bools | None, str]:
-        """The nodes that the required terms of the pod exclude; None if it has none.
+    def _excluded(self, slot: int) -> Bools | None:
+        """The nodes that the required anti-affinity of the pod excludes; None if it has none."""
+        violated, problem = self._anti_affinity(slot)
+        return np.ones(len(self._table.nodes), np.bool_) if problem else violated
 
-        If a term does not parse, all nodes, and the problem.
+    def _anti_affinity(self, slot: int) -> tuple[Bools | None, str]:
+        """The nodes on which a required term of the pod is violated; None if it has none.
+
+        Terms are evaluated until one does not parse. Its problem, if there is one, excludes the other nodes.
         """
         pod = self._table.pods[slot]
         terms = required_anti_affinity(pod)
@@ -181,7 +199,7 @@ class NodeFit:
             try:
                 others = self.others(pod, term)
             except SelectorError as error:
-                return np.ones(len(violated), np.bool_), error.problem
+                return violated, error.problem
             rows = self._table.row[others]
             here = np.zeros(len(violated), np.bool_)
             here[rows[rows >= 0]] = True
@@ -222,16 +240,25 @@ class NodeFit:
             if node.spec.unschedulable:
                 found.append(UNSCHEDULABLE)
             elif not affinity[row]:
-                found.append(SELECTOR)
+                found.append(self._mismatch(spec, node))
             elif not tolerated[row]:
                 found.append(TAINTS)
             elif violated is not None and violated[row]:
-                found.append(problem or ANTI_AFFINITY)
+                found.append(ANTI_AFFINITY)
+            elif problem:
+                found.append(problem)
             elif row == own:
                 found.append("")
             else:
                 found.append(self._shortage(wanted, available[row]))
         return found
+
+    def _mismatch(self, spec: int, node: Node) -> str:
+        """Why a node does not match: terms that do not parse are named, unless nodeSelector excludes it."""
+        affinity = required_node_affinity(self._table.columns.spec_pods[spec])
+        if affinity.selector is not None and not affinity.selector.matches(node.labels):
+            return SELECTOR
+        return aggregate(term.error for term in affinity.terms or () if term.error) or SELECTOR
 
     def _shortage(self, wanted: Ints, available: Ints) -> str:
         """The resource that is not enough, or "". Of pods none is requested, so they are checked twice."""

@@ -49,6 +49,8 @@ NOT_REQUESTED: Final = -(2**62)
 MIN_VALUES: Final = 10_000
 """At least this many distinct label sets, owners, states and specs are kept."""
 _FIRST_RESOURCES: Final = (CPU, MEMORY, PODS)
+BASIC: Final = len(_FIRST_RESOURCES)
+"""The number of resources that come first in every table: cpu, memory, pods."""
 
 
 class Flag(IntFlag):
