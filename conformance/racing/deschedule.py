@@ -7,7 +7,8 @@ is sent, and nothing changes from cycle to cycle.
 descheduler runs every second against the embedded server, with its informers synced. Its CPU time is that of
 the process in the cycles after the first, its wall time `strategy_duration` of its metrics. Of bayplan it is
 `Runner.cycle`, as in `bayplan deschedule run`, on the same objects: reading what the informers have, columns,
-strategy. With `--plan N` the time of a plan of `decision: scheduler` for N candidates is measured as well.
+strategy. Then the time of a plan of `decision: scheduler` for 1,000 candidates (`--plan`) is measured. With
+`--strategies` and no name after it, only that: this needs no Go.
 """
 
 from __future__ import annotations
@@ -269,11 +270,15 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, nargs="+", default=[1000, 5000])
     parser.add_argument("--pods", type=int, default=50_000)
     parser.add_argument("--cycles", type=int, default=5, help="measured cycles of each")
-    parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
+    parser.add_argument(
+        "--strategies", nargs="*", metavar="NAME", default=list(STRATEGIES), help="none: only the plan"
+    )
     parser.add_argument("--plan", type=int, default=1000, metavar="N", help="a plan for N candidates, too")
     options = parser.parse_args()
+    if unknown := set(options.strategies) - STRATEGIES.keys():
+        parser.error(f"unknown strategies: {', '.join(sorted(unknown))}")
     try:
-        program = obtain_descheduler()
+        program = obtain_descheduler() if options.strategies else None
     except MissingError as error:
         print(f"the race: SKIPPED, {error}")
         return 0
@@ -284,10 +289,19 @@ def main() -> int:
     return 0
 
 
-async def _race(console: Console, program: Path, nodes: int, options: argparse.Namespace) -> None:
+async def _race(console: Console, program: Path | None, nodes: int, options: argparse.Namespace) -> None:
     raw = [*map(node, range(nodes)), *(pod(i, nodes) for i in range(options.pods))]
     objects = [one for item in raw if (one := decode_object(item)) is not None]
     console.print(f"{nodes:,} nodes, {options.pods:,} pods; seconds of CPU and wall time of a cycle")
+    if program is not None:
+        await _compare(console, program, raw, objects, options)
+    moves, made = plan_cost(objects, options.plan)
+    console.print(f"  plan of {moves:,} moves: {made.cpu:.2f} s of CPU, {made.wall:.2f} s")
+
+
+async def _compare(
+    console: Console, program: Path, raw: list[Raw], objects: list[Object], options: argparse.Namespace
+) -> None:
     async with EmbeddedServer() as server:
         for item in raw:
             kind = NODES if item["kind"] == "Node" else PODS
@@ -302,8 +316,6 @@ async def _race(console: Console, program: Path, nodes: int, options: argparse.N
                     f"  {strategy:<44} descheduler {cost.cpu:7.3f} {cost.wall:7.3f}   "
                     f"bayplan {own.cpu:7.3f} {own.wall:7.3f}   CPU {cost.cpu / own.cpu:5.1f} times"
                 )
-    moves, made = plan_cost(objects, options.plan)
-    console.print(f"  plan of {moves:,} moves: {made.cpu:.2f} s of CPU, {made.wall:.2f} s")
 
 
 if __name__ == "__main__":

@@ -120,11 +120,10 @@ def test_a_plan_without_moves_is_applied_at_once(tmp_path: Path) -> None:
 
 
 STRATEGY = """
-from bayplan.deschedule.plugin import Cycle, Goal, Strategy
-from bayplan.plugin import PluginArgs
+from bayplan.deschedule.plugin import Cycle, Goal, PodArgs, Strategy
 
 
-class ImageArgs(PluginArgs, frozen=True):
+class ImageArgs(PodArgs, frozen=True):
     image: str = ""
 
 
@@ -135,14 +134,12 @@ class RemoveImage(Strategy):
     reason = "its image was withdrawn"
 
     def deschedule(self, cycle: Cycle) -> None:
-        pods = cycle.table.columns.spec_pods
-        chosen = [pod.spec.containers[0].image == self.args.image for pod in pods]
-        for slot in cycle.evictable(cycle.scope(None) & [chosen[spec] for spec in cycle.table.spec]):
-            cycle.evict(slot)
+        chosen = cycle.table.by_spec(lambda pod: pod.spec.containers[0].image == self.args.image)
+        cycle.evict_by_node(cycle.pods(self.args) & chosen)
 """
 
 
-def own_policy(**args: str) -> str:
+def own_policy(**args: object) -> str:
     profile = {
         "name": "p",
         "pluginConfig": [{"name": "RemoveImage", "args": args}],
@@ -157,6 +154,9 @@ def test_users_can_write_strategies(tmp_path: Path) -> None:
     command = ("deschedule", "plan", "-f", CLUSTER, "--policy", "policy.json", "-o", "json")
     ended = bayplan(*command, "--strategy", "own.py:RemoveImage", directory=tmp_path)
     assert [one["pod"] for one in json.loads(ended.stdout)["moves"]] == ["shop/batch-1", "shop/batch-2"]
+    (tmp_path / "policy.json").write_text(own_policy(image="batch:1", namespaces={"exclude": ["shop"]}))
+    ended = bayplan(*command, "--strategy", "own.py:RemoveImage", directory=tmp_path)
+    assert json.loads(ended.stdout)["moves"] == []
     (tmp_path / "policy.json").write_text(own_policy(picture="batch:1"))
     ended = bayplan(*command, "--strategy", "own.py:RemoveImage", directory=tmp_path)
     assert 'strict decoding error: unknown field "picture"' in ended.stderr

@@ -72,24 +72,31 @@ class StrategyArgs(PluginArgs, frozen=True):
         return (FieldError(path, text) for text in self.problems())
 
 
-class PodArgs(StrategyArgs, frozen=True):
-    """Arguments of strategies that are restricted to some pods."""
+class NamespaceArgs(StrategyArgs, frozen=True):
+    """Arguments of strategies that can be restricted to the pods of some namespaces."""
 
     namespaces: Namespaces | None = None
+
+    def problems(self) -> Iterator[str]:
+        if self.namespaces is not None and self.namespaces.include and self.namespaces.exclude:
+            yield "only one of Include/Exclude namespaces can be set"
+
+
+class PodArgs(NamespaceArgs, frozen=True):
+    """Arguments of strategies that can be restricted to pods of some namespaces, with some labels."""
+
     label_selector: LabelSelector | None = None
 
-    def _scope_problems(self) -> Iterator[str]:
-        yield from namespace_problems(self.namespaces)
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        yield from self.selector_problems()
+
+    def selector_problems(self) -> Iterator[str]:
         try:
             if self.label_selector is not None:
                 compile_selector(self.label_selector)
         except SelectorError as error:
             yield f"failed to get label selectors from strategy's params: {error.problem}"
-
-
-def namespace_problems(namespaces: Namespaces | None) -> Iterator[str]:
-    if namespaces is not None and namespaces.include and namespaces.exclude:
-        yield "only one of Include/Exclude namespaces can be set"
 
 
 class PodConditionFilter(ArgsRecord, frozen=True):
@@ -110,11 +117,11 @@ class PodLifeTimeArgs(PodArgs, frozen=True):
     including_ephemeral_containers: bool = False
 
     def problems(self) -> Iterator[str]:
-        yield from namespace_problems(self.namespaces)
+        yield from NamespaceArgs.problems(self)
         kinds = self.owner_kinds
         if kinds is not None and kinds.include and kinds.exclude:
             yield "only one of Include/Exclude ownerKinds can be set"
-        yield from list(self._scope_problems())[len(list(namespace_problems(self.namespaces))) :]
+        yield from self.selector_problems()
         yield from _not_among(self.states, _POD_STATES)
         for i, one in enumerate(self.conditions):
             if one == PodConditionFilter():
@@ -141,9 +148,6 @@ class RemoveFailedPodsArgs(PodArgs, frozen=True):
     exit_codes: tuple[Int32, ...] = ()
     including_init_containers: bool = False
 
-    def problems(self) -> Iterator[str]:
-        return self._scope_problems()
-
     def completed(self, gates: Gates) -> Self:
         return (
             self
@@ -158,7 +162,7 @@ class RemovePodsHavingTooManyRestartsArgs(PodArgs, frozen=True):
     states: tuple[str, ...] = ()
 
     def problems(self) -> Iterator[str]:
-        yield from self._scope_problems()
+        yield from super().problems()
         if self.pod_restart_threshold < 1:
             yield "invalid PodsHavingTooManyRestarts threshold"
         yield from _not_among(self.states, _RESTART_STATES)
@@ -171,7 +175,7 @@ class RemovePodsViolatingNodeTaintsArgs(PodArgs, frozen=True):
     """An empty list includes nothing; None includes all."""
 
     def problems(self) -> Iterator[str]:
-        yield from self._scope_problems()
+        yield from super().problems()
         if self.included_taints and self.excluded_taints:
             yield "either includedTaints or excludedTaints can be set, but not both"
 
@@ -182,20 +186,15 @@ class RemovePodsViolatingNodeAffinityArgs(PodArgs, frozen=True):
     def problems(self) -> Iterator[str]:
         if not self.node_affinity_type:
             yield "nodeAffinityType needs to be set"
-        yield from self._scope_problems()
+        yield from super().problems()
 
 
 class RemovePodsViolatingInterPodAntiAffinityArgs(PodArgs, frozen=True):
-    def problems(self) -> Iterator[str]:
-        return self._scope_problems()
+    """Only the pods."""
 
 
-class RemoveDuplicatesArgs(StrategyArgs, frozen=True):
-    namespaces: Namespaces | None = None
+class RemoveDuplicatesArgs(NamespaceArgs, frozen=True):
     exclude_owner_kinds: tuple[str, ...] = ()
-
-    def problems(self) -> Iterator[str]:
-        return namespace_problems(self.namespaces)
 
 
 class RemovePodsViolatingTopologySpreadConstraintArgs(PodArgs, frozen=True):
@@ -203,7 +202,7 @@ class RemovePodsViolatingTopologySpreadConstraintArgs(PodArgs, frozen=True):
     topology_balance_node_fit: bool | None = None
 
     def problems(self) -> Iterator[str]:
-        yield from self._scope_problems()
+        yield from super().problems()
         for one in self.constraints:
             if one not in _CONSTRAINTS:
                 yield f"constraint {one} is not one of map[DoNotSchedule:{{}} ScheduleAnyway:{{}}]"

@@ -7,9 +7,8 @@ all pods costs microseconds, a loop over them does not.
         '''Evicts pods of a withdrawn image.'''
 
         def deschedule(self, cycle: Cycle) -> None:
-            table = cycle.table
-            bad = np.array(["app:1.3" in pod_images(pod) for pod in table.columns.spec_pods])
-            cycle.evict_all(cycle.evictable(table.alive & bad[table.spec]))
+            bad = cycle.table.by_spec(lambda pod: pod.spec.containers[0].image == "app:1.3")
+            cycle.evict_by_node(cycle.pods() & bad)
 
 It implements `deschedule` (rules that a pod violates) or `balance` (how pods are distributed; runs after all
 `deschedule`). `accepts` is for `decision: scheduler`: whether a pod's new node solves the problem; with
@@ -26,9 +25,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bayplan.api.meta import LabelSelector
 from bayplan.api.selectors import EVERYTHING, Selector, compile_selector
-from bayplan.deschedule.args import Namespaces
+from bayplan.deschedule.args import NamespaceArgs, PodArgs
 from bayplan.deschedule.default_evictor import EvictorChecks
 from bayplan.deschedule.eviction import PodEvictor, Result
 from bayplan.deschedule.node_fit import NodeFit
@@ -36,6 +34,19 @@ from bayplan.deschedule.table import Bools, ClusterTable, Flag
 from bayplan.framework.plugin_api import Plugin
 
 Slots = NDArray[np.intp]
+__all__ = [
+    "BalancePlugin",
+    "Cycle",
+    "DeschedulePlugin",
+    "Goal",
+    "NamespaceArgs",
+    "PodArgs",
+    "Slots",
+    "Strategy",
+    "StrategyError",
+    "Usage",
+    "Verdict",
+]
 
 
 class Goal(StrEnum):
@@ -93,11 +104,19 @@ class Cycle:
     classes: dict[str, dict[str, str]] = field(default_factory=dict)
     """How utilization strategies classified nodes: by strategy and node."""
 
-    def scope(self, namespaces: Namespaces | None, selector: LabelSelector | None = None) -> Bools:
-        """Pods on the cycle's nodes, in these namespaces, with matching labels."""
+    def pods(self, args: NamespaceArgs | None = None, *, finished: bool = False) -> Bools:
+        """The pods on the cycle's nodes that the arguments of a strategy select.
+
+        Args:
+            args: with `namespaces`, and perhaps with `labelSelector`; None: all pods.
+            finished: includes pods in phase Succeeded or Failed.
+        """
         table = self.table
-        on_rows = np.append(self.rows, False)[table.row]
-        mask: Bools = table.alive & on_rows
+        mask: Bools = table.alive & np.append(self.rows, False)[table.row]
+        if not finished:
+            mask &= table.flags & Flag.FINISHED == 0
+        namespaces = None if args is None else args.namespaces
+        selector = args.label_selector if isinstance(args, PodArgs) else None
         if namespaces is not None and namespaces.include:
             mask &= table.in_namespaces(namespaces.include)
         if namespaces is not None and namespaces.exclude:
@@ -107,10 +126,6 @@ class Cycle:
             if chosen != EVERYTHING:
                 mask &= table.matches(chosen)
         return mask
-
-    def unfinished(self) -> Bools:
-        result: Bools = self.table.flags & Flag.FINISHED == 0
-        return result
 
     def evictable(self, mask: Bools) -> Slots:
         """The pods of the mask that the evictor's Filter and PreEvictionFilter allow, in order."""

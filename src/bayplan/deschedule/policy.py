@@ -183,7 +183,7 @@ class Policy:
 BUILTIN_ARGS: Final[Mapping[str, type[PluginArgs]]] = {
     name.removesuffix("Args"): value
     for name, value in vars(plugin_args).items()
-    if name.endswith("Args") and name not in ("PluginArgs", "StrategyArgs", "PodArgs")
+    if name.endswith("Args") and name not in ("PluginArgs", "StrategyArgs", "NamespaceArgs", "PodArgs")
 }
 
 

@@ -86,6 +86,15 @@ class States:
     init_exit_codes: frozenset[int] = frozenset()
     ephemeral: frozenset[str] = frozenset()
 
+    def reasons(self, *, init: bool) -> frozenset[str]:
+        """Why containers wait or have terminated."""
+        found = self.waiting | self.terminated
+        return found | self.init_waiting | self.init_terminated if init else found
+
+    def codes(self, *, init: bool) -> frozenset[int]:
+        """The exit codes of terminated containers."""
+        return self.exit_codes | self.init_exit_codes if init else self.exit_codes
+
 
 _COLUMNS: Final[dict[str, Any]] = {
     "namespace": np.intp,
@@ -410,13 +419,23 @@ class ClusterTable:
         wanted = [self.columns.namespaces.intern(name) for name in names]
         return np.isin(self.namespace, wanted)
 
-    def by_state(self, test: Any) -> Bools:
+    def without_owners(self, kinds: Iterable[str]) -> Bools:
+        """The pods that have no owner of these kinds."""
+        excluded = frozenset(kinds)
+        return self.by_owners(lambda owners: all(one.kind not in excluded for one in owners))
+
+    def by_state(self, test: Callable[[States], bool]) -> Bools:
         """The pods for whose `States` the test holds."""
         return np.asarray(Lookup(self.columns.states, test)(self.states), np.bool_)
 
-    def by_owners(self, test: Any) -> Bools:
+    def by_owners(self, test: Callable[[tuple[OwnerReference, ...]], bool]) -> Bools:
         """The pods for whose owner references the test holds."""
         return np.asarray(Lookup(self.columns.owners, test)(self.owners), np.bool_)
+
+    def by_spec(self, test: Callable[[Pod], bool]) -> Bools:
+        """The pods for which the test holds. It is called once for all pods with the same containers, node
+        selector, affinity, tolerations and spread constraints, and may read nothing else."""
+        return np.array([test(pod) for pod in self.columns.spec_pods], np.bool_)[self.spec]
 
     def by_spec_and_row(self, rows_of: Callable[[int, Pod], Bools | None]) -> Bools:
         """The pods on rows that a function of their spec selects; None selects no row."""

@@ -41,12 +41,10 @@ class RemovePodsViolatingInterPodAntiAffinity(Strategy):
 
     def deschedule(self, cycle: Cycle) -> None:
         table = cycle.table
-        mask = cycle.scope(self.args.namespaces, self.args.label_selector) & cycle.unfinished()
-        has_terms = np.array([bool(required_anti_affinity(pod)) for pod in table.columns.spec_pods], np.bool_)
-        if not has_terms.any():
-            return
+        mask = cycle.pods(self.args)
+        has_terms = table.by_spec(lambda pod: bool(required_anti_affinity(pod)))
         others = _Others(table, mask)
-        for _, slots in cycle.by_node(mask & has_terms[table.spec]):
+        for _, slots in cycle.by_node(mask & has_terms):
             for slot in cycle.by_priority(slots).tolist():
                 if not others.violates(slot, int(table.row[slot])) or not len(
                     cycle.allowed(np.array([slot]))
@@ -63,7 +61,7 @@ class RemovePodsViolatingInterPodAntiAffinity(Strategy):
     def accepts(self, cycle: Cycle, slot: int, row: int) -> Verdict:
         table = cycle.table
         name = table.nodes[row].name
-        present = table.alive & cycle.unfinished() & (table.row >= 0)
+        present = table.counted
         present[slot] = False
         if _Others(table, present).violates(slot, row):
             return Verdict(False, f"its anti-affinity excludes a pod in the domain of {name}, too")

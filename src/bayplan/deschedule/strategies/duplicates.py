@@ -85,10 +85,9 @@ class RemoveDuplicates(Strategy):
 
     def _candidates(self, cycle: Cycle) -> Slots:
         table = cycle.table
-        mask = cycle.scope(self.args.namespaces) & cycle.unfinished() & table.has(Flag.OWNED)
+        mask = cycle.pods(self.args) & table.has(Flag.OWNED)
         if self.args.exclude_owner_kinds:
-            excluded = frozenset(self.args.exclude_owner_kinds)
-            mask &= table.by_owners(lambda owners: all(one.kind not in excluded for one in owners))
+            mask &= table.without_owners(self.args.exclude_owner_kinds)
         return cycle.evictable(mask)
 
     def _targets(self, cycle: Cycle, slots: list[int]) -> int:

@@ -29,10 +29,8 @@ class RemovePodsViolatingNodeTaints(Strategy):
     args: RemovePodsViolatingNodeTaintsArgs
 
     def deschedule(self, cycle: Cycle) -> None:
-        args = self.args
-        mask = cycle.scope(args.namespaces, args.label_selector) & cycle.unfinished()
-        mask &= self._violates(cycle, mask)
-        cycle.evict_by_node(mask)
+        mask = cycle.pods(self.args)
+        cycle.evict_by_node(mask & self._violates(cycle, mask))
 
     def accepts(self, cycle: Cycle, slot: int, row: int) -> Verdict:
         node = cycle.table.nodes[row]
@@ -93,13 +91,10 @@ class RemovePodsViolatingNodeAffinity(Strategy):
                 self._run(cycle, self._has_better(cycle))
 
     def _run(self, cycle: Cycle, violates: Bools) -> None:
-        args = self.args
-        mask = cycle.scope(args.namespaces, args.label_selector) & cycle.unfinished() & violates
-
         def choose(slots: Slots) -> Slots:
             return slots[[cycle.node_fit.fits_any(slot, cycle.rows) for slot in slots.tolist()]]
 
-        cycle.evict_by_node(mask, choose)
+        cycle.evict_by_node(cycle.pods(self.args) & violates, choose)
 
     def accepts(self, cycle: Cycle, slot: int, row: int) -> Verdict:
         table = cycle.table

@@ -31,7 +31,7 @@ class PodLifeTime(Strategy):
 
     def deschedule(self, cycle: Cycle) -> None:
         table, args = cycle.table, self.args
-        mask = cycle.scope(args.namespaces, args.label_selector)
+        mask = cycle.pods(args, finished=True)
         age = cycle.now - table.created
         if args.max_pod_life_time_seconds is not None:
             age = np.where(np.isnan(age), np.inf, age)
@@ -54,17 +54,13 @@ class PodLifeTime(Strategy):
 
     def _in_states(self, states: States) -> bool:
         args = self.args
-        found = {states.phase, states.reason} | states.waiting | states.terminated
-        if args.including_init_containers:
-            found |= states.init_waiting | states.init_terminated
+        found = {states.phase, states.reason} | states.reasons(init=args.including_init_containers)
         if args.including_ephemeral_containers:
             found |= states.ephemeral
         return not found.isdisjoint(args.states)
 
     def _exited(self, states: States) -> bool:
-        codes = states.exit_codes
-        if self.args.including_init_containers:
-            codes |= states.init_exit_codes
+        codes = states.codes(init=self.args.including_init_containers)
         return not codes.isdisjoint(self.args.exit_codes)
 
     def _owner_kinds(self, cycle: Cycle) -> Bools:
@@ -72,7 +68,7 @@ class PodLifeTime(Strategy):
         assert kinds is not None
         if kinds.include:
             return cycle.table.by_owners(lambda owners: any(one.kind in kinds.include for one in owners))
-        return cycle.table.by_owners(lambda owners: all(one.kind not in kinds.exclude for one in owners))
+        return cycle.table.without_owners(kinds.exclude)
 
     def _has_condition(self, pod: Pod, now: float) -> bool:
         return any(_meets(pod, wanted, now) for wanted in self.args.conditions)
@@ -107,14 +103,13 @@ class RemoveFailedPods(Strategy):
 
     def deschedule(self, cycle: Cycle) -> None:
         table, args = cycle.table, self.args
-        mask = cycle.scope(args.namespaces, args.label_selector) & table.has(Flag.FAILED)
+        mask = cycle.pods(args, finished=True) & table.has(Flag.FAILED)
         if args.min_pod_lifetime_seconds is not None:
             age = np.floor(cycle.now - table.created)
             # A negative age becomes a very large one upstream.
             mask &= ~((age >= 0) & (age < args.min_pod_lifetime_seconds))
         if args.exclude_owner_kinds:
-            excluded = frozenset(args.exclude_owner_kinds)
-            mask &= table.by_owners(lambda owners: all(one.kind not in excluded for one in owners))
+            mask &= table.without_owners(args.exclude_owner_kinds)
         if args.reasons:
             mask &= table.by_state(self._has_reason)
         if args.exit_codes:
@@ -122,15 +117,11 @@ class RemoveFailedPods(Strategy):
         cycle.evict_by_node(mask)
 
     def _has_reason(self, states: States) -> bool:
-        found = {states.reason} | states.waiting | states.terminated
-        if self.args.including_init_containers:
-            found |= states.init_waiting | states.init_terminated
+        found = {states.reason} | states.reasons(init=self.args.including_init_containers)
         return not found.isdisjoint(self.args.reasons)
 
     def _exited(self, states: States) -> bool:
-        codes = states.exit_codes
-        if self.args.including_init_containers:
-            codes |= states.init_exit_codes
+        codes = states.codes(init=self.args.including_init_containers)
         return not codes.isdisjoint(self.args.exit_codes)
 
 
@@ -147,7 +138,7 @@ class RemovePodsHavingTooManyRestarts(Strategy):
         restarts = table.restarts
         if args.including_init_containers:
             restarts = restarts + table.init_restarts
-        mask = cycle.scope(args.namespaces, args.label_selector) & (restarts >= args.pod_restart_threshold)
+        mask = cycle.pods(args, finished=True) & (restarts >= args.pod_restart_threshold)
         if args.states:
             mask &= table.by_state(self._in_states)
         # The most restarts first.

@@ -58,8 +58,7 @@ class RemovePodsViolatingTopologySpreadConstraint(Strategy):
 
     def balance(self, cycle: Cycle) -> None:
         table = cycle.table
-        scope = cycle.scope(self.args.namespaces, self.args.label_selector) & cycle.unfinished()
-        slots = np.flatnonzero(scope)
+        slots = np.flatnonzero(cycle.pods(self.args))
         slots = slots[cycle.checks.filter(slots)]
         if not any(pod.spec.topology_spread_constraints for pod in table.columns.spec_pods):
             return

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bayplan.api.pod import Toleration
+from bayplan.api.pod import Pod, Toleration
 from bayplan.api.quantity import CPU, MEMORY, PODS, parse_quantity, resource_units
 from bayplan.deschedule.args import (
     KUBERNETES_METRICS,
@@ -265,7 +265,7 @@ class LowNodeUtilization(_UtilizationStrategy):
             np.flatnonzero(under),
             limits,
             goes_on,
-            removable=cycle.scope(None) & cycle.unfinished(),
+            removable=cycle.pods(),
             namespaces=args.evictable_namespaces,
             source=args.source,
             node_limit=node_limit,
@@ -397,16 +397,11 @@ class HighNodeUtilization(_UtilizationStrategy):
         return Verdict(True, f"{name} has room")
 
     def removable(self, cycle: Cycle) -> Bools:
-        mask = cycle.scope(None) & cycle.unfinished()
-        if self.args.eviction_modes:
-            thresholds = self.args.thresholds or {}
-            names = [
-                any(
-                    name in thresholds
-                    for container in (*pod.spec.containers, *pod.spec.init_containers)
-                    for name in container.resources.requests
-                )
-                for pod in cycle.table.columns.spec_pods
-            ]
-            mask &= np.array(names, np.bool_)[cycle.table.spec] if names else False
-        return mask
+        thresholds = self.args.thresholds or {}
+
+        def requests_threshold(pod: Pod) -> bool:
+            containers = (*pod.spec.containers, *pod.spec.init_containers)
+            return any(name in thresholds for one in containers for name in one.resources.requests)
+
+        mask = cycle.pods()
+        return mask & cycle.table.by_spec(requests_threshold) if self.args.eviction_modes else mask
