@@ -148,6 +148,7 @@ _WHAT: Final = {
     Outcome.FAILED: "failed",
     Outcome.SKIPPED: "skipped",
     Outcome.NOT_RECREATED: "lost",
+    Outcome.NOT_CREATED: "not created",
     Outcome.REJECTED: "rejected",
 }
 

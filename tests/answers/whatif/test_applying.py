@@ -293,6 +293,69 @@ def test_a_suspended_job_has_no_pods() -> None:
     assert cluster.apply(job)[0].change == "unchanged"
 
 
+def test_a_paused_deployment_gets_no_pods_before_it_is_resumed() -> None:
+    paused = workload("Deployment", replicas=3, paused=True)
+    cluster = cluster_of(node("a"))
+    [applied] = cluster.apply(paused)
+    assert (applied.created, applied.note) == (0, "paused: no pods until it is resumed")
+    resumed = {**paused, "spec": {**paused["spec"], "paused": False}}
+    assert cluster.apply(resumed)[0].created == 3
+
+
+def test_a_paused_deployment_is_scaled_and_not_rolled_out() -> None:
+    cluster = running(workload("Deployment", replicas=2))
+    [applied] = cluster.apply(workload("Deployment", replicas=3, image="i:2", paused=True))
+    note = "paused: the changed template is not rolled out until it is resumed"
+    assert (applied.change, applied.created, applied.note) == ("changed", 1, note)
+    placed = cluster.schedule()
+    assert (len(placed.scheduled), placed.rollouts) == (1, ())
+    assert cluster.apply(workload("Deployment", replicas=3, image="i:2", paused=False))[0].change == "changed"
+    assert len(cluster.schedule().rollouts) == 1
+
+
+# StatefulSets
+
+
+@pytest.mark.parametrize(
+    ("policy", "outcomes"),
+    [
+        ("OrderedReady", [Outcome.UNSCHEDULABLE, Outcome.NOT_CREATED, Outcome.NOT_CREATED]),
+        ("Parallel", [Outcome.UNSCHEDULABLE] * 3),
+    ],
+)
+def test_a_stateful_set_creates_no_pod_before_the_earlier_ones_run(
+    policy: str, outcomes: list[Outcome]
+) -> None:
+    cluster = cluster_of(node("a"))
+    cluster.apply(workload("StatefulSet", replicas=3, cpu="5", podManagementPolicy=policy))
+    placed = cluster.schedule()
+    assert [one.outcome for one in placed] == outcomes
+    assert len(cluster.pods) == outcomes.count(Outcome.UNSCHEDULABLE)
+    if policy == "OrderedReady":
+        reason = "its StatefulSet creates it when web-0 runs (podManagementPolicy OrderedReady)"
+        assert [one.reason for one in placed][1:] == [reason, reason]
+
+
+@pytest.mark.parametrize("change", ["apply", "scale"])
+def test_a_pending_pod_of_a_stateful_set_stops_those_that_are_added(change: str) -> None:
+    """Even if there is room for them, and the pending one is ignored."""
+    cluster = running(workload("StatefulSet", replicas=2))
+    cluster.evict("default/web-1")
+    cluster.cordon("n0")
+    cluster.schedule()
+    cluster.add_nodes(1, like="cpu=8,memory=32Gi")
+    before = {pod.uid for pod in cluster.pending}
+    if change == "apply":
+        cluster.apply(workload("StatefulSet", replicas=4))
+    else:
+        cluster.scale("web", 4)
+    placed = cluster.schedule([pod for pod in cluster.pending if pod.uid not in before])
+    assert {one.pod: one.outcome for one in placed} == {
+        "default/web-2": Outcome.NOT_CREATED,
+        "default/web-3": Outcome.NOT_CREATED,
+    }
+
+
 def test_the_template_of_a_job_cannot_be_changed() -> None:
     cluster = running(workload("Job", pod={"restartPolicy": "Never"}))
     with pytest.raises(InputError, match="field is immutable"):

@@ -26,6 +26,7 @@ from bayplan.answers.whatif.controllers import without_node
 from bayplan.answers.whatif.draining import NO_BUDGETS, drain_warnings
 from bayplan.answers.whatif.engine import Clock, Profiles
 from bayplan.answers.whatif.machines import like_node, read_node_template
+from bayplan.answers.whatif.ordered_sets import without_later_pods
 from bayplan.answers.whatif.outcomes import (
     Answer,
     Applied,
@@ -168,6 +169,8 @@ class Cluster(ClusterView):
 
             ignored = frozenset(pod.uid for pod in self.pending) - {pod.uid for pod in left}
             placed = play(self, placed, ignored)
+        if self._created or self._lost:
+            placed = without_later_pods(self, placed)
         moved = tuple(dataclasses.replace(one, was_on=self._lost.get(one.pod, one.was_on)) for one in placed)
         dropped = () if pods is not None else self.not_recreated
         return dataclasses.replace(placed, pods=(*moved, *dropped))
@@ -462,6 +465,7 @@ class Branch(Cluster):
     def __init__(self, scheduling: Scheduling, parent: Cluster) -> None:
         super().__init__(scheduling, parent)
         self._lost, self._dropped = dict(parent._lost), dict(parent._dropped)
+        self._created = set(parent._created)
         self._drain_warnings = dict(parent._drain_warnings)
         self._rollouts, self.left_out = parent._rollouts, parent.left_out
         self._store.mark()
@@ -474,6 +478,7 @@ class Branch(Cluster):
         self._close()
         assert self._parent is not None
         self._parent._lost, self._parent._dropped = self._lost, self._dropped
+        self._parent._created = self._created
         self._parent._drain_warnings = self._drain_warnings
         self._parent._rollouts, self._parent.left_out = self._rollouts, self.left_out
         self._state.columns.undo.keep()

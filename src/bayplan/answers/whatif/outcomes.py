@@ -35,6 +35,8 @@ class Outcome(StrEnum):
     """It belongs to another scheduler or to a pod group that was left out, or is being deleted."""
     NOT_RECREATED = "NotRecreated"
     """It lost its node and has no controller that would create it again."""
+    NOT_CREATED = "NotCreated"
+    """Its StatefulSet does not create it, because a pod with a lower ordinal does not run."""
     REJECTED = "Rejected"
     """The API server does not create it: a quota, or a LimitRange."""
 

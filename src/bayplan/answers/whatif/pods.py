@@ -61,6 +61,7 @@ def create_copies(cluster: Cluster, there: Sequence[Pod], count: int) -> list[st
             continue
         assert isinstance(item, Pod)
         results.append(create_pod(cluster, item, claims))
+        cluster._created.add(item.key)
         claims = []
     return results
 

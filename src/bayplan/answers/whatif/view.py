@@ -40,6 +40,8 @@ class ClusterView:
         self._is_open = True
         self._lost: dict[str, str] = {}
         """The node that a pod lost, by the pod's key."""
+        self._created: set[str] = set()
+        """The keys of pods that new or scaled workloads have created, without those of rollouts."""
         self._dropped: dict[str, Placement] = {}
         """Pods that lost their node and are not created again, or that the API server rejects."""
         self._rollouts: tuple[Rollout, ...] = ()

@@ -39,6 +39,7 @@ from bayplan.errors import InputError
 if TYPE_CHECKING:
     from bayplan.answers.whatif.cluster import Cluster
 
+from bayplan.answers.whatif.ordered_sets import PARALLEL
 from bayplan.answers.whatif.outcomes import CHANGED, NEW, UNCHANGED, Applied
 from bayplan.answers.whatif.pods import (
     JOB_LABELS,
@@ -64,6 +65,9 @@ _CLAIMS_CHANGED: Final = (
 )
 _ON_DELETE: Final = "updateStrategy OnDelete: its pods stay as they are until they are deleted"
 _PER_NODE: Final = "a DaemonSet has one pod on each node: use bayplan whatif --add"
+_IN_ORDER: Final = "one after the other"
+_PAUSED: Final = "paused: no pods until it is resumed"
+_PAUSED_ROLLOUT: Final = "paused: the changed template is not rolled out until it is resumed"
 _SUSPENDED: Final = "suspended: no pods"
 
 
@@ -113,7 +117,10 @@ class Workload:
             self._check_update()
         is_changed = not is_new and self._has_other_template(there)
         created, deleted, note = 0, 0, ""
-        if is_changed and there and self.kind in ROLLOUTS:
+        if self._is_paused() and (is_changed or not (there or self._sets)):
+            note = _PAUSED_ROLLOUT if there else _PAUSED
+            created, deleted = self._scale(there) if there else (0, 0)
+        elif is_changed and there and self.kind in ROLLOUTS:
             if self.content["spec"].get("updateStrategy", {}).get("type") == "OnDelete":
                 note = _ON_DELETE
             else:
@@ -123,9 +130,21 @@ class Workload:
         else:
             note = _SUSPENDED if self.kind == "Job" and self.content["spec"].get("suspend") else ""
             created, deleted = self._scale(there)
-        self._put()
+            if self.kind == "StatefulSet" and created > 1 and not self._is_parallel():
+                note = _IN_ORDER
+        if note != _PAUSED_ROLLOUT:
+            self._put()
         change = NEW if is_new else CHANGED if is_changed or created or deleted else UNCHANGED
         return Applied(self.kind, self._manifest.key, change, created, deleted, note)
+
+    def _is_parallel(self) -> bool:
+        return self.content["spec"].get("podManagementPolicy") == PARALLEL
+
+    def _is_paused(self) -> bool:
+        """Whether it is a Deployment that makes no ReplicaSet for a new template. What the manifest does not
+        state stays as it is, as with `kubectl rollout pause`."""
+        given = self._manifest.given.get("spec") or {}
+        return self.kind == "Deployment" and bool(given.get("paused", _spec_of(self._known).get("paused")))
 
     def model(self) -> tuple[Pod, list[PersistentVolumeClaim]]:
         """A pod of it, and its claims. Its owner exists, for default spreading."""
@@ -268,6 +287,8 @@ class Workload:
         why = create_pod(self._cluster, pod, claims)
         if why:
             self._rejected.add(pod.key)
+        elif not self._is_rolled_out:
+            self._cluster._created.add(pod.key)
         return why
 
     def _made(self, which: int | str | None, *, is_new: bool) -> tuple[Pod, list[PersistentVolumeClaim]]:
