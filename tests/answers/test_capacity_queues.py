@@ -222,6 +222,14 @@ def test_only_pods_that_the_limit_counts_help(tmp_path: Path) -> None:
     ]
 
 
+def test_invalid_task_groups_are_named() -> None:
+    notes = {"yunikorn.apache.org/task-groups": "{}"}
+    waiting = queued_pod("p9", "a", annotations=notes)
+    loaded = in_config_map(make_node("n"), waiting, text=QUEUES)
+    lines = list(QueueQuestions(loaded, queues_of(loaded)).pod(waiting).text("p9"))
+    assert lines[2] == "  its task groups are ignored: it is not a JSON list"
+
+
 def test_a_request_above_the_limit_never_fits(tmp_path: Path) -> None:
     text = must_end(tmp_path, pod(9, "p.a", "y", 5), pod(1, "p.a", "x", 1, node="n"))
     assert text == ["has to end first: nothing helps, it asks for more than the limit"]

@@ -9,6 +9,7 @@ import pytest
 from bayplan.api.meta import ObjectMeta, OwnerReference
 from bayplan.api.node import Namespace
 from bayplan.queues.yunikorn.pods import application_id, facts, queue_name, submission, user_of
+from bayplan.queues.yunikorn.task_groups import TASK_GROUPS, TaskGroup, task_groups_of, task_groups_problem
 from bayplan.testing.builders import make_pod
 
 DOMAIN = "yunikorn.apache.org/"
@@ -78,3 +79,44 @@ def test_facts() -> None:
         False,
     )
     assert found.required_node == ""
+
+
+def test_task_groups() -> None:
+    text = '[{"name": "g", "minMember": 2, "minResource": {"cpu": "500m", "memory": "1Ki"}}]'
+    pod = make_pod(annotations={TASK_GROUPS: text})
+    assert task_groups_of(pod) == (TaskGroup("g", 2, {"pods": 1, "vcore": 500, "memory": 1024}),)
+    assert task_groups_problem(pod) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("[{]", "Expecting property name", id="no JSON"),
+        pytest.param("{}", "it is not a JSON list", id="no list"),
+        pytest.param("[1]", "a task group is not a JSON object", id="no object"),
+        pytest.param('[{"minMember": 1}]', "can't get taskGroup Name from pod annotation, [", id="no name"),
+        pytest.param(
+            '[{"name": "g", "minMember": 1}]',
+            "can't get taskGroup MinResource from pod annotation, [",
+            id="no resources",
+        ),
+        pytest.param(
+            '[{"name": "g", "minResource": {}}]',
+            "can't get taskGroup MinMember from pod annotation, [",
+            id="no minimum",
+        ),
+        pytest.param(
+            '[{"name": "g", "minResource": {}, "minMember": -1}]',
+            "minMember cannot be negative, [",
+            id="a negative minimum",
+        ),
+        pytest.param(
+            '[{"name": "g", "minResource": {"cpu": "x"}, "minMember": 1}]', "", id="an invalid quantity"
+        ),
+    ],
+)
+def test_invalid_task_groups(text: str, problem: str) -> None:
+    pod = make_pod(annotations={TASK_GROUPS: text})
+    assert task_groups_of(pod) == ()
+    assert task_groups_problem(pod)
+    assert task_groups_problem(pod).startswith(problem)

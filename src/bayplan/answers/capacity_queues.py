@@ -20,6 +20,7 @@ from bayplan.queues.amounts import Amounts, readable, total
 from bayplan.queues.ceilings import room_for
 from bayplan.queues.tree import Blocking, Group, Queue
 from bayplan.queues.yunikorn.placement import PlacementError
+from bayplan.queues.yunikorn.task_groups import task_groups_problem
 from bayplan.scheduler.capacity import make_queues, show_queues
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduling_queue.queued import QueuedPod, members_of
@@ -81,6 +82,8 @@ class WaitingPod:
     """Whether taking from other queues would help."""
     standing: str = ""
     """What its queue has, in the dialect's words."""
+    task_groups_problem: str = ""
+    """Why its task groups are ignored."""
 
     @property
     def waits(self) -> bool:
@@ -99,6 +102,8 @@ class WaitingPod:
     def _lines(self) -> Iterator[str]:
         who = f"user {self.user}" + (f" of {', '.join(self.user_groups)}" if self.user_groups else "")
         yield f"queue {self.queue}, application {self.application}, counts for {who}"
+        if self.task_groups_problem:
+            yield f"its task groups are ignored: {self.task_groups_problem}"
         if self.blocking is not None:
             yield self.blocking.sentence()
         overall = f"{self.overall} of {self.waiting} in all queues"
@@ -133,6 +138,7 @@ class WaitingPod:
             "usedBy": list(self.used_by),
             "mustEnd": None if self.must_end is None else self.must_end.described(),
             "preemption": self.preemption,
+            "taskGroupsProblem": self.task_groups_problem,
         }
 
 
@@ -230,7 +236,12 @@ class QueueQuestions:
             None if blocking is None else self._must_end(blocking),
             self._preemption(pod, asked, leaf, blocking),
             self._standing(leaf),
+            self._task_groups_problem(pod),
         )
+
+    def _task_groups_problem(self, pod: Pod) -> str:
+        """Why the task groups of a pod are ignored, where the dialect has them."""
+        return task_groups_problem(pod)
 
     def _standing(self, leaf: Queue) -> str:
         """What a queue has, in the words of the dialect."""

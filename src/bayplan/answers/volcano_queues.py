@@ -164,6 +164,9 @@ class VolcanoQuestions(QueueQuestions):
         may_move = "the limit follows what other queues request and are guaranteed" if computed else ""
         return what_must_end(self.queues, blocking, self._names, may_move)
 
+    def _task_groups_problem(self, pod: Pod) -> str:
+        return ""
+
     def _standing(self, leaf: Queue) -> str:
         account = self.queues.account(leaf)
         if account is None:

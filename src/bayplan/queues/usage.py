@@ -24,7 +24,7 @@ from bayplan.queues.yunikorn import pods as yunikorn
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.queues.yunikorn.pods import TaskFacts
-from bayplan.queues.yunikorn.task_groups import minimum_of, task_groups_of
+from bayplan.queues.yunikorn.task_groups import minimum_of, task_groups_of, task_groups_problem
 from bayplan.scheduling_queue.queued import Entity
 from bayplan.state.pods import PodInfo
 
@@ -144,6 +144,8 @@ class QueueUsage(ABC):
         """By uid: when a pod was chosen as a victim."""
         self.on_task_groups: Callable[[Pod], None] | None = None
         """Called with the first pod of an application that has task groups."""
+        self.on_invalid_task_groups: Callable[[Pod, str], None] | None = None
+        """Called with the first pod of an application whose task groups are invalid, and what is wrong."""
 
     # What a dialect reads from pods
 
@@ -162,6 +164,8 @@ class QueueUsage(ABC):
         task_groups = task_groups_of(pod)
         if task_groups and self.on_task_groups is not None:
             self.on_task_groups(pod)
+        if self.on_invalid_task_groups is not None and (problem := task_groups_problem(pod)):
+            self.on_invalid_task_groups(pod, problem)
         queue = self.partition.queue_for(app, minimum_of(task_groups))
         return PodGroupOf(name, queue, app.user, app.groups, created)
 

@@ -173,6 +173,7 @@ class Scheduler:
             from bayplan.scheduler.queue_preemption import QueuePreemption
 
             self.queues.check = QueuePreemption(self.queues, core, self.context, self._evictions).check
+            self.queues.on_invalid_task_groups = self.context.recorder.invalid_task_groups
         parts = (self._failures, self._bindings, self._evictions, self._run_group_cycle)
         self._groups = GroupScheduling(self.context, self._frameworks, *parts)
         self.handlers = self._connect(kinds)

@@ -205,6 +205,11 @@ class EventRecorder:
     def waiting_for_quota(self, pod: Pod, message: str, profile: str) -> None:
         self.record(reference(pod), NORMAL, "WaitingForQuota", "Scheduling", message, profile)
 
+    def invalid_task_groups(self, pod: Pod, problem: str) -> None:
+        note = f"unable to get taskGroups for pod, reason: {problem}"
+        reason = "TaskGroupsError"
+        self.record(reference(pod), WARNING, reason, reason, note, pod.spec.scheduler_name)
+
     def above_quota(self, pod: Pod, queue: str, profile: str) -> None:
         note = f"Preempted by Quota change enforcement process in {queue}"
         self.record(reference(pod), NORMAL, "Preempted", "Preempting", note, profile)

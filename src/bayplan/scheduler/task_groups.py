@@ -35,8 +35,9 @@ class YuniKorn:
     def group_name(self, pod: Pod) -> str:
         return group_name(pod)
 
-    def spec(self, item: Any, members: GroupMembers, objects: Objects) -> PodGroupSpec:
-        raise NotImplementedError
+    def spec(self, item: int, members: GroupMembers, objects: Objects) -> PodGroupSpec:
+        """What a task group asks for; in place of an object it is given its minimum."""
+        return gang(item, members.priority)
 
     def is_scheduled(self, item: Any) -> bool:
         return False
@@ -126,7 +127,7 @@ class TaskGroups(ForeignGroups):
         if members.assigned:
             least = 1
         meta = ObjectMeta(name=key.name, namespace=key.namespace, uid=f"yunikorn/{key}")
-        return PodGroup(metadata=meta, spec=gang(least, members.priority))
+        return PodGroup(metadata=meta, spec=self.dialect.spec(least, members, self._objects))
 
 
 def _application(pod: Pod) -> _Application:

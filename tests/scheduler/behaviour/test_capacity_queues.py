@@ -20,6 +20,7 @@ from bayplan.api.meta import (
 )
 from bayplan.api.pod import Affinity, NodeAffinity, Pod
 from bayplan.metrics.scheduler import SchedulerMetrics
+from bayplan.queues.usage import created_at
 from bayplan.scheduler.queue_config_map import ConfigMap
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 from tests.queues.building import queued_pod as pod
@@ -90,6 +91,35 @@ async def test_queues_are_served_by_share(queues: Path) -> None:
     pods = (pod(f"{queue}{i}", queue, app=queue) for i in range(4) for queue in "ab")
     async with running(NODE, *pods, config=config(queues)) as world:
         assert world.order()[:6] == ["a0", "b0", "a1", "b1", "a2", "a3"]
+
+
+@virtual
+async def test_invalid_task_groups_are_reported(queues: Path) -> None:
+    """The pod is scheduled by itself, and YuniKorn's event says why."""
+    notes = {"yunikorn.apache.org/task-groups": "[1]"}
+    async with running(NODE, config=config(queues)) as world:
+        await world.create(pod("driver", "a", annotations=notes), pod("executor", "a"))
+        assert world.node_of("driver") == "n"
+        note = "unable to get taskGroups for pod, reason: a task group is not a JSON object"
+        assert ("TaskGroupsError", note) in world.events("driver")
+        assert "TaskGroupsError" not in dict(world.events("executor"))
+
+
+@virtual
+async def test_an_application_is_as_old_as_its_oldest_pod_that_exists(queues: Path) -> None:
+    """A pending pod counts wherever it waits, until it is deleted."""
+    async with running(make_node("n", cpu=2), config=config(queues)) as world:
+        await world.create(pod("huge", "b", 3))
+        await world.after(2)
+        await world.create(pod("one", "b", 1))
+        first, second = (created_at(world.pod(name)) for name in ("huge", "one"))
+        assert first < second
+        assert world.scheduler.queues is not None
+        group = world.scheduler.queues.group_if_known(world.pod("one"))
+        assert group is not None
+        assert group.created == first
+        await world.delete("huge")
+        assert group.created == second
 
 
 @virtual

@@ -35,23 +35,51 @@ class TaskGroup:
 
 def task_groups_of(pod: Pod) -> Sequence[TaskGroup]:
     """The task groups that a pod defines for its application; none if the annotation is invalid."""
+    return _read(pod)[0]
+
+
+def task_groups_problem(pod: Pod) -> str:
+    """Why the task groups of a pod are ignored; "" if they are valid, or if there are none."""
+    return _read(pod)[1]
+
+
+def _read(pod: Pod) -> tuple[Sequence[TaskGroup], str]:
+    """The task groups of a pod, and what is wrong with them."""
     text = pod.metadata.annotations.get(TASK_GROUPS)
     if not text:
-        return ()
+        return (), ""
     try:
-        return tuple(_task_group(item) for item in json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError, QuantityError):
-        return ()
+        items = json.loads(text)
+        if not isinstance(items, list):
+            return (), "it is not a JSON list"
+        return tuple(map(_task_group, items)), ""
+    except _InvalidError as error:
+        return (), f"{error}, {text}"
+    except (ValueError, QuantityError) as error:
+        return (), str(error)
+
+
+class _InvalidError(Exception):
+    """A task group that YuniKorn rejects, in its words."""
 
 
 def _task_group(item: Any) -> TaskGroup:
-    count = item["minMember"]
-    if not isinstance(count, int) or count < 0:
-        raise ValueError(count)
+    # gang_utils.go: GetTaskGroupsFromAnnotation
+    if not isinstance(item, dict):
+        raise ValueError("a task group is not a JSON object")
+    name, resources, count = item.get("name"), item.get("minResource"), item.get("minMember")
+    if not name or not isinstance(name, str):
+        raise _InvalidError("can't get taskGroup Name from pod annotation")
+    if not isinstance(resources, dict):
+        raise _InvalidError("can't get taskGroup MinResource from pod annotation")
+    if not count or not isinstance(count, int):
+        raise _InvalidError("can't get taskGroup MinMember from pod annotation")
+    if count < 0:
+        raise _InvalidError("minMember cannot be negative")
     amounts = {"pods": 1}
-    for kind, quantity in (item.get("minResource") or {}).items():
+    for kind, quantity in resources.items():
         amounts[VCORE if kind == "cpu" else kind] = resource_units(kind, parse_quantity(str(quantity)))
-    return TaskGroup(str(item["name"]), count, amounts)
+    return TaskGroup(name, count, amounts)
 
 
 def minimum_of(groups: Sequence[TaskGroup]) -> dict[str, int]:
