@@ -138,7 +138,7 @@ class Workload:
         return Applied(self.kind, self._manifest.key, change, created, deleted, note)
 
     def _is_parallel(self) -> bool:
-        return self.content["spec"].get("podManagementPolicy") == PARALLEL
+        return bool(self.content["spec"].get("podManagementPolicy") == PARALLEL)
 
     def _is_paused(self) -> bool:
         """Whether it is a Deployment that makes no ReplicaSet for a new template. What the manifest does not
