@@ -1,9 +1,11 @@
-"""Whatever happens to Volcano's queues, their use is that of a recount, and no limit is exceeded."""
+"""What holds in every history of pods in Volcano's queues; HISTORIES=10000 tries more of them."""
 
 from __future__ import annotations
 
+import os
 import random
-from datetime import UTC, datetime
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,11 +17,14 @@ from bayplan.api.pod import Pod
 from bayplan.clock import Changes
 from bayplan.queues.volcano.active import VolcanoQueues
 from bayplan.queues.volcano.conf import load
+from bayplan.queues.volcano.preemption import VictimChoice, running_pod
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.state.cluster import Cluster
 from bayplan.state.objects import Objects
 from bayplan.testing.builders import make_pod
+from tests.effort import examples
 
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 CONF = """
 actions: "enqueue, allocate, reclaim"
 tiers:
@@ -27,6 +32,8 @@ tiers:
 """
 NAMES = ("a", "b", "c")
 CPUS = 20
+HISTORIES = int(os.environ.get("HISTORIES") or examples(200, quick=20))
+PLUGINS = pytest.mark.parametrize("plugin", ["capacity", "proportion"])
 
 
 class History:
@@ -44,13 +51,21 @@ class History:
             changes,
         )
         self.running: dict[str, Pod] = {}
+        self.active: dict[str, QueuedPod] = {}
+        """By uid: pods without a node."""
         self.numbers = 0
 
     def queue(self) -> None:
-        limited = self.random.random() < 0.5
-        capability: ResourceList = {"cpu": self.random.randint(1, CPUS)} if limited else {}
-        spec = volcano.QueueSpec(weight=self.random.randint(1, 3), capability=capability)
-        self.objects.put(volcano.Queue(metadata=ObjectMeta(name=self.random.choice(NAMES)), spec=spec))
+        chance = self.random
+        capability: ResourceList = {"cpu": chance.randint(6, CPUS)} if chance.random() < 0.5 else {}
+        deserved = chance.randint(1, 6)
+        spec = volcano.QueueSpec(
+            weight=chance.randint(1, 3),
+            capability=capability,
+            deserved={"cpu": deserved},
+            guarantee=volcano.Guarantee(resource={"cpu": chance.randint(0, min(deserved, 2))}),
+        )
+        self.objects.put(volcano.Queue(metadata=ObjectMeta(name=chance.choice(NAMES)), spec=spec))
         self.queues.objects_changed()
 
     def group(self) -> None:
@@ -61,22 +76,36 @@ class History:
 
     def pod(self) -> None:
         self.numbers += 1
-        pod = make_pod(f"p{self.numbers}", cpu=self.random.randint(1, 3))
+        created = EPOCH + timedelta(seconds=self.numbers)
+        pod = make_pod(f"p{self.numbers}", cpu=self.random.randint(1, 3), created=created)
         notes = {volcano.GROUP_ANNOTATION: f"g{self.random.randint(0, 4)}"}
         pod = replace(pod, metadata=replace(pod.metadata, annotations=notes, uid=f"u{self.numbers}"))
-        info = QueuedPod(pod, pod.key, 0.0, self.numbers)
-        info.sort_key = (self.numbers,)
+        self.push(QueuedPod(pod, pod.key, 0.0, self.numbers))
+
+    def push(self, info: QueuedPod) -> None:
+        info.sort_key = (info.sequence,)
+        self.active[info.pod.uid] = info
         self.queues.push(info, info.sort_key)
 
-    def pop(self) -> None:
+    def pop(self) -> bool:
         info = self.queues.pop()
         if info is None:
-            return
+            return False
         assert isinstance(info, QueuedPod)
         pod = info.pod
         assert self.queues.blocking(pod) is None, "a pod was popped that has no room"
         self.queues.charge(pod, "n")
         self.running[pod.uid] = pod
+        del self.active[pod.uid]
+        return True
+
+    def evict(self) -> None:
+        """A victim terminates; it counts until it is gone."""
+        if self.running:
+            uid = self.random.choice(sorted(self.running))
+            pod = self.running[uid]
+            self.running[uid] = replace(pod, metadata=replace(pod.metadata, deletion_timestamp=EPOCH))
+            self.queues.charge(self.running[uid], "n")
 
     def end(self) -> None:
         if self.running:
@@ -87,12 +116,16 @@ class History:
 
     def check(self) -> None:
         self.queues.refresh()
-        counted: dict[str, int] = {}
+        counted: Counter[str] = Counter()
+        leaving: Counter[str] = Counter()
         for pod in self.running.values():
-            path = self.queues.group_of(pod).queue.path
-            counted[path] = counted.get(path, 0) + self.queues.amounts_of(pod)["cpu"]
+            path, cpu = self.queues.group_of(pod).queue.path, self.queues.amounts_of(pod)["cpu"]
+            counted[path] += cpu
+            leaving[path] += cpu * pod.is_terminating
         for account in self.queues.accounts.values():
-            assert account.allocated.get("cpu", 0) == counted.get(account.queue.path, 0)
+            path = account.queue.path
+            assert account.allocated.get("cpu", 0) == counted[path]
+            assert account.staying.get("cpu", 0) == counted[path] - leaving[path]
         self.check_deserved()
 
     def check_deserved(self) -> None:
@@ -103,18 +136,102 @@ class History:
         for name, account in self.queues.accounts.items():
             assert kept[name].get("cpu", 0) == pytest.approx(account.deserved.get("cpu", 0))
 
-
-@pytest.mark.parametrize("plugin", ["capacity", "proportion"])
-def test_histories(plugin: str) -> None:
-    for seed in range(60):
-        history = History(seed, plugin)
-        steps = [history.queue, history.group, *[history.pod] * 5, *[history.pop] * 5, *[history.end] * 2]
+    def play(self) -> None:
+        steps = [self.queue, self.group, self.evict, *[self.pod] * 5, *[self.pop] * 5, *[self.end] * 2]
         for number in range(80):
-            history.random.choice(steps)()
+            self.random.choice(steps)()
             if number % 8 == 0:
-                history.check()
-        history.check()
-        assert history.running, "nothing ran"
+                self.check()
+        self.check()
+
+    def copy(self) -> History:
+        """What a scheduler that starts now finds."""
+        again = History(0, self.queues.kind.value)
+        for item in (*self.objects.of(volcano.Queue), *self.objects.of(volcano.PodGroup)):
+            again.objects.put(item)
+        for uid, pod in self.running.items():
+            again.running[uid] = replace(pod, spec=replace(pod.spec, node_name="n"))
+            again.queues.charge(again.running[uid], "n")
+        for info in self.active.values():
+            again.push(QueuedPod(info.pod, info.key, info.timestamp, info.sequence))
+        return again
+
+
+def played(seed: int, plugin: str) -> History:
+    history = History(seed, plugin)
+    history.play()
+    return history
+
+
+@PLUGINS
+def test_histories(plugin: str) -> None:
+    """Use is that of a recount, no limit is exceeded, and what queues deserve is up to date."""
+    ran = sum(bool(played(seed, plugin).running) for seed in range(HISTORIES))
+    assert ran > 0.9 * HISTORIES, "in nearly all of them something runs"
+
+
+@PLUGINS
+def test_a_recount_finds_the_same(plugin: str) -> None:
+    """A scheduler that starts now has the same use and entitlements."""
+    for seed in range(HISTORIES):
+        history = played(seed, plugin)
+        again = history.copy()
+        for each in (history, again):
+            each.queues.capacity_changed()
+            each.queues.refresh()
+        for name, account in history.queues.accounts.items():
+            other = again.queues.accounts[name]
+            assert account.allocated == other.allocated
+            assert account.deserved == pytest.approx(other.deserved)
+        assert {info.key for info in history.queues} == {info.key for info in again.queues}
+
+
+@PLUGINS
+def test_nothing_starves(plugin: str) -> None:
+    """When everything that runs ends again and again, every pod runs that fits into its empty queue."""
+    for seed in range(HISTORIES):
+        history = played(seed, plugin)
+        for _ in range(len(history.active) + 1):
+            while history.pop():
+                pass
+            while history.running:
+                history.end()
+        queues = history.queues
+        queues.capacity_changed()
+        queues.refresh()
+        for info in history.active.values():
+            assert queues.blocking(info.pod) is not None, f"seed {seed}: {info.key} has room, and waits"
+
+
+@PLUGINS
+def test_victims_leave_every_queue_what_it_deserves(plugin: str) -> None:
+    """A queue that loses pods keeps what it deserves, but for a part of the last one, and its guarantee."""
+    evicted = 0
+    for seed in range(HISTORIES):
+        history = played(seed, plugin)
+        queues, running = history.queues, history.running
+        ending = {uid for uid, pod in running.items() if pod.is_terminating}
+        for info in history.active.values():
+            group = queues.group_if_known(info.pod)
+            if group is None or queues.account(group.queue) is None:
+                continue
+            asking = running_pod(queues, info.pod, queues.amounts_of(info.pod))
+            chosen = VictimChoice(queues, asking).among(running.values())
+            assert ending <= chosen, "pods that are ending make room in any case"
+            for account in queues.accounts.values():
+                lost = [
+                    queues.amounts_of(running[uid])["cpu"]
+                    for uid in chosen - ending
+                    if queues.group_of(running[uid]).queue is account.queue
+                ]
+                if lost:
+                    evicted += len(lost)
+                    left = account.staying["cpu"] - sum(lost)
+                    assert account is not asking.job.account, "the action preempt is not configured"
+                    assert left + max(lost) > account.deserved.get("cpu", 0)
+                    if plugin == "capacity":
+                        assert left >= account.guarantee.get("cpu", 0)
+    assert evicted, "something is evicted"
 
 
 def queue_of(name: str, **spec: Any) -> volcano.Queue:
