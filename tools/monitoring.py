@@ -55,10 +55,13 @@ def quantile(of: float, metric: str, by: str = "") -> str:
 ALERTS: Final = (
     Alert(
         "SchedulerHasNoLeader",
-        "max(leader_election_master_status{$scope}) == 0",
+        # Without series nothing is 0: replicas that are gone have none.
+        "(max by (name) (max_over_time(leader_election_master_status{$scope}[1h]))"
+        " unless max by (name) (leader_election_master_status{$scope}) == 1)"
+        " or absent(leader_election_master_status{$scope})",
         "2m",
         "critical",
-        "No replica holds the lease, so no pod is scheduled",
+        "No replica holds the lease{{ with $labels.name }} {{ . }}{{ end }}, so no pod is scheduled",
     ),
     Alert(
         "SchedulerAttemptsFail",
