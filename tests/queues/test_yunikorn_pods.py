@@ -64,6 +64,29 @@ def test_the_quota_of_a_namespace() -> None:
     assert (app.tag("namespace.parentqueue"), app.is_forced) == ("root.teams", True)
 
 
+@pytest.mark.parametrize(
+    ("annotations", "amounts"),
+    [
+        pytest.param({"quota": '{"cpu": "1500m"}'}, {"vcore": 1500}, id="millicores"),
+        pytest.param(
+            {"quota": '{"cpu": "0.5", "memory": "1.5Gi"}'}, {"vcore": 500, "memory": 3 << 29}, id="fractions"
+        ),
+        pytest.param({"max.cpu": "2", "max.memory": "1Gi"}, {"vcore": 2000, "memory": 1 << 30}, id="older"),
+        pytest.param({"max.cpu": "2", "quota": '{"cpu": "1"}'}, {"vcore": 1000}, id="the newer one counts"),
+        pytest.param({"quota": '{"cpu": "1", "memory": "much"}'}, {}, id="one is invalid"),
+        pytest.param({"quota": '{"cpu": []}'}, {}, id="a list"),
+    ],
+)
+def test_quantities_of_a_namespace(annotations: dict[str, str], amounts: dict[str, int]) -> None:
+    """They are those of Kubernetes, not of queues.yaml."""
+    meta = ObjectMeta(
+        name="default", annotations={f"{DOMAIN}namespace.{key}": text for key, text in annotations.items()}
+    )
+    tag = submission(make_pod(), Namespace(metadata=meta)).tag("namespace.resourcequota")
+    found = json.loads(tag)["resources"] if tag else {}
+    assert {kind: each["value"] for kind, each in found.items()} == amounts
+
+
 def test_facts() -> None:
     owner = OwnerReference(kind="DaemonSet", name="d", controller=True)
     annotations = {

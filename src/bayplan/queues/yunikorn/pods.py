@@ -15,7 +15,9 @@ from typing import Final
 
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
-from bayplan.queues.yunikorn.config import VCORE, QueueConfigError, parse_quantity
+from bayplan.api.quantity import resource_amount
+from bayplan.errors import QuantityError
+from bayplan.queues.yunikorn.config import VCORE
 from bayplan.queues.yunikorn.placement import CREATE_FORCED, Submission
 
 DOMAIN: Final = "yunikorn.apache.org/"
@@ -29,11 +31,6 @@ NOBODY: Final = "nobody"
 
 _UNIQUE: Final = "-uniqueautogen"
 _MAX_ID: Final = 63
-
-_NAMESPACE_TAGS: Final = {
-    "namespace.quota": "namespace.resourcequota",
-    "namespace.guaranteed": "namespace.resourceguaranteed",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +85,12 @@ def submission(pod: Pod, namespace: Namespace | None) -> Submission:
     if pod.spec.node_name:
         tags[CREATE_FORCED] = "true"
     annotations: Mapping[str, str] = {} if namespace is None else namespace.metadata.annotations
-    for name, tag in _NAMESPACE_TAGS.items():
-        amounts = _namespace_amounts(annotations.get(DOMAIN + name, ""))
-        if amounts:
-            tags[tag] = json.dumps({"resources": {kind: {"value": amounts[kind]} for kind in amounts}})
+    quota = annotations.get(f"{DOMAIN}namespace.quota") or _older_quota(annotations)
+    guaranteed = annotations.get(f"{DOMAIN}namespace.guaranteed", "")
+    for tag, text in (("resourcequota", quota), ("resourceguaranteed", guaranteed)):
+        if amounts := _namespace_amounts(text):
+            resources = {kind: {"value": amount} for kind, amount in amounts.items()}
+            tags[f"namespace.{tag}"] = json.dumps({"resources": resources})
     if count := annotations.get(f"{DOMAIN}namespace.maxApps"):
         tags["namespace.resourcemaxapps"] = count
     if parent := annotations.get(f"{DOMAIN}parentqueue"):
@@ -99,17 +98,25 @@ def submission(pod: Pod, namespace: Namespace | None) -> Submission:
     return Submission(application_id(pod), queue_name(pod), user, groups, tags)
 
 
+def _older_quota(annotations: Mapping[str, str]) -> str:
+    """The quota of a namespace from the two annotations that `namespace.quota` has replaced."""
+    found = {kind: annotations.get(f"{DOMAIN}namespace.max.{kind}") for kind in ("cpu", "memory")}
+    given = {kind: quantity for kind, quantity in found.items() if quantity}
+    return json.dumps(given) if given else ""
+
+
 def _namespace_amounts(text: str) -> dict[str, int]:
+    """Quantities of Kubernetes in a JSON object, in base units; nothing if one is invalid."""
+    # resource.go: GetResource
     if not text:
         return {}
     try:
-        raw = json.loads(text)
         amounts = {}
-        for kind, quantity in raw.items():
+        for kind, quantity in json.loads(text).items():
             is_cpu = kind in ("cpu", VCORE)
-            amounts[VCORE if is_cpu else kind] = parse_quantity(str(quantity), milli=is_cpu)
+            amounts[VCORE if is_cpu else kind] = resource_amount("cpu" if is_cpu else kind, quantity)
         return amounts
-    except (ValueError, AttributeError, QueueConfigError):
+    except (ValueError, TypeError, AttributeError, QuantityError):
         return {}
 
 
