@@ -20,7 +20,7 @@ from bayplan.config import QueuesConfiguration, default_config
 from bayplan.errors import ConfigError
 from bayplan.queues.yunikorn.config import DEFAULT_CONFIG
 from bayplan.testing.builders import make_node, make_pod
-from tests.queues.building import queued_pod
+from tests.queues.building import queued_pod, queues_file
 
 QUEUES = """
 partitions:
@@ -109,16 +109,14 @@ RUNNING = (
     ],
 )
 def test_a_pod(tmp_path: Path, pods: list[Pod], text: list[str]) -> None:
-    path = tmp_path / "queues.yaml"
-    path.write_text(QUEUES)
+    path = queues_file(tmp_path, QUEUES)
     loaded = LoadedCluster("test", (make_node("n", cpu=16), *RUNNING, *pods))
     questions = QueueQuestions(loaded, QueuesConfiguration(file=str(path)))
     assert list(questions.pod(pods[0]).text(pods[0].key)) == text
 
 
 def test_a_pod_whose_queue_is_entitled_to_its_request(tmp_path: Path) -> None:
-    path = tmp_path / "queues.yaml"
-    path.write_text(QUEUES)
+    path = queues_file(tmp_path, QUEUES)
     asking = pod(4, "a", "new")
     loaded = LoadedCluster("test", (make_node("n", cpu=4), RUNNING[1], asking))
     answer = QueueQuestions(loaded, QueuesConfiguration(file=str(path))).pod(asking)
@@ -126,8 +124,8 @@ def test_a_pod_whose_queue_is_entitled_to_its_request(tmp_path: Path) -> None:
 
 
 def test_victims_below_the_maximum_of_a_parent_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "queues.yaml"
-    path.write_text(
+    path = queues_file(
+        tmp_path,
         """
 partitions:
 - name: default
@@ -140,7 +138,7 @@ partitions:
       queues:
       - {name: entitled, resources: {guaranteed: {vcore: 2}}}
       - {name: rich, resources: {guaranteed: {vcore: 1}}}
-"""
+""",
     )
     running = [pod(number, "p.rich", "r", node="n") for number in range(4)]
     waiting = pod(9, "p.entitled", "o", 2)
@@ -171,8 +169,7 @@ partitions:
 
 
 def must_end(tmp_path: Path, waiting: Pod, *running: Pod) -> list[str]:
-    path = tmp_path / "queues.yaml"
-    path.write_text(LIMITED)
+    path = queues_file(tmp_path, LIMITED)
     loaded = LoadedCluster("test", (make_node("n", cpu=64), *running, waiting))
     found = QueueQuestions(loaded, QueuesConfiguration(file=str(path))).pod(waiting)
     assert found.must_end is not None
@@ -290,8 +287,7 @@ def test_a_config_map_that_was_not_read() -> None:
 
 
 def test_another_file_replaces_a_config_map(tmp_path: Path) -> None:
-    path = tmp_path / "queues.yaml"
-    path.write_text(QUEUES)
+    path = queues_file(tmp_path, QUEUES)
     loaded = in_config_map(make_node("n"), text=DEFAULT_CONFIG)
     assert queues_of(loaded).with_file(str(path)) == QueuesConfiguration(file=str(path))
 

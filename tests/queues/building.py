@@ -19,6 +19,13 @@ def queued_pod(name: str, queue: str, cpu: int = 1, app: str = "", user: str = "
     return make_pod(name, cpu=cpu, labels=labels, annotations=annotations, **fields)
 
 
+def queues_file(folder: Path, text: str) -> Path:
+    """A queues.yaml with this content."""
+    path = folder / "queues.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
 def queues_config(path: Path, dialect: str = "bayplan") -> str:
     """A configuration with the capacity queues of a file."""
     settings = f"{{file: {path}, dialect: {dialect}}}"

@@ -173,6 +173,15 @@ class World:
         """The pods that are there."""
         return [pod.name for pod in self.store.list(Pod)]
 
+    def bound(self) -> set[str]:
+        """The names of the pods that have a node."""
+        return {pod.name for pod in self.store.list(Pod) if pod.spec.node_name}
+
+    def rejection(self, name: str) -> str:
+        """Reason and message of the condition of a pod that is not scheduled; "" if it has none."""
+        condition = self.condition(name)
+        return "" if condition is None or condition[0] != "False" else f"{condition[1]}: {condition[2]}"
+
     def node_of(self, name: str) -> str:
         return self.pod(name).spec.node_name
 

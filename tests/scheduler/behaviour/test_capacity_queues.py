@@ -25,6 +25,7 @@ from bayplan.scheduler.queue_config_map import ConfigMap
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 from tests.queues.building import queued_pod as pod
 from tests.queues.building import queues_config as config
+from tests.queues.building import queues_file
 
 from .running import World, running, virtual
 
@@ -49,19 +50,7 @@ NODE = make_node("n", cpu=16, memory="64Gi")
 
 @pytest.fixture
 def queues(tmp_path: Path) -> Path:
-    path = tmp_path / "queues.yaml"
-    path.write_text(QUEUES)
-    return path
-
-
-def waiting(world: World, *names: str) -> list[str]:
-    """The reason and message of the condition of pods."""
-    return [
-        f"{condition.reason}: {condition.message}"
-        for name in names
-        for condition in world.pod(name).status.conditions
-        if condition.type == "PodScheduled" and condition.status == "False"
-    ]
+    return queues_file(tmp_path, QUEUES)
 
 
 @virtual
@@ -70,9 +59,9 @@ async def test_a_pod_above_the_ceiling_waits_with_the_numbers(queues: Path) -> N
     async with running(NODE, config=config(queues)) as world:
         await world.create(pod("one", "a", 3), pod("two", "a", 2), pod("small", "a", 1))
         assert world.order() == ["one", "small"]
-        assert waiting(world, "two") == [
+        assert world.rejection("two") == (
             "SchedulingSkipped: waiting for quota of queue root.a: vcore 3 used, 2 asked, 4 max"
-        ]
+        )
         assert world.context.queue.counts().active == 1
 
 
@@ -127,9 +116,9 @@ async def test_the_number_of_applications_is_limited(queues: Path) -> None:
     async with running(NODE, config=config(queues)) as world:
         await world.create(pod("x1", "few", app="x"), pod("y1", "few", app="y"), pod("x2", "few", app="x"))
         assert world.order() == ["x1", "x2"]
-        assert waiting(world, "y1") == [
+        assert world.rejection("y1") == (
             "SchedulingSkipped: waiting for quota of queue root.few: applications 1 used, 1 asked, 1 max"
-        ]
+        )
         await world.delete("x1", "x2")
         assert world.node_of("y1") == "n"
 
@@ -143,20 +132,20 @@ async def test_users_are_limited(queues: Path) -> None:
             pod("bob1", "limited", app="3", user="bob"),
         )
         assert sorted(world.order()) == ["ann1", "bob1"]
-        assert waiting(world, "ann2") == [
+        assert world.rejection("ann2") == (
             "SchedulingSkipped: waiting for quota of user ann in queue root.limited: "
             "vcore 1 used, 1 asked, 1 max"
-        ]
+        )
 
 
 @virtual
 async def test_a_pod_without_a_queue_is_reported(queues: Path) -> None:
     async with running(NODE, config=config(queues)) as world:
         await world.create(pod("p", "nowhere", app="x"))
-        assert waiting(world, "p") == [
+        assert world.rejection("p") == (
             "SchedulingSkipped: failed to place application x: "
             "application rejected: no placement rule matched (queue root.nowhere does not exist)"
-        ]
+        )
         await world.delete("p")
         assert world.context.queue.counts().active == 0
 
@@ -175,7 +164,7 @@ async def test_a_pod_that_waits_for_nodes_is_unschedulable(queues: Path) -> None
     """An autoscaler adds nodes for it; for pods that wait for quota it does not."""
     async with running(NODE, config=config(queues)) as world:
         await world.create(pod("huge", "b", 20))
-        (text,) = waiting(world, "huge")
+        text = world.rejection("huge")
         assert text.startswith("Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.")
 
 
@@ -245,9 +234,7 @@ partitions:
 
 @pytest.fixture
 def guarantees(tmp_path: Path) -> Path:
-    path = tmp_path / "queues.yaml"
-    path.write_text(PREEMPTION)
-    return path
+    return queues_file(tmp_path, PREEMPTION)
 
 
 @virtual
@@ -391,9 +378,7 @@ AS_LARGE = "{guaranteed: {vcore: 1}, max: {vcore: 4}}"
 
 @pytest.fixture
 def ceilings(tmp_path: Path) -> Path:
-    path = tmp_path / "queues.yaml"
-    path.write_text(CEILINGS)
-    return path
+    return queues_file(tmp_path, CEILINGS)
 
 
 @virtual
@@ -442,8 +427,7 @@ def placed(world: World) -> str:
 @virtual
 async def test_tenants_take_what_they_are_guaranteed_one_pod_after_the_other(tmp_path: Path) -> None:
     """As YuniKorn's example expects: nothing outside the fence, nothing below a guarantee."""
-    path = tmp_path / "queues.yaml"
-    path.write_text(TENANTS)
+    path = queues_file(tmp_path, TENANTS)
     async with running(make_node("n", cpu=20), make_node("m", cpu=20), config=config(path)) as world:
 
         async def submit(letter: str, queue: str, count: int = 10, priority: int = 0) -> None:

@@ -49,10 +49,6 @@ def volcano_group(min_member: int, **spec: Any) -> volcano.PodGroup:
     return volcano.PodGroup(metadata=META, spec=volcano.PodGroupSpec(min_member=min_member, **spec))
 
 
-def bound(world: World) -> set[str]:
-    return {pod.name for pod in world.store.list(Pod) if pod.spec.node_name}
-
-
 def stored(world: World) -> volcano.PodGroup:
     return world.store.get(volcano.PodGroup, "g", "default")
 
@@ -61,9 +57,9 @@ def stored(world: World) -> volcano.PodGroup:
 async def test_a_group_of_coscheduling_waits_for_its_members() -> None:
     async with running(config=config("coscheduling")) as world:
         await world.create(make_node("n", cpu=4), coscheduling(3), labelled("a", cpu=1), labelled("b", cpu=1))
-        assert bound(world) == set()
+        assert world.bound() == set()
         await world.create(labelled("c", cpu=1))
-        assert bound(world) == {"a", "b", "c"}
+        assert world.bound() == {"a", "b", "c"}
 
 
 @virtual
@@ -72,11 +68,11 @@ async def test_a_group_of_coscheduling_that_does_not_fit_takes_no_room() -> None
     async with running(config=config("coscheduling")) as world:
         await world.create(make_node("n", cpu=4), coscheduling(3))
         await world.create(*(labelled(name, cpu=2) for name in "abc"))
-        assert bound(world) == set()
+        assert world.bound() == set()
         reason = "pod group is unschedulable, minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"
         assert world.message("a").startswith(reason)
         await world.create(make_pod("single", cpu=4))
-        assert bound(world) == {"single"}
+        assert world.bound() == {"single"}
         assert world.store.get(CoschedulingPodGroup, "g", "default").metadata.resource_version == "2"
 
 
@@ -84,9 +80,9 @@ async def test_a_group_of_coscheduling_that_does_not_fit_takes_no_room() -> None
 async def test_members_may_come_before_their_group() -> None:
     async with running(config=config("coscheduling")) as world:
         await world.create(make_node("n", cpu=4), labelled("a", cpu=1), labelled("b", cpu=1))
-        assert bound(world) == set()
+        assert world.bound() == set()
         await world.create(coscheduling(2))
-        assert bound(world) == {"a", "b"}
+        assert world.bound() == {"a", "b"}
 
 
 @virtual
@@ -97,7 +93,7 @@ async def test_the_priority_of_a_group_is_that_of_its_members() -> None:
             coscheduling(2), labelled("a", cpu=1, priority=5), labelled("b", cpu=1, priority=5)
         )
         await world.after(5)
-        assert bound(world) == {"a", "b"}
+        assert world.bound() == {"a", "b"}
         assert world.names() == ["a", "b"]
 
 
@@ -106,10 +102,10 @@ async def test_a_member_that_failed_is_tried_again_with_its_group() -> None:
     """It is read again from the informer, which knows its label only."""
     async with running(config=config("coscheduling")) as world:
         await world.create(make_node("n", cpu=1), coscheduling(2), labelled("a", cpu=1), labelled("b", cpu=1))
-        assert bound(world) == set()
+        assert world.bound() == set()
         await world.create(make_node("m", cpu=1))
         await world.after(5)
-        assert bound(world) == {"a", "b"}
+        assert world.bound() == {"a", "b"}
 
 
 @virtual
@@ -120,7 +116,7 @@ async def test_a_pod_that_is_labelled_later_joins_the_group() -> None:
         await world.update("b", lambda pod: replace(pod, metadata=replace(pod.metadata, labels=label)))
         await world.create(make_node("n", cpu=4))
         await world.after(30)
-        assert bound(world) == {"a", "b"}
+        assert world.bound() == {"a", "b"}
 
 
 @virtual
@@ -130,11 +126,11 @@ async def test_a_deleted_group_no_longer_schedules_its_members() -> None:
         world.store.delete(CoschedulingPodGroup, "g", "default")
         await world.create(make_node("n", cpu=4))
         await world.after(30)
-        assert bound(world) == set()
+        assert world.bound() == set()
         await world.delete("a")
         await world.create(coscheduling(1))
         await world.after(5)
-        assert bound(world) == {"b"}
+        assert world.bound() == {"b"}
 
 
 @virtual
@@ -158,7 +154,7 @@ async def test_phases_and_conditions_of_volcano() -> None:
         await world.create(make_node("m", cpu=3))
         await world.after(5)
         status = stored(world).status
-        assert (bound(world), status.phase) == ({"a", "b"}, "Running")
+        assert (world.bound(), status.phase) == ({"a", "b"}, "Running")
         assert {one.type: one.reason for one in status.conditions} == {
             "Unschedulable": "NotEnoughResources",
             "Scheduled": "tasks in gang are ready to be scheduled",
@@ -174,7 +170,7 @@ async def test_too_few_tasks_of_volcano_are_named() -> None:
         assert (condition.type, condition.reason) == ("Unschedulable", "NotEnoughPodsOfTask")
         assert condition.message == "Not enough valid pods of each task for gang-scheduling"
         await world.create(annotated("w1", "worker", cpu=1), annotated("ps", "ps", cpu=1))
-        assert bound(world) == {"w0", "w1", "ps"}
+        assert world.bound() == {"w0", "w1", "ps"}
         assert {one.type: one.reason for one in stored(world).status.conditions}["Scheduled"]
 
 
@@ -202,7 +198,7 @@ async def test_a_volcano_group_has_the_priority_of_its_class() -> None:
         await world.create(high, make_node("n", cpu=2), make_pod("low", cpu=2, priority=1))
         await world.create(volcano_group(1, priority_class_name="high"), annotated("a", cpu=1, priority=9))
         await world.after(5)
-        assert bound(world) == {"a"}
+        assert world.bound() == {"a"}
 
 
 @virtual
@@ -212,12 +208,12 @@ async def test_every_task_of_a_volcano_group_gets_its_minimum() -> None:
         group = volcano_group(2, min_task_member={"master": 1, "worker": 1})
         await world.create(make_node("n", cpu=2), group)
         await world.create(*(annotated(name, "worker", cpu=1) for name in ("w1", "w2")))
-        assert bound(world) == set()
+        assert world.bound() == set()
         await world.create(annotated("m", "master", cpu=1))
-        assert bound(world) == set()
+        assert world.bound() == set()
         await world.create(make_node("m", cpu=1))
         await world.after(5)
-        assert bound(world) == {"w1", "w2", "m"}
+        assert world.bound() == {"w1", "w2", "m"}
 
 
 @virtual
@@ -226,7 +222,7 @@ async def test_minima_of_tasks_above_min_member_do_not_count() -> None:
     async with running(config=config("volcano")) as world:
         await world.create(make_node("n", cpu=2), volcano_group(2, min_task_member={"w": 3}))
         await world.create(*(annotated(name, "w", cpu=1) for name in ("w0", "w1", "w2")))
-        assert len(bound(world)) == 2
+        assert len(world.bound()) == 2
 
 
 @virtual
@@ -254,14 +250,14 @@ async def test_dialects_side_by_side() -> None:
         pod = annotated("v")
         pod = replace(pod, metadata=replace(pod.metadata, annotations={volcano.GROUP_ANNOTATION: "v"}))
         await world.create(make_node("n"), own, coscheduling(1), other, member, labelled("c"), pod)
-        assert bound(world) == {"k", "c", "v"}
+        assert world.bound() == {"k", "c", "v"}
 
 
 @virtual
 async def test_without_the_dialect_the_label_means_nothing() -> None:
     async with running(config=config("kubernetes")) as world:
         await world.create(make_node("n"), coscheduling(3), labelled("a"))
-        assert bound(world) == {"a"}
+        assert world.bound() == {"a"}
 
 
 def test_dialects_need_the_gate() -> None:

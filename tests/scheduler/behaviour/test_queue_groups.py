@@ -26,9 +26,9 @@ from bayplan.errors import ConfigError
 from bayplan.scheduler.capacity import make_queues
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.testing.builders import make_node
-from tests.queues.building import queued_pod, queues_config
+from tests.queues.building import queued_pod, queues_config, queues_file
 
-from .running import World, running, virtual
+from .running import running, virtual
 
 RELEASE = V1_37.with_gates(V1_37.gates | {"GenericWorkload"})
 QUEUES = """
@@ -50,9 +50,7 @@ partitions:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "queues.yaml"
-    path.write_text(QUEUES)
-    return path
+    return queues_file(tmp_path, QUEUES)
 
 
 def config(path: Path, dialect: str = "bayplan") -> KubeSchedulerConfiguration:
@@ -73,54 +71,43 @@ def gang(count: int, name: str = "g", *, as_one: bool = False) -> PodGroup:
     )
 
 
-def bound(world: World) -> set[str]:
-    return {pod.name for pod in world.store.list(Pod) if pod.spec.node_name}
-
-
-def condition(world: World, name: str) -> str:
-    for each in world.pod(name).status.conditions:
-        if each.type == "PodScheduled" and each.status == "False":
-            return f"{each.reason}: {each.message}"
-    return ""
-
-
 @virtual
 async def test_a_gang_waits_until_its_queue_has_room_for_all(file: Path) -> None:
     async with running(make_node("n", cpu=16), config=config(file)) as world:
         await world.create(queued_pod("one", "a", 2, "other"), gang(3))
         await world.create(*(member(f"g{i}", "a") for i in range(3)))
-        assert bound(world) == {"one"}
+        assert world.bound() == {"one"}
         text = "SchedulingSkipped: waiting for quota of queue root.a: vcore 2 used, 3 asked, 4 max"
-        assert [condition(world, f"g{i}") for i in range(3)] == [text] * 3
+        assert [world.rejection(f"g{i}") for i in range(3)] == [text] * 3
         await world.delete("one")
-        assert bound(world) == {"g0", "g1", "g2"}
+        assert world.bound() == {"g0", "g1", "g2"}
 
 
 @virtual
 async def test_members_beyond_the_minimum_run_as_far_as_there_is_room(file: Path) -> None:
     async with running(make_node("n", cpu=16), config=config(file)) as world:
         await world.create(gang(2), *(member(f"g{i}", "a") for i in range(6)))
-        assert bound(world) == {"g0", "g1", "g2", "g3"}
+        assert world.bound() == {"g0", "g1", "g2", "g3"}
         await world.delete("g0")
-        assert bound(world) == {"g1", "g2", "g3", "g4"}
+        assert world.bound() == {"g1", "g2", "g3", "g4"}
 
 
 @virtual
 async def test_a_gang_that_becomes_smaller_may_fit(file: Path) -> None:
     async with running(make_node("n", cpu=16), config=config(file)) as world:
         await world.create(gang(2), member("g0", "a", 3), member("g1", "a", 2), member("g2", "a"))
-        assert bound(world) == set()
+        assert world.bound() == set()
         await world.delete("g1")
-        assert bound(world) == {"g0", "g2"}
+        assert world.bound() == {"g0", "g2"}
 
 
 @virtual
 async def test_members_belong_to_one_application(file: Path) -> None:
     async with running(make_node("n", cpu=16), config=config(file)) as world:
         await world.create(gang(2), member("g0", "a", app="x"), member("g1", "b", app="y"))
-        assert bound(world) == set()
+        assert world.bound() == set()
         text = "SchedulingSkipped: pods of one pod group belong to several applications: x, y"
-        assert condition(world, "g0") == text
+        assert world.rejection("g0") == text
 
 
 @virtual
@@ -130,7 +117,7 @@ async def test_a_gang_whose_queue_is_entitled_to_it_takes_from_others(file: Path
         await world.create(*(queued_pod(f"b{i}", "b") for i in range(4)))
         await world.create(gang(3), *(member(f"g{i}", "a") for i in range(3)))
         await world.after(20)
-        assert {"g0", "g1", "g2"} <= bound(world)
+        assert {"g0", "g1", "g2"} <= world.bound()
         assert len([name for name in world.names() if name.startswith("b")]) == 1
 
 
@@ -140,7 +127,7 @@ async def test_a_gang_that_would_not_fit_takes_nothing(file: Path) -> None:
         await world.create(*(queued_pod(f"b{i}", "b") for i in range(4)))
         await world.create(gang(2), *(member(f"g{i}", "a", 2) for i in range(2)))
         await world.after(20)
-        assert bound(world) == {"b0", "b1", "b2", "b3"}
+        assert world.bound() == {"b0", "b1", "b2", "b3"}
         assert world.cluster.written("delete") == []
 
 
@@ -151,10 +138,10 @@ async def test_a_gang_is_evicted_as_a_whole(file: Path) -> None:
     async with running(*nodes, config=config(file)) as world:
         await world.create(queued_pod("keep", "a", 1, "k"), gang(3, as_one=True))
         await world.create(*(member(f"g{i}", "fair") for i in range(3)))
-        assert len(bound(world)) == 4
+        assert len(world.bound()) == 4
         await world.create(queued_pod("entitled", "a"))
         await world.after(20)
-        assert bound(world) == {"keep", "entitled"}
+        assert world.bound() == {"keep", "entitled"}
 
 
 @virtual
@@ -164,7 +151,7 @@ async def test_a_gang_below_the_guarantee_is_not_a_victim(file: Path) -> None:
         await world.create(gang(3, as_one=True), *(member(f"g{i}", "b") for i in range(3)))
         await world.create(queued_pod("entitled", "a"))
         await world.after(20)
-        assert bound(world) == {"g0", "g1", "g2"}
+        assert world.bound() == {"g0", "g1", "g2"}
 
 
 def task_groups(**counts: int) -> dict[str, str]:
@@ -182,21 +169,21 @@ async def test_a_driver_starts_and_its_executors_start_together(file: Path) -> N
     """The annotation of the driver says how many executors are needed."""
     async with running(make_node("n", cpu=16), config=config(file)) as world:
         await world.create(task("driver", "driver", **task_groups(driver=1, executor=3)))
-        assert bound(world) == {"driver"}
+        assert world.bound() == {"driver"}
         await world.create(task("e0", "executor"), task("e1", "executor"))
-        assert bound(world) == {"driver"}
+        assert world.bound() == {"driver"}
         await world.create(task("e2", "executor"))
-        assert bound(world) == {"driver", "e0", "e1", "e2"}
+        assert world.bound() == {"driver", "e0", "e1", "e2"}
         await world.delete("e0")
         await world.create(task("e3", "executor"))
-        assert "e3" in bound(world)
+        assert "e3" in world.bound()
 
 
 @virtual
 async def test_a_gang_larger_than_its_queue_is_rejected(file: Path) -> None:
     async with running(make_node("n", cpu=16), config=config(file)) as world:
         await world.create(*(task(f"t{i}", "t", **task_groups(t=5)) for i in range(5)))
-        assert "cannot fit application spark: task group request" in condition(world, "t0")
+        assert "cannot fit application spark: task group request" in world.rejection("t0")
 
 
 @pytest.mark.parametrize(("dialect", "starts"), [("bayplan", {"t"}), ("yunikorn", set())])
@@ -207,9 +194,9 @@ def test_gangs_in_fair_queues(file: Path, dialect: str, starts: set[str]) -> Non
     async def check() -> None:
         async with running(make_node("n", cpu=16), config=config(file, dialect)) as world:
             await world.create(task("t", "t", "fair", **task_groups(t=1)))
-            assert bound(world) == starts
+            assert world.bound() == starts
             if not starts:
-                assert "unsupported sort type" in condition(world, "t")
+                assert "unsupported sort type" in world.rejection("t")
 
     check()
 
@@ -219,11 +206,11 @@ async def test_placeholders_count_and_are_no_members(file: Path) -> None:
     async with running(make_node("n", cpu=16), config=config(file)) as world:
         holds = {"internal.yunikorn.apache.org/placeholder": "true"}
         await world.create(task("p0", "t", **task_groups(t=2), **holds), task("p1", "t", **holds))
-        assert bound(world) == {"p0", "p1"}
+        assert world.bound() == {"p0", "p1"}
         await world.create(task("t0", "t"))
-        assert bound(world) == {"p0", "p1"}
+        assert world.bound() == {"p0", "p1"}
         await world.create(task("t1", "t"))
-        assert bound(world) == {"p0", "p1", "t0", "t1"}
+        assert world.bound() == {"p0", "p1", "t0", "t1"}
 
 
 def test_composite_groups_cannot_be_used_with_queues() -> None:

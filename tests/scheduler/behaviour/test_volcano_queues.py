@@ -73,10 +73,6 @@ def in_queue(name: str, queue: str) -> Pod:
     return replace(pod, metadata=meta)
 
 
-def bound(world: World) -> set[str]:
-    return {pod.name for pod in world.store.list(Pod) if pod.spec.node_name}
-
-
 def phase(world: World, name: str) -> str:
     return world.store.get(volcano.PodGroup, name, "default").status.phase
 
@@ -88,12 +84,12 @@ async def test_a_pod_above_the_capability_reads_the_numbers(tmp_path: Path) -> N
         await world.create(make_node("n", cpu=8), queue("research", capability={"cpu": "3"}))
         await world.create(job("first", "research"), *members("first", 1, cpu=2))
         await world.create(job("second", "research"), *members("second", 1, cpu=2))
-        assert bound(world) == {"first-0"}
+        assert world.bound() == {"first-0"}
         assert world.message("second-0") == (
             "waiting for queue research: cpu 2 allocated, 2 requested, 3 capability"
         )
         await world.delete("first-0")
-        assert bound(world) == {"second-0"}
+        assert world.bound() == {"second-0"}
 
 
 @virtual
@@ -124,16 +120,16 @@ async def test_a_changed_queue_counts_at_once(tmp_path: Path) -> None:
     async with running(config=config(tmp_path, HIERARCHY)) as world:
         await world.create(make_node("n", cpu=8), queue("team", capability={"cpu": "3"}))
         await world.create(queue("child", parent="team"), job("many", "child"), *members("many", 6, cpu=1))
-        assert len(bound(world)) == 3
+        assert len(world.bound()) == 3
         await change(world, "team", capability={"cpu": "4"})
-        assert len(bound(world)) == 4
+        assert len(world.bound()) == 4
         await change(world, "child", "Closed", parent="team")
         await change(world, "team", capability={"cpu": "5"})
-        assert len(bound(world)) == 4
+        assert len(world.bound()) == 4
         await change(world, "child", parent="team")
-        assert len(bound(world)) == 5
+        assert len(world.bound()) == 5
         await change(world, "child")
-        assert len(bound(world)) == 6
+        assert len(world.bound()) == 6
 
 
 @virtual
@@ -145,7 +141,7 @@ async def test_an_exhausted_quota_of_gpus_does_not_stop_a_cpu_job(tmp_path: Path
         await world.create(job("gpus", "q"), *members("gpus", 1, requests={"cpu": 1, gpu: 1}))
         await world.create(job("more", "q"), *members("more", 1, requests={"cpu": 1, gpu: 1}))
         await world.create(job("plain", "q"), *members("plain", 1, cpu=1))
-        assert bound(world) == {"gpus-0", "plain-0"}
+        assert world.bound() == {"gpus-0", "plain-0"}
         assert f"{gpu} 1 allocated, 1 requested, 1 capability" in world.message("more-0")
 
 
@@ -156,12 +152,12 @@ async def test_a_queue_that_is_entitled_to_resources_in_a_full_cluster_gets_them
         await world.create(make_node("n", cpu=4))
         await world.create(queue("greedy", deserved={"cpu": "2"}), queue("owed", deserved={"cpu": "2"}))
         await world.create(job("many", "greedy"), *members("many", 4, cpu=1))
-        assert len(bound(world)) == 4
+        assert len(world.bound()) == 4
         await world.create(job("gang", "owed", 2, min_resources={"cpu": "2"}))
         assert phase(world, "gang") == "Inqueue"
         await world.create(*members("gang", 2, cpu=1))
         await world.after(5)
-        names = bound(world)
+        names = world.bound()
         assert {"gang-0", "gang-1"} <= names
         assert len([name for name in names if name.startswith("many")]) == 2
 
@@ -173,12 +169,12 @@ async def test_a_queue_takes_back_what_it_deserves_and_no_more(tmp_path: Path) -
         await world.create(make_node("n", cpu=4), make_node("m", cpu=4))
         await world.create(queue("queue1", deserved={"cpu": "2"}), queue("queue2", deserved={"cpu": "6"}))
         await world.create(*(in_queue(f"one-{number}", "queue1") for number in range(8)))
-        assert len(bound(world)) == 8
+        assert len(world.bound()) == 8
         world.cluster.will_answer("delete", Answer(seconds=3), times=8)
         await world.create(*(in_queue(f"two-{number}", "queue2") for number in range(8)))
         await world.after(30)
         assert len(set(world.cluster.written("delete"))) == 6
-        assert sorted(name[:3] for name in bound(world)) == ["one"] * 2 + ["two"] * 6
+        assert sorted(name[:3] for name in world.bound()) == ["one"] * 2 + ["two"] * 6
 
 
 @virtual
@@ -193,7 +189,7 @@ async def test_a_gang_backs_off_while_its_victims_end(tmp_path: Path) -> None:
         await world.after(11)
         assert 1 <= world.attempts("gang-0") <= 5
         await world.after(30)
-        assert "gang-0" in bound(world)
+        assert "gang-0" in world.bound()
 
 
 @virtual
@@ -205,7 +201,7 @@ async def test_a_queue_at_its_share_takes_nothing(tmp_path: Path) -> None:
         await world.create(job("two", "b"), *members("two", 2, cpu=1))
         await world.create(job("more", "b"), *members("more", 1, cpu=1))
         await world.after(5)
-        assert bound(world) == {"one-0", "one-1", "two-0", "two-1"}
+        assert world.bound() == {"one-0", "one-1", "two-0", "two-1"}
         (condition,) = world.store.get(volcano.PodGroup, "more", "default").status.conditions
         text = "queue b is not entitled to this: cpu 2 allocated, 1 requested, 2 deserved"
         assert text in condition.message
@@ -221,7 +217,7 @@ async def test_a_gang_at_its_minimum_does_not_protect_other_jobs_of_its_queue(tm
         await world.create(job("young", "greedy", 2), *members("young", 2, cpu=1))
         await world.create(job("gang", "owed"), *members("gang", 1, cpu=1))
         await world.after(5)
-        assert {"young-0", "young-1", "gang-0"} <= bound(world)
+        assert {"young-0", "young-1", "gang-0"} <= world.bound()
 
 
 @virtual
@@ -238,7 +234,7 @@ async def test_critical_pods_are_no_victims(tmp_path: Path) -> None:
         await world.create(job("train", "greedy", 2), *members("train", 2, cpu=1))
         await world.create(job("gang", "owed"), *members("gang", 1, cpu=1))
         await world.after(5)
-        assert bound(world) == {"agents-0", "agents-1", "train-0", "train-1"}
+        assert world.bound() == {"agents-0", "agents-1", "train-0", "train-1"}
 
 
 @virtual
@@ -250,11 +246,11 @@ async def test_an_invalid_queue_only_stops_itself(tmp_path: Path) -> None:
         await world.create(job("good", "dev"), *members("good", 1, cpu=1))
         await world.create(job("high", "eng"), *members("high", 1, cpu=1))
         await world.create(job("lost", "stray"), *members("lost", 1, cpu=1))
-        assert bound(world) == {"good-0"}
+        assert world.bound() == {"good-0"}
         assert world.message("high-0") == "queue eng has children: jobs belong to one of its leaves"
         assert world.message("lost-0") == "queue stray cannot be used: its parent gone does not exist"
         await world.create(queue("gone"))
-        assert bound(world) == {"good-0", "lost-0"}
+        assert world.bound() == {"good-0", "lost-0"}
 
 
 @virtual
@@ -265,7 +261,7 @@ async def test_limits_of_parents_hold_for_their_children(tmp_path: Path) -> None
         await world.create(queue("dev", parent="eng"), queue("prod", parent="eng"))
         await world.create(job("a", "dev"), *members("a", 2, cpu=1))
         await world.create(job("b", "prod"), *members("b", 1, cpu=1))
-        assert bound(world) == {"a-0", "a-1"}
+        assert world.bound() == {"a-0", "a-1"}
         assert world.message("b-0") == "waiting for queue eng: cpu 2 allocated, 1 requested, 2 capability"
 
 
@@ -276,7 +272,7 @@ async def test_proportion_divides_the_cluster_by_weight(tmp_path: Path) -> None:
         await world.create(job("one", "a"), *members("one", 8, cpu=1))
         await world.create(job("two", "b"), *members("two", 8, cpu=1))
         await world.create(make_node("n", cpu=8))
-        counts = [sum(name.startswith(group) for name in bound(world)) for group in ("one", "two")]
+        counts = [sum(name.startswith(group) for name in world.bound()) for group in ("one", "two")]
         assert counts == [2, 6]
         waiting = next(
             pod.name for pod in world.store.list(Pod) if not pod.spec.node_name and "one" in pod.name
@@ -292,9 +288,9 @@ async def test_guarantees_stay_free(tmp_path: Path) -> None:
         await world.create(make_node("n", cpu=4))
         await world.create(queue("kept", guarantee={"cpu": "3"}, deserved={"cpu": "3"}), queue("other"))
         await world.create(job("j", "other"), *members("j", 2, cpu=1))
-        assert len(bound(world)) == 1
+        assert len(world.bound()) == 1
         await world.create(job("k", "kept"), *members("k", 3, cpu=1))
-        assert len(bound(world)) == 4
+        assert len(world.bound()) == 4
 
 
 @virtual
@@ -302,7 +298,7 @@ async def test_a_closed_queue_takes_no_pods(tmp_path: Path) -> None:
     async with running(config=config(tmp_path)) as world:
         await world.create(make_node("n", cpu=4), queue("q", state="Closed"))
         await world.create(job("j", "q"), *members("j", 1, cpu=1))
-        assert bound(world) == set()
+        assert world.bound() == set()
         assert world.message("j-0") == "waiting for queue q: it is Closed, so it accepts no pods"
         assert phase(world, "j") == ""
 
@@ -328,8 +324,8 @@ async def test_pods_without_a_group_use_their_annotation_or_the_default_queue(tm
         notes = {volcano.QUEUE_ANNOTATION: "q"}
         await world.create(*(replace(p, metadata=replace(p.metadata, annotations=notes)) for p in pods))
         await world.create(make_pod("c", cpu=1))
-        assert len(bound(world)) == 2
-        assert "c" in bound(world)
+        assert len(world.bound()) == 2
+        assert "c" in world.bound()
 
 
 @virtual
@@ -345,12 +341,12 @@ async def test_the_configuration_is_read_again_when_it_changes(
         file = tmp_path / "volcano-scheduler.conf"
         file.write_text("actions: dance")
         await world.after(60)
-        assert "gang-0" not in bound(world)
+        assert "gang-0" not in world.bound()
         assert "the new configuration is invalid, the old one stays in force" in caplog.text
         assert "failed to find Action dance" in caplog.text
         file.write_text(CAPACITY)
         await world.after(60)
-        assert "gang-0" in bound(world)
+        assert "gang-0" in world.bound()
         assert "the configuration was reloaded from" in caplog.text
 
 
