@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from bayplan.answers.explain.details import DETAILS, detail
 from bayplan.answers.explain.rejections import rejections
@@ -154,6 +155,15 @@ NEEDS_RESTARTS = Container(
             ],
             {"VolumeBinding": "claim default/data: class now"},
             id="a claim that is not bound yet",
+        ),
+        pytest.param(
+            make_pod(claims=["data"]),
+            [node("a"), replace(make_pvc("data"), spec=replace(make_pvc("data").spec, volume_name="pv"))],
+            {
+                "VolumeBinding": "claim default/data names volume pv, but its binding is not complete: "
+                "it lacks the annotation pv.kubernetes.io/bind-completed"
+            },
+            id="a claim that names a volume and is not bound",
         ),
         pytest.param(
             make_pod(claims=["data"]),

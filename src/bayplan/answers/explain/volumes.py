@@ -28,6 +28,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.quantity import value
 from bayplan.api.selectors import Operator, Requirement, compile_selector
 from bayplan.api.storage import (
+    BIND_COMPLETED_ANNOTATION,
     STORAGE,
     WAIT_FOR_FIRST_CONSUMER,
     CSIStorageCapacity,
@@ -77,9 +78,16 @@ class BindClaim(Remedy):
     claim: str
     class_name: str
     class_exists: bool
+    volume: str = ""
+    """The volume that it names, although it is not bound."""
 
     @property
     def text(self) -> str:
+        if self.volume:
+            return (
+                f"claim {self.claim} names volume {self.volume}, but its binding is not complete: it lacks "
+                f"the annotation {BIND_COMPLETED_ANNOTATION}"
+            )
         absent = ", which does not exist" if self.class_name and not self.class_exists else ""
         return f"claim {self.claim}: class {self.class_name or 'none'}{absent}"
 
@@ -220,7 +228,9 @@ def _unbound(subject: Subject) -> Iterator[BindClaim]:
         found = classes.get(claim.class_name)
         waits = found is not None and found.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
         if not claim.is_fully_bound and (claim.spec.volume_name or not waits):
-            yield BindClaim(tuple(subject.nodes), claim.key, claim.class_name, found is not None)
+            yield BindClaim(
+                tuple(subject.nodes), claim.key, claim.class_name, found is not None, claim.spec.volume_name
+            )
 
 
 def _lost(subject: Subject, claims: PodClaims) -> Iterator[CreateVolume]:
