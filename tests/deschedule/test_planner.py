@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -252,11 +253,11 @@ def test_a_pod_does_not_return_to_a_node_that_its_owner_left() -> None:
     memory, pod = Memory(), replica("p0", "a")
     nodes = [make_node("a"), make_node("b")]
     memory.set_nodes(nodes)
-    memory.moved(owner_of(pod), template_of(pod), "b")
+    memory.moved(owner_of(pod), template_of(pod), "b", NOW)
     plan = plan_of([*nodes, pod, replica("p1", "a")], {"RemoveDuplicates": {}}, memory)
     assert reasons(plan) == {"p1": "ReplicaSet default/web was moved away from b before"}
     memory.set_nodes(changed := [*tainted("a"), make_node("b")])
-    memory.moved(owner_of(pod), template_of(pod), "b")
+    memory.moved(owner_of(pod), template_of(pod), "b", NOW)
     assert moves(plan_of([*changed, pod], TAINTS, memory)) == [("p0", "a", "b")]
 
 
@@ -264,15 +265,37 @@ def test_a_node_that_has_changed_since_is_another_node() -> None:
     """b was cordoned when a pod left it."""
     memory, pod = Memory(), replica("p0", "a")
     memory.set_nodes([make_node("a"), make_node("b", unschedulable=True)])
-    memory.moved(owner_of(pod), template_of(pod), "b")
+    memory.moved(owner_of(pod), template_of(pod), "b", NOW)
     objects = [make_node("a"), make_node("b"), pod, replica("p1", "a")]
     assert moves(plan_of(objects, {"RemoveDuplicates": {}}, memory)) == [("p1", "a", "b")]
+
+
+def test_pods_that_come_back_later_are_paused() -> None:
+    """The replacement got its node, but something else brought the pod back: the pauses grow, too. Pods that
+    were there before are not affected."""
+    nodes = [*tainted("a"), make_node("b")]
+    memory = Memory()
+    memory.set_nodes(nodes)
+
+    def pod(age: float) -> Pod:
+        return replica("p", "a", created=datetime.fromtimestamp(NOW - age, UTC))
+
+    memory.moved(owner_of(pod(0)), template_of(pod(0)), "a", NOW - 60)
+    assert moves(plan_of([*nodes, pod(100)], TAINTS, memory)) == [("p", "a", "b")]
+    for _ in range(2):
+        assert reasons(plan_of([*nodes, pod(30)], TAINTS, memory)) == {
+            "p": "ReplicaSet default/web came back once: it is paused until 14:18:20 UTC"
+        }
+    assert memory.pause(owner_of(pod(0)), template_of(pod(0)), NOW + FIRST_PAUSE_SECONDS) is None
+    assert reasons(plan_of([*nodes, pod(-60)], TAINTS, memory)) == {
+        "p": "ReplicaSet default/web came back 2 times: it is paused until 14:23:20 UTC"
+    }
 
 
 def test_the_memory_is_bounded_and_forgets_old_templates() -> None:
     memory = Memory(max_owners=2)
     for owner in ("a", "b", "c"):
-        memory.moved(owner, 1, "n1")
+        memory.moved(owner, 1, "n1", NOW)
     assert [memory.has_left(owner, 1, "n1") for owner in ("a", "b", "c")] == [False, True, True]
     assert not memory.has_left("b", 2, "n1")
 

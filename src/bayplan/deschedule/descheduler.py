@@ -136,6 +136,8 @@ class Descheduler:
 
     def rows(self, table: ClusterTable) -> Bools:
         """The nodes of a cycle: ready, and selected by the policy."""
+        if self.node_selector.is_empty:
+            return table.is_ready
         selected = [self.node_selector.matches(node.labels) for node in table.nodes]
         return table.is_ready & np.array(selected, np.bool_)
 

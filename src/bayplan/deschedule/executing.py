@@ -152,7 +152,7 @@ class Executor:
         if not node:
             return Step(move, Outcome.WAITING, f"no replacement within {self.replacement_seconds:g} s")
         if moves:
-            self.memory.moved(owner_of(pod), template_of(pod), move.source)
+            self.memory.moved(owner_of(pod), template_of(pod), move.source, self.now())
         if node == move.target:
             return Step(move, Outcome.MOVED, node=node)
         pause = self.memory.came_back(owner_of(pod), template_of(pod), self.now())

@@ -4,8 +4,8 @@ Two rules, both by the owner of a pod and its template, because such pods are in
 change:
 
 - A pod is not moved for balance to a node that a pod of its owner was moved away from.
-- A replacement that did not get the node of the plan *came back*: its owner is tried again after a pause,
-  which doubles each time.
+- If a replacement did not get the node of the plan, or a later pod of the owner is again a candidate on a
+  node that was left, the pod *came back*: its owner is tried again after a pause, which doubles each time.
 
 So without changes from outside the moves end: each repair leaves one violated rule less, because moves for
 balance violate none, and each of those goes to a node that the owner has not left yet. Everything is
@@ -22,6 +22,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from bayplan.api.node import Node
 
 MAX_OWNERS: Final = 10_000
@@ -31,8 +33,8 @@ MAX_PAUSE_SECONDS: Final = 6 * 3600.0
 
 @dataclass(slots=True)
 class _Owner:
-    left: set[str] = field(default_factory=set)
-    """The nodes that its pods were moved away from."""
+    left: dict[str, float] = field(default_factory=dict)
+    """The nodes that its pods were moved away from, and when."""
     returns: int = 0
     paused_until: float = 0.0
 
@@ -59,7 +61,8 @@ class Memory:
         changed = {name for name, read in self._nodes.items() if read != known[name]}
         if changed:
             for one in self._owners.values():
-                one.left -= changed
+                for name in one.left.keys() & changed:
+                    del one.left[name]
 
     def has_left(self, owner: str, template: int, node: str) -> bool:
         found = self._find(owner, template)
@@ -72,9 +75,17 @@ class Memory:
             return None
         return found.returns, found.paused_until
 
-    def moved(self, owner: str, template: int, source: str) -> None:
+    def moved(self, owner: str, template: int, source: str, now: float) -> None:
         """A pod of the owner was moved away from a node."""
-        self._make(owner, template).left.add(source)
+        self._make(owner, template).left[source] = now
+
+    def is_candidate(self, owner: str, template: int, node: str, created: float, now: float) -> None:
+        """A pod of the owner should leave a node. If it was created after another one had left the node, the
+        pod came back, for example because another program has deleted the replacement."""
+        found = self._find(owner, template)
+        if found is not None and created > found.left.get(node, np.inf):
+            found.left[node] = now
+            self.came_back(owner, template, now)
 
     def came_back(self, owner: str, template: int, now: float) -> float:
         """A replacement did not get its node. Returns the pause in seconds."""

@@ -219,7 +219,7 @@ class Planner:
     def _try(self, request: Request, strategy: Strategy, cycle: Cycle) -> Move | tuple[str, bool]:
         """The move of a pod; or why it stays, and whether another place could change that."""
         pod, table = request.pod, cycle.table
-        if refusal := self._refusal(pod, cycle):
+        if refusal := self._refusal(request.slot, pod, strategy, cycle):
             return refusal, False
         if table.flags[request.slot] & Flag.FINISHED:
             return self._move(request, "", strategy, f"{strategy.reason}; only its object is left")
@@ -247,7 +247,7 @@ class Planner:
         move = self._move(request, target, strategy, verdict[1])
         return replace(move, budget=name, gain=round(verdict[2], 1))
 
-    def _refusal(self, pod: Pod, cycle: Cycle) -> str:
+    def _refusal(self, slot: int, pod: Pod, strategy: Strategy, cycle: Cycle) -> str:
         """Why a pod is never moved now, or ""."""
         if opted_out(pod):
             return f"{OPT_OUT} is false"
@@ -258,11 +258,17 @@ class Planner:
             return ""
         if pod.metadata.controller() is None:
             return "it has no controller that would create it again"
-        pause = self.memory.pause(owner_of(pod), template_of(pod), self.now)
+        if not len(self.memory):
+            return ""
+        owner, template = owner_of(pod), template_of(pod)
+        if strategy.goal is not Goal.RECREATE:
+            created = float(cycle.table.created[slot])
+            self.memory.is_candidate(owner, template, pod.spec.node_name, created, self.now)
+        pause = self.memory.pause(owner, template, self.now)
         if pause is not None:
             until = datetime.fromtimestamp(pause[1], UTC).strftime("%H:%M:%S")
             often = "once" if pause[0] == 1 else f"{pause[0]} times"
-            return f"{owner_of(pod)} came back {often}: it is paused until {until} UTC"
+            return f"{owner} came back {often}: it is paused until {until} UTC"
         return ""
 
     def _judge(

@@ -369,10 +369,13 @@ class ClusterTable:
         self.changed_rows: list[int] = []
         """The rows of pods that were evicted or moved, in order."""
         self.is_ready: Bools = np.array([is_ready(node) for node in self.nodes], np.bool_)
-        self.unschedulable: Bools = np.array([node.spec.unschedulable for node in self.nodes], np.bool_)
         self._used: Ints | None = None
 
     # Nodes
+
+    @cached_property
+    def unschedulable(self) -> Bools:
+        return np.array([node.spec.unschedulable for node in self.nodes], np.bool_)
 
     @cached_property
     def allocatable(self) -> Ints:
@@ -483,4 +486,7 @@ class ClusterTable:
 
 def is_ready(node: Node) -> bool:
     """Whether no condition says that it is not ready. Cordoned and tainted nodes are ready, too."""
-    return all(one.status == "True" for one in node.status.conditions if one.type == "Ready")
+    for one in node.status.conditions:  # noqa: SIM110 - a generator takes three times as long
+        if one.type == "Ready" and one.status != "True":
+            return False
+    return True
