@@ -3,10 +3,10 @@
     python -m conformance.group_runs              # plays all scenarios, and compares with the recorded files
     python -m conformance.group_runs --write      # records them again
 
-The scenarios are those that the older recordings do not have: trees of groups and claims of groups. Each is
-recorded twice, and written only if both have the same outcome. `runs/groups/README.md` describes the format;
-backoffs are cut to a second, so that a scheduler that has written nothing for some seconds has tried
-everything.
+The scenarios are those that the older recordings do not have: trees of groups, claims of groups, and single
+pods that evict gangs. Each is recorded twice, and written only if both have the same outcome.
+`runs/groups/README.md` describes the format; backoffs are cut to a second, so that a scheduler that has
+written nothing for some seconds has tried everything.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ KINDS: Final = (
 """What scenarios create, in the order in which it is deleted."""
 GATES: Final = ("GenericWorkload", "TopologyAwareWorkloadScheduling", "CompositePodGroup")
 CLAIM_GATES: Final = ("GenericWorkload", "DRAWorkloadResourceClaims")
+UNIT_GATES: Final = ("GenericWorkload",)
 QUIET_SECONDS: Final = 5.0
 MAX_SETTLE_SECONDS: Final = 60.0
 CONFIG: Final = {
@@ -253,9 +254,56 @@ def claims() -> dict[str, list[Raw]]:
     }  # fmt: skip
 
 
+def units() -> dict[str, list[Raw]]:
+    """Single pods that evict a gang: its pods on other nodes are removed for affinity and spreading, too."""
+    selector = {"matchLabels": {"app": "x"}}
+    affinity = [{"topologyKey": "zone", "labelSelector": selector}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": affinity}
+    anti = {"podAntiAffinity": required}
+    spread = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": selector}
+    spread |= {"whenUnsatisfiable": "DoNotSchedule"}
+    as_one: Raw = {"disruptionMode": {"all": {}}}
+    gang = [group("a", 2, "", **as_one)]
+
+    def of_gang(count: int, **more: Any) -> list[Raw]:
+        made = members("a", count, **more)
+        return [{**one, "metadata": {**one["metadata"], "labels": {"app": "x"}}} for one in made]
+
+    def high(labels: dict[str, str] | None = None, **spec: Any) -> Raw:
+        given = {"priority": 9, "nodeSelector": {"kubernetes.io/hostname": "n0"}, **spec}
+        return pod("high", cpu="1", labels={"app": "x"} if labels is None else labels, **given)
+
+    two, three = nodes(2, 2, zone=("x", "x")), nodes(2, 2, 2, zone=("x", "y", "y"))
+    return {
+        "anti-affinity": [
+            START, *create(*two, *gang, *of_gang(2, cpu="2")), SETTLE, *create(high(affinity=anti)), SETTLE,
+        ],
+        "anti-affinity to members that stay": [
+            START, *create(*two, group("a", 2, ""), *of_gang(2, cpu="2")), SETTLE,
+            *create(high(affinity=anti)), SETTLE,
+        ],
+        "affinity to members that go": [
+            START, *create(*two, *gang, *of_gang(2, cpu="2")), SETTLE,
+            *create(high({}, affinity={"podAffinity": required})), SETTLE,
+        ],
+        "spreading": [
+            START, *create(*three, *gang, *of_gang(3, cpu="2")), SETTLE,
+            *create(high(topologySpreadConstraints=[spread])), SETTLE,
+        ],
+        "one of two gangs": [
+            START, *create(*two, *gang, *of_gang(2), group("b", 1, "", **as_one), *members("b", 2)), SETTLE,
+            *create(high(affinity=anti)), SETTLE,
+        ],
+    }  # fmt: skip
+
+
 def scenarios() -> list[Raw]:
     made = []
-    for kind, gates, runs in (("composite", GATES, trees()), ("claims", CLAIM_GATES, claims())):
+    for kind, gates, runs in (
+        ("composite", GATES, trees()),
+        ("claims", CLAIM_GATES, claims()),
+        ("units", UNIT_GATES, units()),
+    ):
         for name, steps in runs.items():
             on = dict.fromkeys(gates, True)
             run = {

@@ -277,7 +277,7 @@ def candidates(pod: Pod, outcome: FilterOutcome, rows: IdColumn) -> Candidates:
     is_mixed = np.isin(rows, with_groups)
     table = _candidates(pod, outcome, rows[~is_mixed]).table.overlay()
     if is_mixed.any():
-        table.put(dry_run_units(outcome.cluster, pod.priority, rows[is_mixed], outcome.filter_hypothesis))
+        table.put(dry_run_units(outcome, pod.priority, rows[is_mixed]))
     return Candidates(rows, table)
 
 

@@ -17,21 +17,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.pod import Pod
 from bayplan.framework.group_api import GroupOutcome, GroupPostFilterResult, GroupSteps, Placed
-from bayplan.framework.outcome import Eviction, Nomination
+from bayplan.framework.outcome import Eviction, FilterOutcome, Nomination
 from bayplan.framework.status import Code, Status, unresolvable, unschedulable
 from bayplan.go_sort import go_argsort, go_sort_by
 from bayplan.preemption.victims import (
     NEVER,
     PRIORITY_OFFSET,
     DryRun,
-    FilterHypothesis,
     preempted,
     violating,
 )
@@ -244,16 +243,15 @@ def violations(cluster: Cluster, units: Sequence[list[int]]) -> IntColumn:
 # A single pod preempts
 
 
-def dry_run_units(
-    cluster: Cluster, priority: int, rows: IdColumn, filter_hypothesis: FilterHypothesis
-) -> DryRun:
+def dry_run_units(outcome: FilterOutcome, priority: int, rows: IdColumn) -> DryRun:
     """`victims.dry_run` for rows with pods of groups: what is evicted together is added back together.
 
-    The pods that a victim has on other nodes are victims, too; they are not removed there while the row is
-    evaluated.
+    The pods that a victim has on other nodes are victims, too. Where results depend on other rows, they are
+    removed there while the row is evaluated.
     """
+    cluster = outcome.cluster
     statuses: list[Status] = []
-    found = [_victims_on(cluster, priority, row, filter_hypothesis) for row in rows.tolist()]
+    found = [_victims_on(outcome, priority, row) for row in rows.tolist()]
     status_id = np.full(len(rows), -1, dtype=np.int64)
     victims: list[int] = []
     starts, violations, highest, sums, earliest = [0], [], [], [], []
@@ -288,37 +286,83 @@ def dry_run_units(
     )
 
 
-def _victims_on(
-    cluster: Cluster, priority: int, row: int, filter_hypothesis: FilterHypothesis
-) -> list[Unit] | Status:
+def _victims_on(outcome: FilterOutcome, priority: int, row: int) -> list[Unit] | Status:
     """The units to evict for a pod of this priority to fit on one row, most important first; or why that
     does not help."""
+    cluster = outcome.cluster
     units = sorted_units(units_below(cluster, priority, [row]))
     if not units:
         return NO_VICTIMS_FOR_POD
     for unit, count in zip(units, violations(cluster, [unit.slots for unit in units]).tolist(), strict=True):
         unit.violations = count
-    here = set(cluster.row_pods[row])
-    signs = {slot: -1 for unit in units for slot in unit.slots if slot in here}
-
-    def rejection() -> Status | None:
-        hypothesis = Hypothesis.on_few_rows(cluster, [row], [list(signs.items())])
-        return filter_hypothesis(hypothesis).status(0)
-
-    rejected = rejection()
-    if rejected is not None:
-        return rejected
-    victims = []
-    for unit in sorted(units, key=lambda unit: not unit.violations):
-        slots = [slot for slot in unit.slots if slot in here]
-        signs.update(dict.fromkeys(slots, 0))
-        if rejection() is not None:
-            signs.update(dict.fromkeys(slots, -1))
-            victims.append(unit)
+    with _WithoutUnits(outcome, row, units) as removed:
+        rejected = removed.rejection()
+        if rejected is not None:
+            return rejected
+        turns = sorted(units, key=lambda unit: not unit.violations)
+        victims = [unit for unit in turns if not removed.fits_with(unit)]
     if not victims:
         name = cluster.nodes.name[row]
         return Status(Code.ERROR, (f'expected at least one victim pod on node "{name}"',))
     return sorted_units(victims)
+
+
+class _WithoutUnits:
+    """One row without the pods of some units, to which units are added back.
+
+    The pods of the row are removed by a hypothesis. Those on other nodes are removed from the cluster, and
+    PreFilter runs again, unless results depend on the row alone (DefaultPreemption runs the extensions of
+    PreFilter for them).
+    """
+
+    def __init__(self, outcome: FilterOutcome, row: int, units: Sequence[Unit]) -> None:
+        cluster = self._cluster = outcome.cluster
+        self._row = row
+        self._filter = outcome.filter_hypothesis
+        self._filter_again = None if outcome.is_local else outcome.filter_again
+        here = set(cluster.row_pods[row])
+        self._signs = {slot: -1 for unit in units for slot in unit.slots if slot in here}
+        self._away = [slot for unit in units for slot in unit.slots if slot not in here]
+
+    def __enter__(self) -> Self:
+        self._cluster.undo.mark()
+        if self._filter_again is not None:
+            if self._away:
+                self._cluster.remove_pods(self._away)
+            self._filter = self._filter_again()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._cluster.undo.revert()
+
+    def rejection(self) -> Status | None:
+        hypothesis = Hypothesis.on_few_rows(self._cluster, [self._row], [list(self._signs.items())])
+        return self._filter(hypothesis).status(0)
+
+    def fits_with(self, unit: Unit) -> bool:
+        """Whether the pod still fits with one more unit. If not, that is removed again."""
+        here = [slot for slot in unit.slots if slot in self._signs]
+        away = [slot for slot in unit.slots if slot not in self._signs]
+        self._signs.update(dict.fromkeys(here, 0))
+        self._change_away(away, 1)
+        if self.rejection() is None:
+            return True
+        self._signs.update(dict.fromkeys(here, -1))
+        self._change_away(away, -1)
+        return False
+
+    def _change_away(self, slots: Sequence[int], sign: int) -> None:
+        """Adds pods on other nodes (1) or removes them again (-1)."""
+        if not slots or self._filter_again is None:
+            return
+        cluster = self._cluster
+        for slot, pod in zip(slots, _pods(cluster, slots), strict=True):
+            if sign > 0:
+                name = cluster.nodes.name[cluster.pods.row.cell[slot]]
+                cluster.add_pod(pod, name, cluster.pods.info_of(slot))
+            else:
+                cluster.remove_pod(pod.uid)
+        self._filter = self._filter_again()
 
 
 # A group preempts

@@ -12,6 +12,8 @@ Plugins are called by `calls.py`; Filter and hypotheses are in `filtering.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -42,6 +44,7 @@ from bayplan.runtime.search import (
 from bayplan.runtime.signature_results import SignatureCache
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
+from bayplan.state.hypothesis import Hypothesis
 from bayplan.state.pods import PodInfo
 from bayplan.state.view import IntColumn, NodeColumns
 
@@ -393,7 +396,16 @@ class Framework:
 
     def filter_outcome(self, result: NotFound) -> FilterOutcome:
         """The input of PostFilter plugins."""
-        return self.filtering.outcome(result.search, result.diagnosis, cached=self.cache)
+        outcome = self.filtering.outcome(result.search, result.diagnosis, cached=self.cache)
+        outcome.filter_again = partial(self._filter_again, result.search.pod)
+        return outcome
+
+    def _filter_again(self, pod: Pod) -> Callable[[Hypothesis], NodeStatuses]:
+        search = self.begin(pod)
+        rejected = self.pre_filter(search)
+        assert rejected is None, "the nodes were filtered before, with more pods"
+        search.results.update()
+        return lambda hypothesis: self.filtering.filter_hypothesis(search, hypothesis)
 
     # Score
 

@@ -83,7 +83,7 @@ def asked(*objects: Object, **fields: Any) -> GroupAnswer:
         pytest.param(
             [*nodes(1), *members(1)],
             "there is no PodGroup default/g: its members wait until it is created",
-            [""],
+            ["waits for its PodGroup"],
             id="no PodGroup",
         ),
         pytest.param(

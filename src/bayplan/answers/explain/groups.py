@@ -67,6 +67,8 @@ ELSEWHERE: Final = "fits on {node}, and waits for the others"
 GROUP_WAITS: Final = "its PodGroup fits, and waits for the other groups"
 GROUP_NOT_TRIED: Final = "not tried: there cannot be enough groups"
 
+WAITS_FOR_GROUP: Final = "waits for its PodGroup"
+WAITS_FOR_PARENT: Final = "waits for the CompositePodGroups above its PodGroup"
 CREATE_GROUP: Final = "create the PodGroup"
 CREATE_PARENT: Final = "create the CompositePodGroup {key}"
 FEWER_GROUPS: Final = "create the CompositePodGroup again with minGroupCount {count} or less"
@@ -270,7 +272,8 @@ class GroupQuestions:
             verdict = NOT_JUDGED.format(count=len(foreign), pods=_pods(len(foreign)))
             return replace(_failed(made, verdict, members), is_judged=False)
         if root is None:
-            members = [MemberAnswer(pod.key) for pod in waiting]
+            missing = WAITS_FOR_GROUP if group is None else WAITS_FOR_PARENT
+            members = [MemberAnswer(pod.key, reason=missing) for pod in waiting]
             return _failed(made, self._states.why_incomplete(key), members, self._missing(key))
         if (root.is_gang or root.key.is_composite) and not self._states.is_ready(root, ALL_COUNT):
             return self._too_few(made, root, waiting, finished)
