@@ -135,9 +135,11 @@ class CapacityQueues(BlockedPods, PodHeap):
         unreported.append(entry)
         if len(unreported) > known.max_unreported:
             self._prune_unreported(known)
-        if not self._reorder_group(group) and pods is None:
+        is_moved = group.priority != group.key_priority or group.created != group.key_created
+        if (pods is None or is_moved) and not self._reorder_group(group) and pods is None:
             self._enter(node, group, key)
-        self._mark_stale(node)
+        if not node.is_stale:
+            self._mark_stale(node)
         if not node.is_live:
             self._revive(node)
         self.count = self._size
@@ -336,8 +338,11 @@ class CapacityQueues(BlockedPods, PodHeap):
         group = request.group
         group.active -= 1
         tree.remove_pending(group, request.amounts, request.priority)
-        self._reorder_group(group)
-        self._mark_stale(self._node(group.queue))
+        if group.priority != group.key_priority:
+            self._reorder_group(group)
+        node = self._nodes[group.queue.path]
+        if not node.is_stale:
+            self._mark_stale(node)
         return group
 
     # The next pod

@@ -283,15 +283,18 @@ def current_priority(queue: Queue) -> int:
 
 def fair_capacity(queue: Queue) -> Amounts:
     """What a queue could use at best: the capacity of the cluster, replaced by the ceilings of its path."""
-    if queue.parent is None:
-        return queue.capacity
-    above, ceiling = fair_capacity(queue.parent), queue.ceiling
-    if not ceiling or not above:
-        return above
-    known = queue.fair_cache
-    if known is None or known[0] is not above or known[1] is not ceiling:
-        known = queue.fair_cache = (above, ceiling, {**above, **ceiling})
-    return known[2]
+    path = queue.path_up
+    capacity = path[-1].capacity
+    if not capacity:
+        return capacity
+    for each in path[-2::-1]:
+        ceiling = each.ceiling
+        if ceiling:
+            known = each.fair_cache
+            if known is None or known[0] is not capacity or known[1] is not ceiling:
+                known = each.fair_cache = (capacity, ceiling, {**capacity, **ceiling})
+            capacity = known[2]
+    return capacity
 
 
 def share(queue: Queue) -> float:

@@ -207,7 +207,9 @@ class QueueUsage(ABC):
                     self._mark_leaving(task)
                 return
             self.refund(uid)
-        task = self._read(pod)
+        task = self._known.get(uid)
+        if task is None or task.pod is not pod:
+            task = self._read(pod)
         try:
             group = self._group(task)
         except PlacementError:
