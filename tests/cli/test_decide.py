@@ -284,12 +284,13 @@ def test_profiles_select_the_pods_to_decide(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_extenders_are_not_called(cluster: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Better a warning than a decision that looks complete."""
+    """Better a warning than a decision that looks complete. It does not contain the password."""
     config = tmp_path / "config.yaml"
-    config.write_text(f"{CONFIG}extenders:\n- {{urlPrefix: 'https://a.example', filterVerb: f}}\n")
-    message = "extender https://a.example is not called: its filters and scores are missing from the result"
+    config.write_text(f"{CONFIG}extenders:\n- {{urlPrefix: 'https://me:secret@a.example', filterVerb: f}}\n")
+    shown = "https://me:***@a.example"
+    message = f"extender {shown} is not called: its filters and scores are missing from the result"
     (line,) = decide(capsys, cluster, "--config", config)
-    assert line["warnings"] == [{"reason": "NotRun", "object": "https://a.example", "message": message}]
+    assert line["warnings"] == [{"reason": "NotRun", "object": shown, "message": message}]
     assert main(["decide", str(cluster), "--config", str(config), "--output", "table"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == f"warning: {message}"
 

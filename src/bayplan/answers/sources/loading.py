@@ -39,6 +39,7 @@ from bayplan.config.model import ALL, PluginSet
 from bayplan.errors import ConfigError, InputError
 from bayplan.framework.plugin_api import Plugin
 from bayplan.garbage import no_garbage_collection
+from bayplan.net.http_logs import shown_url
 from bayplan.scheduler.plugin_sources import (
     catalog_with,
     installed_plugins,
@@ -366,10 +367,8 @@ def _read_settings(
 def extender_warnings(config: KubeSchedulerConfiguration | None) -> list[Warning]:
     """A warning for each extender of the configuration: none is called."""
     extenders = () if config is None else config.extenders
-    return [
-        Warning(_EXTENDER.format(url=one.url_prefix), reason=Reason.NOT_RUN, object=one.url_prefix)
-        for one in extenders
-    ]
+    urls = (shown_url(one.url_prefix) for one in extenders)
+    return [Warning(_EXTENDER.format(url=url), reason=Reason.NOT_RUN, object=url) for url in urls]
 
 
 def without_absent_plugins(
