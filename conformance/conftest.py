@@ -22,6 +22,16 @@ OF_DEFAULT_RELEASE: Final = frozenset(
     }
 )
 """Files that need programs or records of the default release, or that no release changes."""
+LONGEST_FIRST: Final = (
+    "test_race.py",
+    "test_deschedule.py",
+    "test_e2e.py",
+    "test_kills.py",
+    "test_live_runs.py",
+    "test_side_by_side.py",
+    "test_differential.py",
+)
+"""Files that take long: a worker that began with one of them at the end would be alone with it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    order = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
     if config.getoption("--release") == DEFAULT_RELEASE:
         return
     skipped = pytest.mark.skip(reason=f"only with Kubernetes {DEFAULT_RELEASE}")

@@ -121,9 +121,8 @@ def test_both_evict_the_same_pods(plane: ControlPlane, descheduler: Path, name: 
     theirs = before - asyncio.run(remaining())
     assert theirs or name == "RemovePodsViolatingInterPodAntiAffinity", "the policy evicts nothing"
     asyncio.run(prepare())
-    ours_ended = bayplan(
-        "deschedule", "run", "--policy", str(path), "--kubeconfig", kubeconfig, "--decision", "upstream"
-    )
+    options = ["--kubeconfig", kubeconfig, "--decision", "upstream", "--evictions-per-minute", "6000"]
+    ours_ended = bayplan("deschedule", "run", "--policy", str(path), *options)
     assert ours_ended.status == 0, ours_ended.stderr
     ours = before - asyncio.run(remaining())
     if "Utilization" in name:

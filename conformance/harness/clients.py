@@ -22,7 +22,6 @@ def with_client(
     act: Callable[[Admin, KubernetesCluster], Awaitable[T]],
     *,
     user: str = KUBE_SCHEDULER,
-    patience: float = PATIENCE_SECONDS,
     **options: Any,
 ) -> T:
     """The result of the function. `options` are those of the client under test."""
@@ -33,7 +32,7 @@ def with_client(
             KubernetesCluster(
                 plane.access(user), **{"qps": -1, "rng": random.Random(0), **options}
             ) as cluster,
-            asyncio.timeout(patience),
+            asyncio.timeout(PATIENCE_SECONDS),
         ):
             return await act(admin, cluster)
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
 STOP_SECONDS: Final = 20.0
 """For a program to end after SIGTERM; then it is killed."""
+
+PORTS: Final = range(12000, 32000)
 
 _PR_SET_PDEATHSIG: Final = 1
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -140,13 +143,30 @@ def wait_until(
 
 
 def free_ports(count: int) -> list[int]:
-    """Free ports on loopback, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [listening.getsockname()[1] for listening in sockets]
-    finally:
-        for listening in sockets:
-            listening.close()
+    """Free ports on loopback, all different.
+
+    They are below those that Linux gives to connections, and each process that runs tests starts at another
+    one, so that nothing else takes a port before the program that it is for does.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = next(_ports)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        found.append(port)
+    return found
+
+
+def _port_numbers() -> Iterator[int]:
+    first = random.SystemRandom().randrange(len(PORTS))
+    while True:
+        yield from PORTS[first:]
+        yield from PORTS[:first]
+
+
+_ports: Final = _port_numbers()
 
 
 def _die_with_parent() -> None:

@@ -18,7 +18,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import ssl
 import subprocess
 import sys
@@ -44,6 +43,7 @@ from bayplan.deschedule.policy import parse_policy
 from bayplan.deschedule.running import Runner
 from bayplan.embedded.server.embedded import EmbeddedServer
 from bayplan.embedded.server.kinds import NODES, PODS
+from conformance.harness.process import free_ports
 from conformance.harness.programs import MissingError, obtain_descheduler
 
 Raw = dict[str, Any]
@@ -158,7 +158,7 @@ def theirs(program: Path, kubeconfig: Path, strategy: str, cycles: int) -> Cost:
     with tempfile.TemporaryDirectory(prefix="bayplan-race-") as folder:
         path = Path(folder, "policy.json")
         path.write_text(json.dumps(policy(strategy)))
-        port = _free_port()
+        (port,) = free_ports(1)
         command = [str(program), "--policy-config-file", str(path), "--kubeconfig", str(kubeconfig)]
         command += [
             "--descheduling-interval",
@@ -207,12 +207,6 @@ def _strategy_duration(port: int) -> tuple[int, float]:
     count = re.search(rf"{name}_count\S* (\S+)", text, re.M)
     total = re.search(rf"{name}_sum\S* (\S+)", text, re.M)
     return (0, 0.0) if count is None or total is None else (int(float(count[1])), float(total[1]))
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 # bayplan
