@@ -6,7 +6,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Set
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import field
 
@@ -23,6 +23,9 @@ from bayplan.api.meta import (
     Time,
 )
 from bayplan.api.node import Taint
+
+if TYPE_CHECKING:
+    from bayplan.api.devices import DeviceTaint, DeviceToleration
 
 
 class ResourceRequirements(Record, frozen=True):
@@ -382,8 +385,8 @@ FEW_TOLERATIONS: Final = 16
 """So many are compared one by one."""
 
 
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether this toleration covers this taint.
+def tolerates(toleration: Toleration | DeviceToleration, taint: Taint | DeviceTaint) -> bool:
+    """Whether this toleration covers this taint, of a node or of a device.
 
     An empty key or effect matches all. The operators Gt and Lt exist upstream behind a feature
     gate that is off by default; like every unknown operator they tolerate nothing.

@@ -14,11 +14,13 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from bayplan.api.node import Node, Taint
 from bayplan.api.node_selectors import RequiredNodeAffinity, required_node_affinity
-from bayplan.api.pod import EQUAL, EXISTS, NO_EXECUTE, NO_SCHEDULE, Pod, PodAffinityTerm, Toleration
+from bayplan.api.pod import EXISTS, NO_EXECUTE, NO_SCHEDULE, Pod, PodAffinityTerm, Toleration
+from bayplan.api.pod import tolerates as tolerates_without_numbers
 from bayplan.api.quantity import PODS
 from bayplan.api.selectors import Selector, compile_selector, parse_int64
 from bayplan.deschedule.table import BASIC, NOT_REQUESTED, Bools, ClusterTable, Ints
@@ -35,18 +37,13 @@ INSUFFICIENT: Final = "insufficient {resource}"
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
     """Whether a toleration covers a taint, with the operators Lt and Gt of new releases."""
-    if toleration.effect and toleration.effect != taint.effect:
+    if toleration.operator not in ("Lt", "Gt"):
+        return tolerates_without_numbers(toleration, taint)
+    bound, value = parse_int64(toleration.value), parse_int64(taint.value)
+    if bound is None or value is None:
         return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator in ("", EQUAL):
-        return toleration.value == taint.value
-    if toleration.operator in ("Lt", "Gt"):
-        bound, value = parse_int64(toleration.value), parse_int64(taint.value)
-        if bound is None or value is None:
-            return False
-        return value < bound if toleration.operator == "Lt" else value > bound
-    return toleration.operator == EXISTS
+    is_within = value < bound if toleration.operator == "Lt" else value > bound
+    return is_within and tolerates_without_numbers(replace(toleration, operator=EXISTS), taint)
 
 
 def all_tolerated(pod: Pod, taints: tuple[Taint, ...]) -> bool:

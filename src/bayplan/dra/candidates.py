@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from bayplan.api.devices import Device, DeviceConstraint, DeviceTaint, DeviceToleration
-from bayplan.api.pod import EQUAL, EXISTS
+from bayplan.api.devices import Device, DeviceConstraint, DeviceToleration
+from bayplan.api.pod import tolerates
 from bayplan.api.release import DeviceFeatures
 from bayplan.api.releases import DeviceRules
 from bayplan.dra.allocated import AllocatedState
@@ -323,14 +323,3 @@ def selector_error(
 def tolerated(device: SliceDevice, tolerations: Sequence[DeviceToleration]) -> bool:
     """Whether every taint that keeps the device from being allocated is tolerated."""
     return all(any(tolerates(one, taint) for one in tolerations) for taint in device.blocking_taints)
-
-
-def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Whether this toleration matches this taint; an empty key or effect matches all."""
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator in ("", EQUAL):
-        return toleration.value == taint.value
-    return toleration.operator == EXISTS
