@@ -20,21 +20,18 @@ from bayplan.api.check import check_decoded, object_key
 from bayplan.api.documents import Document, parse_documents, read_documents
 from bayplan.api.kinds import KINDS, Kind
 from bayplan.api.meta import DEFAULT_NAMESPACE, Object
-from bayplan.api.reading import decode_record, is_about_time, problem_and_field, without_nulls
+from bayplan.api.reading import (
+    decode_record,
+    is_about_time,
+    mismatched_types,
+    problem_and_field,
+    type_in_words,
+    without_nulls,
+)
 from bayplan.api.yaml_reader import TOO_DEEP
 from bayplan.errors import DecodeError, InputError
 
-_TYPE_NAMES: Final = {
-    "str": "a string",
-    "int": "an integer",
-    "float": "a number",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a mapping",
-    "null": "null",
-}
 _PYTHON_TYPES: Final = {"str": str, "int": int, "float": float, "bool": bool, "array": list, "object": dict}
-_TYPE_MISMATCH: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
 
 _NOT_AN_OBJECT: Final = "expected an API object (a mapping with apiVersion and kind), got {actual}"
 _NO_KIND: Final = "it is missing"
@@ -149,7 +146,7 @@ def _expand(raw: Any, source: str, line: int | None) -> Iterator[tuple[str, Mapp
     if raw is None:
         return
     if not isinstance(raw, Mapping):
-        actual = _TYPE_NAMES.get(_type_name(raw), "something else")
+        actual = type_in_words(_type_name(raw))
         raise DecodeError(_NOT_AN_OBJECT.format(actual=actual), source=source, line=line)
     kind = raw.get("kind")
     items = raw.get("items")
@@ -157,9 +154,7 @@ def _expand(raw: Any, source: str, line: int | None) -> Iterator[tuple[str, Mapp
         yield "", raw
         return
     if items is not None and not isinstance(items, list):
-        problem = _EXPECTED.format(
-            expected="a list", actual=_TYPE_NAMES.get(_type_name(items), "something else")
-        )
+        problem = _EXPECTED.format(expected="a list", actual=type_in_words(_type_name(items)))
         raise DecodeError(problem, object_key=kind, field="items", source=source, line=line)
     for i, item in enumerate(items or ()):
         if isinstance(item, Mapping) and "kind" not in item and kind != "List":
@@ -174,7 +169,8 @@ def _record_of(raw: Mapping[str, Any]) -> type[Object] | None:
     if kind is None or kind == "":
         raise DecodeError(_NO_KIND, object_key=_raw_key(raw), field="kind")
     if not isinstance(kind, str):
-        raise DecodeError(_mismatch("str", _type_name(kind)), object_key=_raw_key(raw), field="kind")
+        problem = _EXPECTED.format(expected=type_in_words("str"), actual=type_in_words(_type_name(kind)))
+        raise DecodeError(problem, object_key=_raw_key(raw), field="kind")
     # Other groups have kinds of the same name: a Knative Service is not a core Service.
     known = KINDS.get(kind, api_version.rpartition("/")[0] if isinstance(api_version, str) else None)
     return None if known is None or not known.in_files else known.record
@@ -195,24 +191,16 @@ def _convert(raw: Any, record: type[Object]) -> Object:
 def _explained(error: msgspec.ValidationError, raw: Any, record: type[Object]) -> DecodeError:
     """msgspec's error ("Expected `int`, got `str` - at `$.spec.x[0]`") in our words, with the field."""
     problem, field = problem_and_field(error)
-    mismatch = _TYPE_MISMATCH.match(problem)
-    if mismatch is not None:
-        expected, actual = mismatch.groups()
+    if (mismatch := mismatched_types(problem)) is not None:
+        expected, actual = mismatch
         if field.endswith("[...]"):
             field = f"{field[:-5]}[{_culprit(raw, field[:-5], actual)}]"
-        problem = _mismatch(expected, actual)
+        problem = _EXPECTED.format(expected=expected, actual=type_in_words(actual))
     elif is_about_time(problem):
         problem = _NOT_A_TIME
     elif "`int`" in problem or "out of range" in problem:
         problem = _OUT_OF_RANGE
     return DecodeError(problem, object_key=_raw_key(raw, record.__name__), field=field)
-
-
-def _mismatch(expected: str, actual: str) -> str:
-    wanted = [_TYPE_NAMES.get(name, name) for name in expected.split(" | ") if name != "null"]
-    if "a number" in wanted and "an integer" in wanted:
-        wanted.remove("an integer")
-    return _EXPECTED.format(expected=" or ".join(wanted), actual=_TYPE_NAMES.get(actual, actual))
 
 
 def _culprit(raw: Mapping[str, Any], path: str, actual: str) -> str:

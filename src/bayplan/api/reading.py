@@ -51,6 +51,16 @@ _NULL_IN_MAP: Final[Mapping[str, str]] = {
 ObjectT = TypeVar("ObjectT", bound=Object)
 ResultT = TypeVar("ResultT")
 
+_TYPE_NAMES: Final = {
+    "str": "a string",
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
+_TYPE_MISMATCH: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
 _PLACE: Final = re.compile(r"(?:`key`|key) in `|`")
 _STEP: Final = re.compile(r"[^.\[\]]+|\[\.\.\.\]")
 
@@ -172,6 +182,23 @@ def problem_and_field(error: msgspec.ValidationError) -> tuple[str, str]:
     """The parts of msgspec's error "Expected `int`, got `str` - at `$.spec.x[0]`"."""
     problem, _, place = str(error).partition(" - at ")
     return problem, _PLACE.sub("", place).removeprefix("$").removeprefix(".")
+
+
+def mismatched_types(problem: str) -> tuple[str, str] | None:
+    """Of msgspec's "Expected `int | null`, got `str`": the expected types in words, and the name of the
+    other one. None for other errors."""
+    found = _TYPE_MISMATCH.match(problem)
+    if found is None:
+        return None
+    wanted = [type_in_words(name) for name in found[1].split(" | ") if name != "null"]
+    if "a number" in wanted and "an integer" in wanted:
+        wanted.remove("an integer")
+    return " or ".join(wanted), found[2]
+
+
+def type_in_words(name: str) -> str:
+    """A type as users call it, by msgspec's name."""
+    return _TYPE_NAMES.get(name, name)
 
 
 def is_about_time(problem: str) -> bool:

@@ -6,8 +6,7 @@ half a simulated day.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +21,7 @@ from bayplan.api.meta import OWN_API_VERSION, Object
 from bayplan.api.names import dns_label_problems
 from bayplan.api.node import Node
 from bayplan.api.pod import Pod
-from bayplan.api.reading import problem_and_field, without_nulls
+from bayplan.api.reading import mismatched_types, problem_and_field, type_in_words, without_nulls
 from bayplan.api.workloads import PriorityClass
 from bayplan.errors import DecodeError, InputError
 from bayplan.simulate.openb.experiment import make_node as make_openb_node
@@ -38,16 +37,6 @@ MAX_PER_HOUR: Final = 3_600_000
 SAMPLES: Final = 288
 """The number of samples by default: of a day, one every five minutes."""
 
-_TYPE_NAMES: Final = {
-    "str": "a string",
-    "int": "an integer",
-    "float": "a number",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a mapping",
-    "null": "null",
-}
-_MISMATCH: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
 
 ONLY_FOR: Final[Mapping[str, tuple[str, ...]]] = {
     "replicas": (schema.DEPLOYMENT,),
@@ -126,10 +115,9 @@ def _decoded(content: Any) -> Scenario:
         return msgspec.convert(without_nulls(content), Scenario)
     except msgspec.ValidationError as error:
         problem, path = problem_and_field(error)
-        found = _MISMATCH.match(problem)
-        if found is not None:
-            expected, actual = (" or ".join(_words(group)) for group in found.groups())
-            problem = f"expected {expected}, got {actual}"
+        if (mismatch := mismatched_types(problem)) is not None:
+            expected, actual = mismatch
+            problem = f"expected {expected}, got {type_in_words(actual)}"
         raise InvalidFieldError(path, problem) from None
 
 
@@ -141,12 +129,6 @@ def _is_of(node_name: str, group: str) -> bool:
     """Whether a group has, or could get, a node of this name."""
     name, _, number = node_name.rpartition("-")
     return name == group and number.isdecimal()
-
-
-def _words(types: str) -> Iterator[str]:
-    for name in types.split(" | "):
-        if name != "null":
-            yield _TYPE_NAMES.get(name, name)
 
 
 class _Loader:
