@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,21 +19,23 @@ from bayplan.cli.terminal import echo
 from bayplan.errors import InputError
 from bayplan.files import create_private, write_private
 
+if TYPE_CHECKING:
+    from click.decorators import FC
+
 _EXISTS: Final = "the file exists; pass --overwrite to replace it"
 
 
 overwrite_option: Final = click.option("--overwrite", is_flag=True, help="Replace the file if it exists.")
 
 
+def target_option(help_text: str) -> Callable[[FC], FC]:
+    """The option --to, with the file that a command writes."""
+    path = click.Path(dir_okay=False, path_type=Path)
+    return click.option("--to", "target", required=True, type=path, metavar="FILE", help=help_text)
+
+
 @click.command()
-@click.option(
-    "--to",
-    "target",
-    required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The file to write; compressed if its name ends in .gz.",
-)
+@target_option("The file to write; compressed if its name ends in .gz.")
 @overwrite_option
 @click.option(
     "--redact",

@@ -53,7 +53,7 @@ from bayplan.api.pod import Pod
 from bayplan.cli.errors import ExitStatus
 from bayplan.cli.options import source_options
 from bayplan.cli.output import number
-from bayplan.cli.snapshot import check_target, overwrite_option, write_target
+from bayplan.cli.snapshot import check_target, overwrite_option, target_option, write_target
 from bayplan.cli.terminal import echo
 from bayplan.config import LIBRARY, OwnFlags, own_wire, to_yaml
 from bayplan.config.load import read_config_text
@@ -129,14 +129,7 @@ class Bundle:
 
 
 @click.command("support-bundle")
-@click.option(
-    "--to",
-    "target",
-    required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The archive to write, such as support.tar.gz.",
-)
+@target_option("The archive to write, such as support.tar.gz.")
 @overwrite_option
 @click.option(
     "--scheduler",

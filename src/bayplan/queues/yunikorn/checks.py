@@ -121,26 +121,26 @@ def _check_limits(queue: QueueConfig) -> None:
         _check_limit(limit, users, groups, queue)
 
 
+def _check_names(
+    what: str, names: Sequence[str], known: set[str], pattern: re.Pattern[str], twice: str = ""
+) -> None:
+    """Checks the users or groups of a limit and adds them to those of earlier limits."""
+    for name in names:
+        if name != EVERYBODY and not pattern.fullmatch(name):
+            raise QueueConfigError(f"invalid limit {what} name '{name}' in limit definition")
+        if name in known:
+            raise QueueConfigError(f"duplicated {what} name '{name}'{twice}")
+        known.add(name)
+        if EVERYBODY in known and name != EVERYBODY:
+            raise QueueConfigError(f"should not set no wildcard {what} {name} after wildcard {what} limit")
+
+
 def _check_limit(limit: LimitConfig, users: set[str], groups: set[str], queue: QueueConfig) -> None:
     if not limit.users and not limit.groups:
         shown = f"{{{limit.limit} [] [] {go_map(limit.max_resources or {})} {limit.max_applications}}}"
         raise QueueConfigError(f"empty user and group lists defined in limit '{shown}'")
-    for name in limit.users:
-        if name != EVERYBODY and not USER_NAME.fullmatch(name):
-            raise QueueConfigError(f"invalid limit user name '{name}' in limit definition")
-        if name in users:
-            raise QueueConfigError(f"duplicated user name '{name}', already exists")
-        users.add(name)
-        if EVERYBODY in users and name != EVERYBODY:
-            raise QueueConfigError(f"should not set no wildcard user {name} after wildcard user limit")
-    for name in limit.groups:
-        if name != EVERYBODY and not GROUP_NAME.fullmatch(name):
-            raise QueueConfigError(f"invalid limit group name '{name}' in limit definition")
-        if name in groups:
-            raise QueueConfigError(f"duplicated group name '{name}'")
-        groups.add(name)
-        if EVERYBODY in groups and name != EVERYBODY:
-            raise QueueConfigError(f"should not set no wildcard group {name} after wildcard group limit")
+    _check_names("user", limit.users, users, USER_NAME, ", already exists")
+    _check_names("group", limit.groups, groups, GROUP_NAME)
     if groups == {EVERYBODY}:
         raise QueueConfigError(
             "should not specify only one group limit that is using the wildcard. "
