@@ -129,11 +129,15 @@ class Freshness:
         objects: Sequence[Topic] = (),
     ) -> None:
         self._clock = clock
-        self._topics = tuple(topic for topic in topics if not isinstance(topic, Log))
-        self._whole_logs = tuple(topic for topic in topics if isinstance(topic, Log))
+        plain: list[Topic] = []
+        logs: list[Topic] = []
+        for topic in topics:
+            (logs if isinstance(topic, Log) else plain).append(topic)
+        self._topics = plain
+        self._whole_logs = logs
         """Logs after whose changes everything is stale."""
         self._rows = tuple(rows)
-        self._all_logs = (*self._whole_logs, *self._rows, *objects)
+        self._all_logs = (*logs, *rows, *objects)
         self._time = NEVER
 
     def stale_rows(self) -> Sequence[int] | None:
