@@ -27,7 +27,7 @@ from bayplan.framework.outcome import (
 )
 from bayplan.framework.status import Code, Status, failure, unschedulable
 from bayplan.preemption.choice import Candidates, Ranking, VictimTable, pick_node
-from bayplan.preemption.groups import dry_run_units, unit_priority
+from bayplan.preemption.units import dry_run_units, unit_priority
 from bayplan.preemption.victims import (
     NEVER,
     PRIORITY_OFFSET,

@@ -22,8 +22,9 @@ from bayplan.framework.group_api import GroupOutcome, GroupPostFilterResult, Gro
 from bayplan.framework.outcome import Eviction, FilterOutcome, Nomination, PostFilterResult
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import unschedulable
-from bayplan.preemption.groups import preempt, violations
+from bayplan.preemption.groups import preempt
 from bayplan.preemption.plugin import PreemptionPlugin
+from bayplan.preemption.units import violations
 from bayplan.preemption.victims import MayEvict
 from bayplan.queues import victims
 from bayplan.queues.active import CapacityQueues
