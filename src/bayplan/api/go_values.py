@@ -178,7 +178,7 @@ def compile_pattern(pattern: str) -> Any:
 
 
 def seconds_of(moment: Any) -> float | None:
-    """Seconds since the epoch; None if it is not a time of the API, which always has an offset."""
+    """Seconds since the epoch; None if the value is not a time with an offset, as the API writes them."""
     if not isinstance(moment, str):
         return None
     try:

@@ -267,7 +267,7 @@ def capacity(fleet: Fleet, pod: str, wanted: int | None, at_most: int | None, ou
 @fleet_options
 @output_option
 def drain(fleet: Fleet, name: str, at_most: int | None, output: str) -> ExitStatus:
-    """Show where the workloads of a cluster would go if it was drained, and which budgets block that.
+    """Show where the workloads of a cluster would go if it were drained, and which budgets block that.
 
     Exit status 1 if replicas would stay pending, or a PodDisruptionBudget does not allow the evictions.
     """
@@ -279,7 +279,7 @@ def drain(fleet: Fleet, name: str, at_most: int | None, output: str) -> ExitStat
 @fleet_options
 @output_option
 def lose(fleet: Fleet, name: str, at_most: int | None, output: str) -> ExitStatus:
-    """Show where the workloads of a cluster would go if it was lost, and what would stay pending."""
+    """Show where the workloads of a cluster would go if it were lost, and what would stay pending."""
     return _leave(fleet, name, at_most, output, is_drain=False)
 
 

@@ -344,7 +344,7 @@ class ForeignGroups:
             self._observe(key)
 
     def _observe(self, key: GroupKey) -> None:
-        """Writes what the members show, if that is new. Members that come meanwhile share the next write."""
+        """Writes what the members show, if that is new. Changes during a write share the next one."""
         if key in self._items and key not in self._observing and self._observed(self._items[key]) is not None:
             self._observing.add(key)
             self._context.tasks.start(self._write_observed(key), "status of pod group", str(key))

@@ -284,7 +284,7 @@ class RowMask:
             self.changed.record(row)
 
     def assign(self, mask: NDArray[np.bool_]) -> None:
-        """Takes over the values of an array."""
+        """Sets all rows as in an array; row by row if only a few differ."""
         if len(mask) != len(self.mask):
             self.replace(mask)
             return

@@ -204,7 +204,7 @@ def explain_group(loaded: LoadedCluster, namespace: str, name: str, order: Seque
 
 
 def _with_group(loaded: LoadedCluster, key: GroupKey) -> tuple[LoadedCluster, PodGroupDialect, GroupKey]:
-    """The cluster with the group as one of Kubernetes, whose it is, and its key, which may be composite."""
+    """The cluster with the group in the form of Kubernetes, its dialect, and its key, composite or not."""
     for dialect in PodGroupDialect:
         objects = in_dialects(loaded.objects, (dialect,))
         has_group = any(isinstance(item, PodGroup) and item.key == str(key) for item in objects)

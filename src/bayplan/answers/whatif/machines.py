@@ -76,7 +76,7 @@ def like_node(template: Node, count: int, taken: set[str]) -> Iterator[Node]:
 
 
 def usual_node(cluster: Cluster) -> str:
-    """The first node of the most frequent size that is not cordoned.
+    """A node of the most frequent size: the first that is not cordoned, or the first if all are.
 
     Raises:
         InputError: there are no nodes.

@@ -201,6 +201,7 @@ class PodKubelets(Controller):
         return conflicts(wanted, {port for other in running for port in host_ports(other)})
 
     def _missing_configuration(self, content: Content) -> Reference | None:
+        """The first ConfigMap or Secret that the pod needs and that does not exist."""
         namespace = content["metadata"]["namespace"]
         for reference in configuration_references(content["spec"]):
             if self.api.store.find(reference.resource, f"{namespace}/{reference.name}") is None:

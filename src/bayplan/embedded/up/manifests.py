@@ -249,6 +249,7 @@ def _complete_set(content: Content, pods: Sequence[Pod]) -> None:
 
 
 def _complete_budget(content: Content, budget: PodDisruptionBudget, pods: Sequence[Pod]) -> None:
+    """Sets minAvailable so that the budget allows as many evictions as its status says."""
     selector = compile_selector(budget.spec.selector)
     healthy = sum(
         pod.namespace == budget.namespace and bool(pod.spec.node_name) and selector.matches(pod.labels)

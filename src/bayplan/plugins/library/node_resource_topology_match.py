@@ -281,6 +281,7 @@ def _is_host_level(resource: str) -> bool:
 
 
 def _balance(requests: Amounts, available: Amounts) -> int:
+    """Scores how evenly the requests use the resources; 0 if one does not fit."""
     shares = []
     for name, request in requests.items():
         size = _whole(name, available.get(name, 0))

@@ -169,7 +169,7 @@ class Page:
     fields: Mapping[str, Any]
 
     def answer(self, accept: str) -> web.Response:
-        """In the first accepted format that there is."""
+        """The page in the first accepted format that it is available in."""
         for wanted in accept.split(",") if accept else ("*/*",):
             media, *parameters = (part.strip() for part in wanted.split(";"))
             if media in ("*/*", "text/*", "text/plain"):

@@ -207,7 +207,7 @@ async def read_configuration(request: web.BaseRequest, resource: Resource, body:
 
 
 def _untyped(resource: Resource, content: Content, unknown: Sequence[str]) -> StatusError:
-    """Fields that the schema does not have cannot be owned: whatever fieldValidation is, as upstream."""
+    """The error for unknown fields: they cannot be owned, whatever fieldValidation says, as upstream."""
     # managedfields/internal/structuredmerge.go: Apply. It has no status, so it is sent with 500.
     meta = content.get("metadata") or {}
     problems = [f".{path}: field not declared in schema" for path in unknown]
