@@ -4,7 +4,7 @@ A pod or gang that has room in its queue and finds no nodes may evict pods of ot
 within what it deserves (reclaim), and pods of jobs with a lower priority in its own queue (preempt). Victims
 are chosen as by DefaultPreemption (all that are needed or none, PodDisruptionBudgets first) among the pods
 that all plugins of the configuration allow: queues stay above `deserved` and `guarantee`, gangs keep their
-minimum, and critical pods stay.
+minimum (unless the plugin gang is disabled for the action), and critical pods stay.
 
 Volcano calls only the first tier of plugins that returns a result, so with the usual two tiers the plugin of
 the queues is never called, and a queue below its share loses pods. Here all plugins are called.
@@ -40,6 +40,8 @@ from bayplan.queues.volcano.objects import JobView
 from bayplan.queues.volcano.resources import Resources, is_empty, plus
 
 NO_ACTION: Final = "preemption: neither reclaim nor preempt is among the actions of volcano-scheduler.conf"
+PREEMPTABLE, RECLAIMABLE = "enablePreemptable", "enableReclaimable"
+"""The switches of plugins that choose victims, by action."""
 NEVER: Final = "preemption: not eligible due to preemptionPolicy=Never."
 
 
@@ -225,12 +227,12 @@ class VictimChoice:
                 if each is not account and each.spec.reclaimable and accounting.may_lose(each, queues.kind)
             ]
         own = [account] if "preempt" in actions else []
-        self._others, self._own = self._ranked(others), self._ranked(own)
+        self._others, self._own = self._ranked(others, RECLAIMABLE), self._ranked(own, PREEMPTABLE)
 
-    def _ranked(self, accounts: Iterable[Account]) -> dict[str, RankedJob]:
+    def _ranked(self, accounts: Iterable[Account], switch: str) -> dict[str, RankedJob]:
         """The jobs of some queues, by name."""
         queues, own, found = self._queues, self._asking.job, list[tuple[JobView, PodGroupOf]]()
-        keeps_gangs = queues.conf.has("gang")
+        keeps_gangs = queues.conf.has("gang", switch)
         for account in accounts:
             for group in account.queue.groups.values():
                 assert isinstance(group, PodGroupOf)
@@ -300,16 +302,16 @@ def in_order(
     return ranked
 
 
-def _common(queues: VolcanoQueues) -> list[victims.Plugin[Running]]:
+def _common(queues: VolcanoQueues, switch: str) -> list[victims.Plugin[Running]]:
     found: list[victims.Plugin[Running]] = [victims.not_critical]
-    if queues.conf.has("gang"):
+    if queues.conf.has("gang", switch):
         found.append(victims.spared_by_gang)
     return found
 
 
 def _reclaim_plugins(queues: VolcanoQueues, asking: Running) -> list[victims.Plugin[Running]]:
     levels = queues.conf.reclaim_levels if queues.conf.hierarchy else 0
-    found = _common(queues)
+    found = _common(queues, RECLAIMABLE)
     if queues.kind is Entitlement.PROPORTION:
         found.append(victims.above_deserved)
     elif queues.kind is Entitlement.CAPACITY:
@@ -319,9 +321,9 @@ def _reclaim_plugins(queues: VolcanoQueues, asking: Running) -> list[victims.Plu
 
 def _preempt_plugins(queues: VolcanoQueues, asking: Running) -> list[victims.Plugin[Running]]:
     """By priority or by share, whichever is in the first tier; both if they are in the same."""
-    found = _common(queues)
+    found = _common(queues, PREEMPTABLE)
     for tier in queues.conf.tiers:
-        names = {each.name for each in tier if each.enabled("enablePreemptable")} & {"priority", "drf"}
+        names = {each.name for each in tier if each.enabled(PREEMPTABLE)} & {"priority", "drf"}
         if "priority" in names:
             found.append(partial(victims.of_lower_priority, asking))
         if "drf" in names:
