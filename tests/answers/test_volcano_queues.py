@@ -50,6 +50,16 @@ def test_a_waiting_pod_reads_limit_order_and_why_nothing_goes(run: Run) -> None:
     assert "queue research is not entitled to this: cpu 6 allocated, 1 requested, 4 deserved" in text
 
 
+def test_a_job_that_is_not_admitted_reads_the_limit_of_its_queue(run: Run, tmp_path: Path) -> None:
+    """Its pods do not exist, because the queue has no room for them: nobody has to create some."""
+    group = "spec: {minMember: 2, queue: research, minResources: {cpu: 2}}"
+    text = f"apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {{name: late}}\n{group}\n"
+    (tmp_path / "late.yaml").write_text(text)
+    status, text = run("explain", "group", "late", *CLUSTER, "-f", str(tmp_path / "late.yaml"))
+    assert "waiting for queue research: cpu 6 allocated, 2 requested, 6 capability" in text
+    assert (status, "create 2 more pods" in text) == (0, False)
+
+
 def test_a_pod_of_an_entitled_queue_reads_whom_it_may_reclaim_from(run: Run) -> None:
     _, text = run("explain", "pod", "serve-0", *CLUSTER)
     assert "it may reclaim from default/train-" in text

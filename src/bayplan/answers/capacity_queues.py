@@ -269,6 +269,10 @@ class QueueQuestions:
                 first, second = shares
                 yield text.format(self.queues.name_of(sibling), first, self.queues.name_of(queue), second)
 
+    def not_admitted(self, group: str) -> str:
+        """Why a group whose pods do not exist yet waits for its queue; "" if it does not."""
+        return ""
+
     def _reason(self, first: Group, second: Group) -> str:
         if first.priority != second.priority:
             return f"priority {first.priority} (this one has {second.priority})"

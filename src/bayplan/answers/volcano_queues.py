@@ -144,6 +144,12 @@ class VolcanoQuestions(QueueQuestions):
                 found.append(VolcanoRow(queue, depth, share, pending, account, problem))
         return found
 
+    def not_admitted(self, group: str) -> str:
+        for item, limit in self.queues.admit():
+            if item.key == group and limit is not None:
+                return limit if isinstance(limit, str) else limit.sentence()
+        return ""
+
     def _reason(self, first: Group, second: Group) -> str:
         assert isinstance(first, PodGroupOf)
         assert isinstance(second, PodGroupOf)

@@ -23,7 +23,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
@@ -49,6 +49,9 @@ from bayplan.scheduler.group_members import NO_MEMBERS, GroupMembers
 from bayplan.state.groups import INITIALLY_SCHEDULED, GroupKey, GroupState
 from bayplan.state.objects import Objects
 
+if TYPE_CHECKING:
+    from bayplan.queues.tree import Blocking
+
 _log = logging.getLogger(__name__)
 
 PENDING, INQUEUE, RUNNING, UNKNOWN = "Pending", "Inqueue", "Running", "Unknown"
@@ -65,6 +68,10 @@ READY_REASON: Final = "tasks in gang are ready to be scheduled"
 
 MAX_WRITES: Final = 20
 """Writes of a group's status in a row; the next change of a member begins again."""
+
+
+Limit: TypeAlias = "Blocking | str | None"
+"""What keeps a group waiting for its capacity queue."""
 
 
 class Dialect(Protocol):
@@ -92,6 +99,9 @@ class Dialect(Protocol):
 
     def seen(self, item: Any) -> Object | None:
         """The object after the scheduler has seen it first; None if nothing is written."""
+
+    def not_admitted(self, item: Any, limit: Blocking | str, now: float) -> Object | None:
+        """The object with what keeps it waiting for its capacity queue; None if it has that already."""
 
     def observed(self, item: Any, members: GroupMembers, now: float) -> Object | None:
         """The object with what its members show, without an attempt; None if it has that already."""
@@ -130,6 +140,9 @@ class Coscheduling:
         return ()
 
     def seen(self, item: CoschedulingPodGroup) -> Object | None:
+        return None
+
+    def not_admitted(self, item: CoschedulingPodGroup, limit: Blocking | str, now: float) -> Object | None:
         return None
 
     def observed(self, item: CoschedulingPodGroup, members: GroupMembers, now: float) -> Object | None:
@@ -173,7 +186,17 @@ class Volcano:
         """Controllers of Volcano create the pods of a job once its group is Inqueue."""
         if item.status.phase not in ("", PENDING):
             return None
-        return replace(item, status=replace(item.status, phase=INQUEUE))
+        conditions = tuple(one for one in item.status.conditions if one.type != UNSCHEDULABLE)
+        return replace(item, status=replace(item.status, phase=INQUEUE, conditions=conditions))
+
+    def not_admitted(self, item: volcano.PodGroup, limit: Blocking | str, now: float) -> Object | None:
+        """Amounts that change are not written again, only another limit."""
+        text, kind = (limit, limit) if isinstance(limit, str) else (limit.sentence(), limit.without_amounts())
+        known = next((one for one in item.status.conditions if one.type == UNSCHEDULABLE), None)
+        if item.status.phase == PENDING and known is not None and known.message.startswith(kind):
+            return None
+        conditions = _with_condition(item, UNSCHEDULABLE, NOT_ENOUGH_RESOURCES, text, now)
+        return replace(item, status=replace(item.status, phase=PENDING, conditions=conditions))
 
     def written(
         self, item: volcano.PodGroup, condition: Condition, state: GroupState, now: float
@@ -273,15 +296,23 @@ class ForeignGroups:
         self._members: dict[GroupKey, GroupMembers] = {}
         self._observing: set[GroupKey] = set()
         """Groups whose status is being written."""
-        self.admit: Callable[[], Iterable[Object]] | None = None
-        """The groups that capacity queues admit now; None: every group is admitted when it is seen."""
+        self.admit: Callable[[], Iterable[tuple[Object, Limit]]] | None = None
+        """The groups that wait for capacity queues, with what keeps them waiting; None: they are admitted.
+        Without this function every group is admitted when it is seen."""
 
     def admit_groups(self) -> None:
-        """Something has changed in the capacity queues: writes the status of groups that are admitted now."""
-        for item in () if self.admit is None else self.admit():
+        """Something has changed in the capacity queues: writes which groups are admitted, and why not."""
+        for item, limit in () if self.admit is None else self.admit():
             key = GroupKey(item.namespace, item.name)
-            if key in self._items and (seen := self.dialect.seen(self._items[key])) is not None:
-                self._context.tasks.start(self._write(seen), "status of pod group", str(key))
+            known = self._items.get(key)
+            if known is None:
+                continue
+            if limit is None:
+                made = self.dialect.seen(known)
+            else:
+                made = self.dialect.not_admitted(known, limit, self._context.now())
+            if made is not None:
+                self._context.tasks.start(self._write(made), "status of pod group", str(key))
 
     def __contains__(self, key: GroupKey) -> bool:
         return key in self._items

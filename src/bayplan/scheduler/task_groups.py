@@ -51,6 +51,9 @@ class YuniKorn:
     def seen(self, item: Any) -> Object | None:
         return None
 
+    def not_admitted(self, item: Any, limit: object, now: float) -> Object | None:
+        return None
+
     def observed(self, item: Any, members: GroupMembers, now: float) -> Object | None:
         return None
 

@@ -300,7 +300,7 @@ async def test_a_closed_queue_takes_no_pods(tmp_path: Path) -> None:
         await world.create(job("j", "q"), *members("j", 1, cpu=1))
         assert world.bound() == set()
         assert world.message("j-0") == "waiting for queue q: it is Closed, so it accepts no pods"
-        assert phase(world, "j") == ""
+        assert phase(world, "j") == "Pending"
 
 
 @virtual
@@ -310,10 +310,16 @@ async def test_jobs_are_admitted_as_their_minimum_fits(tmp_path: Path) -> None:
         await world.create(make_node("n", cpu=4), queue("q", capability={"cpu": "4"}))
         await world.create(job("large", "q", min_resources={"cpu": "3"}))
         await world.create(job("next", "q", min_resources={"cpu": "3"}))
-        assert (phase(world, "large"), phase(world, "next")) == ("Inqueue", "")
+        assert (phase(world, "large"), phase(world, "next")) == ("Inqueue", "Pending")
+        (condition,) = world.store.get(volcano.PodGroup, "next", "default").status.conditions
+        assert condition.message == (
+            "waiting for queue q: cpu 0 allocated, 3 requested, 4 capability (3 reserved for jobs that are "
+            "admitted)"
+        )
         await world.create(*members("large", 1, cpu=3, node_selector={"disk": "ssd"}))
         await world.after(5)
         assert phase(world, "next") == "Inqueue"
+        assert not world.store.get(volcano.PodGroup, "next", "default").status.conditions
 
 
 @virtual

@@ -275,6 +275,8 @@ class GroupQuestions:
             missing = WAITS_FOR_GROUP if group is None else WAITS_FOR_PARENT
             members = [MemberAnswer(pod.key, reason=missing) for pod in waiting]
             return _failed(made, self._states.why_incomplete(key), members, self._missing(key))
+        if not pods and self._queues is not None and (why := self._queues.not_admitted(str(key))):
+            return _failed(made, why, [])
         if (root.is_gang or root.key.is_composite) and not self._states.is_ready(root, ALL_COUNT):
             return self._too_few(made, root, waiting, finished)
         if not waiting:

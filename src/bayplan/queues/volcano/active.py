@@ -47,6 +47,7 @@ from bayplan.queues.volcano.objects import (
     VolcanoTree,
     group_name,
     is_unschedulable,
+    limit_for_job,
     limit_of,
     queue_problem,
     same_spec,
@@ -484,8 +485,8 @@ class VolcanoQueues(CapacityQueues):
 
     # Admission
 
-    def admit(self) -> list[volcano.PodGroup]:
-        """The pending PodGroups whose minimum has room now, in order.
+    def admit(self) -> list[tuple[volcano.PodGroup, QueueLimit | str | None]]:
+        """The pending PodGroups in order, each with what keeps it waiting; None: its minimum has room now.
 
         Admitted jobs reserve their minimum until their first attempt: a job that cannot be placed is
         Unschedulable, and its reservation ends.
@@ -502,12 +503,13 @@ class VolcanoQueues(CapacityQueues):
                 waiting.append(item)
             elif item.status.phase == INQUEUE and not is_unschedulable(item):
                 self._reserve(item)
-        admitted = []
+        found = []
         for item in sorted(waiting, key=lambda item: (item.metadata.creation_timestamp or EPOCH, item.key)):
-            if self.not_admissible(item) is None:
+            limit = self.not_admissible(item)
+            if limit is None:
                 self._reserve(item)
-                admitted.append(item)
-        return admitted
+            found.append((item, limit))
+        return found
 
     def _reserve(self, item: volcano.PodGroup) -> None:
         account = self.accounts.get(item.spec.queue or DEFAULT_QUEUE)
@@ -530,4 +532,4 @@ class VolcanoQueues(CapacityQueues):
             lack = None if account.is_open else accounting.Lack(account, "state")
         else:
             lack = accounting.not_admissible(account, least, self.kind)
-        return None if lack is None else limit_of(lack, least, self.kind)
+        return None if lack is None else limit_for_job(lack, least, self.kind)

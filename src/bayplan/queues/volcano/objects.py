@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from bayplan.api import volcano
@@ -67,6 +67,16 @@ def limit_of(lack: Lack, asked: Amounts, kind_of_limit: Entitlement) -> QueueLim
         word=word,
         note=note,
     )
+
+
+def limit_for_job(lack: Lack, asked: Amounts, kind_of_limit: Entitlement) -> QueueLimit:
+    """What a queue lacks for the minimum of a job, besides what admitted jobs will ask for."""
+    limit = limit_of(lack, asked, kind_of_limit)
+    reserved = int(lack.account.inqueue.get(limit.kind, 0))
+    if not reserved:
+        return limit
+    shown = readable("vcore" if limit.kind == "cpu" else limit.kind, reserved)
+    return replace(limit, note=f"{shown} reserved for jobs that are admitted")
 
 
 @dataclass(slots=True)
