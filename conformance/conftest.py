@@ -22,7 +22,7 @@ OF_DEFAULT_RELEASE: Final = frozenset(
     }
 )
 """Files that need programs or records of the default release, or that no release changes."""
-LONGEST_FIRST: Final = (
+SLOW_FILES: Final = (
     "test_race.py",
     "test_deschedule.py",
     "test_e2e.py",
@@ -31,7 +31,7 @@ LONGEST_FIRST: Final = (
     "test_side_by_side.py",
     "test_differential.py",
 )
-"""Files that take long: a worker that began with one of them at the end would be alone with it."""
+"""Files that take minutes. They run first: a worker that began with one at the end would be alone with it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    order = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    order = {name: number for number, name in enumerate(SLOW_FILES)}
     items.sort(key=lambda item: order.get(item.path.name, len(order)))
     if config.getoption("--release") == DEFAULT_RELEASE:
         return
