@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from bayplan.api.pod_defaults import round_up
 from bayplan.api.requests import fit_requests
 from bayplan.api.storage import CSIDriver, PersistentVolume, PersistentVolumeClaim, StorageClass
 from bayplan.api.workloads import PriorityClass
+from bayplan.errors import DecodeError
 from bayplan.testing.builders import make_container, make_namespace, make_node, make_pod, make_pv, make_pvc
 
 # Objects as a server hands them out, one a line, cut to the fields that are read here.
@@ -259,3 +261,25 @@ def test_requests_that_are_no_map_are_left_to_the_reader() -> None:
     resources: dict[str, Any] = {"requests": "1"}
     round_up(resources, "requests")
     assert resources == {"requests": "1"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "problem"),
+    [
+        (
+            "StatefulSet",
+            {"template": {"spec": {"containers": [{"name": "c", "resources": 1.5}]}}},
+            "spec.template.spec.containers[0].resources: expected a mapping, got a number",
+        ),
+        ("Deployment", {"template": {"spec": {"containers": ["c"]}}}, "spec.template.spec.containers[0]: "),
+        ("DaemonSet", {"updateStrategy": {"rollingUpdate": 7}}, "a field has the wrong type"),
+        ("Deployment", {"template": 7}, "a field has the wrong type"),
+    ],
+)
+def test_malformed_parts_of_workloads_are_named(kind: str, spec: dict[str, Any], problem: str) -> None:
+    """Records have templates and strategies as they are written, so reading them has not checked them."""
+    meta = {"name": "web", "namespace": "default"}
+    item = decode_object({"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": spec})
+    assert item is not None
+    with pytest.raises(DecodeError, match=re.escape(f"{kind} default/web: {problem}")):
+        defaulted(item)

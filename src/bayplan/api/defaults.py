@@ -18,13 +18,16 @@ from typing import Final, TypeVar
 import msgspec
 
 from bayplan.api.admission import PREEMPT_LOWER_PRIORITY, Admission
+from bayplan.api.decode import decode_object
 from bayplan.api.devices import EXACT_COUNT
 from bayplan.api.kinds import KINDS
 from bayplan.api.meta import Content, Object
 from bayplan.api.pod_defaults import default_pod, default_template, round_up
+from bayplan.errors import DecodeError, InputError
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
+_WRONG_TYPE: Final = "a field has the wrong type"
 _MAX_INT32: Final = 2**31 - 1
 
 _O = TypeVar("_O", bound=Object)
@@ -46,16 +49,37 @@ def with_defaults(objects: Iterable[Object], stored: Sequence[Object] = ()) -> l
 
 
 def defaulted(obj: _O) -> _O:
-    """An object with the fields that a server sets whenever it reads it. Admission is not included."""
+    """An object with the fields that a server sets whenever it reads it. Admission is not included.
+
+    Raises:
+        DecodeError: a part that records have as it is written, such as a pod template, is malformed.
+    """
     kind = KINDS.find(type(obj))
     fill = None if kind is None else DEFAULTS.get((kind.group, kind.name))
     if fill is None:
         return obj
     content = msgspec.to_builtins(obj)
     content.setdefault("metadata", {})
-    fill(content)
+    try:
+        fill(content)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _malformed(obj) from error
     made: _O = msgspec.convert(content, type(obj))
     return obj if made == obj else made
+
+
+def _malformed(obj: Object) -> DecodeError:
+    """What is wrong with a part that is not decoded with the object; in a pod template, which field."""
+    key = f"{type(obj).__name__} {obj.key}"
+    match msgspec.to_builtins(obj):
+        case {"spec": {"template": {"spec": spec}}}:
+            try:
+                decode_object(
+                    {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": obj.name}, "spec": spec}
+                )
+            except InputError as error:
+                return DecodeError(error.problem, object_key=key, field=f"spec.template.{error.field}")
+    return DecodeError(_WRONG_TYPE, object_key=key)
 
 
 def _namespace(content: Content) -> None:
