@@ -15,6 +15,7 @@ from bayplan.api import volcano
 from bayplan.api.meta import ObjectMeta, ResourceList
 from bayplan.api.pod import Pod
 from bayplan.clock import Changes
+from bayplan.queues.volcano.accounts import Entitlement, QueueSpec, accounts_by_name, open_accounts
 from bayplan.queues.volcano.active import VolcanoQueues
 from bayplan.queues.volcano.conf import load
 from bayplan.queues.volcano.preemption import VictimChoice, running_pod
@@ -290,3 +291,13 @@ def test_a_change_of_objects_makes_no_pod_ready() -> None:
     history.objects.put(queue_of("a"))
     history.queues.objects_changed()
     assert history.queues.count == len(history.queues) == 0
+
+
+def test_a_small_part_of_a_device_is_not_nothing() -> None:
+    """Of 59 devices, 20 queues could have 2.95 each: one that asks for 3 gets what the others do not need."""
+    specs = [QueueSpec(str(number)) for number in range(20)]
+    known, _ = accounts_by_name(specs, hierarchy=False)
+    for number, account in enumerate(known.values()):
+        account.request = {"gpu": 1.0 if number else 3.0}
+    open_accounts(list(known.values()), Entitlement.PROPORTION, {"gpu": 59.0})
+    assert known["0"].deserved["gpu"] == 3.0

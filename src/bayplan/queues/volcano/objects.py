@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Final
 
 from bayplan.api import volcano
 from bayplan.api.meta import Object
@@ -19,6 +20,9 @@ from bayplan.queues.users import UserLimits
 from bayplan.queues.volcano import accounts, drf
 from bayplan.queues.volcano.accounts import OPEN, ROOT, Account, Entitlement, Lack, QueueSpec
 from bayplan.queues.volcano.resources import Resources
+
+_NOT_USED: Final = ("volcano.sh/dequeue-strategy",)
+"""Annotations of queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,7 @@ def spec_of(item: volcano.Queue) -> QueueSpec:
         created=0.0 if stamp is None else stamp.timestamp(),
         hierarchy=meta.annotations.get("volcano.sh/hierarchy", ""),
         hierarchy_weights=meta.annotations.get("volcano.sh/hierarchy-weights", ""),
-        not_used=spec.not_used,
+        not_used=(*spec.not_used, *(name for name in _NOT_USED if name in meta.annotations)),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from math import inf
 
 from bayplan.queues.volcano.accounts import Account
-from bayplan.queues.volcano.resources import MIN_AMOUNT, Resources
+from bayplan.queues.volcano.resources import Resources, min_amount
 
 
 class Proportion:
@@ -39,8 +39,8 @@ class Proportion:
             if old == new:
                 continue
             own, rest = deserved.get(kind, 0.0), self._rest.get(kind, 0.0)
-            if rest < MIN_AMOUNT:
-                if own + MIN_AMOUNT < min(old, new):
+            if rest < (least := min_amount(kind)):
+                if own + least < min(old, new):
                     continue
                 return False
             if new - own >= rest:

@@ -1,8 +1,9 @@
 """Amounts as Volcano compares them.
 
 cpu is in millicores, everything else in whole units, and shares of a cluster are fractions of both. Two
-readings of an absent resource exist: a limit of zero, or no limit. Amounts below 0.1 count as zero. Each pod
-asks for one of `pods`, which most comparisons leave out.
+readings of an absent resource exist: a limit of zero, or no limit. Amounts below 0.1 count as zero; of other
+resources than cpu and memory, which Volcano counts in thousandths, those below 0.0001. Each pod asks for one
+of `pods`, which most comparisons leave out.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = [
     "highest",
     "is_empty",
     "largest_ratio",
+    "min_amount",
     "minus",
     "names",
     "plus",
@@ -41,8 +43,15 @@ Resources: TypeAlias = Mapping[str, float]
 
 MIN_AMOUNT: Final = 0.1
 """resource_info.go: minResource"""
+MIN_SCALAR: Final = MIN_AMOUNT / 1000
+"""The same for a resource that Volcano counts in thousandths."""
 _STANDARD: Final = ("cpu", "memory")
 PODS: Final = "pods"
+
+
+def min_amount(kind: str) -> float:
+    """The smallest amount of a resource that is not zero."""
+    return MIN_AMOUNT if kind in _STANDARD else MIN_SCALAR
 
 
 def times(amounts: Resources, factor: float) -> dict[str, float]:
@@ -75,7 +84,7 @@ def at_most(left: Resources, right: Resources) -> bool:
     """Whether no resource of left exceeds right, with a tolerance; absent is zero."""
     # resource_info.go: LessEqual with Zero
     return all(
-        amount < (limit := right.get(kind, 0.0)) or abs(amount - limit) < MIN_AMOUNT
+        amount < (limit := right.get(kind, 0.0)) or abs(amount - limit) < min_amount(kind)
         for kind, amount in left.items()
     )
 
@@ -105,10 +114,10 @@ def fits_some(used: Resources, limit: Resources, asked: Resources) -> bool:
     for kind, amount in asked.items():
         if amount <= 0 or kind == PODS:
             continue
-        have, most = used.get(kind, 0.0), limit.get(kind, 0.0)
-        if have < MIN_AMOUNT and most < MIN_AMOUNT:
+        have, most, least = used.get(kind, 0.0), limit.get(kind, 0.0), min_amount(kind)
+        if have < least and most < least:
             continue
-        if have < most or abs(have - most) < MIN_AMOUNT:
+        if have < most or abs(have - most) < least:
             return True
     return False
 
@@ -128,7 +137,7 @@ def exceeds_some(used: Resources, limit: Resources, asked: Resources) -> bool:
 
 def names(amounts: Resources) -> list[str]:
     """The resources that are not zero."""
-    return [kind for kind, amount in amounts.items() if amount >= MIN_AMOUNT]
+    return [kind for kind, amount in amounts.items() if amount >= min_amount(kind)]
 
 
 def share_some(left: Resources, right: Resources, *, count_pods: bool = True) -> bool:
@@ -138,7 +147,7 @@ def share_some(left: Resources, right: Resources, *, count_pods: bool = True) ->
 
 
 def is_empty(amounts: Resources) -> bool:
-    return all(amount < MIN_AMOUNT or kind == PODS for kind, amount in amounts.items())
+    return all(amount < min_amount(kind) or kind == PODS for kind, amount in amounts.items())
 
 
 def ratio(amount: float, limit: float) -> float:
@@ -153,6 +162,6 @@ def largest_ratio(amounts: Resources, limits: Resources) -> float:
     """The largest ratio over the resources of the limits."""
     largest = 0.0
     for kind, limit in limits.items():
-        if limit >= MIN_AMOUNT and (part := amounts.get(kind, 0.0) / limit) > largest:
+        if limit >= min_amount(kind) and (part := amounts.get(kind, 0.0) / limit) > largest:
             largest = part
     return largest
