@@ -293,6 +293,22 @@ def test_a_change_of_objects_makes_no_pod_ready() -> None:
     assert history.queues.count == len(history.queues) == 0
 
 
+def test_the_job_that_was_created_first_is_first() -> None:
+    """Its age is that of its PodGroup: pods are created when it is admitted, and again when they fail."""
+    history = History(0, "capacity")
+    for name, seconds in (("old", 0), ("young", 5)):
+        created = EPOCH + timedelta(seconds=seconds)
+        meta = ObjectMeta(name=name, namespace="default", creation_timestamp=created)
+        history.objects.put(volcano.PodGroup(metadata=meta, spec=volcano.PodGroupSpec()))
+    for number, name in enumerate(("young", "old")):
+        pod = make_pod(f"of-{name}", cpu=1, created=EPOCH + timedelta(seconds=10 + number))
+        pod = replace(pod, metadata=replace(pod.metadata, annotations={volcano.GROUP_ANNOTATION: name}))
+        history.push(QueuedPod(pod, pod.key, 0.0, number))
+    found = history.queues.pop()
+    assert found is not None
+    assert found.key == "default/of-old"
+
+
 def test_a_small_part_of_a_device_is_not_nothing() -> None:
     """Of 59 devices, 20 queues could have 2.95 each: one that asks for 3 gets what the others do not need."""
     specs = [QueueSpec(str(number)) for number in range(20)]

@@ -134,7 +134,7 @@ async def test_a_changed_queue_counts_at_once(tmp_path: Path) -> None:
 
 @virtual
 async def test_an_exhausted_quota_of_gpus_does_not_stop_a_cpu_job(tmp_path: Path) -> None:
-    """volcano#5240."""
+    """volcano#5240: only what a pod asks for counts, and the pod that waits reads what is used up."""
     gpu = "nvidia.com/gpu"
     async with running(config=config(tmp_path)) as world:
         await world.create(make_node("n", cpu=8, resources={gpu: 4}), queue("q", capability={gpu: "1"}))
@@ -142,7 +142,8 @@ async def test_an_exhausted_quota_of_gpus_does_not_stop_a_cpu_job(tmp_path: Path
         await world.create(job("more", "q"), *members("more", 1, requests={"cpu": 1, gpu: 1}))
         await world.create(job("plain", "q"), *members("plain", 1, cpu=1))
         assert world.bound() == {"gpus-0", "plain-0"}
-        assert f"{gpu} 1 allocated, 1 requested, 1 capability" in world.message("more-0")
+        text = f"waiting for queue q: {gpu} 1 allocated, 1 requested, 1 capability"
+        assert world.message("more-0") == text
 
 
 @virtual

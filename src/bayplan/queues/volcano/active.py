@@ -463,11 +463,12 @@ class VolcanoQueues(CapacityQueues):
         assert isinstance(group, JobGroup)
         found = group.pod_group
         account = self._by_path.get(group.queue.path) or Account(QueueSpec("unknown"), group.queue)
+        stamp = None if found is None else found.metadata.creation_timestamp
         return JobView(
             group.name,
             account,
             self._priority(group, found),
-            group.created,
+            group.created if stamp is None else stamp.timestamp(),
             1 if found is None else found.spec.min_member,
             len(group.tasks),
             group.used,
