@@ -23,6 +23,8 @@ from bayplan.testing.builders import (
     make_node_term,
     make_pdb,
     make_pod,
+    make_pod_affinity,
+    make_pod_term,
     make_spread,
     make_toleration,
 )
@@ -59,6 +61,28 @@ def test_a_pod_that_would_come_right_back_stays() -> None:
     plan = plan_of([*nodes, *pods], LOW)
     assert (moves(plan), plan.upstream_evictions) == ([], 2)
     assert reasons(plan)["p0"] == "the scheduler would put it back on a"
+
+
+def test_a_pod_leaves_the_pods_that_its_anti_affinity_excludes() -> None:
+    """Only the pod with the term moves, and only to a domain without the others."""
+    excludes = make_pod_affinity(anti_required=[make_pod_term("zone", {"app": "db"})])
+    nodes = [make_node(name, labels={"zone": zone}) for name, zone in (("a", "1"), ("b", "1"), ("c", "2"))]
+    objects = [*nodes, replica("p", "a", affinity=excludes), replica("q", "b", "db")]
+    plan = plan_of(objects, {"RemovePodsViolatingInterPodAntiAffinity": {}})
+    assert moves(plan) == [("p", "a", "c")]
+    assert plan.moves[0].why == (
+        "its anti-affinity excludes a pod in the same domain; no pod that its anti-affinity excludes is in "
+        "the domain of c"
+    )
+
+
+def test_usage_that_is_not_measured_is_reported() -> None:
+    args = {**LOW["LowNodeUtilization"], "metricsUtilization": {"source": "KubernetesMetrics"}}
+    plan = plan_of([make_node("a"), make_node("b")], {"LowNodeUtilization": args})
+    assert plan.errors == (
+        'balance test: plugin "LowNodeUtilization" finished with error: error initializing usage client: '
+        "metrics client not initialized",
+    )
 
 
 def test_room_is_used_once() -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,11 @@ from bayplan.api.selectors import EVERYTHING, Selector, compile_selector
 from bayplan.deschedule.args import MANDATORY, MAX_PRIORITY, DefaultEvictorArgs
 from bayplan.deschedule.node_fit import NodeFit
 from bayplan.deschedule.table import Bools, ClusterTable, Flag
-from bayplan.errors import PluginError, SelectorError
+from bayplan.errors import SelectorError
 from bayplan.framework.args import aggregate
 from bayplan.framework.plugin_api import Plugin
 
 Slots = NDArray[np.intp]
-_NAME: Final = "DefaultEvictor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class Check:
 class DefaultEvictor(Plugin):
     """Compiled arguments; `on` makes the checks for one cycle."""
 
-    name: ClassVar = _NAME
+    name: ClassVar = "DefaultEvictor"
     args_type: ClassVar = DefaultEvictorArgs
 
     def __init__(self, args: DefaultEvictorArgs) -> None:
@@ -269,15 +268,3 @@ class EvictorChecks:
     def _replicas_text(self, slot: int) -> str:
         count = self._replicas()[self._table.pods[slot].metadata.owner_references[0].uid]
         return f"owner has {count} replicas which is less than minReplicas of {self._args.min_replicas}"
-
-
-def build(args: DefaultEvictorArgs) -> DefaultEvictor:
-    """The evictor of a profile.
-
-    Raises:
-        PluginError: a selector does not parse.
-    """
-    try:
-        return DefaultEvictor(args)
-    except SelectorError as error:
-        raise PluginError(_NAME, error.problem) from None

@@ -89,7 +89,10 @@ class MeasuredUsage:
             if "instance" not in labels:
                 raise UsageError("the collected metrics sample is missing 'instance' key")
             if not 0 <= value <= 1:
-                shown = np.format_float_positional(value, trim="-")
+                shown = (
+                    np.format_float_positional(value, trim="-").replace("nan", "NaN").replace("inf", "Inf")
+                )
+                shown = f"+{shown}" if value == np.inf else shown
                 raise UsageError(
                     f'the collected metrics sample for "{labels["instance"]}" has value {shown} '
                     "outside of <0; 1> interval"
