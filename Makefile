@@ -144,6 +144,7 @@ lock: $(TOOLS)
 	$(COMPILE) pyproject.toml requirements/build.in --extra dev -c requirements/run.txt -c requirements/build.txt \
 	  -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra fleet -c requirements/dev.txt -o requirements/fleet.txt
+	$(COMPILE) pyproject.toml --extra tracing -c requirements/dev.txt -o requirements/tracing.txt
 	$(COMPILE) requirements/tools.in -o requirements/tools.txt
 
 # Known vulnerabilities of what is pinned; says so where the data cannot be reached.

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from bayplan.process.otlp import HEADERS
+from bayplan.process.tracing import TracingConfiguration, load_tracing
 from conformance.harness.control_plane import ControlPlane
 from conformance.harness.programs import obtain_helm
 from tests.deploy.manifests import DEPLOY, SECOND, objects
@@ -20,6 +22,7 @@ EVERYTHING = (
     "--set=tolerations[0].operator=Exists",
     "--set=nodeSelector.pool=control",
     "--set=podAnnotations.team=platform",
+    "--set=tracing.enabled=true,tracing.endpoint=otel:4317,tracing.headersSecret.name=otlp",
 )
 """Values of optional parts whose kinds a plain API server has."""
 
@@ -91,6 +94,21 @@ def test_replacement_uses_the_lease_of_kube_scheduler(helm: Path) -> None:
     assert ["kube-scheduler"] in [rule.get("resourceNames") for rule in role["rules"]]
 
 
+def test_the_tracing_configuration_is_one_that_bayplan_reads(helm: Path, tmp_path: Path) -> None:
+    text = rendered(
+        helm, "--set=tracing.enabled=true,tracing.endpoint=otel:4317,tracing.headersSecret.name=otlp"
+    )
+    items = {item["kind"]: item for item in yaml.safe_load_all(text) if item}
+    file = tmp_path / "tracing.yaml"
+    file.write_text(items["ConfigMap"]["data"]["tracing.yaml"])
+    assert load_tracing(str(file)) == TracingConfiguration("otel:4317", 10_000)
+    (container,) = items["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert "--tracing-config-file=/etc/bayplan/tracing.yaml" in container["args"]
+    (variable,) = container["env"]
+    assert variable["name"] == HEADERS
+    assert variable["valueFrom"]["secretKeyRef"] == {"name": "otlp", "key": "headers"}
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -99,6 +117,7 @@ def test_replacement_uses_the_lease_of_kube_scheduler(helm: Path) -> None:
         pytest.param("--set=replicas=0", "replicas", id="no replicas"),
         pytest.param("--set=rbac.plugins={nosuch}", "rbac", id="unknown plugin"),
         pytest.param("--set=podMonitor.enabled=true", "podMonitor.tokenSecret.name", id="no token"),
+        pytest.param("--set=tracing.enabled=true", "tracing.endpoint", id="no receiver of traces"),
     ],
 )
 def test_wrong_values_are_named(helm: Path, values: str, said: str) -> None:

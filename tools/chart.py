@@ -76,6 +76,28 @@ def optional(value: str, field: str, column: int = 6) -> str:
     )
 
 
+TRACING_ARGS: Final = """\
+        {{- if .Values.tracing.enabled }}
+        - --tracing-config-file=/etc/bayplan/tracing.yaml
+        {{- with .Values.tracing.headersSecret.name }}
+        env:
+        - name: OTEL_EXPORTER_OTLP_HEADERS
+          valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $.Values.tracing.headersSecret.key }}}}
+        {{- end }}
+        {{- end }}"""
+TRACING_FILE: Final = """\
+{{- with .Values.tracing }}
+{{- if .enabled }}
+  tracing.yaml: |
+    apiVersion: apiserver.config.k8s.io/v1
+    kind: TracingConfiguration
+    endpoint: {{ required "tracing.endpoint: name the receiver" .endpoint | quote }}
+    samplingRatePerMillion: {{ int .samplingRatePerMillion }}
+{{- end }}
+{{- end }}
+"""
+
+
 def deployment() -> str:
     checksum = '{{ include (print $.Template.BasePath "/config-map.yaml") . | sha256sum }}'
     extra = ("imagePullSecrets", "nodeSelector", "tolerations", "affinity")
@@ -103,7 +125,7 @@ def deployment() -> str:
             "        imagePullPolicy: {{ . }}\n"
             "        {{- end }}",
         ),
-        (r"^        - -v=2$", "        {{- toYaml .Values.extraArgs | nindent 8 }}"),
+        (r"^        - -v=2$", "        {{- toYaml .Values.extraArgs | nindent 8 }}\n" + TRACING_ARGS),
         (r"^        resources:\n          requests: .*$", optional("resources", "resources", 8)),
         (r"configMap: \{name: bayplan\}", f"configMap: {{name: {NAME}}}"),
     )
@@ -120,7 +142,7 @@ def config_map() -> str:
         (r"resourceName: bayplan", 'resourceName: {{ include "bayplan.lease" . }}'),
         (r"schedulerName: bayplan\n", 'schedulerName: {{ include "bayplan.schedulerName" . }}\n{{- end }}\n'),
     )
-    return template(SECOND / "config-map.yaml", replacements)
+    return template(SECOND / "config-map.yaml", replacements) + TRACING_FILE
 
 
 def rbac() -> str:

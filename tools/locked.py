@@ -29,11 +29,12 @@ def problems() -> Iterator[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     run = project["project"]["dependencies"]
     build = project["build-system"]["requires"]
-    dev = list(_expanded("dev", project["project"]["optional-dependencies"]))
-    fleet = project["project"]["optional-dependencies"]["fleet"]
+    extras = project["project"]["optional-dependencies"]
+    dev = list(_expanded("dev", extras))
     for name, wanted in (
         ("run.txt", run),
-        ("fleet.txt", [*run, *fleet]),
+        ("fleet.txt", [*run, *extras["fleet"]]),
+        ("tracing.txt", [*run, *extras["tracing"]]),
         ("build.txt", build),
         ("dev.txt", [*run, *build, *dev]),
     ):

@@ -4,6 +4,8 @@ Twice: CPU time for each pod of `bayplan run`, beside an API server in this proc
 without a client, in this process, with metrics as in `bayplan run`. Both include the thread that encodes and
 sends spans; the receiver is another process. The rounds of all rates alternate, and the median is printed:
 other work disturbs single ones. It takes about two minutes.
+
+`python -m tests.process.tracing_cost RATE`, or `none`, only schedules once, to be counted by valgrind.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import multiprocessing
 import os
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -22,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from bayplan.metrics import SchedulerMetrics
-from bayplan.process.tracing import MAX_RATE, Tracing, TracingConfiguration, make_processor
+from bayplan.process.tracing import MAX_RATE, make_tracing
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.observers import observed_by
@@ -68,10 +71,8 @@ async def schedule(endpoint: str, rate: int | None) -> float:
     store = MemoryStore()
     for number in range(NODES):
         store.create(make_node(f"n{number}", cpu="16"))
-    traces = None
-    if rate is not None:
-        config = TracingConfiguration(endpoint, rate)
-        traces = Tracing(config, make_processor(config), random.Random(0))
+    with tempfile.TemporaryDirectory() as directory:
+        traces = None if rate is None else make_tracing(write_config(directory, endpoint, rate))
     scheduler = Scheduler(
         MemoryCluster(store),
         metrics=SchedulerMetrics(sampler=random.Random(0)),
@@ -107,12 +108,7 @@ async def run_process(endpoint: str, rate: int | None) -> float:
     with tempfile.TemporaryDirectory() as directory:
         flags = list(ALONE)
         if rate is not None:
-            file = Path(directory, "tracing.yaml")
-            file.write_text(
-                "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"
-                f"endpoint: {endpoint}\nsamplingRatePerMillion: {rate}\n"
-            )
-            flags.append(f"--tracing-config-file={file}")
+            flags.append(f"--tracing-config-file={write_config(directory, endpoint, rate)}")
         async with scheduling(ApiServer(store), Path(directory), *flags) as run:
             store.create(make_pod("first", cpu="100m"))
             await until(lambda: len(bound(store)) == 1, run)
@@ -126,6 +122,15 @@ async def run_process(endpoint: str, rate: int | None) -> float:
             return (cpu_seconds(run.process.pid) - began) / sent
 
 
+def write_config(directory: str, endpoint: str, rate: int) -> str:
+    file = Path(directory, "tracing.yaml")
+    file.write_text(
+        "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"
+        f"endpoint: {endpoint}\nsamplingRatePerMillion: {rate}\n"
+    )
+    return str(file)
+
+
 def cpu_seconds(pid: int) -> float:
     """Of all threads of a process; Linux only."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -133,6 +138,9 @@ def cpu_seconds(pid: int) -> float:
 
 
 def main() -> None:
+    if sys.argv[1:]:
+        asyncio.run(schedule("localhost:4317", None if sys.argv[1] == "none" else int(sys.argv[1])))
+        return
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=receive, args=(theirs,), daemon=True)
     process.start()
