@@ -8,7 +8,7 @@ import yaml
 
 from bayplan.api.meta import Content
 from bayplan.embedded.controllers.volcano import COMMANDS, JOBS, POD_GROUPS, QUEUES
-from bayplan.embedded.server.kinds import CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource
+from bayplan.embedded.server.kinds import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource
 from bayplan.queues.volcano.crds import CRDS
 
 from .world import World, in_world
@@ -109,12 +109,19 @@ def test_pods_are_created_when_the_group_is_admitted() -> None:
         }
         assert pod["spec"]["schedulerName"] == "volcano"
         assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("j-w-1", "j")
-        assert {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"]} == {
+        hosts = world.get(CONFIG_MAPS, "j-svc")["data"]
+
+        def value(variable: Content) -> str:
+            source = variable.get("valueFrom")
+            return str(variable["value"] if source is None else hosts[source["configMapKeyRef"]["key"]])
+
+        assert {each["name"]: value(each) for each in pod["spec"]["containers"][0]["env"]} == {
             "VK_TASK_INDEX": "1",
             "VC_TASK_INDEX": "1",
             "VC_W_HOSTS": "j-w-0.j,j-w-1.j,j-w-2.j",
             "VC_W_NUM": "3",
         }
+        assert hosts["w.host"] == "j-w-0.j\nj-w-1.j\nj-w-2.j"
         status = job(world)["status"]
         assert (status["state"]["phase"], status["running"], status["minAvailable"]) == ("Running", 3, 2)
         assert status["taskStatusCount"] == {"w": {"phase": {"Running": 3}}}

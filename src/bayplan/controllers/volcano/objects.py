@@ -1,6 +1,7 @@
 """The objects of a Job of Volcano: its pods and its PodGroup, as Volcano's controller makes them.
 
-The plugins `env` and `svc` of a job set variables, host names and the subdomain. No other object is made.
+The plugins `env` and `svc` of a job set variables, host names and the subdomain. Hosts are in a ConfigMap, to
+which the variables refer. No other object is made.
 """
 
 from __future__ import annotations
@@ -139,23 +140,56 @@ def make_pod(job: Content, spec: JobSpec, task: TaskSpec, index: int) -> Content
     return pod
 
 
+def hosts_name(job: str) -> str:
+    """The name of the ConfigMap with the hosts of a job."""
+    return f"{job}-svc"
+
+
+def make_hosts(job: Content, spec: JobSpec) -> Content | None:
+    """The ConfigMap of the plugin svc; None without it."""
+    if SVC_PLUGIN not in spec.plugins:
+        return None
+    meta, data = job["metadata"], dict[str, str]()
+    for task in spec.tasks:
+        names = _hosts(meta["name"], task)
+        data[f"{task.name}.host"] = "\n".join(names)
+        data[f"VC_{_variable(task)}_HOSTS"] = ",".join(names)
+        data[f"VC_{_variable(task)}_NUM"] = str(len(names))
+    return {
+        "metadata": {
+            "name": hosts_name(meta["name"]),
+            "namespace": meta["namespace"],
+            "ownerReferences": [owner_reference(job)],
+        },
+        "data": data,
+    }
+
+
+def _hosts(job: str, task: TaskSpec) -> list[str]:
+    # svc.go: GenerateHosts
+    pod_spec = task.template["spec"]
+    domain = pod_spec.get("subdomain") or job
+    if pod_spec.get("hostname"):
+        return [f"{pod_spec['hostname']}.{domain}"]
+    return [f"{pod_name(job, task, number)}.{domain}" for number in range(task.replicas)]
+
+
+def _variable(task: TaskSpec) -> str:
+    return task.name.replace("-", "_").upper()
+
+
 def _variables(job: Content, spec: JobSpec, index: int) -> list[Content]:
     """The environment that the plugins env and svc set."""
-    # env.go, svc.go: OnPodCreate. Volcano passes hosts in a ConfigMap, here they are the values themselves.
-    found: dict[str, str] = {}
+    # env.go, svc.go: OnPodCreate
+    found: list[Content] = []
     if ENV_PLUGIN in spec.plugins:
-        found = {"VK_TASK_INDEX": str(index), "VC_TASK_INDEX": str(index)}
+        found += [{"name": name, "value": str(index)} for name in ("VK_TASK_INDEX", "VC_TASK_INDEX")]
     if SVC_PLUGIN in spec.plugins and "--inject-hosts-env=false" not in (spec.plugins[SVC_PLUGIN] or ()):
+        hosts = hosts_name(job["metadata"]["name"])
         for task in spec.tasks:
-            pod_spec = task.template["spec"]
-            names = [pod_name(job["metadata"]["name"], task, number) for number in range(task.replicas)]
-            if pod_spec.get("hostname"):
-                names = [pod_spec["hostname"]]
-            domain = pod_spec.get("subdomain") or job["metadata"]["name"]
-            key = task.name.replace("-", "_").upper()
-            found[f"VC_{key}_HOSTS"] = ",".join(f"{name}.{domain}" for name in names)
-            found[f"VC_{key}_NUM"] = str(len(names))
-    return [{"name": name, "value": value} for name, value in found.items()]
+            for key in (f"VC_{_variable(task)}_HOSTS", f"VC_{_variable(task)}_NUM"):
+                found.append({"name": key, "valueFrom": {"configMapKeyRef": {"name": hosts, "key": key}}})
+    return found
 
 
 def task_of(pod: Pod) -> str:

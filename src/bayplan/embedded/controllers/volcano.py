@@ -40,6 +40,7 @@ from bayplan.embedded.controllers.pod_owner import pods_per_call, refers_to
 from bayplan.embedded.server.deletion import FOREGROUND, DeleteOptions
 from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import (
+    CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     PODS,
     PRIORITY_CLASSES,
@@ -114,6 +115,8 @@ class VolcanoJobs(_Volcano):
         """By uid of the job, since its first reconcile."""
         self._evicted: dict[str, list[tuple[int, jobs.Occurrence]]] = {}
         """By uid of the job: pods that were deleted, with the version of the job that they belong to."""
+        self._hosts: dict[str, dict[str, int]] = {}
+        """By uid of the job: the replicas of its tasks when its ConfigMap of hosts was written."""
         self._told: dict[str, str] = {}
         """By uid of the job: what was last reported about its PodGroup."""
 
@@ -137,6 +140,7 @@ class VolcanoJobs(_Volcano):
                 self._evicted.pop(uid, None)
                 self._told.pop(uid, None)
                 self._pods.pop(uid, None)
+                self._hosts.pop(uid, None)
         return (change.key,)
 
     def _pod(self, change: ObjectChange) -> Iterable[str]:
@@ -208,6 +212,7 @@ class VolcanoJobs(_Volcano):
         for pod in plan.delete:
             self._delete(pod)
         self._keep_group(job, spec, group if plan.keeps_group else None, groups, wanted=plan.keeps_group)
+        self._keep_hosts(job, spec)
         job = write_status(self.api, served, job, plan.status)
         more = self._create(job, spec, plan)
         waiting = self._report_group(job, group) if plan.keeps_group and more is None else None
@@ -234,6 +239,19 @@ class VolcanoJobs(_Volcano):
             self.api.create(resource, made, meta["namespace"])
         elif any(group["spec"].get(name) != value for name, value in made["spec"].items()):
             self.api.update(resource, {**group, "spec": {**group["spec"], **made["spec"]}})
+
+    def _keep_hosts(self, job: Content, spec: JobSpec) -> None:
+        """Creates or updates the ConfigMap of the plugin svc, if the replicas of tasks have changed."""
+        uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
+        replicas = {task.name: task.replicas for task in spec.tasks}
+        if self._hosts.get(uid) == replicas or (made := objects.make_hosts(job, spec)) is None:
+            return
+        known = self.cluster.find(CONFIG_MAPS, f"{namespace}/{made['metadata']['name']}")
+        if known is None:
+            self.api.create(CONFIG_MAPS, made, namespace)
+        elif known.get("data") != made["data"]:
+            self.api.update(CONFIG_MAPS, {**known, "data": made["data"]})
+        self._hosts[uid] = replicas
 
     def _priorities(self, spec: JobSpec) -> dict[str, int]:
         names = {task.template["spec"].get("priorityClassName") for task in spec.tasks}
