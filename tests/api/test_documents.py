@@ -88,6 +88,11 @@ def test_json_fields_are_found_by_their_document() -> None:
     assert document.line_of("a.b") == 2
 
 
+def test_two_escapes_are_a_character() -> None:
+    (document,) = parse('{"a": "\\ud83d\\ude00"}', is_json=True)
+    assert document.content == {"a": "\U0001f600"}
+
+
 @pytest.mark.parametrize(
     ("text", "is_json", "message"),
     [
@@ -132,6 +137,12 @@ def test_json_fields_are_found_by_their_document() -> None:
         pytest.param('{"a": 1,\n"b" 2}', True, "f:2: Expecting ':' delimiter", id="broken JSON"),
         pytest.param('{"a": 1,\n"a": 2}', True, 'f:2: the key "a" occurs twice', id="a JSON key twice"),
         pytest.param('\n{"a": NaN}', True, "f:2: NaN is not a JSON number", id="not a number"),
+        pytest.param(
+            '\n{"a": ["\\ud800"]}',
+            True,
+            "f:2: an escape such as \\ud800 is only half of a character",
+            id="half of a character",
+        ),
     ],
 )
 def test_broken_text(text: str | bytes, is_json: bool, message: str) -> None:

@@ -135,6 +135,9 @@ JSON_SUFFIX: Final = ".json"
 
 _NO_FILES: Final = "the directory holds no .yaml, .yml or .json file"
 _NOT_UTF8: Final = "it is not UTF-8 text"
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""Half of a character beyond U+FFFF, as an escape. Without the other half it is not text."""
+_HALF_CHARACTER: Final = "an escape such as \\ud800 is only half of a character"
 _NO_CONSTANTS: Final = "{text} is not a JSON number"
 
 _PATH_STEP: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
@@ -239,8 +242,12 @@ def _json_documents(text: str, source: str) -> Iterator[Document]:
         try:
             content, end = decoder.raw_decode(text, position)
             check_depth(content)
+            if _SURROGATE.search(text, position, end) is not None:
+                json.dumps(content, ensure_ascii=False).encode()
         except DecodeError as error:
             raise error.at(source=source, line=line) from None
+        except UnicodeEncodeError as error:
+            raise DecodeError(_HALF_CHARACTER, source=source, line=line) from error
         except json.JSONDecodeError as error:
             raise DecodeError(error.msg, source=source, line=error.lineno) from error
         except RecursionError as error:
