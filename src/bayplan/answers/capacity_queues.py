@@ -14,6 +14,7 @@ from bayplan.answers.must_end import MAX_NAMED, MustEnd, what_must_end
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api.pod import Pod
 from bayplan.config import QueuesConfiguration
+from bayplan.printable import printable
 from bayplan.queues import tree, victims
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts, readable, total
@@ -103,7 +104,7 @@ class WaitingPod:
         who = f"user {self.user}" + (f" of {', '.join(self.user_groups)}" if self.user_groups else "")
         yield f"queue {self.queue}, application {self.application}, counts for {who}"
         if self.task_groups_problem:
-            yield f"its task groups are ignored: {self.task_groups_problem}"
+            yield f"its task groups are ignored: {printable(self.task_groups_problem)}"
         if self.blocking is not None:
             yield self.blocking.sentence()
         overall = f"{self.overall} of {self.waiting} in all queues"
