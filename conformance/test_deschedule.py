@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -88,25 +89,54 @@ def by_node(pods: set[str]) -> Counter[int]:
     return Counter(int(name[1:]) % NODES_WITH_PODS for name in pods)
 
 
+def generated_policy(seed: int) -> str:
+    """One or two strategies whose result does not depend on an order; DefaultEvictor may protect pods."""
+    rng = random.Random(seed)
+    kinds = [
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+    ]
+    states = ["Pending", "Running", "CrashLoopBackOff"]
+    strategies: dict[str, Raw] = {
+        "RemovePodsViolatingNodeTaints": {"includePreferNoSchedule": rng.random() < 0.5},
+        "RemovePodsViolatingNodeAffinity": {"nodeAffinityType": rng.sample(kinds, rng.randint(1, 2))},
+        "RemovePodsHavingTooManyRestarts": {"podRestartThreshold": rng.randint(1, 10)},
+        "PodLifeTime": {"states": rng.sample(states, rng.randint(1, 2))},
+    }
+    names = rng.sample(sorted(strategies), rng.randint(1, 2))
+    args = {name: strategies[name] for name in names}
+    for one in args.values():
+        if rng.random() < 0.3:
+            chosen = sorted(rng.sample([f"a{i}" for i in range(12)], 6))
+            one["labelSelector"] = {"matchExpressions": [{"key": "app", "operator": "In", "values": chosen}]}
+    args["DefaultEvictor"] = {"nodeFit": rng.random() < 0.5, "minReplicas": rng.choice([0, 1])}
+    if rng.random() < 0.2:
+        args["DefaultEvictor"]["podProtections"] = {"extraEnabled": ["PodsWithoutPDB"]}
+    return policy_of(args, {"deschedule": {"enabled": names}})
+
+
 def policy(name: str) -> str:
     point = "balance" if "Utilization" in name else "deschedule"
-    profile: dict[str, Any] = {
-        "name": "p",
-        "pluginConfig": [{"name": name, "args": STRATEGIES[name]}],
-        "plugins": {point: {"enabled": [name]}},
-    }
+    return policy_of({name: STRATEGIES[name]}, {point: {"enabled": [name]}})
+
+
+def policy_of(args: dict[str, Raw], plugins: Raw) -> str:
+    configs = [{"name": name, "args": one} for name, one in args.items()]
+    profile: dict[str, Any] = {"name": "p", "pluginConfig": configs, "plugins": plugins}
     document = {"apiVersion": "descheduler/v1alpha2", "kind": "DeschedulerPolicy", "profiles": [profile]}
     return json.dumps({**document, "gracePeriodSeconds": 0})
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_both_evict_the_same_pods(plane: ControlPlane, descheduler: Path, name: str, tmp_path: Path) -> None:
-    path, kubeconfig = tmp_path / "policy.json", str(plane.kubeconfig(ADMIN))
-    path.write_text(policy(name))
+def evicted_by_both(
+    plane: ControlPlane, descheduler: Path, folder: Path, objects: list[Raw], text: str
+) -> tuple[set[str], set[str]]:
+    """The pods that descheduler and bayplan evict, one after the other, from the same cluster."""
+    path, kubeconfig = folder / "policy.json", str(plane.kubeconfig(ADMIN))
+    path.write_text(text)
 
     async def prepare() -> None:
         async with Admin(plane.access()) as admin:
-            await put(admin, cluster())
+            await put(admin, objects)
 
     async def remaining() -> set[str]:
         async with Admin(plane.access()) as admin:
@@ -114,19 +144,32 @@ def test_both_evict_the_same_pods(plane: ControlPlane, descheduler: Path, name: 
 
     asyncio.run(prepare())
     before = asyncio.run(remaining())
-    serving = ["--secure-port", "0", "--cert-dir", str(tmp_path)]
+    serving = ["--secure-port", "0", "--cert-dir", str(folder)]
     command = [str(descheduler), "--policy-config-file", str(path), "--kubeconfig", kubeconfig, "-v", "1"]
     ended = subprocess.run([*command, *serving], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
     theirs = before - asyncio.run(remaining())
-    assert theirs or name == "RemovePodsViolatingInterPodAntiAffinity", "the policy evicts nothing"
     asyncio.run(prepare())
     options = ["--kubeconfig", kubeconfig, "--decision", "upstream", "--evictions-per-minute", "6000"]
     ours_ended = bayplan("deschedule", "run", "--policy", str(path), *options)
     assert ours_ended.status == 0, ours_ended.stderr
-    ours = before - asyncio.run(remaining())
+    return theirs, before - asyncio.run(remaining())
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_both_evict_the_same_pods(plane: ControlPlane, descheduler: Path, name: str, tmp_path: Path) -> None:
+    theirs, ours = evicted_by_both(plane, descheduler, tmp_path, cluster(), policy(name))
+    assert theirs or name == "RemovePodsViolatingInterPodAntiAffinity", "the policy evicts nothing"
     if "Utilization" in name:
         # Which of several equal pods is evicted is random upstream: as many of each node.
         assert by_node(ours) == by_node(theirs)
     else:
         assert ours == theirs
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_both_evict_the_same_pods_by_generated_policies(
+    plane: ControlPlane, descheduler: Path, seed: int, tmp_path: Path
+) -> None:
+    theirs, ours = evicted_by_both(plane, descheduler, tmp_path, cluster(), generated_policy(seed))
+    assert ours == theirs
