@@ -109,6 +109,7 @@ REASON_LEFT_OVER: Final = "cannot schedule extended resource claim"
 
 NOT_FOUND: Final = "not found"
 """Upstream's text if PreFilter has written no state."""
+NO_CLAIMS: Final = "no new claims to deallocate"
 CLAIM_DELETED: Final = (
     "internal error, couldn't signal allocation for claim {name}: look up assumed claim {claim}, UID={uid}: "
     'could not find ResourceClaim "{claim}"'
@@ -320,8 +321,11 @@ class DynamicResources(
     def post_filter(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> PostFilterResult:
         if self.name not in outcome.pre_filtered:
             return PostFilterResult(failure(NOT_FOUND))
-        reasons = self._deallocation.for_pod(pod, state.get(self.name), outcome)
-        return PostFilterResult(unschedulable(*reasons))
+        claims: PodClaims | None = state.get(self.name)
+        if claims is not None:
+            return PostFilterResult(unschedulable(*self._deallocation.for_pod(pod, claims, outcome)))
+        is_silent = self._rules.post_filter_without_message
+        return PostFilterResult(unschedulable() if is_silent else unschedulable(NO_CLAIMS))
 
     def pod_group_post_filter(self, outcome: GroupOutcome) -> GroupSteps[GroupPostFilterResult]:
         yield from ()

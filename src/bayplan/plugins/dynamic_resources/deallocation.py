@@ -18,7 +18,6 @@ from bayplan.plugins.dynamic_resources.claims import PodClaims
 from bayplan.plugins.dynamic_resources.groups import GATE, reserved_claims
 
 REASON_NOT_AVAILABLE: Final = "resourceclaim not available on the node"
-NO_CLAIMS: Final = "no new claims to deallocate"
 DEALLOCATED: Final = "deallocation of ResourceClaim completed"
 DELETED: Final = "deletion of ResourceClaim completed"
 GROUP_CLAIMS_FREED: Final = "deallocation and deletion of ResourceClaims completed"
@@ -40,10 +39,8 @@ class Deallocation:
         self._handle = handle
         self._binder = binder
 
-    def for_pod(self, pod: Pod, claims: PodClaims | None, outcome: FilterOutcome) -> tuple[str, ...]:
+    def for_pod(self, pod: Pod, claims: PodClaims, outcome: FilterOutcome) -> tuple[str, ...]:
         """Frees one claim of a pod, if that may help. Returns the reasons for the status."""
-        if claims is None:
-            return self._no_action(NO_CLAIMS)
         return self._free_one(pod, claims, self._unavailable(claims, outcome.cluster, outcome.diagnosis))
 
     def for_group(self, outcome: GroupOutcome) -> str:
@@ -90,11 +87,7 @@ class Deallocation:
             if (binder := self._binder()) is not None:
                 binder.delete(pod, demand.claim)
             return (DELETED,)
-        return self._no_action(STILL_UNSCHEDULABLE)
-
-    def _no_action(self, reason: str) -> tuple[str, ...]:
-        """The reasons why no claim was freed, in releases that report them."""
-        return () if self._handle.release.devices.post_filter_without_message else (reason,)
+        return () if self._handle.release.devices.post_filter_without_message else (STILL_UNSCHEDULABLE,)
 
     def _unavailable(
         self, claims: PodClaims, cluster: Cluster, diagnosis: Diagnosis | None
