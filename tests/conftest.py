@@ -29,6 +29,7 @@ def pytest_collection_finish() -> None:
     _leave_out_what_stays()
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: some tests wait for processes that they started."""
     return (os.cpu_count() or 1) + 1
