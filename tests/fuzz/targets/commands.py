@@ -1,14 +1,16 @@
-"""Files given to commands: `decide`, `config` and `replay`. A command ends with status 0, 1 or 2."""
+"""Files given to commands: `decide`, `explain`, `whatif`, `capacity`, `config` and `replay`. A command ends
+with status 0, 1, 2 or 3."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 import io
+import json
 import os
 import random
 import tempfile
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -30,13 +32,13 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Commands:
-    """The three commands, in turns."""
+    """The commands, in turns."""
 
     name = "commands"
     input_type = Command
 
     def make(self, rng: random.Random) -> Command:
-        return rng.choice((_decide, _decide_scenarios, _config, _replay))(rng)
+        return rng.choice((_decide, _decide_scenarios, _answer, _config, _replay))(rng)
 
     def run(self, given: Command) -> None:
         with tempfile.TemporaryDirectory(prefix="bayplan-fuzz-") as directory:
@@ -73,6 +75,35 @@ def _decide(rng: random.Random) -> Command:
         files["config.yaml"] = _configuration(rng)
         arguments += ["--config", "config.yaml"]
     return Command(arguments, files)
+
+
+def _answer(rng: random.Random) -> Command:
+    """A question about a cluster, mostly with a manifest."""
+    mutator = Mutator(rng)
+    more = [item for item in samples.other_objects() if rng.random() < 0.4]
+    known = {(item["kind"], item["metadata"]["name"]): item for item in (*samples.cluster(rng), *more)}
+    objects = list(known.values())
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        place = rng.randrange(len(objects))
+        objects[place] = mutator.document(objects[place])
+    added = rng.sample([*samples.other_objects(), *samples.cluster(rng)], 3)
+    added = [mutator.document(item) if rng.random() < 0.25 else item for item in added]
+    question = rng.choice(
+        (
+            ["whatif", "--add", "added.json"],
+            ["whatif", "--add", "added.json", "--ignore-pending"],
+            ["whatif", "--scale", "web=3", "--drain", "n0"],
+            ["capacity", "added.json", "--at-most", "50"],
+            ["explain", "node", "n1"],
+            ["explain", "pod", rng.choice(("b0", "r0", "r1"))],
+        )
+    )
+    files = {"cluster.json": _list(objects), "added.json": _list(added)}
+    return Command([*question, "-f", "cluster.json", "--output", rng.choice(("json", "table"))], files)
+
+
+def _list(items: list[Any]) -> bytes:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
 
 
 def _decide_scenarios(rng: random.Random) -> Command:
