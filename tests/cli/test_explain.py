@@ -47,6 +47,25 @@ def test_text(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b" not in shown
 
 
+def test_a_gang_that_is_evicted_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its pods on other nodes are victims, too, and are named with their priorities."""
+    gang = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "g", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": {"all": {}}},
+    }
+    members = [
+        pod(f"g-{name}", cpu="4", nodeName=name, schedulingGroup={"podGroupName": "g"})
+        for name in ("n1", "n2")
+    ]
+    path = tmp_path / "gang.yaml"
+    path.write_bytes(as_yaml(node("n1"), node("n2"), gang, *members, pod("urgent", cpu="1", priority=9)))
+    shown = explain(capsys, "pod", "urgent", "-f", str(path))
+    assert "would preempt default/g-n1 and default/g-n2" in shown
+    assert "n1    default/g-n1 (0), default/g-n2 (0)" in shown
+
+
 def test_a_plugin_that_fails(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plugin = tmp_path / "broken.py"
     plugin.write_text(

@@ -485,6 +485,6 @@ class FilterOutcome:
     """If not all are local: those that are. None: no results can be reused."""
     filter_row: FilterRow | None = None
     """`filter_hypothesis` for one row; None if a plugin needs arrays."""
-    filter_again: Callable[[], Callable[[Hypothesis], NodeStatuses]] | None = None
-    """`filter_hypothesis` after pods were removed from the cluster or added: PreFilter runs again. The other
-    fields must not be used afterwards."""
+    filter_again: Callable[[], Callable[[Hypothesis], Status | None]] | None = None
+    """Runs PreFilter again after pods were removed from the cluster or added; then evaluates hypotheses with
+    one row. The other fields must not be used afterwards."""

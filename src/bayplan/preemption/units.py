@@ -9,7 +9,7 @@ default_preemption.go: SelectVictimsOnNode
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, Self
@@ -96,10 +96,10 @@ def units_below(cluster: Cluster, priority: int, rows: Iterable[int]) -> list[Un
 
 
 def _whole(cluster: Cluster, group: Group, priority: int, order: int) -> Unit:
-    """All scheduled pods of a group."""
+    """All scheduled pods of a group, in an order that does not depend on what was evaluated before."""
     assert cluster.groups is not None
     members = cluster.groups.states_below(group)
-    slots = [cluster.slot_of(uid) for state in members for uid in state.scheduled]
+    slots = sorted(cluster.slot_of(uid) for state in members for uid in state.scheduled)
     starts, rank = cluster.pods.start.cell, COMPOSITE if group.key.is_composite else MEMBER
     return Unit(priority, rank, order, slots, min(starts[slot] for slot in slots))
 
@@ -238,7 +238,9 @@ def dry_run_units(outcome: FilterOutcome, priority: int, rows: IdColumn) -> DryR
     """
     cluster = outcome.cluster
     statuses: list[Status] = []
-    found = [_victims_on(outcome, priority, row) for row in rows.tolist()]
+    units_on = {row: sorted_units(units_below(cluster, priority, [row])) for row in rows.tolist()}
+    known = _known_by_sharing(outcome, units_on)
+    found = [known.get(row) or _victims_on(outcome, units, row) for row, units in units_on.items()]
     status_id = np.full(len(rows), -1, dtype=np.int64)
     victims: list[int] = []
     starts, violations, highest, sums, earliest = [0], [], [], [], []
@@ -273,13 +275,47 @@ def dry_run_units(outcome: FilterOutcome, priority: int, rows: IdColumn) -> DryR
     )
 
 
-def _victims_on(outcome: FilterOutcome, priority: int, row: int) -> list[Unit] | Status:
-    """The units to evict for a pod of this priority to fit on one row, most important first; or why that
-    does not help."""
+def _known_by_sharing(
+    outcome: FilterOutcome, units_on: Mapping[int, list[Unit]]
+) -> dict[int, list[Unit] | Status]:
+    """The results that need no evaluation of each row by itself.
+
+    Rows without units have no victims. Where results depend on other rows, the pods of a gang are removed
+    and PreFilter runs once for all rows that have the same units; rows with one unit, which fit without it,
+    cannot keep it, because they were rejected with it.
+    """
     cluster = outcome.cluster
-    units = sorted_units(units_below(cluster, priority, [row]))
-    if not units:
-        return NO_VICTIMS
+    known: dict[int, list[Unit] | Status] = {row: NO_VICTIMS for row, units in units_on.items() if not units}
+    if outcome.is_local or outcome.filter_again is None:
+        return known
+    rows_with: dict[frozenset[int], list[int]] = {}
+    for row, units in units_on.items():
+        if units:
+            rows_with.setdefault(frozenset(slot for unit in units for slot in unit.slots), []).append(row)
+    for slots, rows in rows_with.items():
+        if len(rows) == 1 and len(units_on[rows[0]]) > 1:
+            continue
+        cluster.undo.mark()
+        try:
+            cluster.remove_pods(sorted(slots))
+            rejection = outcome.filter_again()
+            for row in rows:
+                rejected = rejection(Hypothesis.on_few_rows(cluster, [row], [[]]))
+                if rejected is not None:
+                    known[row] = rejected
+                elif len(units_on[row]) == 1:
+                    known[row] = units_on[row]
+        finally:
+            cluster.undo.revert()
+    for answer in known.values():
+        if isinstance(answer, list):
+            answer[0].violations = int(violations(cluster, [answer[0].slots])[0])
+    return known
+
+
+def _victims_on(outcome: FilterOutcome, units: list[Unit], row: int) -> list[Unit] | Status:
+    """The units to evict for the pod to fit on one row, most important first; or why that does not help."""
+    cluster = outcome.cluster
     for unit, count in zip(units, violations(cluster, [unit.slots for unit in units]).tolist(), strict=True):
         unit.violations = count
     with _WithoutUnits(outcome, row, units) as removed:
@@ -305,7 +341,9 @@ class _WithoutUnits:
     def __init__(self, outcome: FilterOutcome, row: int, units: Sequence[Unit]) -> None:
         cluster = self._cluster = outcome.cluster
         self._row = row
-        self._filter = outcome.filter_hypothesis
+        self._rejection: Callable[[Hypothesis], Status | None] = lambda hypothesis: outcome.filter_hypothesis(
+            hypothesis
+        ).status(0)
         self._filter_again = None if outcome.is_local else outcome.filter_again
         here = set(cluster.row_pods[row])
         self._signs = {slot: -1 for unit in units for slot in unit.slots if slot in here}
@@ -316,7 +354,7 @@ class _WithoutUnits:
         if self._filter_again is not None:
             if self._away:
                 self._cluster.remove_pods(self._away)
-            self._filter = self._filter_again()
+            self._rejection = self._filter_again()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -324,7 +362,7 @@ class _WithoutUnits:
 
     def rejection(self) -> Status | None:
         hypothesis = Hypothesis.on_few_rows(self._cluster, [self._row], [list(self._signs.items())])
-        return self._filter(hypothesis).status(0)
+        return self._rejection(hypothesis)
 
     def fits_with(self, unit: Unit) -> bool:
         """Whether the pod still fits with one more unit. If not, that is removed again."""
@@ -349,4 +387,4 @@ class _WithoutUnits:
                 cluster.add_pod(pod, name, cluster.pods.info_of(slot))
             else:
                 cluster.remove_pod(pod.uid)
-        self._filter = self._filter_again()
+        self._rejection = self._filter_again()

@@ -400,12 +400,13 @@ class Framework:
         outcome.filter_again = partial(self._filter_again, result.search.pod)
         return outcome
 
-    def _filter_again(self, pod: Pod) -> Callable[[Hypothesis], NodeStatuses]:
+    def _filter_again(self, pod: Pod) -> Callable[[Hypothesis], Status | None]:
         search = self.begin(pod)
         rejected = self.pre_filter(search)
-        assert rejected is None, "the nodes were filtered before, with more pods"
+        if rejected is not None:
+            return lambda hypothesis: rejected.absent_nodes_status
         search.results.update()
-        return lambda hypothesis: self.filtering.filter_hypothesis(search, hypothesis)
+        return lambda hypothesis: self.filtering.filter_hypothesis(search, hypothesis).status(0)
 
     # Score
 

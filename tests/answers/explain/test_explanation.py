@@ -69,10 +69,10 @@ def test_candidates_are_in_the_order_of_their_cost() -> None:
     assert found.preemption is not None
     assert found.preemption.nominated_node == "d"
     assert list(found.preemption.candidates.items()) == [
-        ("d", Candidate(("default/cheap-3",), 0)),
-        ("c", Candidate(("default/cheap-1", "default/cheap-2"), 0)),
-        ("b", Candidate(("default/dear",), 0)),
-        ("a", Candidate(("default/guarded",), 1)),
+        ("d", Candidate(("default/cheap-3",), (0,), 0)),
+        ("c", Candidate(("default/cheap-1", "default/cheap-2"), (0, 0), 0)),
+        ("b", Candidate(("default/dear",), (5,), 0)),
+        ("a", Candidate(("default/guarded",), (0,), 1)),
     ]
 
 
@@ -98,7 +98,7 @@ def test_candidates_are_those_of_the_plugin_s_own_rule() -> None:
     pod = make_pod(cpu="3", priority=10)
     found = explain(core.frameworks[pod.spec.scheduler_name], pod)
     assert found.preemption is not None
-    assert found.preemption.candidates == {"b": Candidate(("default/other",), 0)}
+    assert found.preemption.candidates == {"b": Candidate(("default/other",), (20,), 0)}
 
 
 def test_an_empty_cluster() -> None:

@@ -42,7 +42,9 @@ class Candidate:
     """The victims that preemption would evict on one node."""
 
     victims: tuple[str, ...]
-    """`namespace/name`, most important first."""
+    """`namespace/name`, most important first. Pods of a group that is evicted as a whole may be elsewhere."""
+    priorities: tuple[int, ...]
+    """Of the victims."""
     pdb_violations: int
 
 
@@ -248,7 +250,8 @@ def _unschedulable(framework: Framework, outcome: NotFound, result: Explanation)
     candidates = dict[str, Candidate]()
     for one in evictions:
         victims = tuple(victim.key for victim in one.victims)
-        candidates.setdefault(one.node_name, Candidate(victims, one.pdb_violations))
+        priorities = tuple(victim.priority for victim in one.victims)
+        candidates.setdefault(one.node_name, Candidate(victims, priorities, one.pdb_violations))
     nominated = answer.nomination.node_name if answer.nomination is not None else ""
     result.preemption = Preemption(eligible, message, nominated, candidates)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from rich.cells import cell_len
@@ -309,7 +310,7 @@ def _candidates(evaluated: EvaluatedPod, preemption: Preemption) -> Table:
         candidate = preemption.candidates[name]
         table.add_row(
             Text(name, style=HOPE if name == chosen else ""),
-            Text(_with_priorities(evaluated.cluster, name, candidate)),
+            Text(_with_priorities(candidate)),
             Text(_remark(candidate, is_chosen=name == chosen), style=FAINT),
         )
     left = [preemption.candidates[name] for name in names[MAX_CANDIDATES:]]
@@ -329,9 +330,9 @@ def _remark(candidate: Candidate, *, is_chosen: bool) -> str:
     return "; ".join(filter(None, remarks))
 
 
-def _with_priorities(cluster: Cluster, node: str, candidate: Candidate) -> str:
-    priorities = {pod.key: pod.priority for pod in cluster.pods_on(cluster.nodes.row_of[node])}
-    shown = [f"{victim} ({priorities[victim]:,})" for victim in candidate.victims[:MAX_VICTIMS]]
+def _with_priorities(candidate: Candidate) -> str:
+    victims = zip(candidate.victims, candidate.priorities, strict=True)
+    shown = [f"{victim} ({priority:,})" for victim, priority in islice(victims, MAX_VICTIMS)]
     left = len(candidate.victims) - len(shown)
     return ", ".join(shown) + (f" and {left:,} more" if left else "")
 
