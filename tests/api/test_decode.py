@@ -45,6 +45,7 @@ def test_the_kinds_that_scheduling_reads() -> None:
         ),
         *("ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceTaintRule", "DeviceClass"),
         *("Deployment", "DaemonSet", "Job", "RuntimeClass", "LimitRange", "ResourceQuota"),
+        "HorizontalPodAutoscaler",
     }
     assert KINDS["Pod"].record is Pod
 

@@ -93,6 +93,21 @@ class Job(Object, frozen=True):
     status: Content = {}
 
 
+class ScaleTarget(Record, frozen=True):
+    kind: str = ""
+    name: str = ""
+
+
+class HorizontalPodAutoscalerSpec(Record, frozen=True):
+    scale_target_ref: ScaleTarget = ScaleTarget()
+    min_replicas: Int32 = 1
+    max_replicas: Int32 = 0
+
+
+class HorizontalPodAutoscaler(Object, frozen=True):
+    spec: HorizontalPodAutoscalerSpec = HorizontalPodAutoscalerSpec()
+
+
 class RuntimeClass(Object, frozen=True):
     overhead: Content = {}
     scheduling: Content = {}

@@ -412,6 +412,26 @@ def test_an_autoscaler_is_left_out_with_what_it_may_do() -> None:
     assert "the replicas of Deployment web, 2 to 9, by metrics" in left_out.why
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        pytest.param(None, {"replicas": 2}, True, id="new"),
+        pytest.param(None, {}, True, id="new, without replicas"),
+        pytest.param({"replicas": 3}, {"replicas": 2}, True, id="scaled"),
+        pytest.param({"replicas": 3}, {}, False, id="its replicas stay"),
+    ],
+)
+def test_an_autoscaler_of_the_cluster_is_named_where_replicas_are_set(
+    before: Content | None, after: Content, named: bool
+) -> None:
+    """It sets others than the manifest states, by metrics: how many pods there will be is not known."""
+    there = [] if before is None else dumped(running(workload(**before)))
+    others = with_defaults(decode_all({"kind": "List", "items": [node("n0"), autoscaler(maxReplicas=9)]}))
+    cluster = Cluster.from_objects([*(there or others[:1]), others[1]])
+    cluster.apply(workload(**after))
+    assert [one.kind for one in cluster.left_out] == ["HorizontalPodAutoscaler"] * named
+
+
 def test_what_is_left_out_has_to_be_valid() -> None:
     with pytest.raises(InputError, match="is invalid"):
         cluster_of(node("a")).apply(

@@ -32,6 +32,7 @@ from bayplan.api.workloads import (
     DaemonSet,
     Deployment,
     ElasticQuota,
+    HorizontalPodAutoscaler,
     Job,
     LimitRange,
     PriorityClass,
@@ -55,8 +56,8 @@ COMPONENT: Final = "sources"
 
 _MORE: Final = (
     PriorityClass, RuntimeClass, LimitRange, ResourceQuota, Deployment, DaemonSet, Job,
-    ResourceClaimTemplate, CoschedulingPodGroup, volcano.PodGroup, volcano.Queue, ElasticQuota,
-    NodeResourceTopology,
+    HorizontalPodAutoscaler, ResourceClaimTemplate, CoschedulingPodGroup, volcano.PodGroup, volcano.Queue,
+    ElasticQuota, NodeResourceTopology,
 )  # fmt: skip
 """Kinds that no scheduler watches by itself: they concern pods that are added to the cluster."""
 _NEEDED: Final = (Node, Pod)

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from bayplan.answers.sources.groups import PREEMPTION_POLICY
-from bayplan.answers.whatif.manifests import WORKLOADS, Manifest, Manifests
+from bayplan.answers.whatif.manifests import AUTOSCALER, WORKLOADS, LeftOut, Manifest, Manifests
 from bayplan.api.decode import decode_object
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
 from bayplan.api.storage import PersistentVolumeClaim
 from bayplan.api.volcano import Queue
+from bayplan.api.workloads import HorizontalPodAutoscaler
 from bayplan.embedded.server.kinds import POD_GROUPS
 from bayplan.errors import InputError
 
@@ -120,10 +121,26 @@ def _apply(cluster: Cluster, manifest: Manifest, replicas: int | None) -> Applie
             raise InputError(_OWN_REPLICAS)
         return VolcanoJob(cluster, manifest).apply()
     if manifest.kind in WORKLOADS:
-        return Workload(cluster, manifest, replicas).apply()
+        applied = Workload(cluster, manifest, replicas).apply()
+        if applied.change == NEW or "replicas" in (manifest.given.get("spec") or {}):
+            cluster.left_out = (*cluster.left_out, *_autoscalers(cluster, manifest))
+        return applied
     if manifest.kind == "Pod":
         return _apply_pods(cluster, manifest, replicas)
     return _apply_other(cluster, manifest)
+
+
+def _autoscalers(cluster: Cluster, manifest: Manifest) -> list[LeftOut]:
+    """What will change the replicas that a manifest states. Replicas that stay are those that it has set."""
+    found = []
+    for one in cluster._store.all(HorizontalPodAutoscaler):
+        target = one.spec.scale_target_ref
+        if (one.namespace, target.kind, target.name) == (manifest.namespace, manifest.kind, manifest.name):
+            why = AUTOSCALER.format(
+                kind=target.kind, name=target.name, least=one.spec.min_replicas, most=one.spec.max_replicas
+            )
+            found.append(LeftOut("HorizontalPodAutoscaler", one.key, why))
+    return found
 
 
 def _apply_other(cluster: Cluster, manifest: Manifest) -> Applied | None:

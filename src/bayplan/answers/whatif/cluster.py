@@ -273,7 +273,7 @@ class Cluster(ClusterView):
             else:
                 read = read_manifests(fspath(one), release)
             done += apply_manifests(self, read, replicas)
-            self.left_out = (*self.left_out, *read.left_out)
+            self.left_out = tuple(dict.fromkeys((*self.left_out, *read.left_out)))
         return done
 
     def add_nodes(self, count: int, like: str | Node) -> list[str]:

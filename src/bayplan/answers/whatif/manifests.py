@@ -44,7 +44,7 @@ _NO_POD: Final = "there is no pod and no workload in it, nor a Queue of Volcano"
 _NO_KIND: Final = "it has no apiVersion or no kind"
 _NOT_A_MAPPING: Final = "expected a mapping"
 _CRON_JOB: Final = "when its Jobs run is not known here"
-_AUTOSCALER: Final = (
+AUTOSCALER: Final = (
     "it sets the replicas of {kind} {name}, {least} to {most}, by metrics that are not known here"
 )
 _ADMISSION: Final = "it may change or reject pods, and is not evaluated"
@@ -193,7 +193,7 @@ def _not_judged(resource: Resource, content: Content, release: Release) -> str |
     if resource.kind == "HorizontalPodAutoscaler":
         spec = content.get("spec") or {}
         target = spec.get("scaleTargetRef") or {}
-        return _AUTOSCALER.format(
+        return AUTOSCALER.format(
             kind=target.get("kind", ""),
             name=target.get("name", ""),
             least=spec.get("minReplicas", 1),
