@@ -121,6 +121,7 @@ class CapacityQueues(BlockedPods, PodHeap):
         key, node = (shape, group.owner), self._node(group.queue)
         group.active += 1
         self._active[ticket] = request
+        self._entities[ticket] = info
         entry, pods = (rank, info.sequence, ticket, info), group.classes.get(key)
         if pods is None:
             group.classes[key] = [entry]
@@ -132,7 +133,7 @@ class CapacityQueues(BlockedPods, PodHeap):
             known = node.classes[key] = PodClass(shape.amounts)
         node.ready[key] = known
         unreported = known.unreported if group.tasks else known.unreported_new
-        unreported.append(entry)
+        unreported.append(ticket)
         if len(unreported) > known.max_unreported:
             self._prune_unreported(known)
         is_moved = group.priority != group.key_priority or group.created != group.key_created
@@ -275,6 +276,7 @@ class CapacityQueues(BlockedPods, PodHeap):
         self.partition = partition
         for each in (self._groups, self._tasks, self._nodes, self._active, self._waiters, self._rejected):
             each.clear()
+        self._entities.clear()
         for every in (self._stale, self._idle, self.notices):
             every.clear()
         self._above.clear()
@@ -335,6 +337,7 @@ class CapacityQueues(BlockedPods, PodHeap):
     def _leave(self, info: Entity) -> PodGroupOf:
         """A pod or pod group is no longer active."""
         request = self._active.pop(info.ticket)
+        del self._entities[info.ticket]
         group = request.group
         group.active -= 1
         tree.remove_pending(group, request.amounts, request.priority)

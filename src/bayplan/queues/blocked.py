@@ -17,7 +17,7 @@ from bayplan.queues import tree
 from bayplan.queues.amounts import Amounts
 from bayplan.queues.order import PodClass, QueueOrder
 from bayplan.queues.tree import Blocking
-from bayplan.queues.usage import PodEntry, PodGroupOf, PodTask, QueueTree, Shape
+from bayplan.queues.usage import PodGroupOf, PodTask, QueueTree, Shape
 from bayplan.queues.users import APPLICATIONS
 from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.scheduling_queue.queued import Entity, QueuedPod, members_of
@@ -58,6 +58,8 @@ class BlockedPods(QueueOrder):
         super().__init__(partition, infos, namespace)
         self._active: dict[int, PodTask | GroupRequest] = {}
         """By ticket: what an active entity asks for, as it was when it entered."""
+        self._entities: dict[int, Entity] = {}
+        """By ticket: the active entities."""
         self.notices: list[Notice] = []
         """Pods that have to wait, not reported yet."""
 
@@ -110,21 +112,22 @@ class BlockedPods(QueueOrder):
         if waiting:
             del each.unreported_new[:MAX_REPORTED_AT_ONCE]
             if new_only:
-                each.unreported += (entry for entry in waiting if self._has_begun(entry))
-                waiting = [entry for entry in waiting if not self._has_begun(entry)]
+                each.unreported += (ticket for ticket in waiting if self._has_begun(ticket))
+                waiting = [ticket for ticket in waiting if not self._has_begun(ticket)]
         if not new_only and each.unreported:
             waiting += each.unreported[:MAX_REPORTED_AT_ONCE]
             del each.unreported[:MAX_REPORTED_AT_ONCE]
         if waiting:
             sentence = blocking.sentence()
-            self.notices += (Notice(entry[3], sentence) for entry in waiting if entry[2] in self._active)
+            entities = self._entities
+            self.notices += (Notice(entities[ticket], sentence) for ticket in waiting if ticket in entities)
 
-    def _has_begun(self, entry: PodEntry) -> bool:
-        entered = self._active.get(entry[2])
+    def _has_begun(self, ticket: int) -> bool:
+        entered = self._active.get(ticket)
         return entered is not None and bool(entered.group.tasks)
 
     def _prune_unreported(self, each: PodClass) -> None:
         """Pods that were popped are not to be reported. Most classes are never blocked."""
-        for entries in (each.unreported, each.unreported_new):
-            entries[:] = [entry for entry in entries if entry[2] in self._active]
+        for tickets in (each.unreported, each.unreported_new):
+            tickets[:] = [ticket for ticket in tickets if ticket in self._active]
         each.max_unreported = 2 * max(len(each.unreported), len(each.unreported_new), MAX_REPORTED_AT_ONCE)

@@ -18,7 +18,7 @@ from bayplan.api.pod import Pod
 from bayplan.queues import tree
 from bayplan.queues.amounts import Amounts
 from bayplan.queues.tree import GroupKey, Queue, QueueKey
-from bayplan.queues.usage import ClassKey, PodEntry, PodGroupOf, QueueTree, QueueUsage
+from bayplan.queues.usage import ClassKey, PodGroupOf, QueueTree, QueueUsage
 from bayplan.state.pods import PodInfo
 
 GroupHeap = list[tuple[GroupKey, int, PodGroupOf]]
@@ -36,9 +36,9 @@ class PodClass:
     """Groups with a task."""
     new: GroupHeap = field(default_factory=list)
     """Groups without one; they may be kept from beginning."""
-    unreported: list[PodEntry] = field(default_factory=list)
-    """Some of its pods have left the class since."""
-    unreported_new: list[PodEntry] = field(default_factory=list)
+    unreported: list[int] = field(default_factory=list)
+    """By ticket; some of its pods have left the class since."""
+    unreported_new: list[int] = field(default_factory=list)
     """Pods of groups that had no task when they entered."""
     max_unreported: int = _MAX_OUTDATED
     """The length of these lists at which pods that have left are removed."""
