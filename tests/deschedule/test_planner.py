@@ -50,7 +50,10 @@ def tainted(*names: str, **fields: Any) -> list[Node]:
 def test_a_violated_rule_is_repaired_on_the_node_that_the_scheduler_chooses() -> None:
     plan = plan_of([*tainted("a"), make_node("b"), replica("p", "a")], TAINTS)
     assert moves(plan) == [("p", "a", "b")]
-    assert plan.moves[0].why == "it does not tolerate a taint of its node; tolerates all taints of b"
+    assert plan.moves[0].why == (
+        "it does not tolerate a taint of its node; a has maintenance=true:NoSchedule, "
+        "and it tolerates all taints of b"
+    )
 
 
 def test_a_pod_that_would_come_right_back_stays() -> None:

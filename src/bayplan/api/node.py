@@ -17,6 +17,11 @@ class Taint(Record, frozen=True):
     value: str = ""
     effect: str = ""
 
+    def __str__(self) -> str:
+        """As Kubernetes writes it: `key=value:effect`."""
+        text = f"{self.key}={self.value}" if self.value else self.key
+        return f"{text}:{self.effect}" if self.effect or self.value else text
+
 
 class NodeSpec(Record, frozen=True):
     unschedulable: bool = False

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayplan.api.meta import Object
-from bayplan.api.node import Node, Taint
+from bayplan.api.node import Node
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import CPU, MEMORY, resource_amounts
 from bayplan.process.history import Change, History
@@ -197,7 +197,7 @@ class Overview:
                 "state": [row.state for row in rows],
                 "stranded": self._stranded(rows).tolist(),
             },
-            "taints": _coded([", ".join(map(_taint, node.spec.taints)) for node in nodes]),
+            "taints": _coded([", ".join(map(str, node.spec.taints)) for node in nodes]),
             "labels": _labels(nodes),
             "totals": self.totals(),
         }
@@ -245,10 +245,6 @@ def _state(node: Node) -> int:
     if any(taint.effect in ("NoSchedule", "NoExecute") for taint in node.spec.taints):
         state |= TAINTED
     return state
-
-
-def _taint(taint: Taint) -> str:
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
 def _coded(texts: list[str]) -> dict[str, Any]:

@@ -185,9 +185,8 @@ def print_node(console: Console, loaded: LoadedCluster, answer: NodeAnswer) -> N
     state = Text.assemble((node.name, STRONG), f" has {number(len(answer.pods), 'pod')}")
     if node.spec.unschedulable:
         state.append(", is unschedulable", BAD)
-    taints = [f"{taint.key}={taint.value}:{taint.effect}".replace("=:", ":") for taint in node.spec.taints]
-    if taints:
-        state.append(f", has taints {', '.join(taints)}")
+    if node.spec.taints:
+        state.append(f", has taints {', '.join(map(str, node.spec.taints))}")
     print_part(console, state)
     print_part(console, indented(_resources(answer)))
     if answer.pods or answer.nominated:

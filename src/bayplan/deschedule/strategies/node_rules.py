@@ -33,9 +33,11 @@ class RemovePodsViolatingNodeTaints(Strategy):
         cycle.evict_by_node(mask & self._violates(cycle, mask))
 
     def accepts(self, cycle: Cycle, slot: int, row: int) -> Verdict:
-        node = cycle.table.nodes[row]
-        if self._tolerated(cycle.table.pods[slot], node.spec.taints):
-            return Verdict(True, f"tolerates all taints of {node.name}")
+        table = cycle.table
+        node, own, pod = table.nodes[row], table.nodes[int(table.row[slot])], table.pods[slot]
+        if self._tolerated(pod, node.spec.taints):
+            bad = ", ".join(str(taint) for taint in own.spec.taints if not self._tolerated(pod, (taint,)))
+            return Verdict(True, f"{own.name} has {bad}, and it tolerates all taints of {node.name}")
         return Verdict(False, f"{node.name} has a taint that it does not tolerate, too")
 
     def objects(self, cycle: Cycle, slot: int, row: int) -> str:

@@ -16,7 +16,6 @@ from typing import Final
 
 import numpy as np
 
-from bayplan.api.node import Taint
 from bayplan.api.pod import any_tolerates
 from bayplan.fleet.karmada.clusters import ClusterTable, Mask, observed_terms
 from bayplan.fleet.karmada.kinds import BindingSpec, Placement, ResourceBinding
@@ -111,14 +110,8 @@ def _tainted(placement: Placement, clusters: ClusterTable, previous: Mask) -> It
         for taint in taints:
             if taint.effect in REJECTING_EFFECTS and not any_tolerates(placement.cluster_tolerations, taint):
                 rows = (clusters.taint_ids == number) & ~previous
-                yield Rejection("TaintToleration", UNTOLERATED.format(taint=taint_text(taint)), rows)
+                yield Rejection("TaintToleration", UNTOLERATED.format(taint=taint), rows)
                 break
-
-
-def taint_text(taint: Taint) -> str:
-    """A taint as Kubernetes writes it: `key=value:effect`."""
-    text = f"{taint.key}={taint.value}" if taint.value else taint.key
-    return f"{text}:{taint.effect}" if taint.effect else f"{text}:" if taint.value else text
 
 
 def _outside_affinity(
