@@ -6,23 +6,24 @@ import gc
 import subprocess
 import sys
 
-from bayplan.garbage import no_garbage_collection, old_objects_left_out
+from bayplan.garbage import NEW_OBJECTS, no_garbage_collection, old_objects_left_out
 
 ALONE = """
 import gc
 from bayplan.garbage import old_objects_left_out
+before = gc.get_threshold()
 with old_objects_left_out():
     print(gc.get_freeze_count() > 0)
     with old_objects_left_out():
         pass
-    print(gc.get_freeze_count() > 0)
-print(gc.get_freeze_count())
+    print(gc.get_freeze_count() > 0, gc.get_threshold()[0])
+print(gc.get_freeze_count(), gc.get_threshold() == before)
 """
 
 
 def test_old_objects_are_left_out_until_the_outer_block_ends() -> None:
     ended = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True)
-    assert ended.stdout.split() == ["True", "True", "0"]
+    assert ended.stdout.split() == ["True", "True", str(NEW_OBJECTS), "0", "True"]
 
 
 def test_objects_that_are_left_out_for_good_stay_so() -> None:

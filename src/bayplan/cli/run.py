@@ -7,7 +7,6 @@ the options.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import shutil
 import sys
@@ -18,7 +17,7 @@ import click
 
 from bayplan.cli.terminal import echo, echo_text
 from bayplan.errors import BayplanError, ConfigError
-from bayplan.garbage import no_garbage_collection
+from bayplan.garbage import leave_out_old_objects, no_garbage_collection
 from bayplan.process.command_line import ArgumentError, FlagError, FlagValues, parse, usage, version_text
 from bayplan.process.flags import FLAGS, Flag
 
@@ -76,7 +75,7 @@ def _run(flags: FlagValues) -> int:
         from bayplan.process import logs
         from bayplan.process.settings import log_settings
         from bayplan.process.starting import start
-    gc.freeze()
+    leave_out_old_objects()
 
     try:
         logs.configure(log_settings(flags))

@@ -17,7 +17,6 @@ already be scheduling.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -38,6 +37,7 @@ from bayplan.client.leader_election import LeaderElection, lease_client, make_id
 from bayplan.client.requests import Connections
 from bayplan.dra.budget import ElapsedTime
 from bayplan.errors import BayplanError
+from bayplan.garbage import leave_out_old_objects
 from bayplan.metrics import NULL_METRICS, SchedulerMetrics
 from bayplan.metrics.process_families import LEADER
 from bayplan.process.logs import log, verbosity
@@ -267,7 +267,7 @@ class Process:
                 await asyncio.wait_for(self._synced.wait(), MAX_SERVING_DELAY_SECONDS)
         # In a thread: the first pods need not wait for the imports.
         async with await asyncio.to_thread(self._make_endpoints, scheduler, election, sockets):
-            gc.freeze()  # as in `_sync`
+            leave_out_old_objects()  # as in `_sync`
             self._served.set()
             await asyncio.Event().wait()
 
@@ -302,7 +302,7 @@ class Process:
             self._start(self._recording.run())
         # Most objects that exist now stay, so the garbage collector need not visit them again. It does not
         # run first: that would delay the first binding, and there is less than a megabyte of garbage.
-        gc.freeze()
+        leave_out_old_objects()
         log(_log, verbosity(3), "Handlers synced")
 
     async def _lead(self, election: LeaderElection) -> None:
