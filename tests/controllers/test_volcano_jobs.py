@@ -35,6 +35,10 @@ def pod(phase: str, index: int = 0, name: str = "w", *, version: int = 0, exit_c
     )
 
 
+ABORT: Content = {"action": "AbortJob"}
+RESTART: Content = {"action": "RestartJob"}
+
+
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
@@ -56,6 +60,39 @@ def pod(phase: str, index: int = 0, name: str = "w", *, version: int = 0, exit_c
             {"tasks": [task()], "policies": [{"event": "*", "action": "AbortJob", "timeout": "soon"}]},
             "invalid policy timeout: 'soon' is not a duration",
             id="a timeout that is no duration",
+        ),
+        pytest.param(
+            {
+                "tasks": [task()],
+                "policies": [ABORT | {"event": "PodFailed"}, RESTART | {"event": "PodFailed"}],
+            },
+            "duplicate event PodFailed",
+            id="an event with two policies",
+        ),
+        pytest.param(
+            {"tasks": [task()], "policies": [ABORT | {"event": "*"}, RESTART | {"event": "PodFailed"}]},
+            "no other policy should be here",
+            id="any event, and another one",
+        ),
+        pytest.param(
+            {"tasks": [task()], "policies": [ABORT | {"exitCode": 3}, RESTART | {"exitCode": 3}]},
+            "duplicate exitCode 3",
+            id="an exit code with two policies",
+        ),
+        pytest.param(
+            {"tasks": [task()], "policies": [ABORT | {"exitCode": 0}]},
+            "0 is not a valid error code",
+            id="success as an error",
+        ),
+        pytest.param(
+            {"tasks": [task(policies=[ABORT | {"exitCode": 3, "event": "*"}])]},
+            "must not specify event and exitCode simultaneously",
+            id="a policy for an event and an exit code",
+        ),
+        pytest.param(
+            {"tasks": [task()], "policies": [ABORT]},
+            "either event and exitCode should be specified",
+            id="a policy for nothing",
         ),
         pytest.param(
             {"tasks": [task("a", dependsOn={"name": ["b"]}), task("b", dependsOn={"name": ["a"]})]},

@@ -8,7 +8,16 @@ import yaml
 
 from bayplan.api.meta import Content
 from bayplan.embedded.controllers.volcano import COMMANDS, JOBS, POD_GROUPS, QUEUES
-from bayplan.embedded.server.kinds import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource
+from bayplan.embedded.server.kinds import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NETWORK_POLICIES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
 from bayplan.queues.volcano.crds import CRDS
 
 from .world import World, in_world
@@ -330,6 +339,71 @@ def test_queues_count_their_groups_by_phase() -> None:
     in_world(main)
 
 
+def test_plugins_make_their_objects() -> None:
+    """A Service, a NetworkPolicy, a ConfigMap and a Secret of the job, which are deleted with it."""
+
+    async def main(world: World) -> None:
+        await install(world)
+        await submit(world, {"tasks": [task("w", 2)], "plugins": {"svc": [], "ssh": []}})
+        (service,), (policy,), (secret,) = map(world.api.list, (SERVICES, NETWORK_POLICIES, SECRETS))
+        own = {"volcano.sh/job-name": "j", "volcano.sh/job-namespace": "default"}
+        assert service["spec"]["clusterIP"] == "None"
+        assert service["spec"]["selector"] == policy["spec"]["podSelector"]["matchLabels"] == own
+        assert secret["metadata"]["name"] == "j-ssh"
+        assert set(secret["data"]) == {"id_rsa", "id_rsa.pub", "authorized_keys", "config"}
+        spec = world.get(PODS, "j-w-0")["spec"]
+        assert [each["name"] for each in spec["volumes"]] == ["j-svc", "j-ssh"]
+        mounts = [each["mountPath"] for each in spec["containers"][0]["volumeMounts"]]
+        assert mounts == ["/etc/volcano", "/root/.ssh"]
+        world.api.delete(served(world, JOBS), "j", "default")
+        await world.run_until_idle()
+        for resource in (SERVICES, NETWORK_POLICIES, SECRETS, CONFIG_MAPS):
+            assert world.names(resource) == []
+
+    in_world(main)
+
+
+def test_an_object_of_a_plugin_that_the_server_rejects() -> None:
+    """A name of a Job may be none of a Service."""
+
+    async def main(world: World) -> None:
+        await install(world)
+        await submit(world, {"tasks": [task("w")], "plugins": {"svc": []}}, "a.b")
+        (text,) = world.events("a.b", "PluginError")
+        assert text.startswith(
+            'Execute plugin when job add failed, err: Service "a.b" is invalid: metadata.name'
+        )
+        assert world.names(PODS) == []
+
+    in_world(main)
+
+
+def test_volumes_of_a_job() -> None:
+    """A claim is made from its spec; one that is named has to exist before pods are created."""
+
+    async def main(world: World) -> None:
+        await install(world)
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        existing = {"mountPath": "/in", "volumeClaimName": "data"}
+        volumes = [existing, {"mountPath": "/out", "volumeClaim": claim}]
+        await submit(world, {"tasks": [task("w")], "volumes": volumes})
+        assert world.names(PODS) == []
+        expected = "pvc data is not found, the job will be in the Pending state until the PVC is created"
+        assert world.events("j", "PVCNotFound") == [expected]
+        named = {"metadata": {"name": "data"}, "spec": claim}
+        world.api.create(PERSISTENT_VOLUME_CLAIMS, named, "default")
+        await world.after(6)
+        made, data = sorted(world.names(PERSISTENT_VOLUME_CLAIMS), reverse=True)
+        assert made.startswith("j-pvc-")
+        spec = world.get(PODS, "j-w-0")["spec"]
+        claims = [each["persistentVolumeClaim"]["claimName"] for each in spec["volumes"]]
+        assert claims == [data, made]
+        mounts = [each["mountPath"] for each in spec["containers"][0]["volumeMounts"]]
+        assert mounts == ["/in", "/out"]
+
+    in_world(main)
+
+
 def test_what_is_wrong_or_not_done_is_reported() -> None:
     async def main(world: World) -> None:
         await install(world)
@@ -338,13 +412,11 @@ def test_what_is_wrong_or_not_done_is_reported() -> None:
             "job 'minAvailable' should not be greater than total replicas in tasks"
         ]
         assert job(world, "wrong")["status"]["state"]["reason"] == "InvalidJob"
-        plugins: Content = {"ssh": [], "svc": [], "env": []}
-        await submit(
-            world, {"tasks": [task("w")], "plugins": plugins, "volumes": [{"mountPath": "/x"}]}, admits=False
-        )
+        plugins: Content = {"ray": [], "svc": [], "env": []}
+        partitions = {**task("w"), "partitionPolicy": {"totalPartitions": 1, "partitionSize": 1}}
+        await submit(world, {"tasks": [partitions], "plugins": plugins}, admits=False)
         (text,) = world.events("j", "NotSupported")
-        ignored = "plugin ssh, plugin svc: no Service, NetworkPolicy and files in /etc/volcano, volumes"
-        assert text == f"Not done here: {ignored}"
+        assert text == "Not done here: plugin ray, partitionPolicy of tasks"
         await world.after(11)
         (text,) = world.events("j", "PodGroupPending")
         assert "has no phase: no scheduler reads it" in text

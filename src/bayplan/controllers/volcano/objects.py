@@ -1,11 +1,11 @@
-"""The objects of a Job of Volcano: its pods and its PodGroup, as Volcano's controller makes them.
+"""The objects of a Job of Volcano: its pods, PodGroup and claims, as Volcano's controller makes them.
 
-The plugins `env` and `svc` of a job set variables, host names and the subdomain. Hosts are in a ConfigMap, to
-which the variables refer. No other object is made.
+`plugins.py` has what the plugins of a job add.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
@@ -16,10 +16,9 @@ from bayplan.api.pod_defaults import pod_amounts
 from bayplan.api.quantity import quantity_text
 from bayplan.api.volcano import GROUP_ANNOTATION, PREEMPTABLE, TASK_ANNOTATION
 from bayplan.controllers.pods import owner_reference, pod_from
-from bayplan.controllers.volcano.spec import ENV_PLUGIN, SVC_PLUGIN, JobSpec, TaskSpec
+from bayplan.controllers.volcano.plugins import change_pod
+from bayplan.controllers.volcano.spec import JOB_NAME, JOB_NAMESPACE, JobSpec, TaskSpec, pod_name
 
-JOB_NAME: Final = "volcano.sh/job-name"
-JOB_NAMESPACE: Final = "volcano.sh/job-namespace"
 JOB_VERSION: Final = "volcano.sh/job-version"
 JOB_RETRIES: Final = "volcano.sh/job-retry-count"
 QUEUE_NAME: Final = "volcano.sh/queue-name"
@@ -67,8 +66,8 @@ def group_spec(spec: JobSpec, priorities: Mapping[str, int]) -> Content:
     return wanted
 
 
-def _min_resources(spec: JobSpec, priorities: Mapping[str, int]) -> dict[str, str]:
-    """What the pods of the minimum request: those of tasks with a high priority first."""
+def minimum_by_task(spec: JobSpec, priorities: Mapping[str, int]) -> dict[str, int]:
+    """How many pods of each task are the minimum of a job: those of tasks with a high priority first."""
     # job_controller_actions.go: calcPGMinResources
     tasks = sorted(
         spec.tasks,
@@ -84,16 +83,17 @@ def _min_resources(spec: JobSpec, priorities: Mapping[str, int]) -> dict[str, st
         more = min(left, task.replicas - counts.get(task.name, 0))
         counts[task.name] = counts.get(task.name, 0) + more
         left -= more
+    return counts
+
+
+def _min_resources(spec: JobSpec, priorities: Mapping[str, int]) -> dict[str, str]:
+    """What the pods of the minimum request."""
+    counts = minimum_by_task(spec, priorities)
     amounts: Counter[str] = Counter()
-    for task in tasks:
+    for task in spec.tasks:
         for kind, amount in pod_amounts(task.template["spec"], "requests", with_overhead=True).items():
             amounts[kind] += amount * counts[task.name]
     return {kind: quantity_text(amount, binary=kind != "cpu") for kind, amount in sorted(amounts.items())}
-
-
-def pod_name(job: str, task: TaskSpec, index: int) -> str:
-    """The name of a pod of the job with this name."""
-    return f"{job}-{task.name}-{index}"
 
 
 def make_pod(job: Content, spec: JobSpec, task: TaskSpec, index: int) -> Content:
@@ -128,68 +128,49 @@ def make_pod(job: Content, spec: JobSpec, task: TaskSpec, index: int) -> Content
     pod_spec["schedulerName"] = pod_spec.get("schedulerName") or spec.scheduler_name
     if spec.priority_class_name and not pod_spec.get("priorityClassName"):
         pod_spec["priorityClassName"] = spec.priority_class_name
-    if SVC_PLUGIN in spec.plugins:
-        pod_spec["hostname"] = pod_spec.get("hostname") or pod["metadata"]["name"]
-        pod_spec["subdomain"] = pod_spec.get("subdomain") or meta["name"]
-    if variables := _variables(job, spec, index):
-        for containers in ("containers", "initContainers"):
-            if pod_spec.get(containers):
-                pod_spec[containers] = [
-                    {**each, "env": [*(each.get("env") or ()), *variables]} for each in pod_spec[containers]
-                ]
+    _mount(pod_spec, job, spec)
+    change_pod(pod, meta["name"], spec, task, index)
     return pod
 
 
-def hosts_name(job: str) -> str:
-    """The name of the ConfigMap with the hosts of a job."""
-    return f"{job}-svc"
+def _mount(pod_spec: Content, job: Content, spec: JobSpec) -> None:
+    """Mounts the volumes of a job in all containers."""
+    for number, volume in enumerate(spec.volumes):
+        name, claim = f"{job['metadata']['name']}-volume-{number}", claim_name(job, spec, number)
+        source = {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+        mount = {"name": name, "mountPath": volume.mount_path}
+        pod_spec["volumes"] = [*(pod_spec.get("volumes") or ()), source]
+        pod_spec["containers"] = [
+            {**each, "volumeMounts": [*(each.get("volumeMounts") or ()), mount]}
+            for each in pod_spec.get("containers") or ()
+        ]
 
 
-def make_hosts(job: Content, spec: JobSpec) -> Content | None:
-    """The ConfigMap of the plugin svc; None without it."""
-    if SVC_PLUGIN not in spec.plugins:
-        return None
-    meta, data = job["metadata"], dict[str, str]()
-    for task in spec.tasks:
-        names = _hosts(meta["name"], task)
-        data[f"{task.name}.host"] = "\n".join(names)
-        data[f"VC_{_variable(task)}_HOSTS"] = ",".join(names)
-        data[f"VC_{_variable(task)}_NUM"] = str(len(names))
-    return {
-        "metadata": {
-            "name": hosts_name(meta["name"]),
-            "namespace": meta["namespace"],
-            "ownerReferences": [owner_reference(job)],
-        },
-        "data": data,
-    }
+def claim_name(job: Content, spec: JobSpec, number: int) -> str:
+    """The PersistentVolumeClaim of a volume: the one that it names, or a new one of the job.
+
+    Volcano chooses the name of a new one at random and writes it into the spec.
+    """
+    meta, volume = job["metadata"], spec.volumes[number]
+    made = hashlib.sha256(f"{meta['uid']} {number}".encode()).hexdigest()[:12]
+    return volume.volume_claim_name or f"{meta['name']}-pvc-{made}"
 
 
-def _hosts(job: str, task: TaskSpec) -> list[str]:
-    # svc.go: GenerateHosts
-    pod_spec = task.template["spec"]
-    domain = pod_spec.get("subdomain") or job
-    if pod_spec.get("hostname"):
-        return [f"{pod_spec['hostname']}.{domain}"]
-    return [f"{pod_name(job, task, number)}.{domain}" for number in range(task.replicas)]
-
-
-def _variable(task: TaskSpec) -> str:
-    return task.name.replace("-", "_").upper()
-
-
-def _variables(job: Content, spec: JobSpec, index: int) -> list[Content]:
-    """The environment that the plugins env and svc set."""
-    # env.go, svc.go: OnPodCreate
-    found: list[Content] = []
-    if ENV_PLUGIN in spec.plugins:
-        found += [{"name": name, "value": str(index)} for name in ("VK_TASK_INDEX", "VC_TASK_INDEX")]
-    if SVC_PLUGIN in spec.plugins and "--inject-hosts-env=false" not in (spec.plugins[SVC_PLUGIN] or ()):
-        hosts = hosts_name(job["metadata"]["name"])
-        for task in spec.tasks:
-            for key in (f"VC_{_variable(task)}_HOSTS", f"VC_{_variable(task)}_NUM"):
-                found.append({"name": key, "valueFrom": {"configMapKeyRef": {"name": hosts, "key": key}}})
-    return found
+def make_claims(job: Content, spec: JobSpec) -> list[Content]:
+    """The PersistentVolumeClaims that a job makes."""
+    meta = job["metadata"]
+    return [
+        {
+            "metadata": {
+                "name": claim_name(job, spec, number),
+                "namespace": meta["namespace"],
+                "ownerReferences": [owner_reference(job)],
+            },
+            "spec": volume.volume_claim,
+        }
+        for number, volume in enumerate(spec.volumes)
+        if volume.volume_claim is not None
+    ]
 
 
 def task_of(pod: Pod) -> str:

@@ -12,8 +12,8 @@ from typing import Final
 
 from bayplan.api.pod import Pod
 from bayplan.controllers.pods import is_ready
-from bayplan.controllers.volcano.objects import OUT_OF_SYNC, pod_name, task_of, version_of
-from bayplan.controllers.volcano.spec import UNKNOWN, JobSpec, TaskSpec
+from bayplan.controllers.volcano.objects import OUT_OF_SYNC, task_of, version_of
+from bayplan.controllers.volcano.spec import UNKNOWN, JobSpec, TaskSpec, pod_name
 
 ENDED: Final = ("Succeeded", "Failed")
 BEING_DELETED: Final = "terminating"

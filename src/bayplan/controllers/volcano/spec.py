@@ -25,7 +25,14 @@ POD_FAILED, POD_EVICTED, POD_PENDING = "PodFailed", "PodEvicted", "PodPending"
 TASK_COMPLETED, TASK_FAILED, UNKNOWN, ANY_EVENT = "TaskCompleted", "TaskFailed", "Unknown", "*"
 EVENTS: Final = (POD_FAILED, POD_EVICTED, POD_PENDING, TASK_COMPLETED, TASK_FAILED, UNKNOWN, ANY_EVENT)
 
-ENV_PLUGIN, SVC_PLUGIN = "env", "svc"
+JOB_NAME: Final = "volcano.sh/job-name"
+JOB_NAMESPACE: Final = "volcano.sh/job-namespace"
+"""Labels of pods."""
+ENV, SVC, SSH = "env", "svc", "ssh"
+PYTORCH, TENSORFLOW, MPI = "pytorch", "tensorflow", "mpi"
+PLUGINS: Final = (ENV, SVC, SSH, PYTORCH, TENSORFLOW, MPI)
+"""The plugins that are supported (`plugins.py`)."""
+_NEED_SVC: Final = frozenset({PYTORCH, TENSORFLOW, MPI, "ray"})
 DEFAULT_MAX_RETRY: Final = 3
 
 
@@ -71,6 +78,12 @@ class TaskSpec(Record, frozen=True):
         return self.replicas if self.min_available is None else self.min_available
 
 
+class JobVolume(Record, frozen=True):
+    mount_path: str = ""
+    volume_claim_name: str = ""
+    volume_claim: dict[str, Any] | None = None
+
+
 class JobSpec(Record, frozen=True):
     scheduler_name: str = ""
     min_available: Int32 = 0
@@ -82,7 +95,7 @@ class JobSpec(Record, frozen=True):
     ttl_seconds_after_finished: Int32 | None = None
     priority_class_name: str = ""
     min_success: Int32 | None = None
-    volumes: tuple[dict[str, Any], ...] = ()
+    volumes: tuple[JobVolume, ...] = ()
     network_topology: dict[str, Any] | None = None
 
     @property
@@ -115,11 +128,28 @@ def read_spec(job: Content) -> JobSpec:
         scheduler_name=spec.scheduler_name or "volcano",
         max_retry=spec.max_retry or DEFAULT_MAX_RETRY,
         min_available=spec.min_available or sum(task.minimum for task in tasks),
+        plugins=_with_needed(spec.plugins),
     )
     problems = list(_problems(spec))
     if problems:
         raise InvalidJobError("; ".join(problems))
     return spec
+
+
+def _with_needed(plugins: dict[str, tuple[str, ...] | None]) -> dict[str, tuple[str, ...] | None]:
+    """With the plugins that these need."""
+    # mutate_job.go: patchDefaultPlugins
+    found = dict(plugins)
+    if _NEED_SVC & found.keys():
+        found.setdefault(SVC, ())
+    if MPI in found:
+        found.setdefault(SSH, ())
+    return found
+
+
+def pod_name(job: str, task: TaskSpec, index: int) -> str:
+    """The name of a pod of the job with this name."""
+    return f"{job}-{task.name}-{index}"
 
 
 def _problems(spec: JobSpec) -> Iterator[str]:
@@ -140,14 +170,32 @@ def _problems(spec: JobSpec) -> Iterator[str]:
             yield f"task {task.name} has no pod template"
         yield from _policy_problems(task.policies)
     yield from _policy_problems(spec.policies)
+    yield from _volume_problems(spec)
     yield from _dependency_problems(spec)
 
 
 def _policy_problems(policies: Iterable[Policy]) -> Iterator[str]:
+    # util.go: validatePolicies
+    events: set[str] = set()
+    exit_codes: set[int] = set()
     for policy in policies:
-        for event in policy.all_events:
+        own = dict.fromkeys(policy.all_events)
+        if own and policy.exit_code is not None:
+            yield "must not specify event and exitCode simultaneously"
+        elif not own and policy.exit_code is None:
+            yield "either event and exitCode should be specified"
+        elif policy.exit_code == 0:
+            yield "0 is not a valid error code"
+        elif policy.exit_code in exit_codes:
+            yield f"duplicate exitCode {policy.exit_code}"
+        for event in own:
             if event not in EVENTS:
                 yield f"invalid policy event {event}, valid events are {', '.join(EVENTS)}"
+            elif event in events:
+                yield f"duplicate event {event}  across different policy"
+        events.update(own)
+        if policy.exit_code is not None:
+            exit_codes.add(policy.exit_code)
         if policy.action not in ACTIONS:
             yield f"invalid policy action {policy.action}, valid actions are {', '.join(ACTIONS)}"
         if policy.timeout is not None:
@@ -155,6 +203,23 @@ def _policy_problems(policies: Iterable[Policy]) -> Iterator[str]:
                 Duration.parse(policy.timeout)
             except ValueError as error:
                 yield f"invalid policy timeout: {error}"
+    if ANY_EVENT in events and len(events) > 1:
+        yield "if there's * here, no other policy should be here"
+
+
+def _volume_problems(spec: JobSpec) -> Iterator[str]:
+    # admit_job.go: validateIO
+    paths = Counter(volume.mount_path for volume in spec.volumes)
+    for path, count in paths.items():
+        if not path:
+            yield "mountPath is required"
+        elif count > 1:
+            yield f"duplicated mountPath: {path}"
+    for volume in spec.volumes:
+        if not volume.volume_claim_name and volume.volume_claim is None:
+            yield "either VolumeClaim or VolumeClaimName must be specified"
+        elif volume.volume_claim_name and volume.volume_claim is not None:
+            yield "conflict: If you want to use an existing PVC, just specify VolumeClaimName"
 
 
 def _dependency_problems(spec: JobSpec) -> Iterator[str]:
@@ -171,20 +236,12 @@ def _dependency_problems(spec: JobSpec) -> Iterator[str]:
 
 def not_supported(spec: JobSpec) -> list[str]:
     """The unsupported parts of the job, each in a few words."""
-    found = []
-    for plugin in sorted(spec.plugins):
-        if plugin == SVC_PLUGIN:
-            found.append("plugin svc: no Service, NetworkPolicy and files in /etc/volcano")
-        elif plugin != ENV_PLUGIN:
-            found.append(f"plugin {plugin}")
-    return found + not_evaluated(spec)
+    return [f"plugin {name}" for name in sorted(spec.plugins) if name not in PLUGINS] + not_evaluated(spec)
 
 
 def not_evaluated(spec: JobSpec) -> list[str]:
     """The unsupported parts that may decide where its pods run."""
     found = []
-    if spec.volumes:
-        found.append("volumes")
     if spec.network_topology is not None:
         found.append("networkTopology")
     if any(task.partition_policy is not None for task in spec.tasks):

@@ -11,6 +11,7 @@ https://volcano.sh/en/docs/vcjob/
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -23,12 +24,14 @@ from bayplan.api.go_values import seconds_or_1970
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
 from bayplan.api.volcano import QueueSpec
-from bayplan.controllers.pods import controller_of
-from bayplan.controllers.volcano import jobs, objects
+from bayplan.controllers.pods import controller_of, owner_reference
+from bayplan.controllers.volcano import jobs, objects, plugins
 from bayplan.controllers.volcano.pods import JobPods
 from bayplan.controllers.volcano.spec import (
     JOB,
     POD_EVICTED,
+    SSH,
+    SVC,
     InvalidJobError,
     JobSpec,
     not_supported,
@@ -42,8 +45,12 @@ from bayplan.embedded.server.documents import Document
 from bayplan.embedded.server.kinds import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
+    NETWORK_POLICIES,
+    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     PRIORITY_CLASSES,
+    SECRETS,
+    SERVICES,
     Resource,
 )
 from bayplan.embedded.server.statuses import StatusError
@@ -61,12 +68,16 @@ _PHASES: Final = ("pending", "inqueue", "running", "unknown", "completed")
 """The fields of a queue's status that count its PodGroups."""
 _ADMISSION_SECONDS: Final = 10.0
 """After that long without a phase, a PodGroup is waiting for a scheduler that does not exist."""
+_CLAIM_SECONDS: Final = 5.0
+"""How often a job looks for a claim that it needs."""
 _CONDITION_SECONDS: Final = 2.0
 """A condition of a PodGroup that lasts: while its pods are created there are too few of them."""
 NOT_ADMITTED: Final = (
     "PodGroup {} has no phase: no scheduler reads it. Start one with podGroups: [volcano] and queues: "
     "{{dialect: volcano}}"
 )
+
+NO_CLAIM: Final = "pvc {} is not found, the job will be in the Pending state until the PVC is created"
 
 
 class _Volcano(Controller):
@@ -116,7 +127,7 @@ class VolcanoJobs(_Volcano):
         self._evicted: dict[str, list[tuple[int, jobs.Occurrence]]] = {}
         """By uid of the job: pods that were deleted, with the version of the job that they belong to."""
         self._hosts: dict[str, dict[str, int]] = {}
-        """By uid of the job: the replicas of its tasks when its ConfigMap of hosts was written."""
+        """By uid of the job: the replicas of its tasks when the objects of its plugins were written."""
         self._told: dict[str, str] = {}
         """By uid of the job: what was last reported about its PodGroup."""
 
@@ -212,8 +223,15 @@ class VolcanoJobs(_Volcano):
         for pod in plan.delete:
             self._delete(pod)
         self._keep_group(job, spec, group if plan.keeps_group else None, groups, wanted=plan.keeps_group)
-        self._keep_hosts(job, spec)
+        try:
+            missing_claim = self._keep_objects(job, spec)
+        except StatusError as error:
+            self.events.warning(job, "PluginError", f"Execute plugin when job add failed, err: {error}")
+            raise
         job = write_status(self.api, served, job, plan.status)
+        if missing_claim:
+            self.events.warning(job, "PVCNotFound", NO_CLAIM.format(missing_claim))
+            return earliest(plan.again, _CLAIM_SECONDS)
         more = self._create(job, spec, plan)
         waiting = self._report_group(job, group) if plan.keeps_group and more is None else None
         again = earliest(plan.again, more, waiting)
@@ -240,18 +258,50 @@ class VolcanoJobs(_Volcano):
         elif any(group["spec"].get(name) != value for name, value in made["spec"].items()):
             self.api.update(resource, {**group, "spec": {**group["spec"], **made["spec"]}})
 
-    def _keep_hosts(self, job: Content, spec: JobSpec) -> None:
-        """Creates or updates the ConfigMap of the plugin svc, if the replicas of tasks have changed."""
-        uid, namespace = job["metadata"]["uid"], job["metadata"]["namespace"]
+    def _keep_objects(self, job: Content, spec: JobSpec) -> str:
+        """Creates what a job and its plugins need, and updates hosts if the replicas of tasks have changed.
+
+        Returns the name of a claim that the job needs and that does not exist; "" if there is none.
+        """
+        meta = job["metadata"]
+        uid, name, namespace = meta["uid"], meta["name"], meta["namespace"]
+        for number, volume in enumerate(spec.volumes):
+            claim = objects.claim_name(job, spec, number)
+            if volume.volume_claim is None and not self._exists(PERSISTENT_VOLUME_CLAIMS, claim, namespace):
+                return claim
         replicas = {task.name: task.replicas for task in spec.tasks}
-        if self._hosts.get(uid) == replicas or (made := objects.make_hosts(job, spec)) is None:
-            return
-        known = self.cluster.find(CONFIG_MAPS, f"{namespace}/{made['metadata']['name']}")
-        if known is None:
-            self.api.create(CONFIG_MAPS, made, namespace)
-        elif known.get("data") != made["data"]:
-            self.api.update(CONFIG_MAPS, {**known, "data": made["data"]})
+        if self._hosts.get(uid) == replicas:
+            return ""
+        for made in objects.make_claims(job, spec):
+            if not self._exists(PERSISTENT_VOLUME_CLAIMS, made["metadata"]["name"], namespace):
+                self.api.create(PERSISTENT_VOLUME_CLAIMS, made, namespace)
+        owned = {"namespace": namespace, "ownerReferences": [owner_reference(job)]}
+        if SVC in spec.plugins:
+            hosts, data = plugins.hosts_name(name), plugins.make_hosts(name, spec)
+            known = self.cluster.find(CONFIG_MAPS, f"{namespace}/{hosts}")
+            if known is None:
+                made = {"metadata": {"name": hosts, **owned}, "data": data}
+                self.api.create(CONFIG_MAPS, made, namespace)
+            elif known.get("data") != data:
+                self.api.update(CONFIG_MAPS, {**known, "data": data})
+            specs = {
+                SERVICES: plugins.make_service(name, namespace, spec),
+                NETWORK_POLICIES: plugins.make_network_policy(name, namespace, spec),
+            }
+            for resource, made_spec in specs.items():
+                if made_spec is not None and not self._exists(resource, name, namespace):
+                    made = {"metadata": {"name": name, **owned}, "spec": made_spec}
+                    self.api.create(resource, made, namespace)
+        if SSH in spec.plugins and not self._exists(SECRETS, plugins.secret_name(name), namespace):
+            secret = {"metadata": {"name": plugins.secret_name(name), **owned}, "type": "Opaque"}
+            files = plugins.make_key(name, spec).items()
+            data = {file: base64.b64encode(text.encode()).decode() for file, text in files}
+            self.api.create(SECRETS, {**secret, "data": data}, namespace)
         self._hosts[uid] = replicas
+        return ""
+
+    def _exists(self, resource: Resource, name: str, namespace: str) -> bool:
+        return self.cluster.find(resource, f"{namespace}/{name}") is not None
 
     def _priorities(self, spec: JobSpec) -> dict[str, int]:
         names = {task.template["spec"].get("priorityClassName") for task in spec.tasks}

@@ -335,6 +335,10 @@ ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS = (
     )
 )  # fmt: skip
 
+NETWORK_POLICIES: Final = Resource(
+    "networkpolicies", "NetworkPolicy", group=_NETWORKING, short_names=("netpol",), counts_generations=True
+)
+
 STORED_ONLY: Final = (
     ENDPOINTS,
     Resource("podtemplates", "PodTemplate", counts_generations=True),
@@ -344,10 +348,7 @@ STORED_ONLY: Final = (
     Resource(
         "ingressclasses", "IngressClass", group=_NETWORKING, namespaced=False, counts_generations=True
     ),
-    Resource(
-        "networkpolicies", "NetworkPolicy", group=_NETWORKING, short_names=("netpol",),
-        counts_generations=True,
-    ),
+    NETWORK_POLICIES,
     Resource(
         "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", group=ADMISSION_GROUP,
         namespaced=False, categories=("api-extensions",), counts_generations=True, caution=_WEBHOOKS_CAUTION,
