@@ -238,7 +238,7 @@ class Run:
         if app.state in ("New", "Completing"):
             app.fire("run")
         self._remember(app, ask)
-        tree.add_pending(app, ask.amounts, ask.priority)
+        tree.add_pending(app, sum(ask.amounts.values()), ask.priority)
         app.insert(ask)
         return None
 
@@ -405,6 +405,9 @@ class Run:
             node = core.nodes.get(task.place)
             if node is not None and isinstance(task, Ask):
                 node.remove(task)
+        for task in app.placeholder_tasks():
+            if (known := app.placeholders.get(task.role)) is not None:
+                known.timed_out += 1
         keys = sorted(app.tasks)
         app.tasks, app.used, app.held = {}, {}, {}
         app.fire("complete")

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from bayplan.api.quantity import resource_amounts
 from bayplan.queues import tree
 from bayplan.queues.volcano import accounts as accounting
@@ -21,6 +23,20 @@ from bayplan.queues.volcano.accounts import ROOT, Account
 from bayplan.queues.volcano.conf import Conf, load
 from bayplan.queues.volcano.resources import Resources
 from conformance.reference.volcano_model import ALLOCATED, Heap, Job, Json, Node, Task, queue_spec
+
+
+def candidates(tasks: Sequence[Task]) -> victims.Candidates:
+    """Tasks on one node as columns."""
+    found = list(dict.fromkeys(task.job for task in tasks))
+    return victims.Candidates(
+        victims.JobTable(found),
+        [task.asked for task in tasks],
+        place=np.zeros(len(tasks), dtype=np.intp),
+        job=np.array([found.index(task.job) for task in tasks], dtype=np.intp),
+        shape=np.arange(len(tasks)),
+        priority=np.array([task.priority for task in tasks], dtype=np.int64),
+        is_critical=np.array([task.is_critical for task in tasks], dtype=np.bool_),
+    )
 
 
 @dataclass
@@ -437,33 +453,37 @@ class Session:
             return False
         return own is other if within else own.account is other.account and own is not other
 
-    def _plugins(self, asking: Task, action: str) -> Iterable[list[victims.Plugin[Task]]]:
+    def _plugins(self, asking: Task, action: str) -> Iterable[list[victims.TaskPlugin[Task]]]:
         switch = "enableReclaimable" if action == "reclaim" else "enablePreemptable"
         for tier in self.conf.tiers:
             asked = (self._plugin(each.name, asking, action) for each in tier if each.enabled(switch))
             yield [plugin for plugin in asked if plugin is not None]
 
-    def _plugin(self, name: str, asking: Task, action: str) -> victims.Plugin[Task] | None:
-        if name == "gang":
-            return victims.spared_by_gang
-        if name == "conformance":
-            return victims.not_critical
-        if action == "preempt":
-            if name == "priority":
-                return partial(victims.of_lower_priority, asking)
-            if name == "drf":
-                return lambda tasks: victims.of_larger_share(asking, tasks, self.capacity)
-            return None
-        if name == "proportion":
-            return victims.above_deserved
-        if name == "capacity":
-            return lambda tasks: victims.reclaimable(
-                asking, self.in_victim_order(asking, tasks), levels=self._levels
-            )
-        if name == "drf" and self.conf.hierarchical_drf:
+    def _plugin(self, name: str, asking: Task, action: str) -> victims.TaskPlugin[Task] | None:
+        if name == "drf" and action == "reclaim" and self.conf.hierarchical_drf:
             uses = {job.name: job.use for job in self.jobs.values()}
             return lambda tasks: victims.below_hierarchical_share(asking, tasks, uses, self.capacity)
-        return None
+        plugin: victims.Plugin
+        if name == "gang":
+            plugin = victims.spared_by_gang
+        elif name == "conformance":
+            plugin = victims.not_critical
+        elif name == "priority" and action == "preempt":
+            plugin = partial(victims.of_lower_priority, asking)
+        elif name == "drf" and action == "preempt":
+            plugin = partial(victims.of_larger_share, asking, capacity=self.capacity)
+        elif name == "proportion" and action == "reclaim":
+            plugin = victims.above_deserved
+        elif name == "capacity" and action == "reclaim":
+            plugin = partial(victims.reclaimable, asking, levels=self._levels)
+        else:
+            return None
+
+        def allowed(tasks: Sequence[Task]) -> list[Task]:
+            ordered = self.in_victim_order(asking, tasks) if name == "capacity" else tasks
+            return [task for task, may_go in zip(ordered, plugin(candidates(ordered)), strict=True) if may_go]
+
+        return allowed
 
     def preempt(self) -> None:
         by_queue, tasks = self._starving_jobs()

@@ -65,6 +65,7 @@ class Core:
         size = plus(root.capacity, {kind: sign * amount for kind, amount in change.items()})
         root.capacity = {kind: amount for kind, amount in size.items() if amount}
         root.ceiling = root.capacity if is_positive(root.capacity) else None
+        tree.limits_changed(root)
 
     def _accepts(self, ask: Ask, node: Node, *, allocate: bool = True) -> bool:
         if self.predicates is None:
@@ -189,7 +190,11 @@ class Core:
         chosen = victims.required_place_victims(
             ask.amounts, node.available, node.tasks.values(), ask.priority
         )
-        if not chosen:
+        # As upstream: what the node lacks counts even where it is not asked for.
+        left = dict(node.available)
+        for victim in chosen:
+            left = plus(left, victim.amounts)
+        if not chosen or any(amount < 0 for amount in left.values()):
             ask.log.add("No fit on required node, preemption does not help")
             return
         self.evict(chosen, f"preempting allocations to free up resources to run daemon set ask: {ask.key}")
@@ -353,12 +358,12 @@ class Core:
 
     def _mark_allocated(self, ask: Ask) -> None:
         ask.allocated = True
-        tree.remove_pending(ask.group, ask.amounts, ask.priority)
+        tree.remove_pending(ask.group, sum(ask.amounts.values()), ask.priority)
 
     def mark_pending_again(self, ask: Ask) -> None:
         if ask.allocated:
             ask.allocated = False
-            tree.add_pending(ask.group, ask.amounts, ask.priority)
+            tree.add_pending(ask.group, sum(ask.amounts.values()), ask.priority)
 
     def add_to_app(self, ask: Ask, *, replaced: bool) -> None:
         app = ask.app
@@ -406,7 +411,7 @@ class Core:
         if ask is not None:
             self.unreserve(app, ask)
             if not ask.allocated:
-                tree.remove_pending(app, ask.amounts, ask.priority)
+                tree.remove_pending(app, sum(ask.amounts.values()), ask.priority)
             app.order = [each for each in app.order if each is not ask]
         self._complete_if_idle(app)
 
@@ -416,7 +421,7 @@ class Core:
         for ask in list(app.asks.values()):
             self.unreserve(app, ask)
             if not ask.allocated:
-                tree.remove_pending(app, ask.amounts, ask.priority)
+                tree.remove_pending(app, sum(ask.amounts.values()), ask.priority)
         app.asks, app.order = {}, []
         self._complete_if_idle(app)
 
@@ -441,7 +446,7 @@ class Core:
             if not covers_common(queue.ceiling, queue.used):
                 for leaf, part in quota.distribute(queue, quota.excess(queue)):
                     message = f"preempting allocations to enforce new max quota for queue : {leaf.path}"
-                    self.evict(quota.quota_victims(leaf, part), message)
+                    self.evict(quota.quota_victims(leaf, part, victims.Rule.UPSTREAM), message)
                 return
         for child in queue.children.values():
             self._enforce(child)

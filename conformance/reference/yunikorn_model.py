@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from bayplan.queues import tree
-from bayplan.queues.amounts import Amounts, is_zero, minus, plus
+from bayplan.queues.amounts import Amounts, is_zero, minus, plus, total
 from bayplan.queues.tree import Group, Queue, Task
 
 _TRANSITIONS: Final[Mapping[tuple[str, str], str]] = {
@@ -92,7 +92,15 @@ class Application(Group):
             tree.stop(self)
         if state == "Running":
             tree.start(self)
+            for queue in self.queue.upwards():
+                # As upstream, which forgets those above the limit, for example after a restart.
+                if queue.max_groups:
+                    queue.running = min(queue.running, queue.max_groups)
         self.state = state
+
+    @property
+    def pending(self) -> dict[str, int]:
+        return total(ask.amounts for ask in self.asks.values() if not ask.allocated)
 
     @property
     def has_nothing(self) -> bool:

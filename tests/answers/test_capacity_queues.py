@@ -227,6 +227,45 @@ def test_invalid_task_groups_are_named() -> None:
     assert lines[2] == "  its task groups are ignored: it is not a JSON list"
 
 
+@pytest.mark.parametrize(
+    ("running", "waiting", "text"),
+    [
+        pytest.param(
+            0,
+            3,
+            [
+                "p0 waits for quota",
+                "  task group w needs 3 pods at once (with the feature gate GenericWorkload)",
+                "  waiting for quota of queue root.a: vcore 2 used, 3 asked, 4 max",
+            ],
+            id="the gang does not fit",
+        ),
+        pytest.param(
+            0,
+            2,
+            [
+                "p0 has room in its capacity queue",
+                "  task group w needs 3 pods at once, but only 2 exist (with the feature gate "
+                "GenericWorkload)",
+            ],
+            id="a pod is missing",
+        ),
+        pytest.param(1, 1, ["p0 has room in its capacity queue"], id="it has begun"),
+    ],
+)
+def test_a_task_group_waits_together(running: int, waiting: int, text: list[str]) -> None:
+    defined = [{"name": "w", "minMember": 3, "minResource": {"cpu": "1"}}]
+    notes = {
+        "yunikorn.apache.org/task-group-name": "w",
+        "yunikorn.apache.org/task-groups": json.dumps(defined),
+    }
+    pods = [queued_pod(f"p{number}", "a", annotations=notes) for number in range(waiting)]
+    begun = [queued_pod(f"r{number}", "a", annotations=notes, node="n") for number in range(running)]
+    loaded = in_config_map(make_node("n"), pod(9, "a", "other", 2, node="n"), *begun, *pods, text=QUEUES)
+    lines = list(QueueQuestions(loaded, queues_of(loaded)).pod(pods[0]).text("p0"))
+    assert [line for line in lines if line.startswith(("p0", "  task", "  waiting"))] == text
+
+
 def test_a_request_above_the_limit_never_fits(tmp_path: Path) -> None:
     text = must_end(tmp_path, pod(9, "p.a", "y", 5), pod(1, "p.a", "x", 1, node="n"))
     assert text == ["has to end first: nothing helps, it asks for more than the limit"]

@@ -65,8 +65,16 @@ def test_check(tmp_path: Path, text: str, said: str, status: int) -> None:
     assert (result.stdout, result.status) == (f"{path}: {said}\n", status)
 
 
-def test_check_of_a_file_that_is_missing(tmp_path: Path) -> None:
-    assert bayplan("queues", "check", str(tmp_path / "none.yaml")).status == 2
+def test_check_of_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """The others are checked nevertheless."""
+    missing, binary, valid = (str(tmp_path / name) for name in ("none.yaml", "b.yaml", "v.yaml"))
+    Path(binary).write_bytes(b"\xff")
+    Path(valid).write_text("partitions: [{name: default, queues: [{name: root}]}]")
+    result = bayplan("queues", "check", missing, binary, valid)
+    first, second, third = result.stdout.splitlines()
+    assert (first, third) == (f"{missing}: no such file or directory", f"{valid}: ok")
+    assert "can't decode byte" in second
+    assert result.status == 2
 
 
 def explained(pod: str) -> dict[str, object]:

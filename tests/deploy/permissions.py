@@ -87,8 +87,9 @@ def volcano_permissions() -> frozenset[Permission]:
 
 
 def yunikorn_permissions() -> frozenset[Permission]:
-    """For the queues.yaml of YuniKorn's ConfigMap."""
-    return frozenset((Permission("", "configmaps", "get", "yunikorn", "yunikorn-configs"),))
+    """For the queues.yaml of YuniKorn's ConfigMap, and pods that are spared by their PriorityClass."""
+    config_map = Permission("", "configmaps", "get", "yunikorn", "yunikorn-configs")
+    return watching_permissions(PriorityClass) | {config_map}
 
 
 def _written(group: str) -> frozenset[Permission]:

@@ -11,7 +11,7 @@ from bayplan.api.pod import Pod
 from bayplan.config import BayplanConfiguration, QueuesConfiguration, default_config
 from bayplan.queues import tree
 from bayplan.queues.active import CapacityQueues
-from bayplan.queues.usage import PodGroupOf
+from bayplan.queues.records import PodGroupOf
 from bayplan.scheduler import capacity
 from bayplan.scheduler.capacity import connect_queues
 from bayplan.scheduler.loop import Scheduler

@@ -15,6 +15,8 @@ from bayplan.queues.amounts import (
     left_over,
     lowest,
     minus,
+    readable,
+    rounded,
     shortfall,
 )
 
@@ -59,3 +61,20 @@ def test_arithmetic() -> None:
     assert lowest(None, None) is None
     assert shortfall({"cpu": 3, "gpu": 1}, {"cpu": 1, "gpu": 1}) == {"cpu": 2}
     assert not is_positive({"cpu": 1, "gpu": -1})
+
+
+@pytest.mark.parametrize(
+    ("kind", "amount", "exact", "in_tables"),
+    [
+        ("vcore", 2000, "2", "2"),
+        ("vcore", 500, "500m", "500m"),
+        ("memory", 3 << 30, "3Gi", "3Gi"),
+        ("memory", 1_500_000_000, "1500M", "1500M"),
+        ("memory", (2 << 30) + 1_500_000_001, "3647483649", "3.4Gi"),
+        ("memory", 1023, "1023", "1023"),
+        ("memory", 0, "0", "0"),
+        ("nvidia.com/gpu", 1_000_001, "1000001", "1000001"),
+    ],
+)
+def test_amounts_are_readable(kind: str, amount: int, exact: str, in_tables: str) -> None:
+    assert (readable(kind, amount), rounded(kind, amount)) == (exact, in_tables)

@@ -8,11 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
 import pytest
 
+from bayplan.api import volcano
+from bayplan.api.meta import ObjectMeta
+from bayplan.api.pod import Pod
 from bayplan.bench.queues import QueueSetup
-from bayplan.config import QueueDialect
+from bayplan.config import QueueDialect, QueuesConfiguration
 from bayplan.queues.active import CapacityQueues
+from bayplan.queues.volcano.active import VolcanoQueues
+from bayplan.queues.volcano.preemption import VictimChoice, asking_pod
 from bayplan.scheduler.capacity import make_queues
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.state.cluster import Cluster
@@ -94,3 +100,61 @@ def test_a_pod_that_comes_and_goes_does_not_distribute_the_cluster_again(tmp_pat
         queues.refund(pod.uid)
         queues.refresh()
     assert calls.count < 300
+
+
+@pytest.mark.parametrize("dialect", [QueueDialect.BAYPLAN, QueueDialect.VOLCANO])
+def test_pods_that_change_while_they_wait_leave_nothing_behind(dialect: QueueDialect, tmp_path: Path) -> None:
+    """Changing waiting pods again and again takes no memory, and every pod is still popped once."""
+    queues, _ = filled(QueueSetup(dialect), 40, tmp_path)
+    waiting = list(queues)
+
+    def change_all() -> int:
+        for _ in range(500):
+            for info in waiting:
+                queues.changed(info)
+        return sum(len(pods.entries) for info in waiting for pods in info.ticket[-1].group.classes.values())
+
+    assert change_all() < 200 * len(waiting)
+
+    popped = []
+    while (info := queues.pop()) is not None:
+        popped.append(info)
+    assert sorted(info.key for info in popped) == sorted(info.key for info in waiting)
+
+
+def test_a_choice_of_victims_costs_the_same_with_more_running_pods(tmp_path: Path) -> None:
+    """The first decision reads all pods; later ones look at jobs, and at nodes that have changed."""
+    file = tmp_path / "volcano-scheduler.conf"
+    file.write_text(
+        'actions: "reclaim"\ntiers:\n- plugins: [{name: priority}, {name: gang}, {name: capacity}]\n'
+    )
+    costs = []
+    for count in (400, 4000):
+        cluster = Cluster()
+        for number in range(count // 10):
+            cluster.set_node(make_node(f"n{number}", cpu=10, pods=10))
+        for name, cpu in (("greedy", 1), ("owed", 5)):
+            spec = volcano.QueueSpec(deserved={"cpu": cpu})
+            cluster.objects.put(volcano.Queue(metadata=ObjectMeta(name=name), spec=spec))
+        queues = make_queues(QueuesConfiguration(dialect=QueueDialect.VOLCANO, file=str(file)), cluster)
+        assert isinstance(queues, VolcanoQueues)
+        for number in range(count):
+            notes = {volcano.QUEUE_ANNOTATION: "greedy", volcano.GROUP_ANNOTATION: f"g{number % 20}"}
+            pod = make_pod(f"p{number}", cpu=1, node=f"n{number % (count // 10)}", annotations=notes)
+            cluster.add_pod(pod, pod.spec.node_name)
+            queues.charge(pod, pod.spec.node_name)
+        queues.refresh()
+        asking = make_pod("asking", cpu=1, annotations={volcano.QUEUE_ANNOTATION: "owed"})
+        rows = np.arange(count // 10)
+
+        def choose(queues: VolcanoQueues = queues, asking: Pod = asking) -> VictimChoice:
+            return VictimChoice(queues, asking_pod(queues, asking, queues.amounts_of(asking)))
+
+        assert len(choose().by_row(cluster, rows)) > count // 2
+        cluster.remove_pod(make_pod("p0").uid)
+        calls = Calls()
+        with calls.counted():
+            choose().by_row(cluster, rows)
+        costs.append(calls.count)
+    few, many = costs
+    assert many <= few * 1.1

@@ -14,8 +14,8 @@ from bayplan.queues import tree
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts, fits, plus, total
 from bayplan.queues.preemption import within_guarantees
+from bayplan.queues.records import PodGroupOf
 from bayplan.queues.tree import Group, Queue, Task
-from bayplan.queues.usage import PodGroupOf
 from bayplan.queues.victims import candidates
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.checks import load

@@ -58,6 +58,13 @@ def test_configurations() -> None:
     assert not {name: fields for name, fields in wrong.items() if fields}
 
 
+def test_generated_scenarios() -> None:
+    """Mutations of recorded runs and configurations have the results of YuniKorn's own code."""
+    wrong = {line["scenario"]["name"]: list(differences(line)) for line in read("yunikorn-generated")}
+    assert len(wrong) > 300
+    assert not {name: fields for name, fields in wrong.items() if fields}
+
+
 def broken_share(queue: Queue) -> float:
     return -sum(queue.used.values())
 

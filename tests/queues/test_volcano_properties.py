@@ -8,22 +8,24 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from bayplan.api import volcano
 from bayplan.api.meta import ObjectMeta, ResourceList
 from bayplan.api.pod import Pod
-from bayplan.clock import Changes
+from bayplan.preemption.units import pods_in
 from bayplan.queues.volcano.accounts import Entitlement, QueueSpec, accounts_by_name, open_accounts
 from bayplan.queues.volcano.active import VolcanoQueues
 from bayplan.queues.volcano.conf import load
-from bayplan.queues.volcano.preemption import VictimChoice, running_pod
+from bayplan.queues.volcano.preemption import VictimChoice, asking_pod
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.state.cluster import Cluster
-from bayplan.state.objects import Objects
+from bayplan.state.columns import IdColumn
 from bayplan.testing.builders import make_pod
 from tests.effort import examples
+from tests.queues import plain_victims
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 CONF = """
@@ -37,19 +39,23 @@ HISTORIES = int(os.environ.get("HISTORIES") or examples(200, quick=20))
 PLUGINS = pytest.mark.parametrize("plugin", ["capacity", "proportion"])
 
 
+def uids(cluster: Cluster, slots: IdColumn) -> set[str]:
+    return {pod.uid for pod in pods_in(cluster, slots.tolist())}
+
+
 class History:
     """Queues with pods that come, run and go, while Queue objects and PodGroups change."""
 
-    def __init__(self, seed: int, plugin: str) -> None:
+    def __init__(self, seed: int, plugin: str, actions: str = "reclaim") -> None:
         self.random = random.Random(seed)
-        changes = Changes()
-        self.objects = Objects(changes)
+        self.cluster = Cluster()
+        self.objects = self.cluster.objects
         self.queues = VolcanoQueues(
-            load(CONF.replace("PLUGIN", plugin)),
-            Cluster().pod_infos.of,
+            load(CONF.replace("PLUGIN", plugin).replace("reclaim", actions)),
+            self.cluster.pod_infos.of,
             lambda: {"cpu": CPUS * 1000, "pods": 100},
             self.objects,
-            changes,
+            self.cluster.changes,
         )
         self.running: dict[str, Pod] = {}
         self.active: dict[str, QueuedPod] = {}
@@ -78,8 +84,11 @@ class History:
     def pod(self) -> None:
         self.numbers += 1
         created = EPOCH + timedelta(seconds=self.numbers)
-        pod = make_pod(f"p{self.numbers}", cpu=self.random.randint(1, 3), created=created)
+        cpu, priority = self.random.randint(1, 3), self.random.choice([0, 0, 5])
+        pod = make_pod(f"p{self.numbers}", cpu=cpu, priority=priority, created=created)
         notes = {volcano.GROUP_ANNOTATION: f"g{self.random.randint(0, 4)}"}
+        if self.random.random() < 0.1:
+            notes[volcano.PREEMPTABLE] = "false"
         pod = replace(pod, metadata=replace(pod.metadata, annotations=notes, uid=f"u{self.numbers}"))
         self.push(QueuedPod(pod, pod.key, 0.0, self.numbers))
 
@@ -95,10 +104,15 @@ class History:
         assert isinstance(info, QueuedPod)
         pod = info.pod
         assert self.queues.blocking(pod) is None, "a pod was popped that has no room"
-        self.queues.charge(pod, "n")
-        self.running[pod.uid] = pod
+        self.start(pod)
         del self.active[pod.uid]
         return True
+
+    def start(self, pod: Pod) -> None:
+        node = f"n{int(pod.uid[1:]) % 3}"
+        self.running[pod.uid] = replace(pod, spec=replace(pod.spec, node_name=node))
+        self.queues.charge(self.running[pod.uid], node)
+        self.cluster.add_pod(self.running[pod.uid], node)
 
     def evict(self) -> None:
         """A victim terminates; it counts until it is gone."""
@@ -106,7 +120,8 @@ class History:
             uid = self.random.choice(sorted(self.running))
             pod = self.running[uid]
             self.running[uid] = replace(pod, metadata=replace(pod.metadata, deletion_timestamp=EPOCH))
-            self.queues.charge(self.running[uid], "n")
+            self.queues.charge(self.running[uid], self.running[uid].spec.node_name)
+            self.cluster.update_pod(self.running[uid])
 
     def end(self) -> None:
         if self.running:
@@ -114,6 +129,7 @@ class History:
             del self.running[uid]
             self.queues.pod_ended(uid)
             self.queues.refund(uid)
+            self.cluster.remove_pod(uid)
 
     def check(self) -> None:
         self.queues.refresh()
@@ -145,14 +161,33 @@ class History:
                 self.check()
         self.check()
 
+    def compare_victims(self) -> int:
+        """Returns how often a job of the queue of the asking pod can lose something."""
+        queues, cluster, own = self.queues, self.cluster, 0
+        for info in self.active.values():
+            group = queues.group_if_known(info.pod)
+            if group is None or queues.account(group.queue) is None:
+                continue
+            asking = asking_pod(queues, info.pod, queues.amounts_of(info.pod))
+            choice = VictimChoice(queues, asking)
+            own += len(choice.own)
+            chosen = plain_victims.chosen(queues, asking, choice, self.running.values())
+            assert uids(cluster, choice.everywhere(cluster)) == chosen
+            rows = np.arange(1, max(1, cluster.nodes.high))
+            assert uids(cluster, choice.by_row(cluster, rows)) == {
+                uid
+                for row in rows.tolist()
+                for uid in plain_victims.chosen(queues, asking, choice, cluster.pods_on(row))
+            }
+        return own
+
     def copy(self) -> History:
         """What a scheduler that starts now finds."""
         again = History(0, self.queues.kind.value)
         for item in (*self.objects.of(volcano.Queue), *self.objects.of(volcano.PodGroup)):
             again.objects.put(item)
-        for uid, pod in self.running.items():
-            again.running[uid] = replace(pod, spec=replace(pod.spec, node_name="n"))
-            again.queues.charge(again.running[uid], "n")
+        for pod in self.running.values():
+            again.start(pod)
         for info in self.active.values():
             again.push(QueuedPod(info.pod, info.key, info.timestamp, info.sequence))
         return again
@@ -216,8 +251,9 @@ def test_victims_leave_every_queue_what_it_deserves(plugin: str) -> None:
             group = queues.group_if_known(info.pod)
             if group is None or queues.account(group.queue) is None:
                 continue
-            asking = running_pod(queues, info.pod, queues.amounts_of(info.pod))
-            chosen = VictimChoice(queues, asking).among(running.values())
+            asking = asking_pod(queues, info.pod, queues.amounts_of(info.pod))
+            choice, cluster = VictimChoice(queues, asking), history.cluster
+            chosen = uids(cluster, choice.everywhere(cluster))
             assert ending <= chosen, "pods that are ending make room in any case"
             for account in queues.accounts.values():
                 lost = [
@@ -233,6 +269,18 @@ def test_victims_leave_every_queue_what_it_deserves(plugin: str) -> None:
                     if plugin == "capacity":
                         assert left >= account.guarantee.get("cpu", 0)
     assert evicted, "something is evicted"
+
+
+@PLUGINS
+def test_victims_are_those_of_the_plain_rules(plugin: str) -> None:
+    """On each node, and on all of them together, whatever has changed since the last pod asked."""
+    own = 0
+    for seed in range(HISTORIES):
+        history = History(seed, plugin, "reclaim, preempt")
+        for _ in range(3):
+            history.play()
+            own += history.compare_victims()
+    assert own, "jobs of the same queue lose pods, too"
 
 
 def queue_of(name: str, **spec: Any) -> volcano.Queue:
@@ -307,6 +355,11 @@ def test_the_job_that_was_created_first_is_first() -> None:
     found = history.queues.pop()
     assert found is not None
     assert found.key == "default/of-old"
+
+
+def test_a_job_that_moved_is_not_found_in_its_old_queue() -> None:
+    """Its position there may be the same as before, and a pod of it would be popped without room."""
+    played(51, "proportion")
 
 
 def test_a_small_part_of_a_device_is_not_nothing() -> None:

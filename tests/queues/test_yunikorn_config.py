@@ -212,6 +212,54 @@ def test_a_namespace_gets_a_queue_with_its_quota() -> None:
     assert again is queue
 
 
+TEMPLATE = "childtemplate: {maxapplications: 2, resources: {max: {vcore: 4}}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "expected"),
+    [
+        pytest.param(
+            f"{TEMPLATE}\nqueues: [{{name: p, parent: true}}]",
+            "root.p.new",
+            (2, {"vcore": 4000}),
+            id="a parent without one has that of its parent",
+        ),
+        pytest.param(
+            f"queues:\n- name: p\n  {TEMPLATE}\n  queues: [{{name: q, parent: true}}]",
+            "root.p.q.new",
+            (2, {"vcore": 4000}),
+            id="at any level",
+        ),
+        pytest.param(
+            "queues: [{name: p, parent: true, childtemplate: {resources: {max: {vcore: ''}}}}]",
+            "root.p.new",
+            (0, None),
+            id="empty texts are no template, and no error",
+        ),
+    ],
+)
+def test_templates(text: str, path: str, expected: tuple[int, object]) -> None:
+    rules = "  placementrules: [{name: provided, create: true}]\n"
+    partition = partition_of(queues(f"submitacl: '*'\n{text}", rules))
+    queue = partition.queue_for(Submission("x", path))
+    assert (queue.path, queue.max_groups, queue.ceiling) == (path, *expected)
+
+
+def test_queues_with_special_names() -> None:
+    """As in YuniKorn, resources of a queue named root are ignored, and @recovery@ has no properties."""
+    fair = "properties: {application.sort.policy: fair}"
+    root = partition_of(
+        queues(
+            "queues:\n- {name: Root, maxapplications: 3, resources: {max: {vcore: 1}}}\n"
+            f"- {{name: '@recovery@', {fair}}}"
+        )
+    ).root
+    inner, recovery = root.find("root.root"), root.find("root.@recovery@")
+    assert inner is not None
+    assert recovery is not None
+    assert (inner.ceiling, inner.max_groups, recovery.policy.order) == (None, 3, Order.FIFO)
+
+
 RULES = """  placementrules:
   - name: provided
     create: true

@@ -8,7 +8,8 @@ import pytest
 
 from bayplan.api.meta import ObjectMeta, OwnerReference
 from bayplan.api.node import Namespace
-from bayplan.queues.yunikorn.pods import application_id, facts, queue_name, submission, user_of
+from bayplan.api.workloads import PriorityClass
+from bayplan.queues.yunikorn.pods import application_id, facts, opts_out, queue_name, submission, user_of
 from bayplan.queues.yunikorn.task_groups import TASK_GROUPS, TaskGroup, task_groups_of, task_groups_problem
 from bayplan.testing.builders import make_pod
 
@@ -38,9 +39,12 @@ def test_queue() -> None:
     ("text", "user"),
     [
         ('{"user": "ann", "groups": ["dev", "ops"]}', ("ann", ("dev", "ops"))),
-        ('{"user": ""}', ("nobody", ())),
-        ("not JSON", ("nobody", ())),
-        ("[]", ("nobody", ())),
+        ('{"user": "ann"}', ("ann", ("ann",))),
+        ('{"user": ""}', ("nobody", ("nobody",))),
+        ("not JSON", ("nobody", ("nobody",))),
+        ('{"user": "ann", "groups": "dev"}', ("nobody", ("nobody",))),
+        ('{"user": null, "groups": null}', ("nobody", ("nobody",))),
+        ("[]", ("nobody", ("nobody",))),
     ],
 )
 def test_user(text: str, user: tuple[str, tuple[str, ...]]) -> None:
@@ -91,17 +95,33 @@ def test_facts() -> None:
     owner = OwnerReference(kind="DaemonSet", name="d", controller=True)
     annotations = {
         "internal.yunikorn.apache.org/placeholder": "true",
-        f"{DOMAIN}allow-preemption": "false",
         f"{DOMAIN}task-group-name": "workers",
     }
     found = facts(make_pod(owner=owner, annotations=annotations, preemption_policy="Never"))
-    assert (found.role, found.is_placeholder, found.opted_out, found.may_preempt) == (
-        "workers",
-        True,
-        True,
-        False,
-    )
+    assert (found.role, found.is_placeholder, found.may_preempt) == ("workers", True, False)
     assert found.required_node == ""
+
+
+@pytest.mark.parametrize(
+    ("pod", "priority_class", "opted_out"),
+    [
+        (None, None, False),
+        ("false", None, True),
+        ("False", None, False),
+        ("true", "false", False),
+        ("no", "false", True),
+        (None, "false", True),
+        (None, "true", False),
+    ],
+)
+def test_pods_opt_out_of_preemption(pod: str | None, priority_class: str | None, opted_out: bool) -> None:
+    """By the exact texts true and false; the annotation of the PriorityClass counts if that of the pod is
+    neither."""
+    key = f"{DOMAIN}allow-preemption"
+    made = make_pod(annotations={} if pod is None else {key: pod})
+    annotations = {} if priority_class is None else {key: priority_class}
+    known = PriorityClass(metadata=ObjectMeta(name="batch", annotations=annotations))
+    assert opts_out(made, known) is opted_out
 
 
 def test_task_groups() -> None:

@@ -6,7 +6,7 @@ with a node are charged, pending ones are active. So an answer is what the sched
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,7 +21,8 @@ from bayplan.queues.amounts import Amounts, readable, total
 from bayplan.queues.ceilings import room_for
 from bayplan.queues.tree import Blocking, Group, Queue
 from bayplan.queues.yunikorn.placement import PlacementError
-from bayplan.queues.yunikorn.task_groups import task_groups_problem
+from bayplan.queues.yunikorn.pods import application_id
+from bayplan.queues.yunikorn.task_groups import group_name, task_groups_of, task_groups_problem
 from bayplan.scheduler.capacity import make_queues, show_queues
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduling_queue.queued import QueuedPod, members_of
@@ -85,6 +86,8 @@ class WaitingPod:
     """What its queue has, in the dialect's words."""
     task_groups_problem: str = ""
     """Why its task groups are ignored."""
+    gang: str = ""
+    """With how many others it is scheduled together, where its task group is one in this cluster."""
 
     @property
     def waits(self) -> bool:
@@ -101,10 +104,13 @@ class WaitingPod:
         yield "Without the limits of queues:" if self.waits else "With room in its queue:"
 
     def _lines(self) -> Iterator[str]:
-        who = f"user {self.user}" + (f" of {', '.join(self.user_groups)}" if self.user_groups else "")
+        has_groups = self.user_groups and self.user_groups != (self.user,)
+        who = f"user {self.user}" + (f" of {', '.join(self.user_groups)}" if has_groups else "")
         yield f"queue {self.queue}, application {self.application}, counts for {who}"
         if self.task_groups_problem:
             yield f"its task groups are ignored: {printable(self.task_groups_problem)}"
+        if self.gang:
+            yield self.gang
         if self.blocking is not None:
             yield self.blocking.sentence()
         overall = f"{self.overall} of {self.waiting} in all queues"
@@ -140,7 +146,42 @@ class WaitingPod:
             "mustEnd": None if self.must_end is None else self.must_end.described(),
             "preemption": self.preemption,
             "taskGroupsProblem": self.task_groups_problem,
+            "gang": self.gang,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Pods of a task group without a node, which are scheduled together."""
+
+    role: str
+    least: int
+    members: Sequence[Pod]
+
+    def sentence(self) -> str:
+        exist = len(self.members)
+        missing = f", but only {exist} exist" if exist < self.least else ""
+        return (
+            f"task group {self.role} needs {self.least} pods at once{missing} "
+            "(with the feature gate GenericWorkload)"
+        )
+
+
+def waiting_gangs(pods: Iterable[Pod]) -> Mapping[tuple[str, str], Gang]:
+    """By namespace and name of the group: the task groups that have no pod with a node yet."""
+    members: dict[tuple[str, str], list[Pod]] = {}
+    least: dict[tuple[str, str], int] = {}
+    for pod in pods:
+        for defined in task_groups_of(pod):
+            key = (pod.namespace, f"{application_id(pod)}:{defined.name}")
+            least[key] = max(least.get(key, 1), defined.min_member)
+        if name := group_name(pod):
+            members.setdefault((pod.namespace, name), []).append(pod)
+    return {
+        key: Gang(key[1].rpartition(":")[2], least[key], found)
+        for key, found in members.items()
+        if least.get(key, 1) > 1 and not any(pod.spec.node_name for pod in found)
+    }
 
 
 class QueueQuestions:
@@ -151,6 +192,7 @@ class QueueQuestions:
     """
 
     waiting_type: ClassVar[type[WaitingPod]] = WaitingPod
+    has_task_groups: ClassVar = True
     word: ClassVar = "application"
     """What the dialect calls a group."""
 
@@ -166,6 +208,7 @@ class QueueQuestions:
             if pod.spec.node_name and core.framework_for(pod) is not None:
                 self.queues.charge(pod, pod.spec.node_name)
         self._names = {pod.uid: pod.key for pod in pods}
+        self._gangs = waiting_gangs(pods) if self.has_task_groups else {}
         self._waiting: dict[str, QueuedPod] = {}
         for number, pod in enumerate(loaded.pending(core)):
             info = self._waiting[pod.key] = QueuedPod(pod, pod.key, 0.0, number)
@@ -207,6 +250,9 @@ class QueueQuestions:
             together: what its group asks for, if it is scheduled with it.
         """
         queues = self.queues
+        gang = self._gang(pod) if together is None else None
+        if gang is not None:
+            together = total(queues.amounts_of(member) for member in gang.members[: gang.least])
         asked = queues.amounts_of(pod) if together is None else together
         try:
             group = queues.group_of(pod)
@@ -238,7 +284,12 @@ class QueueQuestions:
             self._preemption(pod, asked, leaf, blocking),
             self._standing(leaf),
             self._task_groups_problem(pod),
+            "" if gang is None else gang.sentence(),
         )
+
+    def _gang(self, pod: Pod) -> Gang | None:
+        """The task group that a pod is scheduled with, where the scheduler has pod groups."""
+        return self._gangs.get((pod.namespace, group_name(pod))) if self._gangs else None
 
     def _task_groups_problem(self, pod: Pod) -> str:
         """Why the task groups of a pod are ignored, where the dialect has them."""

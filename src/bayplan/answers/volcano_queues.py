@@ -12,13 +12,14 @@ from bayplan.answers.must_end import MAX_NAMED, MustEnd, what_must_end
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api.pod import Pod
 from bayplan.config import QueueDialect, QueuesConfiguration
+from bayplan.preemption.units import pods_in
 from bayplan.queues.amounts import Amounts, readable
+from bayplan.queues.records import PodGroupOf
 from bayplan.queues.tree import Blocking, Group, Queue
-from bayplan.queues.usage import PodGroupOf
 from bayplan.queues.volcano.accounts import Account
 from bayplan.queues.volcano.active import VolcanoQueues
 from bayplan.queues.volcano.objects import QueueLimit
-from bayplan.queues.volcano.preemption import VictimChoice, is_entitled, not_entitled, running_pod, why_not
+from bayplan.queues.volcano.preemption import VictimChoice, asking_pod, is_entitled, not_entitled, why_not
 from bayplan.queues.volcano.resources import Resources
 from bayplan.scheduler.core import SchedulingCore
 
@@ -43,6 +44,16 @@ def amounts_text(amounts: Resources) -> str:
         for kind, amount in sorted(amounts.items())
         if not isinf(amount) and (amount or kind != "pods")
     )
+
+
+def deserved_text(account: Account) -> str:
+    """What a queue deserves, without what it does not ask for."""
+    return amounts_text({kind: amount for kind, amount in _without_pods(account.deserved).items() if amount})
+
+
+def _without_pods(amounts: Resources) -> Resources:
+    """Volcano counts pods, and compares their number with no limit."""
+    return {kind: amount for kind, amount in amounts.items() if kind != "pods"}
 
 
 def _finite(amounts: Resources) -> dict[str, float]:
@@ -83,8 +94,8 @@ class VolcanoRow(QueueRow):
         return (
             "  " * self.depth + spec.name,
             amounts_text(account.allocated),
-            amounts_text(account.deserved),
-            amounts_text(account.real_capability),
+            deserved_text(account),
+            amounts_text(_without_pods(account.real_capability)),
             f"{self.share:.2f}",
             f"{self.pending:,}",
             state,
@@ -125,11 +136,7 @@ class VolcanoQuestions(QueueQuestions):
     ) -> None:
         core = loaded.core() if core is None else core
         super().__init__(loaded, settings, core)
-        self._pods = [
-            item
-            for item in loaded.objects
-            if isinstance(item, Pod) and item.spec.node_name and not item.is_finished
-        ]
+        self._cluster = core.cluster
 
     def rows(self) -> list[QueueRow]:
         counts = {row.queue.path: row.pending for row in super().rows()}
@@ -164,6 +171,7 @@ class VolcanoQuestions(QueueQuestions):
         return "which was created earlier"
 
     word = "job"
+    has_task_groups = False
 
     def _must_end(self, blocking: Blocking) -> MustEnd:
         computed = isinstance(blocking, QueueLimit) and blocking.word not in ("capability", "state")
@@ -177,10 +185,7 @@ class VolcanoQuestions(QueueQuestions):
         account = self.queues.account(leaf)
         if account is None:
             return "does not exist"
-        has, deserved = (
-            amounts_text(account.allocated) or "nothing",
-            amounts_text(account.deserved) or "nothing",
-        )
+        has, deserved = amounts_text(account.allocated) or "nothing", deserved_text(account) or "nothing"
         kept = "" if account.spec.reclaimable else ", not reclaimable"
         return f"{has} allocated, {deserved} deserved, share {self.queues.share(leaf):.2f}{kept}"
 
@@ -191,8 +196,9 @@ class VolcanoQuestions(QueueQuestions):
         if account is None or reason:
             why = reason.removeprefix("preemption: ") or "its queue does not exist"
             return f"nothing would be evicted for it: {why}"
-        chosen = VictimChoice(queues, running_pod(queues, pod, asked)).among(self._pods)
-        names = [each.key for each in self._pods if each.uid in chosen]
+        cluster = self._cluster
+        slots = VictimChoice(queues, asking_pod(queues, pod, asked)).everywhere(cluster)
+        names = [pod.key for pod in pods_in(cluster, sorted(slots.tolist()))]
         if not names:
             why = "" if is_entitled(queues, account, asked) else f": {not_entitled(account, asked)}"
             return f"nothing could be evicted for it{why}"

@@ -16,10 +16,9 @@ from bayplan.cli.options import optional_source_options
 from bayplan.cli.output import TABLE, make_console, output_option, print_document, print_table
 from bayplan.cli.terminal import echo, echo_yaml
 from bayplan.config import QueueDialect, QueuesConfiguration
-from bayplan.errors import InputError
 from bayplan.garbage import no_garbage_collection
 from bayplan.printable import printable
-from bayplan.queues.amounts import Amounts, readable
+from bayplan.queues.amounts import Amounts, rounded
 from bayplan.queues.volcano import conf
 from bayplan.queues.volcano.crds import CRDS
 from bayplan.queues.yunikorn.build import Partition
@@ -90,7 +89,7 @@ def _cells(row: QueueRow) -> tuple[str, ...]:
 
 def _amounts(amounts: Amounts | None) -> str:
     return ", ".join(
-        f"{printable(kind)} {readable(kind, each)}" for kind, each in sorted((amounts or {}).items())
+        f"{printable(kind)} {rounded(kind, each)}" for kind, each in sorted((amounts or {}).items())
     )
 
 
@@ -106,37 +105,35 @@ def check(ctx: click.Context, files: tuple[str, ...]) -> None:
     """
     failed = False
     for name in files:
-        problem = _problem(name)
+        not_used: tuple[str, ...] = ()
+        try:
+            text = Path(name).read_text(encoding="utf-8")
+            problem, not_used = _problem(text), _not_used(text)
+        except OSError as error:
+            problem = (error.strerror or "cannot be read").lower()
+        except UnicodeDecodeError as error:
+            problem = str(error)
         failed |= bool(problem)
         echo(f"{printable(name)}: {printable(problem) if problem else 'ok'}")
-        for text in _not_used(name):
-            echo(f"  not used: {printable(text)}")
+        for each in not_used:
+            echo(f"  not used: {printable(each)}")
     if failed:
         ctx.exit(ExitStatus.FAILED)
-
-
-def _read(name: str) -> str:
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(error), source=name) from error
 
 
 def _is_conf(text: str) -> bool:
     return any(line.startswith("actions:") for line in text.splitlines())
 
 
-def _not_used(name: str) -> tuple[str, ...]:
+def _not_used(text: str) -> tuple[str, ...]:
     """What a volcano-scheduler.conf names and bayplan does not use."""
-    text = _read(name)
     try:
         return conf.load(text).ignored if _is_conf(text) else ()
     except conf.ConfError:
         return ()
 
 
-def _problem(name: str) -> str:
-    text = _read(name)
+def _problem(text: str) -> str:
     if _is_conf(text):
         try:
             conf.load(text)

@@ -31,8 +31,8 @@ from bayplan.preemption.units import dry_run_units, unit_priority
 from bayplan.preemption.victims import (
     NEVER,
     PRIORITY_OFFSET,
+    EvictionRule,
     FilterHypothesis,
-    MayEvict,
     dry_run,
     not_helpful_status,
     preempted,
@@ -134,7 +134,7 @@ class Sampling:
 
 
 def evaluate(
-    pod: Pod, outcome: FilterOutcome, sampling: Sampling | None = None, may_evict: MayEvict | None = None
+    pod: Pod, outcome: FilterOutcome, sampling: Sampling | None = None, may_evict: EvictionRule | None = None
 ) -> Evaluation:
     """Evaluates the nodes where evicting may help (without `sampling`: all of them), and chooses among
     them.

@@ -20,7 +20,7 @@ from bayplan.framework.state import CycleState
 from bayplan.framework.status import Status, unresolvable
 from bayplan.preemption.evaluation import Sampling, evaluate, preemption_result
 from bayplan.preemption.groups import preempt
-from bayplan.preemption.victims import MayEvict
+from bayplan.preemption.victims import EvictionRule
 
 WAITING_FOR_VICTIMS: Final = "waiting for the preemption for this pod to be finished"
 
@@ -33,7 +33,7 @@ class PreemptionPlugin(Plugin, PreEnqueuePlugin, PostFilterPlugin, PodGroupPostF
 
     preempts: ClassVar = True
 
-    def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict | None:
+    def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> EvictionRule | None:
         """The rule for which pods may be evicted for this one; None: pods of lower priority.
 
         Dry runs with the default rule are cached for identical pods, those with another rule are not.

@@ -141,6 +141,20 @@ class UnitTable:
         )
 
 
+def slots_below(cluster: Cluster, priority: int) -> list[int]:
+    """The pods of all units of lower priority."""
+    pods, groups = cluster.pods, cluster.groups
+    assert groups is not None
+    is_below = pods.assigned.array & (pods.priority.array < priority)
+    for state in groups.states():
+        group = groups.group(state.key)
+        if group is not None:
+            own = groups.with_ancestors(group)[-1].priority
+            is_below[[cluster.slot_of(uid) for uid in state.scheduled]] = own < priority
+    slots: list[int] = is_below.nonzero()[0].tolist()
+    return slots
+
+
 def all_units_below(cluster: Cluster, priority: int) -> UnitTable:
     """`units_below` on all nodes, sorted: members of groups are visited one by one, single pods are not."""
     pods, row_pods = cluster.pods, cluster.row_pods

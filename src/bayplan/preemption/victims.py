@@ -48,6 +48,20 @@ MayEvict = Callable[[int, Sequence[Pod]], Sequence[Pod]]
 """Which of the pods of a row may be evicted. They are passed, and returned, least important first."""
 
 
+@dataclass(frozen=True, slots=True)
+class MayEvictOnRows:
+    """The same for many rows in one call.
+
+    Attributes:
+        slots: returns the slots of the pods on these rows that may be evicted, in any order.
+    """
+
+    slots: Callable[[Cluster, IdColumn], IdColumn]
+
+
+EvictionRule = MayEvict | MayEvictOnRows
+
+
 def preempted(pod: Pod) -> bool:
     """Whether the pod was evicted for another."""
     return any(
@@ -87,7 +101,7 @@ def dry_run(
     priority: int,
     rows: IdColumn,
     filter_hypothesis: FilterHypothesis,
-    may_evict: MayEvict | None = None,
+    may_evict: EvictionRule | None = None,
 ) -> DryRun:
     """The victims on each of these rows for a pod of this priority.
 
@@ -95,6 +109,8 @@ def dry_run(
     """
     if may_evict is None:
         candidates = _lower_priority(cluster, priority, rows)
+    elif isinstance(may_evict, MayEvictOnRows):
+        candidates = _without(cluster, may_evict.slots(cluster, rows), rows)
     else:
         candidates = _allowed_by(cluster, may_evict, rows)
     lengths = candidates.starts[1:] - candidates.starts[:-1]
@@ -241,9 +257,14 @@ def _lower_priority(cluster: Cluster, priority: int, rows: IdColumn) -> Hypothes
         few = rows.tolist()
         removed = [[(slot, -1) for slot in _ordered_on(cluster, priority, row)] for row in few]
         return Hypothesis.on_few_rows(cluster, few, removed)
+    return _without(cluster, (pods.assigned.read & (pods.priority.read < priority)).nonzero()[0], rows)
+
+
+def _without(cluster: Cluster, slots: IdColumn, rows: IdColumn) -> Hypothesis:
+    """A hypothesis without those of these pods that are on these rows, ordered in the same way."""
+    pods = cluster.pods
     at = np.full(cluster.nodes.high, -1, dtype=np.intp)
     at[rows] = np.arange(len(rows))
-    slots = (pods.assigned.read & (pods.priority.read < priority)).nonzero()[0]
     where = at.take(pods.row.read.take(slots))
     slots, where = slots[where >= 0], where[where >= 0]
     position = pods.position.array.take(slots)

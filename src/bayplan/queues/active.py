@@ -23,18 +23,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.framework.plugin_api import SortKey
 from bayplan.queues import tree
-from bayplan.queues.amounts import Amounts, is_positive, plus, total
-from bayplan.queues.blocked import BlockedPods, GroupRequest, Notice
-from bayplan.queues.order import GroupHeap, PodClass, QueueNode
-from bayplan.queues.tree import Blocking, GroupKey, Order, Queue
-from bayplan.queues.usage import ClassKey, PodEntry, PodGroupOf, PodTask, QueueTree, Shape
+from bayplan.queues.amounts import Amounts, plus, total
+from bayplan.queues.blocked import BlockedPods, Notice
+from bayplan.queues.order import MAX_OUTDATED
+from bayplan.queues.records import (
+    ClassKey,
+    GroupEntry,
+    GroupPods,
+    GroupRequest,
+    PodClass,
+    PodEntry,
+    PodGroupOf,
+    PodTask,
+    QueueNode,
+    Request,
+    Shape,
+)
+from bayplan.queues.tree import Blocking, Order, Queue
+from bayplan.queues.usage import QueueTree
 from bayplan.queues.users import APPLICATIONS, UserLimits
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.config import PartitionConfig
@@ -107,7 +120,6 @@ class CapacityQueues(BlockedPods, PodHeap):
         return self._size
 
     def push(self, info: Entity, rank: SortKey) -> None:
-        ticket = info.ticket = self._entries = self._entries + 1
         info.sub_queue = self
         self._size += 1
         try:
@@ -117,33 +129,39 @@ class CapacityQueues(BlockedPods, PodHeap):
             self.notices.append(Notice(info, error.explained()))
             self._update_count()
             return
-        group, shape = request.group, request.shape
-        key, node = (shape, group.owner), self._node(group.queue)
+        group = request.group
+        self._entries += 1
+        entry = info.ticket = (rank, info.sequence, self._entries, info, request)
         group.active += 1
-        self._active[ticket] = request
-        self._entities[ticket] = info
-        entry, pods = (rank, info.sequence, ticket, info), group.classes.get(key)
-        if pods is None:
-            group.classes[key] = [entry]
+        tree.add_pending(group, request.whole, request.priority)
+        pods = group.classes.get(request.shape)
+        if pods is not None:
+            heappush(pods.entries, entry)
+            if group.priority != group.key_priority or group.created != group.key_created:
+                self._reorder_group(group)
         else:
-            heappush(pods, entry)
-        tree.add_pending(group, request.amounts, request.priority)
-        known = node.classes.get(key)
-        if known is None:
-            known = node.classes[key] = PodClass(shape.amounts)
-        node.ready[key] = known
-        unreported = known.unreported if group.tasks else known.unreported_new
-        unreported.append(ticket)
-        if len(unreported) > known.max_unreported:
-            self._prune_unreported(known)
-        is_moved = group.priority != group.key_priority or group.created != group.key_created
-        if (pods is None or is_moved) and not self._reorder_group(group) and pods is None:
-            self._enter(node, group, key)
+            pods = self._new_pods(group, request.shape)
+            pods.entries.append(entry)
+            self._reorder_group(group)
+            self._enter(pods)
+        pod_class = pods.pod_class
+        (pod_class.unreported if group.tasks else pod_class.unreported_new)[info] = None
+        node = self._leaf_of(group)
+        node.ready[pod_class] = None
         if not node.is_stale:
             self._mark_stale(node)
         if not node.is_live:
             self._revive(node)
         self.count = self._size
+
+    def _new_pods(self, group: PodGroupOf, shape: Shape) -> GroupPods:
+        """The record of a group that has no other active pods of this shape."""
+        node, key = self._leaf_of(group), (shape, group.owner)
+        pod_class = node.classes.get(key)
+        if pod_class is None:
+            pod_class = node.classes[key] = PodClass(key)
+        pods = group.classes[shape] = GroupPods(group, pod_class)
+        return pods
 
     def pop(self) -> Entity | None:
         """The next pod, or None if everything that is active has to wait."""
@@ -165,7 +183,17 @@ class CapacityQueues(BlockedPods, PodHeap):
         info.sub_queue = None
         self._size -= 1
         if self._rejected.pop(info.key, None) is None:
-            self._forget_if_empty(self._leave(info))
+            entry: PodEntry = info.ticket
+            request = entry[-1]
+            group = request.group
+            pods = group.classes[request.shape]
+            self._leave(entry, pods.pod_class)
+            if len(pods.entries) > 2 * group.active + MAX_OUTDATED:
+                pods.entries[:] = (each for each in pods.entries if each[3].ticket is each)
+                heapify(pods.entries)
+                if not pods.entries:
+                    del group.classes[request.shape]
+            self._forget_if_empty(group)
         self._update_count()
 
     def __iter__(self) -> Iterator[Entity]:
@@ -175,8 +203,8 @@ class CapacityQueues(BlockedPods, PodHeap):
             for child in self.ordered_children(queue):
                 yield from visit(child)
             for group in self.ordered_groups(queue):
-                entries = sorted(entry for heap in group.classes.values() for entry in heap)
-                yield from (entry[3] for entry in entries if self._is_current(entry))
+                entries = sorted(entry for pods in group.classes.values() for entry in pods.entries)
+                yield from (entry[3] for entry in entries if entry[3].ticket is entry)
 
         yield from visit(self.partition.root)
         yield from (info for info, _ in self._rejected.values())
@@ -188,10 +216,7 @@ class CapacityQueues(BlockedPods, PodHeap):
     def ordered_groups(self, queue: Queue) -> list[PodGroupOf]:
         """The groups of a leaf that have something pending, in order."""
         groups = (group for group in queue.groups.values() if isinstance(group, PodGroupOf))
-        return sorted((group for group in groups if is_positive(group.pending)), key=self._group_key)
-
-    def _is_current(self, entry: tuple[SortKey, int, int, Entity]) -> bool:
-        return entry[3].ticket == entry[2] and entry[3].sub_queue is self
+        return sorted((group for group in groups if group.active), key=self._group_key)
 
     def _update_count(self) -> None:
         """`count` is above 0 if a pop may find a pod, or a notice is to be reported; `len` counts pods."""
@@ -202,7 +227,9 @@ class CapacityQueues(BlockedPods, PodHeap):
 
     def _use_changed(self, group: PodGroupOf) -> None:
         self._reorder_group(group, again=group.queue.policy.order is Order.FAIR)
-        self._mark_stale(self._node(group.queue))
+        node = self._leaf_of(group)
+        if not node.is_stale:
+            self._mark_stale(node)
 
     def _freed(self, group: PodGroupOf) -> None:
         self._wake(group.queue)
@@ -234,6 +261,7 @@ class CapacityQueues(BlockedPods, PodHeap):
         """Takes the capacity of the cluster as the denominator of shares without a guarantee."""
         self._is_resized = False
         capacity = self._capacity()
+        tree.limits_changed(self.partition.root)
         self.partition.root.capacity = {**self._amounts(capacity), "pods": capacity.get("pods", 0)}
         for node in list(self._nodes.values()):
             if node.queue.is_leaf:
@@ -274,9 +302,8 @@ class CapacityQueues(BlockedPods, PodHeap):
         waiting = list(self)
         assigned = [(task.pod, task.place) for task in self._tasks.values()]
         self.partition = partition
-        for each in (self._groups, self._tasks, self._nodes, self._active, self._waiters, self._rejected):
+        for each in (self._groups, self._tasks, self._nodes, self._waiters, self._rejected):
             each.clear()
-        self._entities.clear()
         for every in (self._stale, self._idle, self.notices):
             every.clear()
         self._above.clear()
@@ -290,7 +317,7 @@ class CapacityQueues(BlockedPods, PodHeap):
 
     # Groups
 
-    def _asked(self, info: Entity) -> PodTask | GroupRequest:
+    def _asked(self, info: Entity) -> Request:
         """What an entity asks for, with its group.
 
         Raises:
@@ -298,7 +325,7 @@ class CapacityQueues(BlockedPods, PodHeap):
         """
         if isinstance(info, QueuedPod):
             task = self._read(info.pod)
-            self._group(task)
+            task.group = self._groups.get(task.application) or self._group(task)
             return task
         tasks = [self._read(member.pod) for member in info.members]
         names = sorted({task.application for task in tasks})
@@ -307,7 +334,8 @@ class CapacityQueues(BlockedPods, PodHeap):
         amounts = [task.amounts for task in tasks]
         least = self.total_shape(amounts[: self._least(info)])
         priority = max(task.priority for task in tasks)
-        return GroupRequest(self._group(tasks[0]), total(amounts), priority, least)
+        whole = total(amounts)
+        return GroupRequest(self._group(tasks[0]), whole, sum(whole.values()), priority, least)
 
     def _shape_of(self, info: Entity) -> Shape | None:
         """What has to fit; None if that is not certain."""
@@ -334,19 +362,20 @@ class CapacityQueues(BlockedPods, PodHeap):
         """How many members of a pod group have to be scheduled together now."""
         return max(1, info.group.min_count - self._scheduled(info.group.key)) if info.group.is_gang else 1
 
-    def _leave(self, info: Entity) -> PodGroupOf:
+    def _leave(self, entry: PodEntry, pod_class: PodClass) -> None:
         """A pod or pod group is no longer active."""
-        request = self._active.pop(info.ticket)
-        del self._entities[info.ticket]
+        _, _, _, info, request = entry
+        info.ticket = None
         group = request.group
         group.active -= 1
-        tree.remove_pending(group, request.amounts, request.priority)
+        tree.remove_pending(group, request.whole, request.priority)
+        pod_class.unreported.pop(info, None)
+        pod_class.unreported_new.pop(info, None)
         if group.priority != group.key_priority:
             self._reorder_group(group)
-        node = self._nodes[group.queue.path]
+        node = self._leaf_of(group)
         if not node.is_stale:
             self._mark_stale(node)
-        return group
 
     # The next pod
 
@@ -354,7 +383,7 @@ class CapacityQueues(BlockedPods, PodHeap):
         while root.is_live:
             node = root
             while not node.queue.is_leaf:
-                child = self._first_child(node)
+                child = _first_child(node)
                 if child is None:
                     break
                 node = child
@@ -365,40 +394,17 @@ class CapacityQueues(BlockedPods, PodHeap):
             node.is_live = False
         return None
 
-    def _first_child(self, node: QueueNode) -> QueueNode | None:
-        """The first child in which something may be popped; removes outdated entries."""
-        children = node.children
-        while children:
-            entry = children[0]
-            child: QueueNode = entry[-1]
-            if child.is_live and child.entry is entry:
-                return child
-            heappop(children)
-        return None
-
     def _pop_from_leaf(self, node: QueueNode) -> Entity | None:
-        while True:
-            best: tuple[GroupKey, PodEntry, ClassKey, PodGroupOf] | None = None
-            for key, each in list(node.ready.items()):
-                group = self._first_group(node, key, each)
-                if group is not None:
-                    entry = group.classes[key][0]
-                    if best is None or (group.key, entry[:3]) < (best[0], best[1][:3]):
-                        best = (group.key, entry, key, group)
-            if best is None:
-                return None
-            _, entry, key, group = best
-            pods = group.classes[key]
-            heappop(pods)
-            if not pods:
-                del group.classes[key]
-                each = node.ready[key]
-                heappop(each.running if group.is_running else each.new)
-            info = entry[3]
+        while (pods := self._first_pods(node)) is not None:
+            group, entry = pods.group, heappop(pods.entries)
+            _, _, _, info, request = entry
             info.sub_queue = None
             self._size -= 1
-            request = self._active[entry[2]]
-            self._leave(info)
+            pod_class = pods.pod_class
+            if not pods.entries:
+                del group.classes[request.shape]
+                heappop(pod_class.running if group.is_running else pod_class.new)
+            self._leave(entry, pod_class)
             is_same = isinstance(request, PodTask) and isinstance(info, QueuedPod) and request.pod is info.pod
             if not is_same and self._shape_of(info) is not request.shape:
                 self.push(info, entry[0])  # its pod has changed since it entered
@@ -408,6 +414,18 @@ class CapacityQueues(BlockedPods, PodHeap):
             if isinstance(info, QueuedGroup):
                 self._leave_out(info, group)
             return info
+        return None
+
+    def _first_pods(self, node: QueueNode) -> GroupPods | None:
+        """The pods of a leaf among which the next one is; None if all have to wait."""
+        if len(node.ready) == 1:
+            return self._first_of_class(node, next(iter(node.ready)))
+        best: GroupPods | None = None
+        for pod_class in list(node.ready):
+            pods = self._first_of_class(node, pod_class)
+            if pods is not None and (best is None or _precedes(pods, best)):
+                best = pods
+        return best
 
     def _leave_out(self, info: QueuedGroup, group: PodGroupOf) -> None:
         """Leaves members out that have no room, beside those that have to be scheduled together."""
@@ -421,19 +439,19 @@ class CapacityQueues(BlockedPods, PodHeap):
             else:
                 info.left_out.append(member)
 
-    def _first_group(self, node: QueueNode, key: ClassKey, each: PodClass) -> PodGroupOf | None:
-        """The first group of a class that may take a pod; sets a class aside that is blocked."""
-        running = self._head(each.running, key, is_running=True) if each.running else None
-        new = self._head(each.new, key, is_running=False) if each.new else None
+    def _first_of_class(self, node: QueueNode, each: PodClass) -> GroupPods | None:
+        """The pods of the first group of a class that may take one; sets a class aside that is blocked."""
+        running = _head(each.running) if each.running else None
+        new = _head(each.new) if each.new else None
         first = running or new
         if first is None:
-            del node.classes[key], node.ready[key]
+            del node.classes[each.key], node.ready[each]
             return None
-        blocking = self._blocking(first, each.amounts)
+        blocking = self._blocking(first.group, each.key[0].amounts)
         if blocking is None:
-            if new is None or (running is not None and running.key <= new.key):
+            if new is None or (running is not None and running.group.key <= new.group.key):
                 return running
-            blocking = self._first_full(new)
+            blocking = self._first_full(new.group)
             if blocking is None:
                 return new
             self._report(each, blocking, new_only=True)
@@ -441,39 +459,24 @@ class CapacityQueues(BlockedPods, PodHeap):
             self._report(each, blocking)
         self._waiters.setdefault(blocking.queue, {})[node.queue.path] = node
         if running is None or blocking.kind != APPLICATIONS:
-            del node.ready[key]
+            del node.ready[each]
             is_ceiling = not blocking.user and not blocking.user_group and blocking.kind != APPLICATIONS
             if is_ceiling and blocking.queue != node.queue.path:
-                self._above[node.queue.path, key] = (node, blocking.queue)
+                self._above[node.queue.path, each.key] = (node, blocking.queue)
             return None
         return running
-
-    def _head(self, heap: GroupHeap, key: ClassKey, *, is_running: bool) -> PodGroupOf | None:
-        """The first group with a pod of this class; removes outdated entries."""
-        while heap:
-            rank, _, group = heap[0]
-            if rank == group.key and group.is_running is is_running:
-                pods = group.classes.get(key)
-                while pods and not self._is_current(pods[0]):
-                    heappop(pods)
-                if pods:
-                    return group
-                group.classes.pop(key, None)
-            heappop(heap)
-        return None
 
     def waiting_above(self) -> Iterator[WaitingAbove]:
         """The classes that wait for the ceiling of a parent queue now."""
         for (path, key), (node, blocked_by) in list(self._above.items()):
             each, parent = node.classes.get(key), self.partition.find(blocked_by)
-            group = None
-            if each is not None and key not in node.ready and parent is not None:
-                running = self._head(each.running, key, is_running=True)
-                group = running or self._head(each.new, key, is_running=False)
-            if group is None or parent is None:
+            pods = None
+            if each is not None and each not in node.ready and parent is not None:
+                pods = _head(each.running) or _head(each.new)
+            if pods is None or parent is None:
                 del self._above[path, key]
                 continue
-            entity = group.classes[key][0][3]
+            entity = pods.entries[0][3]
             least = self._least(entity) if isinstance(entity, QueuedGroup) else 1
             priority = max(member.pod.priority for member in members_of(entity))
             yield WaitingAbove(node.queue, parent, entity, key[0].amounts, least, priority)
@@ -487,3 +490,38 @@ class CapacityQueues(BlockedPods, PodHeap):
     def enforces_quota(self) -> bool:
         """Whether a lowered maximum evicts pods."""
         return getattr(self.partition, "enforces_quota", False)
+
+
+def _first_child(node: QueueNode) -> QueueNode | None:
+    """The first child in which something may be popped; removes outdated entries."""
+    children = node.children
+    while children:
+        entry = children[0]
+        child: QueueNode = entry[-1]
+        if child.is_live and child.entry is entry:
+            return child
+        heappop(children)
+    return None
+
+
+def _head(heap: list[GroupEntry]) -> GroupPods | None:
+    """The pods of the first group; removes outdated entries."""
+    while heap:
+        entry = heap[0]
+        pods: GroupPods = entry[-1]
+        if entry is pods.entry:
+            entries = pods.entries
+            while entries and entries[0][3].ticket is not entries[0]:
+                heappop(entries)
+            if entries:
+                return pods
+            shape, group = pods.pod_class.key[0], pods.group
+            if group.classes.get(shape) is pods:
+                del group.classes[shape]
+        heappop(heap)
+    return None
+
+
+def _precedes(pods: GroupPods, others: GroupPods) -> bool:
+    """Whether the next pod comes from these pods rather than from others of the leaf."""
+    return (pods.group.key, pods.entries[0][:3]) < (others.group.key, others.entries[0][:3])

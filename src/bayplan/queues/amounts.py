@@ -174,4 +174,17 @@ def readable(kind: str, amount: int) -> str:
         for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
             if amount and amount % 1024**power == 0:
                 return f"{amount // 1024**power}{unit}"
+        for power, unit in ((4, "T"), (3, "G"), (2, "M"), (1, "k")):
+            if amount and amount % 1000**power == 0:
+                return f"{amount // 1000**power}{unit}"
     return str(amount)
+
+
+def rounded(kind: str, amount: int) -> str:
+    """The same for tables: an amount in bytes that is no multiple of a unit is rounded."""
+    exact = readable(kind, amount)
+    if exact.isdecimal() and readable(kind, 1024) == "1Ki":
+        for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi")):
+            if amount >= 1024**power:
+                return f"{amount / 1024**power:.1f}{unit}"
+    return exact

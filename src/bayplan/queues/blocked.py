@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.queues import tree
 from bayplan.queues.amounts import Amounts
-from bayplan.queues.order import PodClass, QueueOrder
+from bayplan.queues.order import QueueOrder
+from bayplan.queues.records import PodClass, PodGroupOf
 from bayplan.queues.tree import Blocking
-from bayplan.queues.usage import PodGroupOf, PodTask, QueueTree, Shape
+from bayplan.queues.usage import QueueTree
 from bayplan.queues.users import APPLICATIONS
 from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.scheduling_queue.queued import Entity, QueuedPod, members_of
@@ -35,17 +37,6 @@ class Notice:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRequest:
-    """What a pod group asks for as one entity; that of a single pod is its `PodTask`."""
-
-    group: PodGroupOf
-    amounts: Amounts
-    priority: int
-    shape: Shape
-    """What has to fit: what the members that it needs at least ask for."""
-
-
 class BlockedPods(QueueOrder):
     """Which limit each pod waits for, and which pods were not reported yet."""
 
@@ -56,10 +47,6 @@ class BlockedPods(QueueOrder):
         namespace: Callable[[str], Namespace | None],
     ) -> None:
         super().__init__(partition, infos, namespace)
-        self._active: dict[int, PodTask | GroupRequest] = {}
-        """By ticket: what an active entity asks for, as it was when it entered."""
-        self._entities: dict[int, Entity] = {}
-        """By ticket: the active entities."""
         self.notices: list[Notice] = []
         """Pods that have to wait, not reported yet."""
 
@@ -108,26 +95,21 @@ class BlockedPods(QueueOrder):
 
     def _report(self, each: PodClass, blocking: Blocking, *, new_only: bool = False) -> None:
         """Reports the limit for unreported pods of this class, or only for those of new groups."""
-        waiting = each.unreported_new[:MAX_REPORTED_AT_ONCE]
-        if waiting:
-            del each.unreported_new[:MAX_REPORTED_AT_ONCE]
-            if new_only:
-                each.unreported += (ticket for ticket in waiting if self._has_begun(ticket))
-                waiting = [ticket for ticket in waiting if not self._has_begun(ticket)]
-        if not new_only and each.unreported:
-            waiting += each.unreported[:MAX_REPORTED_AT_ONCE]
-            del each.unreported[:MAX_REPORTED_AT_ONCE]
+        waiting = _take(each.unreported_new, MAX_REPORTED_AT_ONCE)
+        if new_only:
+            begun = {entity: None for entity in waiting if entity.ticket[-1].group.tasks}
+            each.unreported.update(begun)
+            waiting = [entity for entity in waiting if entity not in begun]
+        else:
+            waiting += _take(each.unreported, MAX_REPORTED_AT_ONCE)
         if waiting:
             sentence = blocking.sentence()
-            entities = self._entities
-            self.notices += (Notice(entities[ticket], sentence) for ticket in waiting if ticket in entities)
+            self.notices += (Notice(entity, sentence) for entity in waiting)
 
-    def _has_begun(self, ticket: int) -> bool:
-        entered = self._active.get(ticket)
-        return entered is not None and bool(entered.group.tasks)
 
-    def _prune_unreported(self, each: PodClass) -> None:
-        """Pods that were popped are not to be reported. Most classes are never blocked."""
-        for tickets in (each.unreported, each.unreported_new):
-            tickets[:] = [ticket for ticket in tickets if ticket in self._active]
-        each.max_unreported = 2 * max(len(each.unreported), len(each.unreported_new), MAX_REPORTED_AT_ONCE)
+def _take(entities: dict[Entity, None], count: int) -> list[Entity]:
+    """Removes the first entities, at most this many."""
+    taken = list(islice(entities, count))
+    for entity in taken:
+        del entities[entity]
+    return taken

@@ -115,6 +115,10 @@ class Task:
         self.released = False
         """Whether it is being replaced or removed for another reason, so that it cannot be a victim."""
 
+    def is_spared(self) -> tuple[bool, bool]:
+        """Whether it prefers not to be a victim, and whether it began its group."""
+        return self.opted_out, self.is_originator
+
 
 class Group:
     """Tasks that belong together, in one leaf."""
@@ -123,7 +127,6 @@ class Group:
         "created",
         "member_of",
         "name",
-        "pending",
         "priorities",
         "priority",
         "queue",
@@ -131,6 +134,7 @@ class Group:
         "used",
         "user",
         "user_groups",
+        "waiting",
     )
 
     def __init__(
@@ -151,13 +155,19 @@ class Group:
         self.created = created
         self.used: dict[str, int] = {}
         """What its tasks use, without placeholders."""
-        self.pending: dict[str, int] = {}
+        self.waiting = 0
+        """The sum of all amounts that are pending."""
         self.priorities: dict[int, int] = {}
         """The number of pending tasks by priority."""
         self.priority = MIN_PRIORITY
         """The highest of them."""
         self.tasks: dict[str, Task] = {}
         """Tasks that have a place, by key."""
+
+    @property
+    def pending(self) -> Amounts:
+        """What its pending tasks ask for."""
+        raise NotImplementedError
 
 
 class Queue:
@@ -176,7 +186,7 @@ class Queue:
         "capacity",
         "ceiling",
         "children",
-        "fair_cache",
+        "denominators",
         "groups",
         "guaranteed",
         "is_leaf",
@@ -189,9 +199,9 @@ class Queue:
         "path_up",
         "policy",
         "priorities",
+        "priority",
         "reserved",
         "running",
-        "share_cache",
         "starting",
         "state",
         "used",
@@ -227,10 +237,11 @@ class Queue:
         """Names of groups that already use resources but do not run yet; they count as running."""
         self.priorities: dict[int, int] = {}
         """How many groups of a leaf, or children of a parent, have each priority."""
+        self.priority = MIN_PRIORITY
+        """The priority of what waits in it, as its parent sees it."""
         self.path_up: tuple[Queue, ...] = (self, *(() if parent is None else parent.path_up))
-        self.fair_cache: tuple[object, object, dict[str, int]] | None = None
-        self.share_cache: tuple[object, object, dict[str, int]] | None = None
-        """Two amounts and their combination, which is the same as long as they are the same objects."""
+        self.denominators: Amounts | None = None
+        """What its use is divided by for its share; None until that is computed (`tree.limits_changed`)."""
         if parent is not None:
             parent.children[name] = self
 

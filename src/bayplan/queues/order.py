@@ -9,59 +9,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from heapq import heapify, heappush, heapreplace
-from typing import Any, Final
+from typing import Final
 
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.queues import tree
-from bayplan.queues.amounts import Amounts
+from bayplan.queues.records import GroupPods, PodGroupOf, QueueNode
 from bayplan.queues.tree import GroupKey, Queue, QueueKey
-from bayplan.queues.usage import ClassKey, PodGroupOf, QueueTree, QueueUsage
+from bayplan.queues.usage import QueueTree, QueueUsage
 from bayplan.state.pods import PodInfo
 
-GroupHeap = list[tuple[GroupKey, int, PodGroupOf]]
-"""An entry with another key than that of its group, or in the wrong heap of its class, is outdated."""
-
-_MAX_OUTDATED: Final = 64
-
-
-@dataclass(slots=True)
-class PodClass:
-    """Active pods of a leaf that either all fit into the room, or none."""
-
-    amounts: Amounts
-    running: GroupHeap = field(default_factory=list)
-    """Groups with a task."""
-    new: GroupHeap = field(default_factory=list)
-    """Groups without one; they may be kept from beginning."""
-    unreported: list[int] = field(default_factory=list)
-    """By ticket; some of its pods have left the class since."""
-    unreported_new: list[int] = field(default_factory=list)
-    """Pods of groups that had no task when they entered."""
-    max_unreported: int = _MAX_OUTDATED
-    """The length of these lists at which pods that have left are removed."""
-
-
-@dataclass(slots=True, eq=False)
-class QueueNode:
-    """What is known of a queue for finding the next pod."""
-
-    queue: Queue
-    parent: QueueNode | None
-    is_live: bool = False
-    """Whether something below may be popped."""
-    is_stale: bool = False
-    """Whether its key may have changed since the last pop."""
-    key: QueueKey | None = None
-    entry: tuple[Any, ...] = ()
-    """Its current entry in the heap of its parent: its key, a number, and itself."""
-    children: list[tuple[Any, ...]] = field(default_factory=list)
-    """A heap of entries. One that is not the current entry of its queue is outdated."""
-    classes: dict[ClassKey, PodClass] = field(default_factory=dict)
-    ready: dict[ClassKey, PodClass] = field(default_factory=dict)
-    """Those that are not known to be blocked."""
+MAX_OUTDATED: Final = 64
+"""Outdated entries of a heap, above the number of current ones, at which they are removed."""
 
 
 class QueueOrder(QueueUsage):
@@ -104,8 +64,15 @@ class QueueOrder(QueueUsage):
             node = self._nodes[queue.path] = QueueNode(queue, parent)
         return node
 
-    def _reorder_group(self, group: PodGroupOf, *, again: bool = False) -> bool:
-        """Enters a group again if its position has changed. False if it has not.
+    def _leaf_of(self, group: PodGroupOf) -> QueueNode:
+        """The node of the leaf of a group."""
+        node = group.node
+        if node is None:
+            node = group.node = self._node(group.queue)
+        return node
+
+    def _reorder_group(self, group: PodGroupOf, *, again: bool = False) -> None:
+        """Enters a group again if its position has changed.
 
         Args:
             again: its use or queue has changed; otherwise only its priority, time and first task may have.
@@ -118,40 +85,36 @@ class QueueOrder(QueueUsage):
             and group.is_running is is_running
             and group.key
         ):
-            return False
+            return
         key = self._group_key(group)
         if key == group.key and is_running is group.is_running:
-            return False
+            return
         group.key, group.is_running = key, is_running
         group.key_priority, group.key_created = group.priority, group.created
-        if group.classes:
-            node = self._node(group.queue)
-            for each in group.classes:
-                self._enter(node, group, each)
-        return True
+        for pods in group.classes.values():
+            self._enter(pods)
 
-    def _enter(self, node: QueueNode, group: PodGroupOf, key: ClassKey) -> None:
-        known = node.classes.get(key)
-        if known is None:
-            known = node.classes[key] = PodClass(key[0].amounts)
-        if key not in node.ready:
-            node.ready[key] = known
+    def _enter(self, pods: GroupPods) -> None:
+        """Puts a group with active pods in its place among the groups of their class.
+
+        Something of the class may be popped then, even if it was set aside: the first task of a group frees
+        its others of the limit on the number of groups.
+        """
+        group, pod_class = pods.group, pods.pod_class
+        node = self._leaf_of(group)
+        if pod_class not in node.ready:
+            node.ready[pod_class] = None
             self._revive(node)
         self._entries += 1
-        heap = known.running if group.is_running else known.new
-        entry = (group.key, self._entries, group)
-        if heap and heap[0][2] is group:
+        heap, last = pod_class.running if group.is_running else pod_class.new, pods.entry
+        entry = pods.entry = (*group.key, self._entries, pods)
+        if heap and heap[0] is last:
             heapreplace(heap, entry)
             return
         heappush(heap, entry)
-        if len(heap) > 2 * len(node.queue.groups) + _MAX_OUTDATED:
-            current = {id(entry[2]): entry for entry in heap if self._is_ranked(entry, key)}
-            heap[:] = current.values()
+        if len(heap) > 2 * len(group.queue.groups) + MAX_OUTDATED:
+            heap[:] = (each for each in heap if each is each[-1].entry and each[-1].entries)
             heapify(heap)
-
-    def _is_ranked(self, entry: tuple[GroupKey, int, PodGroupOf], key: ClassKey) -> bool:
-        group = entry[2]
-        return entry[0] == group.key and key in group.classes
 
     def _mark_stale(self, leaf: QueueNode) -> None:
         """Something on the path of this leaf has changed; the next pop compares its queues again."""
@@ -160,33 +123,39 @@ class QueueOrder(QueueUsage):
             self._stale.append(leaf)
 
     def _reorder_stale(self) -> None:
-        stale, self._stale = self._stale, []
-        seen = set[QueueNode]()
+        """Compares the queues on the paths of stale leaves again, each once."""
+        stale = self._stale
+        self._stale = []
+        above: dict[QueueNode, None] = {}
         for leaf in stale:
             leaf.is_stale = False
-            node, parent = leaf, leaf.parent
-            while parent is not None and node not in seen:
-                seen.add(node)
+            above[leaf] = None
+        while above:
+            level, above = above, {}
+            for node in level:
+                parent = node.parent
+                if parent is None:
+                    continue
+                above[parent] = None
                 key = self._queue_key(node.queue)
                 if node.key != key:
                     node.key = key
                     if node.is_live:
-                        self._offer(node)
-                node, parent = parent, parent.parent
+                        self._offer(node, parent)
 
-    def _offer(self, node: QueueNode) -> None:
-        parent = node.parent
-        assert parent is not None
-        if node.key is None:
-            node.key = self._queue_key(node.queue)
+    def _offer(self, node: QueueNode, parent: QueueNode) -> None:
+        """Puts a queue in its place among the children of its parent."""
+        key = node.key
+        if key is None:
+            key = node.key = self._queue_key(node.queue)
         self._entries += 1
         heap, last = parent.children, node.entry
-        entry = node.entry = (*node.key, self._entries, node)
+        entry = node.entry = (*key, self._entries, node)
         if heap and heap[0] is last:
             heapreplace(heap, entry)
             return
         heappush(heap, entry)
-        if len(heap) > 2 * len(parent.queue.children) + _MAX_OUTDATED:
+        if len(heap) > 2 * len(parent.queue.children) + MAX_OUTDATED:
             heap[:] = (each for each in heap if each is each[-1].entry)
             heapify(heap)
 
@@ -195,7 +164,7 @@ class QueueOrder(QueueUsage):
         while node is not None and not node.is_live:
             node.is_live = True
             if node.parent is not None:
-                self._offer(node)
+                self._offer(node, node.parent)
             node = node.parent
 
     def _wake(self, leaf: Queue) -> None:
@@ -207,7 +176,7 @@ class QueueOrder(QueueUsage):
 
     def _wake_leaf(self, node: QueueNode) -> None:
         if node.classes:
-            node.ready = dict(node.classes)
+            node.ready = dict.fromkeys(node.classes.values())
             self._revive(node)
 
     def wake_all(self) -> None:

@@ -15,22 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import ClassVar, Final
 
+from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
+from bayplan.api.workloads import PriorityClass
 from bayplan.framework.group_api import GroupOutcome, GroupPostFilterResult, GroupSteps
 from bayplan.framework.outcome import Eviction, FilterOutcome, Nomination, PostFilterResult
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import unschedulable
+from bayplan.preemption.evaluation import evaluate, preemption_result
 from bayplan.preemption.groups import preempt
-from bayplan.preemption.plugin import PreemptionPlugin
+from bayplan.preemption.plugin import PreemptionPlugin, candidate_sampling
 from bayplan.preemption.units import violations
 from bayplan.preemption.victims import MayEvict
 from bayplan.queues import victims
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts, plus, total
+from bayplan.queues.records import created_at
 from bayplan.queues.tree import Queue, Task
-from bayplan.queues.usage import created_at
 from bayplan.queues.yunikorn.config import VCORE
 from bayplan.queues.yunikorn.pods import facts
 from bayplan.state.cluster import Cluster
@@ -38,11 +41,14 @@ from bayplan.state.cluster import Cluster
 NOT_OWED: Final = "preemption: queue {queue} is not entitled to what the pod requests"
 TOO_EARLY: Final = "preemption: pods of queue {queue} may preempt others {seconds:g} s after their creation"
 NEVER: Final = "preemption: not eligible due to preemptionPolicy=Never."
+SPARED: Final = (victims.ORIGINATOR_SCORE, victims.NO_PREEMPT_SCORE)
+"""The scores of victims that are avoided: first pods of applications, and pods that have opted out."""
 
 
 class CapacityPreemption(PreemptionPlugin):
     """Preempts pods of queues above their guarantee for a queue below its own."""
 
+    kinds: ClassVar[tuple[type[Object], ...]] = (PriorityClass,)
     queues: CapacityQueues | None = None
     """Set by the scheduler."""
 
@@ -57,13 +63,38 @@ class CapacityPreemption(PreemptionPlugin):
             reason = self._not_now([pod], queues.amounts_of(pod), pod.priority)
             if reason:
                 return PostFilterResult(unschedulable(reason), Nomination(""))
-        return self._with_units(super().post_filter(state, pod, outcome), outcome.cluster)
+        result = super().post_filter(state, pod, outcome)
+        if not known.required_node:
+            result = self._sparing(pod, outcome, result)
+        return self._with_units(result, outcome.cluster)
+
+    def _sparing(self, pod: Pod, outcome: FilterOutcome, result: PostFilterResult) -> PostFilterResult:
+        """The same without victims that are to be spared, if others suffice somewhere and no more
+        PodDisruptionBudgets are violated."""
+        if result.eviction is None:
+            return result
+        scores = [self._score(victim) for victim in result.eviction.victims]
+        for limit in SPARED:
+            if max(scores) < limit:
+                break
+            sampling = candidate_sampling(self.args, self.handle)
+            evaluation = evaluate(pod, outcome, sampling, self._may_evict(pod, outcome, below=limit))
+            other = preemption_result(evaluation, outcome)
+            if other.eviction is not None and other.eviction.pdb_violations <= result.eviction.pdb_violations:
+                return other
+        return result
+
+    def _score(self, pod: Pod) -> int:
+        task = None if self.queues is None else self.queues.task_of(pod.uid)
+        return 0 if task is None else victims.task_score(task)
 
     def _not_now(self, pods: Sequence[Pod], asked: Amounts, priority: int) -> str:
         """Why these pods of one application may not take from others now; "" if they may."""
         queues = self.queues
         assert queues is not None
         leaf = queues.group_of(pods[0]).queue
+        if all(queue.guaranteed is None for queue in leaf.upwards()):
+            return NOT_OWED.format(queue=leaf.path)
         delay = leaf.policy.preemption_delay
         remaining = min(map(created_at, pods)) + delay - self.handle.now()
         if remaining > 0:
@@ -96,6 +127,10 @@ class CapacityPreemption(PreemptionPlugin):
             self.queues.take((victim.uid for victim in eviction.victims), self.handle.now())
 
     def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict:
+        return self._may_evict(pod, outcome)
+
+    def _may_evict(self, pod: Pod, outcome: FilterOutcome, below: int | None = None) -> MayEvict:
+        """The rule for victims, or that for victims with a lower score than this."""
         queues, cluster = self.queues, outcome.cluster
         assert queues is not None
         asked, leaf = queues.amounts_of(pod), queues.group_of(pod).queue
@@ -103,7 +138,8 @@ class CapacityPreemption(PreemptionPlugin):
             return lambda row, pods: self._on_required_node(pod, row, pods, cluster)
         taken = queues.taken(self.handle.now())
         found = victims.candidates(leaf, asked, pod.priority, without=taken)
-        by_key, gone = {task.key: task for task in found.tasks}, {task.key for task in taken}
+        tasks = (task for task in found.tasks if below is None or victims.task_score(task) < below)
+        by_key, gone = {task.key: task for task in tasks}, {task.key for task in taken}
 
         def allowed(row: int, pods: Sequence[Pod]) -> Sequence[Pod]:
             units: dict[str, list[Task]] = {}
@@ -149,7 +185,9 @@ class CapacityPreemption(PreemptionPlugin):
                     found[index] = [task for task in tasks if task is not None]
             chosen = within_guarantees(leaf, asked, found.values(), taken)
             may_go = (index for index, tasks in found.items() if tasks[0].key in chosen)
-            return sorted((*leaving, *may_go))
+            # The first ones are spared first.
+            scores = {index: max(map(victims.task_score, tasks)) for index, tasks in found.items()}
+            return sorted((*leaving, *may_go), key=lambda index: (-scores.get(index, 0), index))
 
         has_own_policy = "PodGroupPreemptionPolicy" in self.release.gates
         result = yield from preempt(outcome, has_own_policy=has_own_policy, allowed=allowed)

@@ -13,7 +13,7 @@ from typing import Final
 
 from bayplan.queues.amounts import Amounts, covers_common, fits, left_over, lowest, plus
 from bayplan.queues.tree import Queue, Task
-from bayplan.queues.victims import is_removable, task_score
+from bayplan.queues.victims import Rule, is_removable, task_score
 
 _HOUR: Final = 3600.0
 
@@ -56,13 +56,14 @@ def distribute(queue: Queue, amounts: Amounts) -> list[tuple[Queue, dict[str, in
     return result
 
 
-def quota_victims(leaf: Queue, amounts: Amounts) -> list[Task]:
+def quota_victims(leaf: Queue, amounts: Amounts, rule: Rule = Rule.EXACT) -> list[Task]:
     """The tasks of a leaf to evict so that it frees at most these amounts."""
     if not any(amounts.values()):
         return []
     tasks = (task for group in leaf.groups.values() for task in group.tasks.values())
     chosen, freed = [], dict[str, int]()
-    for task in _ordered(leaf, amounts, (task for task in tasks if is_removable(task, amounts))):
+    candidates = (task for task in tasks if is_removable(task, amounts))
+    for task in _ordered(leaf, amounts, candidates, rule):
         after = plus(freed, task.amounts)
         if fits(amounts, task.amounts) and covers_common(amounts, after):
             chosen.append(task)
@@ -70,12 +71,13 @@ def quota_victims(leaf: Queue, amounts: Amounts) -> list[Task]:
     return chosen
 
 
-def _ordered(leaf: Queue, amounts: Amounts, tasks: Iterable[Task]) -> list[Task]:
+def _ordered(leaf: Queue, amounts: Amounts, tasks: Iterable[Task], rule: Rule) -> list[Task]:
+    # Upstream, those that should be spared have the higher score, and go first.
+    sign = -1 if rule is Rule.UPSTREAM else 1
     ceiling = leaf.ceiling or {}
 
     def key(task: Task) -> tuple[object, ...]:
         matching = sum(kind in task.amounts for kind in amounts) * 100 // len(task.amounts)
-        # As upstream: those that should be spared have the higher score, and go first.
         shares = sorted(
             (
                 amount / limit if (limit := ceiling.get(kind, 0)) else float(amount)
@@ -84,6 +86,7 @@ def _ordered(leaf: Queue, amounts: Amounts, tasks: Iterable[Task]) -> list[Task]
             ),
             reverse=True,
         )
-        return (-(task_score(task) + matching), task.priority, -(task.created // _HOUR), shares, task.key)
+        age = -(task.created // _HOUR)
+        return (sign * task_score(task) - matching, task.priority, age, shares, task.key)
 
     return sorted(tasks, key=key)

@@ -68,12 +68,9 @@ def unmark_leaving(queue: Queue, amounts: Amounts) -> None:
         each.leaving = minus(each.leaving, amounts)
 
 
-def add_pending(group: Group, amounts: Amounts, priority: int) -> None:
-    """A task of the group waits."""
-    pending, whole = group.pending, 0
-    for kind, amount in amounts.items():
-        pending[kind] = pending.get(kind, 0) + amount
-        whole += amount
+def add_pending(group: Group, whole: int, priority: int) -> None:
+    """A task of the group waits; `whole` is the sum of its amounts."""
+    group.waiting += whole
     for queue in group.queue.path_up:
         queue.waiting += whole
     priorities = group.priorities
@@ -83,15 +80,8 @@ def add_pending(group: Group, amounts: Amounts, priority: int) -> None:
         _change_priority(group, priority, 1)
 
 
-def remove_pending(group: Group, amounts: Amounts, priority: int) -> None:
-    pending, whole = group.pending, 0
-    for kind, amount in amounts.items():
-        rest = pending.get(kind, 0) - amount
-        if rest:
-            pending[kind] = rest
-        else:
-            pending.pop(kind, None)
-        whole += amount
+def remove_pending(group: Group, whole: int, priority: int) -> None:
+    group.waiting -= whole
     for queue in group.queue.path_up:
         queue.waiting -= whole
     priorities = group.priorities
@@ -111,9 +101,8 @@ def remove_group(group: Group) -> None:
     queue = group.queue
     if queue.groups.pop(group.name, None) is None:
         return
-    whole = sum(group.pending.values())
     for each in queue.path_up:
-        each.waiting -= whole
+        each.waiting -= group.waiting
     _count_groups(queue, group.priority, -1)
 
 
@@ -121,7 +110,7 @@ def remove_queue(queue: Queue) -> None:
     parent = queue.parent
     assert parent is not None, "the root cannot be removed"
     del parent.children[queue.name]
-    _propagate(parent, lambda: _count_priority(parent, current_priority(queue), -1))
+    _propagate(parent, lambda: _count_priority(parent, queue.priority, -1))
 
 
 def start(group: Group) -> None:
@@ -157,17 +146,18 @@ def _count_groups(queue: Queue, priority: int, change: int) -> None:
     _propagate(queue, lambda: _count_priority(queue, priority, change))
 
 
-def _propagate(queue: Queue, recount: object) -> None:
+def _propagate(queue: Queue, recount: Callable[[], None]) -> None:
     """Recounts the priorities of a queue, and those of its ancestors as far as they change."""
-    before = current_priority(queue)
-    assert callable(recount)
+    before = queue.priority
     recount()
-    after, parent = current_priority(queue), queue.parent
+    after = queue.priority = current_priority(queue)
+    parent = queue.parent
     while parent is not None and before != after:
-        parent_before = current_priority(parent)
+        parent_before = parent.priority
         _count_priority(parent, before, -1)
         _count_priority(parent, after, 1)
-        before, after, parent = parent_before, current_priority(parent), parent.parent
+        parent.priority = current_priority(parent)
+        before, after, parent = parent_before, parent.priority, parent.parent
 
 
 def recount_priorities(queue: Queue) -> None:
@@ -178,7 +168,8 @@ def recount_priorities(queue: Queue) -> None:
             _count_priority(queue, group.priority, 1)
     for child in queue.children.values():
         recount_priorities(child)
-        _count_priority(queue, current_priority(child), 1)
+        _count_priority(queue, child.priority, 1)
+    queue.priority = current_priority(queue)
 
 
 def _count_priority(queue: Queue, priority: int, change: int) -> None:
@@ -285,16 +276,17 @@ def fair_capacity(queue: Queue) -> Amounts:
     """What a queue could use at best: the capacity of the cluster, replaced by the ceilings of its path."""
     path = queue.path_up
     capacity = path[-1].capacity
-    if not capacity:
-        return capacity
-    for each in path[-2::-1]:
-        ceiling = each.ceiling
-        if ceiling:
-            known = each.fair_cache
-            if known is None or known[0] is not capacity or known[1] is not ceiling:
-                known = each.fair_cache = (capacity, ceiling, {**capacity, **ceiling})
-            capacity = known[2]
+    if capacity:
+        for each in path[-2::-1]:
+            if each.ceiling:
+                capacity = {**capacity, **each.ceiling}
     return capacity
+
+
+def limits_changed(root: Queue) -> None:
+    """Call this when the capacity, ceilings or guarantees of queues below have changed."""
+    for queue in root.downwards():
+        queue.denominators = None
 
 
 def share(queue: Queue) -> float:
@@ -302,15 +294,12 @@ def share(queue: Queue) -> float:
     used = queue.used
     if not used:
         return 0.0
-    capacity, guaranteed = fair_capacity(queue), queue.guaranteed
-    if guaranteed:
-        known = queue.share_cache
-        if known is None or known[0] is not capacity or known[1] is not guaranteed:
-            known = queue.share_cache = (capacity, guaranteed, {**capacity, **guaranteed})
-        capacity = known[2]
+    denominators = queue.denominators
+    if denominators is None:
+        denominators = queue.denominators = {**fair_capacity(queue), **(queue.guaranteed or {})}
     largest = 0.0
     for kind, amount in used.items():
-        limit = capacity.get(kind)
+        limit = denominators.get(kind)
         if limit:
             ratio = amount / limit
             if ratio > largest:
@@ -320,7 +309,7 @@ def share(queue: Queue) -> float:
     return largest
 
 
-def group_share(group: Group) -> tuple[float, ...]:
+def group_share(group: Group) -> list[float]:
     """The ratios of what a group uses to the guarantee of its leaf, the largest first.
 
     A type without guarantee counts with its bare amount, as in YuniKorn, so bytes of memory outweigh
@@ -333,7 +322,7 @@ def group_share(group: Group) -> tuple[float, ...]:
         if amount
     ]
     ratios.sort(reverse=True)
-    return tuple(ratios)
+    return ratios
 
 
 def queue_key(queue: Queue) -> QueueKey:
@@ -343,19 +332,24 @@ def queue_key(queue: Queue) -> QueueKey:
     queue has more of everything, the sum of all amounts decides, and then the path.
     """
     assert queue.parent is not None
-    priority = -current_priority(queue)
     if queue.parent.policy.by_priority:
-        return (priority, share(queue), -queue.waiting, queue.path)
-    return (share(queue), priority, -queue.waiting, queue.path)
+        return (-queue.priority, share(queue), -queue.waiting, queue.path)
+    return (share(queue), -queue.priority, -queue.waiting, queue.path)
 
 
 def group_key(group: Group) -> GroupKey:
-    """The position of a group in its leaf; the lowest is first."""
+    """The position of a group in its leaf; the lowest is first.
+
+    The ratios of a share end with a number below all of them, so that of two shares that begin alike the
+    shorter one is lower.
+    """
     policy = group.queue.policy
-    standing: object = group.created if policy.order is Order.FIFO else group_share(group)
+    standing = [] if policy.order is Order.FIFO else [*group_share(group), -1.0]
     if policy.by_priority:
-        return (-group.priority, standing, group.created, group.name)
-    return (standing, -group.priority, group.created, group.name)
+        return (-group.priority, *standing, group.created, group.name)
+    if policy.order is Order.FIFO:
+        return (group.created, -group.priority, group.name)
+    return (*standing, -group.priority, group.created, group.name)
 
 
 def has_pending(queue: Queue) -> bool:

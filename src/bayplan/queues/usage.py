@@ -13,89 +13,24 @@ from typing import Final, Protocol
 
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
-from bayplan.framework.plugin_api import SortKey
+from bayplan.api.workloads import PriorityClass
 from bayplan.metrics.families import QUEUE_APP, QUEUE_RESOURCE
 from bayplan.metrics.instruments import Gauge, Spec
 from bayplan.queues import tree
-from bayplan.queues.amounts import Amounts, add_to, subtract_from, total
-from bayplan.queues.tree import Group, GroupKey, Queue, Task
+from bayplan.queues.amounts import Amounts, subtract_from, total
+from bayplan.queues.records import PodGroupOf, PodTask, Shape
+from bayplan.queues.tree import Queue, Task
 from bayplan.queues.users import UserLimits
 from bayplan.queues.yunikorn import pods as yunikorn
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.queues.yunikorn.pods import TaskFacts
 from bayplan.queues.yunikorn.task_groups import minimum_of, task_groups_of, task_groups_problem
-from bayplan.scheduling_queue.queued import Entity
 from bayplan.state.pods import PodInfo
 
 MAX_SHAPES: Final = 100_000
 TAKEN_SECONDS: Final = 15.0
 """How long a victim that does not terminate counts as leaving: its eviction may have failed."""
-
-
-class Shape:
-    """The requests of pods, shared by most pods with equal requests."""
-
-    __slots__ = ("amounts",)
-
-    def __init__(self, amounts: dict[str, int]) -> None:
-        self.amounts = amounts
-
-
-Owner = tuple[str, tuple[str, ...]]
-"""A user and their groups."""
-ClassKey = tuple[Shape, Owner]
-PodEntry = tuple[SortKey, int, int, Entity]
-
-
-class PodGroupOf(Group):
-    """A group with its active pods."""
-
-    __slots__ = ("active", "classes", "is_running", "key", "key_created", "key_priority", "owner")
-
-    def __init__(
-        self, name: str, queue: Queue, user: str, user_groups: tuple[str, ...], created: float
-    ) -> None:
-        super().__init__(name, queue, user=user, user_groups=user_groups, created=created)
-        self.owner: Owner = (user, user_groups)
-        self.classes: dict[ClassKey, list[PodEntry]] = {}
-        """Heaps of its active pods."""
-        self.active = 0
-        """The number of its active pods."""
-        self.key: GroupKey = ()
-        """Its position among the groups of its leaf."""
-        self.key_priority = 0
-        self.key_created = 0.0
-        self.is_running = False
-        """Its priority and age when the position was found, and whether it had a task then."""
-
-
-class PodTask(Task):
-    """A pod, pending or with a node. What the queues need of it is read once for each version of the pod."""
-
-    __slots__ = ("application", "info", "pod", "shape")
-
-    group: PodGroupOf
-
-    def __init__(self, pod: Pod, info: PodInfo, shape: Shape, application: str, facts: TaskFacts) -> None:
-        # Not Task.__init__: there is one for every pod, and keyword arguments take three times as long.
-        self.pod = pod
-        self.info = info
-        self.shape = shape
-        self.application = application
-        self.key = pod.metadata.uid
-        self.amounts = shape.amounts
-        self.created = created_at(pod)
-        self.priority = pod.spec.priority or 0
-        self.place = ""
-        self.role = facts.role
-        self.required_place = facts.required_node
-        self.is_placeholder = facts.is_placeholder
-        self.is_originator = False
-        self.may_preempt = facts.may_preempt
-        self.opted_out = facts.opted_out
-        self.leaving = False
-        self.released = False
 
 
 class QueueTree(Protocol):
@@ -146,6 +81,8 @@ class QueueUsage(ABC):
         """Called with the first pod of an application that has task groups."""
         self.on_invalid_task_groups: Callable[[Pod, str], None] | None = None
         """Called with the first pod of an application whose task groups are invalid, and what is wrong."""
+        self.priority_class: Callable[[str], PriorityClass | None] = lambda name: None
+        """Finds a PriorityClass object."""
 
     # What a dialect reads from pods
 
@@ -167,7 +104,17 @@ class QueueUsage(ABC):
         if self.on_invalid_task_groups is not None and (problem := task_groups_problem(pod)):
             self.on_invalid_task_groups(pod, problem)
         queue = self.partition.queue_for(app, minimum_of(task_groups))
-        return PodGroupOf(name, queue, app.user, app.groups, created)
+        group = PodGroupOf(name, queue, app.user, app.groups, created)
+        group.spares = self._is_spared
+        return group
+
+    def _is_spared(self, task: PodTask) -> tuple[bool, bool]:
+        first = self._first(task.application)
+        return self._opts_out(task.pod), first is not None and first[1] == task.key
+
+    def _opts_out(self, pod: Pod) -> bool:
+        name = pod.spec.priority_class_name
+        return yunikorn.opts_out(pod, self.priority_class(name) if name else None)
 
     def _facts(self, pod: Pod) -> TaskFacts:
         return yunikorn.facts(pod)
@@ -211,9 +158,10 @@ class QueueUsage(ABC):
         if task is None or task.pod is not pod:
             task = self._read(pod)
         try:
-            group = self._group(task)
+            group = self._groups.get(task.application) or self._group(task)
         except PlacementError:
             return
+        task.group = group
         task.place = node_name
         amounts = task.amounts
         self._tasks[uid] = task
@@ -221,7 +169,9 @@ class QueueUsage(ABC):
         if self.partition.user_limits.limits:
             self.partition.user_limits.charge(group, amounts)
         if not task.is_placeholder:
-            add_to(group.used, amounts)
+            used = group.used
+            for kind, amount in amounts.items():
+                used[kind] = used.get(kind, 0) + amount
         if not group.tasks:
             tree.start(group)
         group.tasks[uid] = task
@@ -269,12 +219,17 @@ class QueueUsage(ABC):
 
     def _oldest(self, application: str) -> float | None:
         """When the oldest pod of an application was created; None if none exists."""
+        first = self._first(application)
+        return None if first is None else first[0]
+
+    def _first(self, application: str) -> tuple[float, str] | None:
+        """When the oldest pod of an application was created, and its uid; None if none exists."""
         ages, known = self._ages.get(application, []), self._known
         while ages:
             created, uid = ages[0]
             task = known.get(uid)
             if task is not None and task.application == application:
-                return created
+                return created, uid
             heappop(ages)
         self._ages.pop(application, None)
         return None
@@ -417,7 +372,8 @@ class QueueUsage(ABC):
 
     def _make_task(self, pod: Pod) -> PodTask:
         info = self._infos(pod)
-        return PodTask(pod, info, self._shape(info), self._application(pod), self._facts(pod))
+        shape = self._shape_by_signature.get(info.key) or self._shape(info)
+        return PodTask(pod, info, shape, self._application(pod), self._facts(pod))
 
     def _shape(self, info: PodInfo) -> Shape:
         shape = self._shape_by_signature.get(info.key)
@@ -440,9 +396,3 @@ class QueueUsage(ABC):
             tree.remove_group(group)
             self._groups.pop(group.name, None)
             self._group_ended(group)
-
-
-def created_at(pod: Pod) -> float:
-    """When a pod was created; one that says nothing counts as the oldest."""
-    stamp = pod.metadata.creation_timestamp
-    return 0.0 if stamp is None else stamp.timestamp()

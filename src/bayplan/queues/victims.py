@@ -41,7 +41,7 @@ UNFIT_SCORE: Final = 1 << 35
 
 
 class Rule(Enum):
-    """How many victims are taken."""
+    """How many victims are taken, and which go first when a lowered maximum is enforced."""
 
     EXACT = "exact"
     UPSTREAM = "yunikorn"
@@ -246,7 +246,8 @@ def remove_unit(world: Hypothesis, asked: Amounts, unit: Sequence[Task]) -> bool
 
 def task_score(task: Task) -> int:
     """Victims with a lower score are preferred."""
-    return (ORIGINATOR_SCORE if task.is_originator else 0) | (NO_PREEMPT_SCORE if task.opted_out else 0)
+    opted_out, is_originator = task.is_spared()
+    return (NO_PREEMPT_SCORE if opted_out else 0) | (ORIGINATOR_SCORE if is_originator else 0)
 
 
 def victim_key(task: Task) -> tuple[int, float, str]:
@@ -386,7 +387,7 @@ def required_place_victims(
     order = sorted(
         (task for task in tasks if task.priority <= priority and is_removable(task, asked)),
         key=lambda task: (
-            3 if task.is_originator else 2 if task.opted_out else 1,
+            _spared_last(task),
             task.priority,
             -task.created,
             sum(task.amounts.values()),
@@ -401,6 +402,11 @@ def required_place_victims(
         collected = plus(collected, task.amounts)
         victims.append(task)
     return victims if _at_least(plus(collected, available), asked) else []
+
+
+def _spared_last(task: Task) -> int:
+    opted_out, is_originator = task.is_spared()
+    return 2 if is_originator else int(opted_out)
 
 
 def _at_least(amounts: Amounts, asked: Amounts) -> bool:

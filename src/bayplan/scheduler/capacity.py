@@ -20,6 +20,7 @@ from bayplan.api.cluster_api import ClusterAPI
 from bayplan.api.meta import Object
 from bayplan.api.node import Namespace, Node
 from bayplan.api.pod import Pod
+from bayplan.api.workloads import PriorityClass
 from bayplan.client.informer import Handler
 from bayplan.config import QueueDialect, QueuesConfiguration, ReadQueues
 from bayplan.errors import ConfigError
@@ -97,13 +98,15 @@ def make_queues(settings: QueuesConfiguration, cluster: Cluster) -> CapacityQueu
         raise ConfigError(f"{settings.source}: {error.problem}") from error
 
     groups = cluster.groups
-    return CapacityQueues(
+    queues = CapacityQueues(
         partition,
         cluster.pod_infos.of,
         lambda: _capacity(cluster),
         lambda name: cluster.objects.of(Namespace).get(name),
         lambda key: 0 if groups is None else groups[key].scheduled_count,
     )
+    queues.priority_class = lambda name: cluster.objects.of(PriorityClass).get(name)
+    return queues
 
 
 def _capacity(cluster: Cluster) -> dict[str, int]:

@@ -166,6 +166,7 @@ async def patch_status(context: Context, pod: Pod, patch: PodStatusPatch) -> Non
 
 
 REASON: Final = "PreemptionByScheduler"
+DEFAULT_PREEMPTION: Final = "DefaultPreemption"
 QUOTA: Final = "quota of its queue"
 
 SKIPPED: Final = "SchedulingSkipped"
@@ -337,8 +338,7 @@ class Evictions:
             context.recorder.preempted(victim, preemptor, task.node_name, profile, in_memory=True)
             return result
         try:
-            message = f"{profile}: preempting to accommodate a higher priority {_type_of(preemptor)}"
-            await self._set_disruption_target(victim, message)
+            await self._set_disruption_target(victim, _reason_for(victim, task))
             await context.api.delete_pod(victim)
         except NotFoundError:
             return _Result.EVICTED
@@ -373,6 +373,15 @@ class Evictions:
             observed_generation=victim.metadata.generation,
         )
         await patch_status(self._context, victim, PodStatusPatch(condition))
+
+
+def _reason_for(victim: Pod, task: _Task) -> str:
+    """What a victim reads. Capacity queues also evict pods for others of the same or a lower priority."""
+    preemptor, plugin = task.preemption.preemptor, task.preemption.plugin
+    kind = _type_of(preemptor)
+    if plugin == DEFAULT_PREEMPTION or victim.priority < preemptor.priority:
+        return f"{task.profile}: preempting to accommodate a higher priority {kind}"
+    return f"{task.profile}: preempting to accommodate a {kind}, by the rules of {plugin}"
 
 
 def _type_of(preemptor: Pod | Group) -> str:

@@ -21,8 +21,8 @@ from bayplan.queues.active import CapacityQueues, WaitingAbove
 from bayplan.queues.ceilings import room_for
 from bayplan.queues.preemption import CapacityPreemption, pods_together, unprotected_first
 from bayplan.queues.quota import distribute, excess, quota_victims
+from bayplan.queues.records import created_at
 from bayplan.queues.tree import Queue, Task
-from bayplan.queues.usage import created_at
 from bayplan.runtime.search import run_through
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.core import SchedulingCore

@@ -79,7 +79,7 @@ class QueuedPod:
     """The write of its status.nominatedNodeName in progress (`nominations.py`)."""
     sub_queue: SubQueue | None = field(default=None, init=False)
     """Its sub-queue; None while it is in flight, and after it has left the queue."""
-    ticket: int = field(default=0, init=False)
+    ticket: Any = field(default=0, init=False)
     """Identifies its current entry in a heap."""
     index_keys: tuple[tuple[str, ...], ...] = field(default=(), init=False)
     """Its keys in the index of unschedulable pods: profile, rejecting plugin, and perhaps an object key.
@@ -140,7 +140,7 @@ class QueuedGroup:
     flush_timestamp: float = field(default=NEVER, init=False)
     sort_key: SortKey = field(default=(), init=False)
     sub_queue: SubQueue | None = field(default=None, init=False)
-    ticket: int = field(default=0, init=False)
+    ticket: Any = field(default=0, init=False)
     index_keys: tuple[tuple[str, ...], ...] = field(default=(), init=False)
 
     @property

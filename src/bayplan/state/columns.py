@@ -187,6 +187,11 @@ class SharedIds(Generic[T, S]):
         """The object with an id; None if it is no longer referenced."""
         return self._refs[number]()
 
+    def known(self, key: T) -> S | None:
+        """The object of a key; None if it is not referenced."""
+        found = self._known.get(key)
+        return None if found is None else found()
+
     def __iter__(self) -> Iterator[S]:
         """All objects in use."""
         return (found for ref in self._refs if (found := ref()) is not None)

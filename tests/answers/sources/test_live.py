@@ -112,5 +112,5 @@ def test_the_config_map_of_capacity_queues(
     assert [one.message.startswith(warning) for one in found.warnings] == [True] * bool(warning)
     (request,) = (one for one in received if "configmaps" in one.path)
     assert (request.method, request.path) == ("GET", CONFIG_MAP)
-    (permission,) = granted(OPTIONAL / "yunikorn-rbac.yaml")
+    (permission,) = (each for each in granted(OPTIONAL / "yunikorn-rbac.yaml") if each.name)
     assert (permission.verb, permission.namespace, permission.name) == ("get", "yunikorn", "yunikorn-configs")

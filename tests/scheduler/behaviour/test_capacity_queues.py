@@ -19,8 +19,9 @@ from bayplan.api.meta import (
     OwnerReference,
 )
 from bayplan.api.pod import Affinity, NodeAffinity, Pod
+from bayplan.api.workloads import PriorityClass
 from bayplan.metrics.scheduler import SchedulerMetrics
-from bayplan.queues.usage import created_at
+from bayplan.queues.records import created_at
 from bayplan.scheduler.queue_config_map import ConfigMap
 from bayplan.testing.builders import make_node, make_pdb, make_pod
 from tests.queues.building import queued_pod as pod
@@ -250,6 +251,40 @@ async def test_a_queue_below_its_guarantee_takes_from_one_above_its_guarantee(gu
         assert len([name for name in world.names() if name.startswith("r")]) == 1
 
 
+ALLOW = "yunikorn.apache.org/allow-preemption"
+
+
+@virtual
+@pytest.mark.parametrize(
+    ("app", "fields", "said_by_class"),
+    [
+        pytest.param("old", {"annotations": {ALLOW: "false"}}, "true", id="it says so"),
+        pytest.param("old", {}, "false", id="its PriorityClass says so"),
+        pytest.param("new", {}, "true", id="it is the first of its application"),
+    ],
+)
+@pytest.mark.parametrize("node", ["n", "m"])
+async def test_some_pods_are_victims_last(
+    guarantees: Path, app: str, fields: dict[str, Any], said_by_class: str, node: str
+) -> None:
+    """A pod that opted out, and the first one of an application: although it is newer, on whatever node."""
+    nodes = [make_node(name, cpu=2 + (name == node)) for name in ("n", "m")]
+    async with running(*nodes, config=config(guarantees)) as world:
+        await world.create(
+            PriorityClass(metadata=ObjectMeta(name="batch", annotations={ALLOW: said_by_class})),
+            pod("first", "rich", app="old", node="n"),
+            pod("other", "closed", 2, node="m"),
+        )
+        await world.after(2)
+        await world.create(pod("plain", "rich", app="old", node="n"))
+        await world.after(2)
+        spared = pod("spared", "rich", app=app, node=node, **fields)
+        await world.create(replace(spared, spec=replace(spared.spec, priority_class_name="batch")))
+        await world.create(pod("urgent", "owed"))
+        await world.after(20)
+        assert world.names() == ["first", "other", "spared", "urgent"]
+
+
 @virtual
 async def test_a_queue_takes_no_more_than_its_guarantee(guarantees: Path) -> None:
     """However many of its pods wait: what was freed for the first of them counts before they have a node."""
@@ -310,6 +345,17 @@ async def test_a_queue_above_its_guarantee_takes_nothing(guarantees: Path) -> No
 
 
 @virtual
+async def test_a_queue_without_a_guarantee_never_preempts(guarantees: Path) -> None:
+    """And says so at once, instead of when its pods would be old enough."""
+    async with running(make_node("n", cpu=1), config=config(guarantees)) as world:
+        await world.create(pod("r0", "rich"))
+        await world.create(pod("c0", "closed", priority=100))
+        assert world.message("c0").endswith(
+            "preemption: queue root.closed is not entitled to what the pod requests"
+        )
+
+
+@virtual
 async def test_preemption_policy_never_is_respected(guarantees: Path) -> None:
     async with running(make_node("n", cpu=2), config=config(guarantees)) as world:
         await world.create(pod("r0", "rich"), pod("r1", "rich"))
@@ -341,10 +387,12 @@ async def test_a_daemon_takes_what_it_needs_on_its_node(guarantees: Path) -> Non
     async with running(*nodes, config=config(guarantees)) as world:
         opted_out = {"yunikorn.apache.org/allow-preemption": "false"}
         await world.create(pod("spared", "rich", annotations=opted_out, node="n"))
+        await world.create(pod("driver", "closed", node="m"))
+        await world.after(2)
         await world.create(pod("victim", "closed", node="n"))
         await world.create(daemon("d", "rich", "n"))
         await world.after(5)
-        assert world.names() == ["d", "spared"]
+        assert world.names() == ["d", "driver", "spared"]
         assert world.node_of("d") == "n"
 
 
@@ -491,16 +539,19 @@ async def test_nothing_is_taken_below_a_ceiling_beyond_the_guarantee(ceilings: P
 
 @virtual
 async def test_a_lowered_maximum_is_enforced_after_its_delay(ceilings: Path) -> None:
-    """Newest first, not below the guarantee, and with the event of YuniKorn."""
+    """Not below the guarantee, with the event of YuniKorn, and those last that are to be spared."""
     async with running(make_node("n", cpu=8), config=config(ceilings)) as world:
-        await world.create(*(pod(f"s{i}", "shrinks") for i in range(4)))
+        await world.create(pod("first", "shrinks"))
+        await world.after(2)
+        await world.create(*(pod(f"s{i}", "shrinks") for i in range(2)))
+        await world.create(pod("spared", "shrinks", annotations={ALLOW: "false"}))
         ceilings.write_text(
             CEILINGS.replace("{guaranteed: {vcore: 1}, max: {vcore: 4}}", "{max: {vcore: 2}}")
         )
         await world.after(20)
         assert len(world.names()) == 4
         await world.after(10)
-        assert len(world.names()) == 2
+        assert world.names() == ["first", "spared"]
         notes = [event.note for event in world.store.list(Event) if event.reason == "Preempted"]
         assert notes == ["Preempted by Quota change enforcement process in root.shrinks"] * 2
 

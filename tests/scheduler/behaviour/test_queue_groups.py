@@ -122,6 +122,22 @@ async def test_a_gang_whose_queue_is_entitled_to_it_takes_from_others(file: Path
 
 
 @virtual
+async def test_a_gang_takes_drivers_and_pods_that_opted_out_last(file: Path) -> None:
+    """Although they are newer than the others."""
+    async with running(make_node("n", cpu=6), config=config(file)) as world:
+        await world.create(*(queued_pod(f"old{number}", "b", app="old") for number in range(4)))
+        await world.after(2)
+        spared = {"yunikorn.apache.org/allow-preemption": "false"}
+        await world.create(
+            queued_pod("driver", "b", app="new"), queued_pod("calm", "b", app="old", annotations=spared)
+        )
+        await world.create(gang(3), *(member(f"m{number}", "a") for number in range(3)))
+        await world.after(10)
+        assert len([name for name in world.names() if name.startswith("old")]) == 1
+        assert {"driver", "calm", "m0", "m1", "m2"} < set(world.names())
+
+
+@virtual
 async def test_a_gang_that_would_not_fit_takes_nothing(file: Path) -> None:
     async with running(make_node("n", cpu=4), config=config(file)) as world:
         await world.create(*(queued_pod(f"b{i}", "b") for i in range(4)))

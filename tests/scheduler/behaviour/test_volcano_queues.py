@@ -93,6 +93,19 @@ async def test_a_pod_above_the_capability_reads_the_numbers(tmp_path: Path) -> N
 
 
 @virtual
+async def test_a_capability_that_limits_what_a_queue_deserves_is_named(tmp_path: Path) -> None:
+    """With the plugin proportion, too: another weight would not help."""
+    async with running(config=config(tmp_path, PROPORTION)) as world:
+        await world.create(make_node("n", cpu=8), queue("test", capability={"cpu": "2"}))
+        await world.create(job("many", "test"), *members("many", 3, cpu=1))
+        assert len(world.bound()) == 2
+        (waiting,) = {f"many-{number}" for number in range(3)} - world.bound()
+        assert world.message(waiting) == (
+            "waiting for queue test: cpu 2 allocated, 1 requested, 2 capability"
+        )
+
+
+@virtual
 async def test_metrics_have_the_names_of_volcano(tmp_path: Path) -> None:
     metrics = SchedulerMetrics(random.Random(1))
     async with running(config=config(tmp_path), metrics=metrics) as world:
@@ -147,6 +160,22 @@ async def test_an_exhausted_quota_of_gpus_does_not_stop_a_cpu_job(tmp_path: Path
 
 
 @virtual
+@pytest.mark.parametrize("conf", [CAPACITY, PROPORTION], ids=["capacity", "proportion"])
+async def test_a_capability_of_what_no_node_has_stops_nothing(tmp_path: Path, conf: str) -> None:
+    """volcano#3220: others start, and a pod that asks for it is for an autoscaler to help."""
+    gpu = "nvidia.com/gpu"
+    async with running(config=config(tmp_path, conf)) as world:
+        await world.create(make_node("n", cpu=8))
+        await world.create(queue("wide", capability={"cpu": "99999", gpu: "9999", "example.com/rdma": "9"}))
+        await world.create(job("plain", "wide", min_resources={"cpu": "1"}), *members("plain", 1, cpu=1))
+        wanted = {"cpu": "1", gpu: "1"}
+        await world.create(job("gpus", "wide", min_resources=wanted), *members("gpus", 1, requests=wanted))
+        assert world.bound() == {"plain-0"}
+        assert world.message("gpus-0") == f"0/1 nodes are available: 1 Insufficient {gpu}."
+        assert [phase(world, name) for name in ("plain", "gpus")] == ["Running", "Inqueue"]
+
+
+@virtual
 async def test_a_queue_that_is_entitled_to_resources_in_a_full_cluster_gets_them(tmp_path: Path) -> None:
     """volcano#4679: the job is not admitted by what is free, so reclaim sees it."""
     async with running(config=config(tmp_path)) as world:
@@ -156,7 +185,12 @@ async def test_a_queue_that_is_entitled_to_resources_in_a_full_cluster_gets_them
         assert len(world.bound()) == 4
         await world.create(job("gang", "owed", 2, min_resources={"cpu": "2"}))
         assert phase(world, "gang") == "Inqueue"
+        world.cluster.will_answer("delete", Answer(seconds=3), times=2)
         await world.create(*members("gang", 2, cpu=1))
+        await world.after(1)
+        marks = [world.condition(f"many-{number}", "DisruptionTarget") for number in range(4)]
+        text = "default-scheduler: preempting to accommodate a podgroup, by the rules of VolcanoPreemption"
+        assert set(marks) == {None, ("True", "PreemptionByScheduler", text)}
         await world.after(5)
         names = world.bound()
         assert {"gang-0", "gang-1"} <= names

@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from math import inf
+from operator import attrgetter
 from typing import Final
 
 from bayplan.api import volcano
@@ -31,9 +32,8 @@ from bayplan.metrics.instruments import Gauge, Spec
 from bayplan.queues import tree
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts, add_to, is_positive, subtract_from
-from bayplan.queues.blocked import GroupRequest
+from bayplan.queues.records import PodClass, PodEntry, PodGroupOf, Request
 from bayplan.queues.tree import Blocking, GroupKey, Order, Queue, QueueKey
-from bayplan.queues.usage import PodGroupOf, PodTask
 from bayplan.queues.volcano import accounts as accounting
 from bayplan.queues.volcano import jobs
 from bayplan.queues.volcano import resources as r
@@ -45,8 +45,9 @@ from bayplan.queues.volcano.objects import (
     JobView,
     QueueLimit,
     VolcanoTree,
-    group_name,
+    amounts_of,
     is_unschedulable,
+    job_name,
     limit_for_job,
     limit_of,
     queue_problem,
@@ -68,7 +69,7 @@ DEFAULT_QUEUE: Final = "default"
 PENDING, INQUEUE = "Pending", "Inqueue"
 """Phases of PodGroups."""
 EPOCH: Final = datetime.fromtimestamp(0, UTC)
-CRITICAL: Final = frozenset({"system-cluster-critical", "system-node-critical"})
+_PRIORITY: Final = attrgetter("priority")
 _QUEUES_PER_CHANGE: Final = 32
 """Changes that concern other queues are collected, one for this many queues, before the next distribution."""
 
@@ -258,8 +259,8 @@ class VolcanoQueues(CapacityQueues):
         found = [info for info, _ in self._rejected.values()]
         for name in names:
             group = self._groups[name]
-            for entries in group.classes.values():
-                found.extend(entry[3] for entry in entries if self._is_current(entry))
+            for pods in group.classes.values():
+                found.extend(entry[3] for entry in pods.entries if entry[3].ticket is entry)
         for info in found:
             self.remove(info)
         return found
@@ -271,7 +272,9 @@ class VolcanoQueues(CapacityQueues):
             queue = self._leaf(self._queue_name(group.name, group.own_queue))
         except PlacementError:
             queue = self._lost
-        group.queue, group.key, group.pod_group = queue, (), self.pod_group(group.name)
+        group.queue, group.node, group.key = queue, None, ()
+        group.pod_group = self.pod_group(group.name)
+        group.classes.clear()
         tree.add_group(group)
         for task in group.tasks.values():
             tree.charge(queue, task.amounts)
@@ -284,11 +287,7 @@ class VolcanoQueues(CapacityQueues):
     # From pods to groups
 
     def _application(self, pod: Pod) -> str:
-        name = group_name(pod)
-        if name:
-            return f"{pod.namespace}/{name}"
-        owner = pod.metadata.controller()
-        return f"{pod.namespace}/podgroup-{pod.uid if owner is None else owner.uid}"
+        return job_name(pod)
 
     def _queue_name(self, group: str, own: str) -> str:
         found = self.pod_group(group)
@@ -317,7 +316,7 @@ class VolcanoQueues(CapacityQueues):
             queue = self._lost
         return JobGroup(name, queue, created, own, self.pod_group(name))
 
-    def _asked(self, info: Entity) -> PodTask | GroupRequest:
+    def _asked(self, info: Entity) -> Request:
         found = super()._asked(info)
         if found.group.queue is self._lost:
             self._require_queue(found.group)
@@ -347,9 +346,7 @@ class VolcanoQueues(CapacityQueues):
         )
 
     def _amounts(self, requests: Mapping[str, int]) -> dict[str, int]:
-        amounts = {kind: amount for kind, amount in requests.items() if amount}
-        amounts["pods"] = 1
-        return amounts
+        return amounts_of(requests)
 
     # Entitlement
 
@@ -364,7 +361,10 @@ class VolcanoQueues(CapacityQueues):
         if self.kind is not Entitlement.PROPORTION:
             # Only configured limits keep a pod waiting: one that finds no node is unschedulable.
             guaranteed = r.total(guarantees)
-            capacity = {kind: amount if guaranteed.get(kind) else inf for kind, amount in capacity.items()}
+            kinds = {kind for account in self.accounts.values() for kind in account.spec.capability}
+            capacity = {
+                kind: capacity.get(kind, 0) if guaranteed.get(kind) else inf for kind in {*capacity, *kinds}
+            }
         root = self.accounts[ROOT] if self.conf.hierarchy else None
         rest = accounting.open_accounts(
             list(self.accounts.values()), self.kind, capacity, guarantees=guarantees, root=root
@@ -404,18 +404,18 @@ class VolcanoQueues(CapacityQueues):
 
     def push(self, info: Entity, rank: SortKey) -> None:
         super().push(info, rank)
-        request = self._active.get(info.ticket)
-        if request is not None:
+        if info.key not in self._rejected:
+            request: Request = info.ticket[-1]
             path = request.group.queue.path
             add_to(self._pending.setdefault(path, {}), request.amounts)
             self._touched.add(path)
 
-    def _leave(self, info: Entity) -> PodGroupOf:
-        amounts, group = self._active[info.ticket].amounts, super()._leave(info)
-        path = group.queue.path
-        subtract_from(self._pending[path], amounts)
+    def _leave(self, entry: PodEntry, pod_class: PodClass) -> None:
+        super()._leave(entry, pod_class)
+        request = entry[-1]
+        path = request.group.queue.path
+        subtract_from(self._pending[path], request.amounts)
         self._touched.add(path)
-        return group
 
     def name_of(self, queue: Queue) -> str:
         return queue.name
@@ -429,9 +429,8 @@ class VolcanoQueues(CapacityQueues):
             return None
         capacity = self.partition.root.capacity
         # What no node has and no queue limits is for the nodes to say, so that an autoscaler can help.
-        asked = {
-            kind: each for kind, each in amounts.items() if kind in capacity or kind in account.capability
-        }
+        limits = account.capability if self.kind is Entitlement.CAPACITY else ("cpu", "memory")
+        asked = {kind: each for kind, each in amounts.items() if kind in capacity or kind in limits}
         lack = accounting.lacking(account, asked, self.kind)
         return None if lack is None else limit_of(lack, asked, self.kind)
 
@@ -482,7 +481,7 @@ class VolcanoQueues(CapacityQueues):
                 return known.value
         if group.priorities:
             return group.priority
-        return max((task.priority for task in group.tasks.values()), default=0)
+        return max(map(_PRIORITY, group.tasks.values()), default=0)
 
     # Admission
 

@@ -55,7 +55,7 @@ def standing(job: OrderedJob, order: Sequence[str]) -> tuple[float, ...]:
 
 def job_key(job: OrderedJob, order: Sequence[str]) -> tuple[object, ...]:
     """The place of a job among those of its queue; the lowest is first."""
-    return (standing(job, order), job.created, job.name)
+    return (*standing(job, order), job.created, job.name)
 
 
 def is_starving(ready: int, waiting: int, tasks: int, minimum: int, *, by: str) -> bool:

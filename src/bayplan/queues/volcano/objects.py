@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -14,8 +15,8 @@ from bayplan.api.meta import Object
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import resource_amounts
 from bayplan.queues.amounts import Amounts, readable
+from bayplan.queues.records import PodGroupOf
 from bayplan.queues.tree import Blocking, Queue
-from bayplan.queues.usage import PodGroupOf
 from bayplan.queues.users import UserLimits
 from bayplan.queues.volcano import accounts, drf
 from bayplan.queues.volcano.accounts import OPEN, ROOT, Account, Entitlement, Lack, QueueSpec
@@ -55,9 +56,11 @@ def limit_of(lack: Lack, asked: Amounts, kind_of_limit: Entitlement) -> QueueLim
         return QueueLimit(account.queue.path, "", 0, 0, 0, name=spec.name, word="state", note=note)
     kind = lack.kinds[0]
     limit = accounts.limit_of(account, kind_of_limit).get(kind, 0.0)
-    word, note = lack.limit, ""
-    if word == "capability" and limit < spec.capability.get(kind, inf):
-        word, note = "left by the guarantees of other queues", ""
+    word, note, own = lack.limit, "", spec.capability.get(kind, inf)
+    if word == "capability" and limit < own:
+        word = "left by the guarantees of other queues"
+    elif word == "deserved" and limit >= own:
+        word = "capability"  # it deserves no more, whatever its weight
     elif word == "deserved":
         note = f"weight {spec.weight}"
     used = int(account.allocated.get(kind, 0))
@@ -142,10 +145,22 @@ def is_unschedulable(item: volcano.PodGroup) -> bool:
     return any(one.type == "Unschedulable" and one.status == "True" for one in item.status.conditions)
 
 
-def group_name(pod: Pod) -> str:
-    """The PodGroup that a pod names; "" if it names none."""
-    annotations = pod.metadata.annotations
-    return annotations.get(volcano.GROUP_ANNOTATION) or annotations.get(volcano.OTHER_GROUP_ANNOTATION, "")
+def job_name(pod: Pod) -> str:
+    """The name of a pod's group: its PodGroup, or the one that Volcano makes for its owner."""
+    meta = pod.metadata
+    notes = meta.annotations
+    name = notes.get(volcano.GROUP_ANNOTATION) or notes.get(volcano.OTHER_GROUP_ANNOTATION, "")
+    if name:
+        return f"{meta.namespace}/{name}"
+    owner = meta.controller()
+    return f"{meta.namespace}/podgroup-{meta.uid if owner is None else owner.uid}"
+
+
+def amounts_of(requests: Mapping[str, int]) -> dict[str, int]:
+    """What the pod counts with: its requests, and one of `pods`."""
+    amounts = {kind: amount for kind, amount in requests.items() if amount}
+    amounts["pods"] = 1
+    return amounts
 
 
 def spec_of(item: volcano.Queue) -> QueueSpec:

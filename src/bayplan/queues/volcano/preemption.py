@@ -29,32 +29,33 @@ from bayplan.framework.state import CycleState
 from bayplan.framework.status import unschedulable
 from bayplan.preemption.groups import preempt
 from bayplan.preemption.plugin import PreemptionPlugin
-from bayplan.preemption.victims import MayEvict
+from bayplan.preemption.victims import MayEvictOnRows
 from bayplan.queues.amounts import readable, total
-from bayplan.queues.usage import PodGroupOf
+from bayplan.queues.records import PodGroupOf
 from bayplan.queues.volcano import accounts as accounting
 from bayplan.queues.volcano import jobs, victims
 from bayplan.queues.volcano.accounts import Account, Entitlement
-from bayplan.queues.volcano.active import CRITICAL, VolcanoQueues
-from bayplan.queues.volcano.objects import JobView
+from bayplan.queues.volcano.active import VolcanoQueues
+from bayplan.queues.volcano.candidates import JobPods
+from bayplan.queues.volcano.objects import JobGroup, JobView
 from bayplan.queues.volcano.resources import Resources, is_empty, plus
+from bayplan.state.cluster import Cluster
+from bayplan.state.columns import IdColumn
+from bayplan.state.derived import derived
 
-NO_ACTION: Final = "preemption: neither reclaim nor preempt is among the actions of volcano-scheduler.conf"
+NO_ACTION: Final = "preemption: neither reclaim nor preempt is among the configured actions"
 PREEMPTABLE, RECLAIMABLE = "enablePreemptable", "enableReclaimable"
 """The switches of plugins that choose victims, by action."""
 NEVER: Final = "preemption: not eligible due to preemptionPolicy=Never."
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """A pod as `victims.py` sees it."""
+class AskingPod:
+    """A pod or gang that asks for victims, as `victims.py` sees it."""
 
-    uid: str
     job: JobView
     asked: Resources
     priority: int
-    created: float
-    is_critical: bool
 
 
 class VolcanoPreemption(PreemptionPlugin):
@@ -76,17 +77,11 @@ class VolcanoPreemption(PreemptionPlugin):
             return PostFilterResult(unschedulable(reason), Nomination(""))
         return super().post_filter(state, pod, outcome)
 
-    def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvict:
+    def may_evict(self, state: CycleState, pod: Pod, outcome: FilterOutcome) -> MayEvictOnRows:
         queues = self.queues
         assert queues is not None
-        asking = running_pod(queues, pod, queues.amounts_of(pod))
-        choice = VictimChoice(queues, asking, pipelined(queues, [pod]))
-
-        def allowed(row: int, pods: Sequence[Pod]) -> Sequence[Pod]:
-            chosen = choice.among(pods)
-            return [each for each in pods if each.uid in chosen]
-
-        return allowed
+        asking = asking_pod(queues, pod, queues.amounts_of(pod))
+        return MayEvictOnRows(VictimChoice(queues, asking, pipelined(queues, [pod])).by_row)
 
     def pod_group_post_filter(self, outcome: GroupOutcome) -> GroupSteps[GroupPostFilterResult]:
         queues, cluster, pods = self.queues, outcome.cluster, outcome.pods
@@ -97,15 +92,11 @@ class VolcanoPreemption(PreemptionPlugin):
         reason = why_not(queues, group, asked, nominated)
         if reason:
             return GroupPostFilterResult(unschedulable(reason))
-        asking = running_pod(queues, pods[0], asked)
+        asking = asking_pod(queues, pods[0], asked)
 
         def allowed(units: Sequence[Sequence[int]]) -> Sequence[int]:
-            choice, table = VictimChoice(queues, asking, nominated), cluster.pods
-            slots = [cluster.slot_of(uid) for uid in choice.candidates() if cluster.has_pod(uid)]
-            slots += (table.terminating.read & table.assigned.read).nonzero()[0].tolist()
-            chosen = choice.among(pod for slot in slots if (pod := table.pod[slot]) is not None)
-            may_go = np.zeros(table.high, dtype=np.bool_)
-            may_go[[cluster.slot_of(uid) for uid in chosen]] = True
+            may_go = np.zeros(cluster.pods.high, dtype=np.bool_)
+            may_go[VictimChoice(queues, asking, nominated).everywhere(cluster)] = True
             cells = may_go.tolist()
             return [index for index, unit in enumerate(units) if all(cells[slot] for slot in unit)]
 
@@ -190,31 +181,21 @@ def is_entitled(
     )
 
 
-def running_pod(queues: VolcanoQueues, pod: Pod, asked: Resources) -> Running:
-    """A pod that asks for victims, as `victims.py` sees it."""
-    return Running(pod.uid, queues.job(queues.group_of(pod)), asked, pod.priority, 0.0, is_critical=False)
-
-
-@dataclass(frozen=True, slots=True)
-class RankedJob:
-    """A job that can lose pods."""
-
-    rank: int
-    """Jobs with a lower one lose pods first."""
-    view: JobView
-    group: PodGroupOf
+def asking_pod(queues: VolcanoQueues, pod: Pod, asked: Resources) -> AskingPod:
+    """A pod that asks for victims, or the first one of a gang that asks for all of this."""
+    return AskingPod(queues.job(queues.group_of(pod)), asked, pod.priority)
 
 
 class VictimChoice:
     """The running pods that may be evicted for a pod or a gang.
 
-    The queues and jobs that can lose anything are found once. Then only their pods are looked at.
+    The queues and jobs that can lose anything are found once, for all nodes.
     """
 
     def __init__(
         self,
         queues: VolcanoQueues,
-        asking: Running,
+        asking: AskingPod,
         nominated: Mapping[str, Resources] = accounting.NOTHING,
     ) -> None:
         account, actions = asking.job.account, queues.conf.actions
@@ -227,99 +208,100 @@ class VictimChoice:
                 if each is not account and each.spec.reclaimable and accounting.may_lose(each, queues.kind)
             ]
         own = [account] if "preempt" in actions else []
-        self._others, self._own = self._ranked(others, RECLAIMABLE), self._ranked(own, PREEMPTABLE)
+        self.others, self.own = self._ranked(others, RECLAIMABLE), self._ranked(own, PREEMPTABLE)
 
-    def _ranked(self, accounts: Iterable[Account], switch: str) -> dict[str, RankedJob]:
-        """The jobs of some queues, by name."""
-        queues, own, found = self._queues, self._asking.job, list[tuple[JobView, PodGroupOf]]()
+    def _ranked(self, accounts: Iterable[Account], switch: str) -> list[JobView]:
+        """The jobs of some queues, in the order of eviction."""
+        queues, own, found = self._queues, self._asking.job, list[JobView]()
         keeps_gangs = queues.conf.has("gang", switch)
         for account in accounts:
             for group in account.queue.groups.values():
-                assert isinstance(group, PodGroupOf)
+                assert isinstance(group, JobGroup)
+                item = group.pod_group
+                if keeps_gangs and len(group.tasks) <= (1 if item is None else item.spec.min_member):
+                    continue  # most gangs run with their minimum
                 view = queues.job(group)
                 if group.queue.leaving:
                     view = replace(view, ready=sum(not task.leaving for task in group.tasks.values()))
                 if group.name != own.name and (view.ready > view.min_available or not keeps_gangs):
-                    found.append((view, group))
-        ordered = in_order(queues, own.account, found)
-        return {view.name: RankedJob(rank, view, group) for rank, (view, group) in enumerate(ordered)}
+                    found.append(view)
+        return in_order(queues, own.account, found)
 
-    def candidates(self) -> Iterable[str]:
-        """The uids of the pods of these jobs."""
-        for jobs_of in (self._others, self._own):
-            for job in jobs_of.values():
-                yield from job.group.tasks
+    def by_row(self, cluster: Cluster, rows: IdColumn) -> IdColumn:
+        """The slots of the pods that may be evicted to make room on one of these rows, whichever it is."""
+        on_rows = np.zeros(cluster.nodes.high, dtype=np.bool_)
+        on_rows[rows] = True
+        table = cluster.pods
+        slots = (table.assigned.read & on_rows.take(table.row.read)).nonzero()[0]
+        return self._among(cluster, slots, table.row.array.take(slots))
 
-    def among(self, pods: Iterable[Pod]) -> set[str]:
-        """The uids of the pods that may all be evicted together, including those that are ending already."""
-        queues, chosen = self._queues, set[str]()
-        others, own = list[tuple[int, Running]](), list[tuple[int, Running]]()
-        for pod in pods:
-            uid = pod.metadata.uid
-            if pod.is_terminating:
-                chosen.add(uid)
+    def everywhere(self, cluster: Cluster) -> IdColumn:
+        """The slots of the pods that may be evicted together."""
+        slots = cluster.pods.assigned.read.nonzero()[0]
+        return self._among(cluster, slots, np.zeros(len(slots), dtype=np.intp))
+
+    def _among(self, cluster: Cluster, slots: IdColumn, place: IdColumn) -> IdColumn:
+        """Those that may be evicted of these, including those that are ending already."""
+        pods, table = derived(cluster, JobPods), cluster.pods
+        is_ending = table.terminating.array.take(slots)
+        chosen = [slots[is_ending]]
+        for ranked, plugins in ((self.others, _reclaim_plugins), (self.own, _preempt_plugins)):
+            if not ranked:
                 continue
-            task = queues.task_of(uid)
-            if task is None:
-                continue
-            name, found = task.group.name, others
-            job = self._others.get(name)
-            if job is None:
-                job, found = self._own.get(name), own
-            if job is not None and is_preemptable(pod):
-                critical = pod.namespace == "kube-system" or pod.spec.priority_class_name in CRITICAL
-                made = Running(uid, job.view, task.amounts, task.priority, task.created, is_critical=critical)
-                found.append((job.rank, made))
-        for found, plugins in ((others, _reclaim_plugins), (own, _preempt_plugins)):
-            if found:
-                found.sort(key=_in_order_of_eviction)
-                allowed = victims.allowed_by_all(plugins(queues, self._asking), [each for _, each in found])
-                chosen.update(each.uid for each in allowed)
-        return chosen
+            rank_of = np.full(len(pods.ids), -1, dtype=np.intp)
+            for rank, view in enumerate(ranked):
+                known = pods.ids.known(view.name)
+                if known is not None:
+                    rank_of[known.number] = rank
+            job = rank_of.take(pods.job.take(slots))
+            here = ((job >= 0) & ~is_ending & pods.is_preemptable.take(slots)).nonzero()[0]
+            some, job, where = slots.take(here), job.take(here), place.take(here)
+            order = pods.in_order(some, (job, where), table.priority.array.take(some))
+            some = some.take(order)
+            shapes, shape = pods.shapes_of(some)
+            found = victims.Candidates(
+                victims.JobTable(ranked),
+                shapes,
+                place=where.take(order),
+                job=job.take(order),
+                shape=shape,
+                priority=table.priority.array.take(some),
+                is_critical=pods.is_critical.take(some),
+            )
+            allowed = victims.allowed_by_all(plugins(self._queues, self._asking), found)
+            chosen.append(some.take(allowed))
+        return np.concatenate(chosen)
 
 
-def _in_order_of_eviction(found: tuple[int, Running]) -> tuple[int, int, float, str]:
-    rank, task = found
-    return (rank, task.priority, -task.created, task.uid)
-
-
-def is_preemptable(pod: Pod) -> bool:
-    meta = pod.metadata
-    value = meta.annotations.get(volcano.PREEMPTABLE) or meta.labels.get(volcano.PREEMPTABLE, "true")
-    return value.lower() in ("1", "t", "true")
-
-
-def in_order(
-    queues: VolcanoQueues, asking: Account, found: list[tuple[JobView, PodGroupOf]]
-) -> list[tuple[JobView, PodGroupOf]]:
+def in_order(queues: VolcanoQueues, asking: Account, found: list[JobView]) -> list[JobView]:
     """Jobs in the order of eviction: near queues first, then those with most of what they deserve."""
     order = queues.order_of_jobs
-    ranked = sorted(found, key=lambda each: (jobs.standing(each[0], order), each[0].name), reverse=True)
-    ranked.sort(key=lambda each: accounting.standing(each[0].account, queues.kind), reverse=True)
-    ranked.sort(key=lambda each: each[0].account.spec.priority)
+    ranked = sorted(found, key=lambda each: (jobs.standing(each, order), each.name), reverse=True)
+    ranked.sort(key=lambda each: accounting.standing(each.account, queues.kind), reverse=True)
+    ranked.sort(key=lambda each: each.account.spec.priority)
     if queues.conf.hierarchy:
-        ranked.sort(key=lambda each: victims.nearness(asking, each[0].account))
+        ranked.sort(key=lambda each: victims.nearness(asking, each.account))
     return ranked
 
 
-def _common(queues: VolcanoQueues, switch: str) -> list[victims.Plugin[Running]]:
-    found: list[victims.Plugin[Running]] = [victims.not_critical]
+def _common(queues: VolcanoQueues, switch: str) -> list[victims.Plugin]:
+    found: list[victims.Plugin] = [victims.not_critical]
     if queues.conf.has("gang", switch):
         found.append(victims.spared_by_gang)
     return found
 
 
-def _reclaim_plugins(queues: VolcanoQueues, asking: Running) -> list[victims.Plugin[Running]]:
+def _reclaim_plugins(queues: VolcanoQueues, asking: AskingPod) -> list[victims.Plugin]:
     levels = queues.conf.reclaim_levels if queues.conf.hierarchy else 0
     found = _common(queues, RECLAIMABLE)
     if queues.kind is Entitlement.PROPORTION:
         found.append(victims.above_deserved)
     elif queues.kind is Entitlement.CAPACITY:
-        found.append(lambda tasks: victims.reclaimable(asking, tasks, levels=levels))
+        found.append(partial(victims.reclaimable, asking, levels=levels))
     return found
 
 
-def _preempt_plugins(queues: VolcanoQueues, asking: Running) -> list[victims.Plugin[Running]]:
+def _preempt_plugins(queues: VolcanoQueues, asking: AskingPod) -> list[victims.Plugin]:
     """By priority or by share, whichever is in the first tier; both if they are in the same."""
     found = _common(queues, PREEMPTABLE)
     for tier in queues.conf.tiers:
@@ -327,7 +309,7 @@ def _preempt_plugins(queues: VolcanoQueues, asking: Running) -> list[victims.Plu
         if "priority" in names:
             found.append(partial(victims.of_lower_priority, asking))
         if "drf" in names:
-            found.append(lambda tasks: victims.of_larger_share(asking, tasks, asking.job.capacity))
+            found.append(partial(victims.of_larger_share, asking, capacity=asking.job.capacity))
         if names:
             return found
-    return [lambda tasks: []]
+    return [victims.nobody]

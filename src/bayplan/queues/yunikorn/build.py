@@ -25,6 +25,7 @@ from bayplan.queues.tree import (
     Preemption,
     Queue,
     State,
+    limits_changed,
     recount_priorities,
     remove_queue,
 )
@@ -147,6 +148,7 @@ class Partition:
         self._apply_children(self.root, root.queues)
         self._apply_partition(config, root)
         recount_priorities(self.root)
+        limits_changed(self.root)
 
     def _apply_partition(self, config: PartitionConfig, root: QueueConfig) -> None:
         self.preempts = config.preemption is not False
@@ -163,10 +165,12 @@ class Partition:
             queue.state = State.ACTIVE
             queue.is_leaf = not config.parent and not config.queues
             if not queue.is_leaf:
-                settings.template = _template(config.template)
-            if queue.parent is not None:
+                settings.template = _template(config.template) or self._template_above(queue)
+            # As YuniKorn, which takes every queue of that name for the root here.
+            if queue.name != ROOT:
                 queue.ceiling = _limit(parse_amounts(config.max))
                 queue.guaranteed = _limit(parse_amounts(config.guaranteed))
+            if queue.parent is not None:
                 queue.max_groups = config.max_applications
         except QueueConfigError as error:
             raise QueueConfigError(_NOT_CREATED + error.problem) from error
@@ -174,7 +178,11 @@ class Partition:
             above = self.settings[queue.parent.path].properties
             settings.properties = {**_inherited(above), **settings.properties}
         self.settings[path] = settings
-        queue.policy = policy_of(settings.properties, leaf=queue.is_leaf)
+        is_recovery = path == RECOVERY_QUEUE
+        queue.policy = Policy() if is_recovery else policy_of(settings.properties, leaf=queue.is_leaf)
+
+    def _template_above(self, queue: Queue) -> Template | None:
+        return None if queue.parent is None else self.settings[queue.parent.path].template
 
     def _apply_children(self, parent: Queue, configs: Sequence[QueueConfig]) -> None:
         named = set()
@@ -275,8 +283,9 @@ class Partition:
         queue.is_managed = False
         above = self.settings[parent.path].template
         settings = self.settings[queue.path] = Settings()
-        if above is not None and leaf and queue.path != RECOVERY_QUEUE:
-            settings.properties = dict(above.properties)
+        if above is not None and leaf:
+            if queue.path != RECOVERY_QUEUE:
+                settings.properties = dict(above.properties)
             queue.ceiling, queue.guaranteed = above.ceiling, above.guaranteed
             queue.max_groups = above.max_groups
         elif not leaf:
@@ -332,13 +341,13 @@ def _limit(amounts: dict[str, int]) -> dict[str, int] | None:
 
 
 def _template(config: TemplateConfig) -> Template | None:
-    ceiling, guaranteed = parse_amounts(config.max), parse_amounts(config.guaranteed)
     if not config.max_applications and not any(
         name and value
         for mapping in (config.properties, config.max or {}, config.guaranteed or {})
         for name, value in mapping.items()
     ):
         return None
+    ceiling, guaranteed = parse_amounts(config.max), parse_amounts(config.guaranteed)
     properties = {name: value for name, value in config.properties.items() if name and value}
     return Template(config.max_applications, properties, _limit(guaranteed), _limit(ceiling))
 
@@ -352,6 +361,7 @@ def _apply_tags(queue: Queue, app: Submission) -> None:
         queue.max_groups = int(count)
     if guaranteed is not None or ceiling is not None:
         queue.ceiling, queue.guaranteed = ceiling, guaranteed
+        limits_changed(queue)
 
 
 def _tag_amounts(text: str) -> dict[str, int] | None:

@@ -13,9 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
 from bayplan.api.quantity import resource_amount
+from bayplan.api.workloads import PriorityClass
 from bayplan.errors import QuantityError
 from bayplan.queues.yunikorn.config import VCORE
 from bayplan.queues.yunikorn.placement import CREATE_FORCED, Submission
@@ -41,7 +44,6 @@ class TaskFacts:
     required_node: str = ""
     is_placeholder: bool = False
     may_preempt: bool = True
-    opted_out: bool = False
 
 
 def application_id(pod: Pod) -> str:
@@ -65,17 +67,23 @@ def queue_name(pod: Pod) -> str:
     return labels.get(QUEUE) or pod.metadata.annotations.get(QUEUE) or labels.get("queue") or ""
 
 
+class _UserInfo(msgspec.Struct):
+    user: str | None = None
+    groups: list[str] | None = None
+
+
 def user_of(pod: Pod) -> tuple[str, tuple[str, ...]]:
-    """The user and user groups of a pod."""
+    """The user and user groups of a pod. A user without groups is in one of the same name."""
     text = pod.metadata.annotations.get(USER_INFO)
+    info = _UserInfo()
     if text:
         try:
-            raw = json.loads(text)
-            groups = tuple(str(group) for group in raw.get("groups") or ())
-            return str(raw.get("user") or NOBODY), groups
-        except (ValueError, AttributeError, TypeError):
-            pass
-    return NOBODY, ()
+            info = msgspec.json.decode(text, type=_UserInfo)
+        except msgspec.DecodeError:
+            info = _UserInfo()
+    user = info.user or NOBODY
+    # usergroup.go: ConvertUGI, with the resolver that is used unless one is configured
+    return user, tuple(info.groups or (user,))
 
 
 def submission(pod: Pod, namespace: Namespace | None) -> Submission:
@@ -121,7 +129,7 @@ def _namespace_amounts(text: str) -> dict[str, int]:
 
 
 _PLAIN: Final = TaskFacts()
-_TASK_ANNOTATIONS: Final = frozenset({TASK_GROUP, PLACEHOLDER, ALLOW_PREEMPTION})
+_TASK_ANNOTATIONS: Final = frozenset({TASK_GROUP, PLACEHOLDER})
 
 
 def facts(pod: Pod) -> TaskFacts:
@@ -137,8 +145,15 @@ def facts(pod: Pod) -> TaskFacts:
         required_node=_required_node(pod),
         is_placeholder=annotations.get(PLACEHOLDER, "").lower() == "true",
         may_preempt=pod.spec.preemption_policy != "Never",
-        opted_out=annotations.get(ALLOW_PREEMPTION, "").lower() == "false",
     )
+
+
+def opts_out(pod: Pod, priority_class: PriorityClass | None) -> bool:
+    """Whether a pod prefers not to be a victim: by its annotation, else by that of its PriorityClass."""
+    said = pod.metadata.annotations.get(ALLOW_PREEMPTION)
+    if said not in ("true", "false") and priority_class is not None:
+        said = priority_class.metadata.annotations.get(ALLOW_PREEMPTION)
+    return said == "false"
 
 
 def _required_node(pod: Pod) -> str:
