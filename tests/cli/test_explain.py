@@ -225,6 +225,10 @@ def test_the_position_in_the_queue_of_a_scheduler(
     found = json.loads(explain(capsys, "pod", "web", *options, "-o", "json"))["queue"]
     assert (found["visible"], found["position"]) == (True, 3)
 
+    # Capacity queues have positions of their own.
+    with_queues = explain(capsys, "pod", "web", *options, "--config", "examples/queues/scheduler.yaml")
+    assert "queue: active, after 2 attempts, because of A" in with_queues
+
     async def gated(access: Access, pod: str) -> dict[str, object]:
         return {"pod": pod, "state": "unschedulable", "plugins": ["SchedulingGates"]}
 

@@ -75,6 +75,11 @@ def test_a_mistake_is_named(
 
 START = {"op": "start"}
 RECORDED: dict[str, Any] = {"bound": {}, "evicted": [], "waiting": {}, "groups": {}}
+TOO_LITTLE = (
+    "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: "
+    "1 Preemption is not helpful for scheduling."
+)
+UNSCHEDULABLE = {"reason": "Unschedulable", "message": TOO_LITTLE}
 
 
 def _pod(name: str, cpu: str = "3", **spec: Any) -> dict[str, Any]:
@@ -86,6 +91,12 @@ def _pod(name: str, cpu: str = "3", **spec: Any) -> dict[str, Any]:
 
 def _settle(**recorded: Any) -> dict[str, Any]:
     return {"op": "settle", **RECORDED, **recorded}
+
+
+def _updated(**amounts: str) -> dict[str, Any]:
+    """The node with other amounts."""
+    allocatable = {"memory": "8Gi", "pods": "10", **amounts}
+    return {"op": "update", "object": {**NODE, "status": {"allocatable": allocatable}}}
 
 
 def _group_run(*steps: Any, **fields: Any) -> dict[str, Any]:
@@ -156,6 +167,19 @@ GROUP = {
             [{**RECORDED, "groups": {"default/g": {}}}],
             id="a group without members",
         ),
+        pytest.param(
+            [START, _updated(cpu="0"), _pod("a"), _settle(), _updated(cpu="4"), _settle()],
+            [
+                {**RECORDED, "waiting": {"default/a": UNSCHEDULABLE}},
+                {**RECORDED, "bound": {"default/a": "n"}},
+            ],
+            id="a node changes",
+        ),
+        pytest.param(
+            [START, _pod("a", schedulingGates=[{"name": "hold"}]), _settle()],
+            [{**RECORDED, "waiting": {"default/a": {}}}],
+            id="a gated pod shows nothing of the scheduler",
+        ),
     ],
 )
 def test_a_run_with_groups_is_played(
@@ -166,6 +190,39 @@ def test_a_run_with_groups_is_played(
 ) -> None:
     assert _replay(tmp_path, _group_run(*steps)) == 0
     assert json.loads(capsys.readouterr().out)["results"] == results
+
+
+BOUND_EVENT = ["Pod", "default/a", "Scheduled", "Successfully assigned default/a to n"]
+
+
+def test_events_are_printed_on_demand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "runs.jsonl"
+    file.write_text(json.dumps(_group_run(START, _pod("a"), _settle(), _settle())))
+    assert main(["replay", "--events", str(file)]) == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [result["events"] for result in results] == [[BOUND_EVENT], []]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "difference"),
+    [
+        pytest.param([BOUND_EVENT], "the same", id="equal"),
+        pytest.param(None, "the same", id="not recorded"),
+        pytest.param([], f"settle 0: event {BOUND_EVENT} is not recorded", id="one more"),
+        pytest.param([BOUND_EVENT, ["Pod"]], "settle 0: event ['Pod'] is missing", id="one less"),
+    ],
+)
+def test_events_are_compared_on_demand(
+    recorded: list[list[str]] | None,
+    difference: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "runs.jsonl"
+    settle = _settle(bound={"default/a": "n"}, events=recorded)
+    file.write_text(json.dumps(_group_run(START, _pod("a"), settle)))
+    assert main(["replay", "--check", "--events", str(file)]) == (difference != "the same")
+    assert capsys.readouterr().out.startswith(f"run: {difference}\n")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from bayplan.api.pod import ResourceRequirements
 from bayplan.framework.builtin_args import broken_linear
+from bayplan.framework.group_api import NodePlacement
 from bayplan.plugin import Action, Cluster, Code, Node, NodeColumns, Pod, Resource
 from bayplan.plugin.args import (
     LEAST_ALLOCATED,
@@ -26,9 +28,11 @@ from bayplan.plugin.args import (
 )
 from bayplan.plugin.objects import fit_requests, scoring_requests
 from bayplan.plugins.node_resources_fit import NodeResourcesFit
+from bayplan.state.groups import group_of
 from bayplan.testing.builders import make_container, make_node, make_pod
 from bayplan.testing.calling import make_plugin
 from tests.effort import examples
+from tests.scheduler.behaviour.test_groups import make_group
 
 from .evaluating import (
     GPU,
@@ -501,3 +505,43 @@ def test_registrations() -> None:
         (Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE),
         (Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE),
     ]
+
+
+def plain_placement_score(sizes: list[Mapping[str, int]], used: Mapping[str, int]) -> int:
+    """The mean share of cpu and memory that would be in use, in whole percents."""
+    shares = []
+    for name, amount in used.items():
+        size = sum(one[name] for one in sizes)
+        shares += [min(amount, size) * 100 // size] if size else []
+    return sum(shares) // len(shares) if shares else 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_domains_are_scored_by_how_full_they_would_be(seed: int) -> None:
+    rng = random.Random(seed)
+    cluster = Cluster()
+    sizes = [{"cpu": rng.randrange(9) * 1000, "memory": rng.randrange(4) << 30} for _ in range(9)]
+    used = [dict.fromkeys(size, 0) for size in sizes]
+    for number, size in enumerate(sizes):
+        cluster.set_node(make_node(f"n{number}", cpu=f"{size['cpu']}m", memory=str(size["memory"])))
+        for other in range(rng.randrange(3)):
+            cluster.add_pod(make_pod(f"p{number}-{other}", cpu="500m", memory="1Gi"), f"n{number}")
+            used[number]["cpu"] += 500
+            used[number]["memory"] += 1 << 30
+    pods = [make_pod(f"g{number}", cpu="1", memory="512Mi") for number in range(5)]
+    domains = [[0, 1], [5], [2, 3, 4], [], [8, 6, 7]]
+    placed = [pods[: rng.randrange(6)] for _ in domains]
+    plugin = make_plugin(NodeResourcesFit, NodeResourcesFitArgs(), cluster)
+    placements = [NodePlacement(str(rows), np.array(rows, dtype=np.intp)) for rows in domains]
+    group = group_of(make_group())
+    expected = [
+        plain_placement_score(
+            [sizes[row] for row in rows],
+            {
+                "cpu": sum(used[row]["cpu"] for row in rows) + 1000 * len(there),
+                "memory": sum(used[row]["memory"] for row in rows) + (len(there) << 29),
+            },
+        )
+        for rows, there in zip(domains, placed, strict=True)
+    ]
+    assert plugin.score_placements(group, (), placements, placed) == expected

@@ -1,4 +1,5 @@
-"""Units that a group may evict are added back in as few checks as possible: the victims are the same."""
+"""Units that a group may evict are removed only if that can help, and added back in as few checks as
+possible: the victims are the same."""
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from bayplan.testing import make_node, make_pod
 from .behaviour.test_groups import make_group, members
 
 RELEASE = V1_37.with_gates(V1_37.gates | {"GenericWorkload"})
+TOPOLOGY = RELEASE.with_gates(RELEASE.gates | {"TopologyAwareWorkloadScheduling"})
 SIZES = ["500m", "1", "1", "2"]
 
 
@@ -57,10 +59,13 @@ def make_core(seed: int, *plugins: type[Plugin]) -> SchedulingCore:
     return core
 
 
-def decide(core: SchedulingCore, pods: list[Pod]) -> GroupDecision:
+def decide(
+    core: SchedulingCore, pods: list[Pod], min_count: int | None = None, key: str = ""
+) -> GroupDecision:
     states = core.cluster.groups
     assert states is not None
-    core.cluster.objects.put(make_group(min_count=len(pods), priority=100))
+    least = len(pods) if min_count is None else min_count
+    core.cluster.objects.put(make_group(min_count=least, priority=100, key=key))
     group = states.group(GroupKey("default", "g"))
     assert group is not None
     return run_through(
@@ -97,3 +102,55 @@ def test_of_identical_pods_that_do_not_fit_on_a_node_one_is_checked(monkeypatch:
     decision = decide(core, members(1, cpu="10", priority=100))
     assert len(names(decision.eviction)) == 10
     assert set(added) - {"g-0"} == {"p0"}
+
+
+def make_room_core(seed: int, *, cache: bool) -> tuple[SchedulingCore, list[Pod], int, str]:
+    """Nodes in racks, some of them full of pods of lower or higher priority, and the members of a group."""
+    rng = random.Random(seed)
+    release = rng.choice([RELEASE, TOPOLOGY])
+    core = SchedulingCore(release=release, cache=cache)
+    core.cluster.objects.put(make_group("low", min_count=1, as_one=True, priority=rng.choice([0, 200])))
+    for number in range(rng.randrange(3, 9)):
+        node = make_node(
+            f"n{number}",
+            cpu=str(rng.randrange(2, 9)),
+            pods=rng.choice([3, 110]),
+            labels={"rack": f"r{number % 3}"},
+            taints=["dedicated=x:NoSchedule"] if rng.random() < 0.2 else (),
+        )
+        core.cluster.set_node(node)
+        for other in range(rng.randrange(4)):
+            named = PodSchedulingGroup(pod_group_name="low") if rng.random() < 0.2 else None
+            priority = 0 if named else rng.choice([0, 50, 200])
+            pod = make_pod(
+                f"p{number}-{other}", cpu="1", node=node.name, priority=priority, scheduling_group=named
+            )
+            core.cluster.add_pod(pod, node.name)
+    pods = members(rng.randrange(1, 12), cpu=rng.choice(["2", "3", "5"]), priority=100)
+    return core, pods, rng.randrange(len(pods) + 1), rng.choice(["", "rack"]) if release is TOPOLOGY else ""
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_that_a_group_would_not_fit_is_counted_as_by_placing_it(seed: int) -> None:
+    """Nothing is counted if nothing is cached: then the members are placed without the other pods."""
+    results = []
+    for cache in (True, False):
+        core, pods, min_count, key = make_room_core(seed, cache=cache)
+        decision = decide(core, pods, min_count, key)
+        results.append(
+            (decision.status, decision.final, names(decision.eviction), decision.nominations),
+        )
+    assert results[0] == results[1]
+
+
+def test_no_pod_is_removed_for_a_group_that_would_not_fit_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = SchedulingCore(release=RELEASE)
+    for number in range(3):
+        core.cluster.set_node(make_node(f"n{number}", cpu="4"))
+        core.cluster.add_pod(make_pod(f"p{number}", cpu="3", node=f"n{number}"), f"n{number}")
+    monkeypatch.setattr(core.cluster, "remove_pods", lambda slots: pytest.fail("pods were removed"))
+    decision = decide(core, members(8, cpu="2", priority=100))
+    _, _, preemption = decision.final.message.partition("pod group preemption: ")
+    assert preemption == "minCount (8) cannot be satisfied: 6 scheduled, 1 remaining"

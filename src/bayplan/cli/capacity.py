@@ -78,7 +78,7 @@ def capacity(
         raise click.UsageError("--nodes needs --for N")
     loaded = load_cluster(source)
     cluster = Cluster.from_loaded(loaded)
-    mix = [_share(text, cluster) for text in pods]
+    mix = [each for text in pods for each in _shares(text, cluster)]
     counted = cluster.capacity(mix, at_most=at_most if wanted is None else wanted)
     needed = None
     if template is not None and wanted is not None and not counted.failures:
@@ -104,13 +104,13 @@ def capacity(
     return ExitStatus.NOT_JUDGED if cluster.left_out else ExitStatus.OK
 
 
-def _share(text: str, cluster: Cluster) -> tuple[Pod, int]:
+def _shares(text: str, cluster: Cluster) -> list[tuple[Pod, int]]:
     name, share = name_and_number(text)
     count = 1 if share is None else share
     known = cluster.find_pod(name) if "/" in name else None
     if known is not None:
-        return known, count
-    return cluster.model(name), count
+        return [(known, count)]
+    return [(pod, own * count) for pod, own in cluster.models(name)]
 
 
 def _print(

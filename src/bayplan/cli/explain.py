@@ -135,7 +135,8 @@ def explain_pod(
         if capacity is not None:
             for line in capacity.text(pod.key):
                 console.print(line, soft_wrap=True)
-        print_pod(console, loaded, answer, _queue_text(queue) if shown else "")
+        has_position = capacity is None
+        print_pod(console, loaded, answer, _queue_text(queue, has_position) if shown else "")
     else:
         report = pod_report(loaded, answer, queue)
         if capacity is not None:
@@ -235,15 +236,15 @@ def _queue(
     return {} if found is None else {"visible": True, **found}
 
 
-def _queue_text(queue: dict[str, Any]) -> str:
-    """The position in the queue, in one line."""
+def _queue_text(queue: dict[str, Any], has_position: bool) -> str:
+    """The position in the queue, in one line; without the number where capacity queues have their own."""
     if not queue["visible"]:
         return str(queue["reason"])
     state = str(queue.get("state", "unknown"))
     if state == "unschedulable" and not queue.get("attempts"):
         state = "gated"  # only PreEnqueue puts a pod there that was never tried
     parts = [_STATES.get(state, state)]
-    if "position" in queue:
+    if has_position and "position" in queue:
         parts.append(f"position {queue['position']} of {queue['length']}")
     if queue.get("attempts"):
         parts.append(f"after {number(queue['attempts'], 'attempt')}")

@@ -26,9 +26,12 @@ from bayplan.simulate.replay import RECORDED, check_run, release_of, replay
 @click.option(
     "--check", is_flag=True, help="Compare with the recorded outcomes; exit status 1 on a difference."
 )
+@click.option("--events", is_flag=True, help="Of runs with pod groups: print, or compare, the events, too.")
 @release_option
 @click.option("--no-cache", is_flag=True, help="Reuse no results: compute everything again for each pod.")
-def replay_runs(files: tuple[str, ...], check: bool, release: Release | None, no_cache: bool) -> int:
+def replay_runs(
+    files: tuple[str, ...], check: bool, events: bool, release: Release | None, no_cache: bool
+) -> int:
     """Replay recorded runs (.jsonl or .jsonl.gz, one run per line) on a cluster in this process.
 
     Prints one JSON line per run. Runs with extenders take real time, all others virtual time.
@@ -47,9 +50,11 @@ def replay_runs(files: tuple[str, ...], check: bool, release: Release | None, no
             runs += 1
             versions.add(used.version)
             if not check:
+                if not events:
+                    played["results"] = [_without_events(result) for result in played["results"]]
                 echo_json(msgspec.json.encode({**played, VERSION: used.version}))
                 continue
-            difference = first_difference(run, played)
+            difference = first_difference(run, played, events=events)
             differing += difference is not None
             echo(f"{run['name']}: {difference or 'the same'}")
     if check:
@@ -79,10 +84,16 @@ def _read(file: str) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, run
 
 
-def first_difference(run: Mapping[str, Any], played: Mapping[str, Any]) -> str | None:
+def _without_events(result: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in result.items() if name != "events"}
+
+
+def first_difference(
+    run: Mapping[str, Any], played: Mapping[str, Any], *, events: bool = False
+) -> str | None:
     """The first pod, or settle step, whose outcome differs from the recorded one."""
     if is_group_run(run):
-        return first_group_difference(run, played["results"])
+        return first_group_difference(run, played["results"], events=events)
     recorded = [step for step in run["steps"] if step["op"] == "schedule"]
     for number, (want, have) in enumerate(zip(recorded, played["results"], strict=True)):
         # Calls of extenders are comparable only for pods that were bound at the first attempt.

@@ -260,7 +260,7 @@ def model(cluster: Cluster, workload: Manifest) -> Pod:
 
     with cluster.branch() as branch:
         create_namespace(branch, workload.namespace)
-        return models_of(branch, Manifests("", (workload,)))[0]
+        return models_of(branch, Manifests("", (workload,)))[0][0][0]
 
 
 def described(cluster: KarmadaCluster, spec: BindingSpec) -> KarmadaCluster:

@@ -159,8 +159,8 @@ def prepare(branch: Branch, workload: Manifest, others: Manifests) -> tuple[int,
     there = pods_there(branch, workload)
     for pod in there:
         delete_pod(branch, pod)
-    pods = models_of(branch, Manifests(others.source, (*others.objects, workload)))
-    return len(there), pods[0]
+    models = models_of(branch, Manifests(others.source, (*others.objects, workload)))
+    return len(there), models[0][0][0]
 
 
 def pods_there(cluster: Cluster, workload: Manifest) -> list[Pod]:

@@ -81,6 +81,9 @@ class GroupOutcome:
     """The plugins whose PreFilter ran for any member."""
     place_again: Callable[[], GroupSteps[GroupPlacement]]
     """Places the members once more, in the columns as they are now. All is reverted afterwards."""
+    fails_without: Callable[[Sequence[int]], Status | None]
+    """Why the members could not be placed even if the pods in these slots were gone; None if they could, or
+    if only `place_again` can tell."""
     is_local: bool
     """Whether the filters of every member depend on the row alone."""
     members: Sequence[MemberOutcome] = ()

@@ -53,7 +53,8 @@ TREE_WAITS: Final = 'waiting for composite pod group "{name}" tree to meet quoru
 NO_TREE: Final = "failed to build hierarchy snapshot: {reason}"
 NOT_SCHEDULED: Final = "waiting for minCount pods from a gang to be scheduled"
 IMPOSSIBLE: Final = "minCount ({min_count}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
-NOT_YET: Final = "minCount ({min_count}) is not yet satisfied: {scheduled} scheduled, {remaining} remaining"
+NOT_YET: Final = waits()
+"""Without a reason: once no member is left, the result is another one."""
 COMPOSITE_GATE: Final = "CompositePodGroup"
 MAX_WAIT_SECONDS: Final = 5 * 60.0
 
@@ -102,11 +103,9 @@ class GangScheduling(
         min_count = group.min_count
         if scheduled >= min_count:
             return None
-        if scheduled + remaining < min_count:
-            text, answer = IMPOSSIBLE, unschedulable
-        else:
-            text, answer = NOT_YET, waits
-        return answer(text.format(min_count=min_count, scheduled=scheduled, remaining=remaining))
+        if scheduled + remaining >= min_count:
+            return NOT_YET
+        return unschedulable(IMPOSSIBLE.format(min_count=min_count, scheduled=scheduled, remaining=remaining))
 
     def permit(self, state: CycleState, pod: Pod, node_name: str) -> Status | Wait | None:
         key, groups = group_key(pod), self.handle.cluster.groups
@@ -152,8 +151,13 @@ class GangScheduling(
         return is_less and self._is_its_group(pod, old, new)
 
     def _keys_of_pod(self, old: object, new: Pod) -> Collection[str]:
-        key = self._root_key(group_key(new))
-        return () if key is None else (_text(key),)
+        key = group_key(new)
+        if key is None:
+            return ()
+        if COMPOSITE_GATE not in self.release.gates:
+            return (f"{key.namespace}/{key.name}",)
+        root = self._root_key(key)
+        return () if root is None else (_text(root),)
 
     def _keys_of_object(self, old: Object | None, new: Object) -> Collection[str]:
         key = self._root_key(key_of(new))

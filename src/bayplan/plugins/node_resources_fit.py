@@ -304,21 +304,23 @@ class NodeResourcesFit(
     ) -> Sequence[int]:
         """The fuller the nodes of a placement would be, the better, whatever the strategy for single pods."""
         cluster = self.handle.cluster
-        scores = []
-        for placement, pods in zip(placements, placed, strict=True):
-            view = NodeColumns(cluster, placement.rows)
-            requests = [scoring_requests(pod) for pod in pods]
-            total = weights = 0
-            for spec in self.args.scoring_strategy.resources:
-                amount = sum(request.get(spec.name, 0) for request in requests)
-                scored = self._scored(cluster, spec.name, amount, spec.weight)
-                allocatable = int(np.sum(scored.allocatable(view)))
-                if allocatable:
-                    used = min(int(np.sum(scored.used(view))) + amount, allocatable)
-                    total += spec.weight * (used * MAX_SCORE // allocatable)
-                    weights += spec.weight
-            scores.append(total // weights if weights else 0)
-        return scores
+        rows = [NodeColumns(cluster, placement.rows).rows for placement in placements]
+        nodes = NodeColumns(cluster, np.concatenate(rows))
+        ends = np.cumsum([0, *map(len, rows)])
+        members = {pod.uid: pod for pods in placed for pod in pods}
+        requests = {uid: scoring_requests(pod) for uid, pod in members.items()}
+        totals, weights = [0] * len(rows), [0] * len(rows)
+        for spec in self.args.scoring_strategy.resources:
+            amounts = [sum([requests[pod.uid].get(spec.name, 0) for pod in pods]) for pods in placed]
+            scored = self._scored(cluster, spec.name, 0, spec.weight)
+            allocatable = _sums(scored.allocatable(nodes), ends)
+            used = _sums(scored.used(nodes), ends)
+            for index, size in enumerate(allocatable):
+                if size:
+                    share = min(used[index] + amounts[index], size) * MAX_SCORE // size
+                    totals[index] += spec.weight * share
+                    weights[index] += spec.weight
+        return [total // weight if weight else 0 for total, weight in zip(totals, weights, strict=True)]
 
     def _scored(self, cluster: Cluster, resource: str, amount: int, weight: int) -> Scored:
         if self._scores_devices and is_device_resource(resource):
@@ -400,6 +402,14 @@ def requested_to_capacity_ratio(shape: Sequence[UtilizationShapePoint]) -> Score
         return (2 * total + weights) // nodes.maximum(2 * weights, 1)
 
     return score
+
+
+def _sums(amounts: Any, ends: Any) -> list[int]:
+    """The sum of each part of a column, from one end to the next."""
+    running = np.zeros(len(amounts) + 1, dtype=np.int64)
+    np.cumsum(amounts, out=running[1:])
+    sums: list[int] = np.diff(running.take(ends)).tolist()
+    return sums
 
 
 def _effective_weight(nodes: NodeColumns, weight: int, allocatable: Any) -> Any:

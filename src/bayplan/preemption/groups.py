@@ -5,7 +5,8 @@ placed, and the units are added back, most important first, as long as every mem
 was given. The members keep their nodes meanwhile, so this is one placement and a series of checks.
 
 If the filters of all members depend on the row alone, only members on the rows of a unit are checked again,
-and units elsewhere stay without a check.
+and units elsewhere stay without a check. That identical members would not fit is known without removing any
+unit: a group that cannot fit is tried again and again, often in a full cluster.
 
 podgrouppreemption.go: SelectVictimsOnDomain
 """
@@ -21,7 +22,14 @@ from bayplan.api.pod import Pod
 from bayplan.framework.group_api import GroupOutcome, GroupPostFilterResult, GroupSteps, Placed
 from bayplan.framework.outcome import Eviction, Nomination
 from bayplan.framework.status import Code, Status, unresolvable, unschedulable
-from bayplan.preemption.units import all_units_below, pods_in, sorted_units, unit_priority, violations
+from bayplan.preemption.units import (
+    all_units_below,
+    pods_in,
+    slots_below,
+    sorted_units,
+    unit_priority,
+    violations,
+)
 from bayplan.preemption.victims import NEVER, preempted
 from bayplan.state.cluster import Cluster
 from bayplan.state.groups import NEVER as NEVER_POLICY
@@ -55,15 +63,23 @@ def preempt(
     if next(ongoing, None) is not None:
         nominated = {pod.uid: Nomination(pod.status.nominated_node_name) for pod in outcome.pods}
         return _answer(Status(Code.SUCCESS, (ONGOING,)), nominated)
-    units = all_units_below(cluster, group.priority if allowed is None else MAX_PRIORITY + 1)
-    if allowed is not None:
+    if allowed is None:
+        units, slots = None, slots_below(cluster, group.priority)
+    else:
+        units = all_units_below(cluster, MAX_PRIORITY + 1)
         units = units.take(allowed(units.slots))
-    if not len(units):
+        slots = [slot for unit in units.slots for slot in unit]
+    if not len(slots):
         return _answer(unresolvable(NO_VICTIMS))
+    failed = outcome.fails_without(slots)
+    if failed is not None:
+        return _answer(failed)
+    if units is None:
+        units = all_units_below(cluster, group.priority)
     units.violations = violations(cluster, units.slots)
     cluster.undo.mark()
     try:
-        cluster.remove_pods([slot for slots in units.slots for slot in slots])
+        cluster.remove_pods(slots)
         found = yield from outcome.place_again()
         if not found.status.is_success:
             return _answer(Status(Code.UNSCHEDULABLE, found.status.reasons))
@@ -130,7 +146,6 @@ class _Reprieve:
         if is_local:
             for member in placed:
                 self._on_row.setdefault(member.row, []).append(member)
-                cluster.remove_nomination(member.pod.uid)
 
     def affecting(self, units: Sequence[list[int]]) -> list[int]:
         """The indices of the units that may be in the way of a member; the others can stay."""

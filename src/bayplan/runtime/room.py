@@ -5,6 +5,9 @@ For a group that may be placed in one of a hundred domains, only this number dec
 depend on the row alone and are formulas over columns, a row takes identical pods until it rejects the next
 one, whatever happens on other rows. So the number is a sum over rows, computed with hypotheses: all rows with
 one more pod, those that still pass with two, and so on.
+
+The same hypotheses can leave pods out: whether a group would fit if all pods of lower priority were evicted
+is computed without removing them from the columns, after which all cached results would be stale.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from bayplan.api.pod import Pod
 from bayplan.runtime.calls import AttemptError
 from bayplan.runtime.framework import Framework
 from bayplan.runtime.search import Search
+from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
 from bayplan.state.hypothesis import Hypothesis
 from bayplan.state.view import IntColumn
@@ -26,38 +30,67 @@ MAX_BY_ROW: Final = 128
 """The largest number of members on one row that is computed this way: the work grows with its square."""
 
 
-def room(framework: Framework, pods: Sequence[Pod], sets: Sequence[IdColumn]) -> list[int] | None:
+def room(
+    framework: Framework, pods: Sequence[Pod], sets: Sequence[IdColumn], without: Sequence[int] = ()
+) -> list[int] | None:
     """How many of these pods fit on the rows of each set, which are disjoint.
 
     None if that cannot be told without placing them: they differ, or a plugin has to be called for each.
+
+    Args:
+        without: slots of pods that are taken as gone.
     """
     search = _search(framework, pods, sets)
     if search is None:
         return None
     rows = np.concatenate(sets)
     of_set = np.repeat(np.arange(len(sets)), [len(one) for one in sets])
-    passing = search.results.passing.take(rows)
-    rows, of_set = rows[passing], of_set[passing]
-    fitting: IntColumn = np.bincount(of_set, minlength=len(sets))
-    cluster = framework.cluster
-    slot = cluster.pods.add(search.pod, search.pod_info, 0, False, 0)
+    fitting: IntColumn = np.zeros(len(sets), dtype=np.int64)
+    gone = _Gone(framework.cluster, without)
+    slot = framework.cluster.pods.add(search.pod, search.pod_info, 0, False, 0)
     try:
-        for count in range(1, MAX_BY_ROW):
+        for count in range(MAX_BY_ROW):
             wanted = fitting.take(of_set) < len(pods)
             rows, of_set = rows[wanted], of_set[wanted]
             if not len(rows):
                 break
-            slots = np.full(len(rows) * count, slot, dtype=np.intp)
-            starts = np.arange(0, len(slots) + 1, count)
-            with_others = Hypothesis(cluster, rows, slots, starts, np.ones(len(slots), dtype=np.int64))
-            passing = framework.filtering.filter_as_given(search, with_others).passing
+            if count or len(without):
+                with_others = gone.and_added(rows, slot, count)
+                passing = framework.filtering.filter_as_given(search, with_others).passing
+            else:
+                passing = search.results.passing.take(rows)
             rows, of_set = rows[passing], of_set[passing]
             fitting += np.bincount(of_set, minlength=len(sets))
         else:
             return None
     finally:
-        cluster.pods.remove(slot)
+        framework.cluster.pods.remove(slot)
     return [min(count, len(pods)) for count in fitting.tolist()]
+
+
+class _Gone:
+    """Pods that hypotheses leave out, by row."""
+
+    def __init__(self, cluster: Cluster, slots: Sequence[int]) -> None:
+        self._cluster = cluster
+        of_pod = cluster.pods.row.array.take(slots) if len(slots) else np.zeros(0, dtype=np.intp)
+        by_row = of_pod.argsort(kind="stable")
+        self._slots = np.array(slots, dtype=np.intp).take(by_row)
+        self._starts = np.searchsorted(of_pod.take(by_row), np.arange(cluster.nodes.high + 1))
+
+    def and_added(self, rows: IdColumn, added: int, count: int) -> Hypothesis:
+        """These rows without the pods, and with so many more pods like the added one."""
+        first = self._starts.take(rows)
+        gone = self._starts.take(rows + 1) - first
+        starts = np.zeros(len(rows) + 1, dtype=np.intp)
+        np.cumsum(gone + count, out=starts[1:])
+        slots = np.full(starts[-1], added, dtype=np.intp)
+        signs = np.ones(starts[-1], dtype=np.int64)
+        nth = np.arange(gone.sum()) - np.repeat(gone.cumsum() - gone, gone)
+        at = np.repeat(starts[:-1], gone) + nth
+        slots[at] = self._slots.take(np.repeat(first, gone) + nth)
+        signs[at] = -1
+        return Hypothesis(self._cluster, rows, slots, starts, signs)
 
 
 def _search(framework: Framework, pods: Sequence[Pod], sets: Sequence[IdColumn]) -> Search | None:

@@ -48,7 +48,7 @@ from bayplan.runtime.room import room
 from bayplan.runtime.search import Found, Steps
 from bayplan.scheduler.cycle import Decision, error_decision, scheduling_cycle
 from bayplan.state.group_trees import GroupTree
-from bayplan.state.groups import NEVER, PREEMPT_LOWER_PRIORITY, Group
+from bayplan.state.groups import NEVER, Group
 
 UNSCHEDULABLE: Final = "pod group is unschedulable"
 RESOURCE_GAP: Final = "resource gap: "
@@ -140,6 +140,20 @@ class GroupCycle:
         """Of each placement that was evaluated: whether it is feasible, and how long that took."""
 
     def decide(self) -> Steps[GroupDecision]:
+        """The attempt. Nominations of its members reserve no nodes meanwhile, also not against each other.
+
+        scheduling_queue.go: nominatedPodToInfo finds nothing of pods that are being scheduled
+        """
+        undo = self._cluster.undo
+        undo.mark()
+        for pod in self._tree.pods if self._cluster.nominated else ():
+            self._cluster.remove_nomination(pod.uid)
+        try:
+            return (yield from self._decide())
+        finally:
+            undo.revert()
+
+    def _decide(self) -> Steps[GroupDecision]:
         run = yield from self._find_root()
         parts = list(_parts(self._tree, run))
         decision = GroupDecision(self._tree.group, run.status, run.status, parts)
@@ -341,7 +355,6 @@ class GroupCycle:
         framework, search, pod = self._framework, found.search, decision.pod
         skipped = framework.profile.covered_by_skip & (search.skipped_filters | search.results.skipped)
         placed = Placement(framework.profile, search.state, pod, found.node_name, skipped)
-        self._cluster.remove_nomination(pod.uid)
         self._cluster.add_pod(pod, found.node_name, search.pod_info)
         try:
             framework.points.reserve(placed)
@@ -366,6 +379,7 @@ class GroupCycle:
             pods=self._tree.pods,
             pre_filtered=self._pre_filtered,
             place_again=self._place_again,
+            fails_without=self._fails_without,
             is_local=self._is_local,
             members=[_outcome(member) for member in decision.decisions if member is not None],
         )
@@ -399,6 +413,49 @@ class GroupCycle:
     def _place_again(self) -> Steps[GroupPlacement]:
         run = yield from self._find_root()
         return GroupPlacement(run.status, [self._placed(decision) for decision in run.placed])
+
+    def _fails_without(self, slots: Sequence[int]) -> Status | None:
+        """The status of placing the members if the pods in these slots were gone.
+
+        None if they would fit, or if that cannot be counted.
+        """
+        tree, profile = self._tree, self._framework.profile
+        if tree.children or not tree.pods or tree.group.min_resources:
+            return None
+        placements = self._framework.points.generate_placements(
+            profile, tree.group, tree.scheduled(), NodePlacement()
+        )
+        if isinstance(placements, Status):
+            return None
+        started, order = self._stopwatch(), self._cluster.order
+        sets = [order if placement.rows is None else placement.rows for placement in placements]
+        fit = room(self._framework, tree.pods, sets, without=slots)
+        if fit is None:
+            return None
+        statuses = [self._status_with(tree, count) for count in fit]
+        if any(count and status.is_success for count, status in zip(fit, statuses, strict=True)):
+            return None
+        self.generated_placements += len(placements)
+        if profile.placement_generators:
+            seconds = (self._stopwatch() - started) / len(placements)
+            self.evaluations += [(status.is_success, seconds) for status in statuses]
+        if any(status.is_success for status in statuses):
+            return Status(Code.UNSCHEDULABLE, (UNSCHEDULABLE,))
+        if not profile.placement_generators:
+            return statuses[0]
+        return _none_fits(_Run(tree, statuses[0]), len(placements)).status
+
+    def _status_with(self, tree: GroupTree, count: int) -> Status:
+        """The status of placing identical members if so many of them find a node."""
+        scheduled, remaining = tree.scheduled_count, len(tree.pods)
+        feasible = self._feasible(tree, scheduled, remaining)
+        if feasible.code is Code.UNSCHEDULABLE:
+            return Status(Code.UNSCHEDULABLE, (UNSCHEDULABLE, *feasible.reasons))
+        for tried in range(1, len(tree.pods) + 1):
+            feasible = self._feasible(tree, scheduled + min(tried, count), remaining - tried)
+            if feasible.code is Code.UNSCHEDULABLE:
+                return feasible
+        return feasible
 
     def _placed(self, decision: Decision) -> Placed:
         found, reserved = decision.found, list[Placement]()
@@ -446,38 +503,3 @@ def _parts(tree: GroupTree, run: _Run | None, failed: Status | None = None) -> I
     for child in tree.children:
         below = None if run.status.is_success else run.status
         yield from _parts(child, runs.get(id(child)), below)
-
-
-def invalid(tree: GroupTree, *, has_own_policy: bool = False) -> str:
-    """Why the members of a group cannot be scheduled together; empty if they can.
-
-    `has_own_policy`: the group has a preemption policy, which its pods must share.
-    """
-    group, first = tree.group, tree.pods[0]
-    for pod in (*tree.pods, *tree.scheduled()):
-        if pod.spec.scheduler_name != first.spec.scheduler_name:
-            return (
-                "all pods in a single pod group should have the same .spec.schedulerName set, "
-                f'got: "{pod.spec.scheduler_name}" and "{first.spec.scheduler_name}"'
-            )
-        if pod.priority != group.priority:
-            return (
-                "all pods in a single pod group should have the same priority as the pod group's priority, "
-                f"got {pod.priority} and {group.priority}"
-            )
-        policy = _policy(pod)
-        if has_own_policy and policy != group.preemption_policy:
-            return (
-                "all pods in a single pod group should have the same preemption policy as the pod group's "
-                f"preemption policy, got {policy} and {group.preemption_policy}"
-            )
-        if not has_own_policy and policy != _policy(first):
-            return (
-                "all pods in a single pod group should have the same preemption policy, "
-                f"got {policy} and {_policy(first)}"
-            )
-    return ""
-
-
-def _policy(pod: Pod) -> str:
-    return pod.spec.preemption_policy or PREEMPT_LOWER_PRIORITY

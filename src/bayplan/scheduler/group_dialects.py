@@ -203,7 +203,8 @@ class Volcano:
     ) -> Object | None:
         # gang.go: OnSessionClose; session.go: getPodGroupPhase
         is_ready = condition.status == "True"
-        phase = RUNNING if is_ready else UNKNOWN if state.scheduled_count else INQUEUE
+        is_running = any(pod.status.phase == "Running" for pod in state.scheduled.values())
+        phase = RUNNING if is_ready else UNKNOWN if is_running else INQUEUE
         kind, reason = ("Scheduled", READY_REASON) if is_ready else (UNSCHEDULABLE, NOT_ENOUGH_RESOURCES)
         message = "" if is_ready else _unschedulable(item, state, condition.message)
         conditions = _with_condition(item, kind, reason, message, now)

@@ -30,10 +30,10 @@ from bayplan.scheduler.binding import Bindings, make_attempt
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.failure import PATCH_TRIES, PATCH_WAIT_FACTOR, PATCH_WAIT_SECONDS, Evictions, Failures
-from bayplan.scheduler.group_cycle import UNSCHEDULABLE, GroupCycle, GroupDecision, GroupPart, invalid
+from bayplan.scheduler.group_cycle import UNSCHEDULABLE, GroupCycle, GroupDecision, GroupPart
 from bayplan.scheduler.group_dialects import Dialect
 from bayplan.scheduling_queue.queued import QueuedGroup, QueuedPod
-from bayplan.state.group_trees import tree_of
+from bayplan.state.group_trees import invalid, tree_of
 from bayplan.state.groups import INITIALLY_SCHEDULED, Group, GroupKey, GroupStates
 
 _log = logging.getLogger(__name__)
@@ -276,7 +276,7 @@ class GroupConditions:
         self._writing: dict[GroupKey, list[tuple[Group, Condition]]] = {}
 
     def write(self, group: Group, condition: Condition) -> None:
-        """Writes the condition if it says something new. Once True, it stays True."""
+        """Writes the condition if it says something new. Once True, that of Kubernetes stays True."""
         known = self._known(group)
         if known is not None:
             is_same = (known.status, known.reason, known.message) == (
@@ -284,7 +284,7 @@ class GroupConditions:
                 condition.reason,
                 condition.message,
             )
-            if is_same or known.status == "True":
+            if is_same or (known.status == "True" and not self._is_withdrawn(group)):
                 return
         self._written[group.key] = (group.uid, condition)
         waiting = self._writing.get(group.key)
@@ -293,6 +293,13 @@ class GroupConditions:
             return
         self._writing[group.key] = [(group, condition)]
         self._context.tasks.start(self._write_all(group.key), "status of pod group", str(group.key))
+
+    def _is_withdrawn(self, group: Group) -> bool:
+        """Whether a group of a dialect has lost members that it needs since it was scheduled."""
+        context, states = self._context, self._context.cluster.groups
+        if states is None or not any(group.key in one for one in context.dialects):
+            return False
+        return states[group.key].scheduled_count < group.min_count
 
     def _known(self, group: Group) -> Condition | None:
         """The condition as it was last written, or as the object shows it."""
@@ -333,9 +340,11 @@ class GroupConditions:
         kind = PodGroup if dialect is None else dialect.record
         if kind is None:
             return
+        current: Object | None = self._shown(group) if dialect is None else None
         for tries_left in range(PATCH_TRIES - 1, -1, -1):
             try:
-                current = await context.api.get(kind, group.key.name, group.key.namespace)
+                if current is None:
+                    current = await context.api.get(kind, group.key.name, group.key.namespace)
                 if current.metadata.uid == group.uid:
                     changed = self._changed(current, group, condition, dialect)
                     if changed is not None:
@@ -344,8 +353,15 @@ class GroupConditions:
             except (ConflictError, ServerError):
                 if not tries_left:
                     raise
+            current = None
             await asyncio.sleep(wait * (1 + 0.1 * context.rng.random()))
             wait *= PATCH_WAIT_FACTOR
+
+    def _shown(self, group: Group) -> PodGroup | None:
+        """The object as the watch has shown it last: nearly always it has not changed since."""
+        states = self._context.cluster.groups
+        found = None if states is None else states.group(group.key)
+        return None if found is None or not isinstance(found.source, PodGroup) else found.source
 
     def _changed(
         self, current: Object, group: Group, condition: Condition, dialect: Dialect | None

@@ -126,8 +126,11 @@ class QueuedGroups:
         if entity is None or info.key in self._pending or entity.sub_queue is not queues.unschedulable:
             return
         queues.unschedulable.member_changed(entity, info)
+        # A pod's own update concerns what rejected that pod. Members that nothing rejected are requeued by
+        # any event, and with them the group.
+        concerned = info if all(member.rejectors for member in entity.members) else entity
         for event in self._events.updates(old, new):
-            strategy = self._hints.worth_requeuing(entity, event, old, new)
+            strategy = self._hints.worth_requeuing(concerned, event, old, new)
             if strategy is not Strategy.SKIP and queues.requeue(entity, strategy, event.label):
                 return
 
@@ -183,10 +186,13 @@ class QueuedGroups:
         binding that always fails a hundred times a second.
         """
         group = self._states.root_of(info.pod)
-        if group is None or group.key in self.entities or self._is_last_popped(group.key):
+        if group is None or group.key in self.entities:
             self.add(info, SCHEDULE_ATTEMPT_FAILURE)
             return
         self.members[info.key] = info
+        if self._is_last_popped(group.key):
+            self._pending[info.key] = info
+            return
         entity = self.entities[group.key] = self._queues.new_group(group, [info], info.timestamp)
         entity.attempts = info.attempts
         entity.unschedulable_count = info.unschedulable_count

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,6 +19,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from bayplan.api.cluster_api import Event
 from bayplan.api.decode import decode_object
 from bayplan.api.devices import ResourceClaim
 from bayplan.api.groups import GangSchedulingPolicy, PodGroup
@@ -36,7 +38,7 @@ from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import VirtualLoop
 
 COLLECTED: Final = ("bound", "evicted", "waiting", "groups", "claims")
-"""What is recorded at each `settle`, and collected here; claims only if there are any."""
+"""What is recorded at each `settle`, and collected here besides events; claims only if there are any."""
 
 MAX_SETTLE_SECONDS: Final = 3600.0
 """A scheduler that has not settled after this time is not going to."""
@@ -45,6 +47,9 @@ _QUIET_SECONDS: Final = {"min-count-raised": 5.0}
 """How long nothing was written before the recorded scheduler counted as settled, by the kind of the run."""
 _USUAL_QUIET_SECONDS: Final = 0.5
 _SPARE_SECONDS: Final = 3.0
+
+
+_UID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 # The format
@@ -63,6 +68,12 @@ class Restart(Step, tag="restart", frozen=True):
 
 
 class Create(Step, tag="create", frozen=True):
+    object: dict[str, Any]
+
+
+class Update(Step, tag="update", frozen=True):
+    """The object is replaced, with its status."""
+
     object: dict[str, Any]
 
 
@@ -115,7 +126,7 @@ class Settle(Step, tag="settle", frozen=True):
 class GroupRun(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     config: dict[str, Any] | str | None
-    steps: list[Start | Restart | Create | Delete | Ungate | MinCount | Started | Settle]
+    steps: list[Start | Restart | Create | Update | Delete | Ungate | MinCount | Started | Settle]
     feature_gates: dict[str, bool] = {}
     kind: str = ""
 
@@ -174,13 +185,22 @@ class _Player:
         """The pods of the last settle and those created since, by uid; without those deleted by steps."""
         self._time = 0
         """Counts changes and attempts."""
+        self._changed = 0
+        """When the last step was executed, or a pod was placed."""
         self._attempted: dict[tuple[str, str], int] = {}
         """When each group, or pod, was tried last."""
+        self._events: set[str] = set()
+        """The names of the events of earlier settles."""
+        self._keys: dict[str, str] = {}
+        """The keys of all pods and groups so far, by uid."""
         self._admitted: set[str] = set()
         """The uids of groups that have been scheduled once."""
 
     async def play(self, step: Step) -> dict[str, Any] | None:
         store = self._store
+        if not isinstance(step, Settle):
+            self._time += 1
+            self._changed = self._time
         match step:
             case Start():
                 self._start()
@@ -188,12 +208,12 @@ class _Player:
                 await self.stop()
                 self._start()
             case Create(object=raw):
-                item = decode_object(raw)
-                if item is None:
-                    raise DecodeError(f"unknown kind {raw.get('kind')!r}")
-                stored: Object = store.create(item)
+                stored = store.create(_decoded(raw))
+                self._keys[stored.uid] = stored.key
                 if isinstance(stored, Pod):
                     self._known[stored.uid] = stored
+            case Update(object=raw):
+                store.update(_decoded(raw))
             case Delete():
                 record = KINDS[step.kind].record
                 uid = store.get(record, step.name, step.namespace).uid
@@ -244,8 +264,6 @@ class _Player:
         Not longer, because backoffs grow with every attempt: a later step finds groups in backoff as the
         recorded one did. What is not tried within the longest backoff never is.
         """
-        self._time += 1
-        changed = self._time
         size = max(1, sum(not pod.spec.node_name for pod in self._store.list(Pod)))
         longest = self._config.pod_max_backoff_seconds * math.sqrt(size) + _SPARE_SECONDS
         start = since = self._loop.time()
@@ -257,11 +275,11 @@ class _Player:
                 self._running.result()
             if self._placed() != placed:
                 self._time += 1
-                changed = self._time
+                self._changed = self._time
             now = self._loop.time()
             if self._version() != before:
                 since = now
-            elif now - since > longest or not self._is_pending(changed):
+            elif now - since > longest or not self._is_pending():
                 return
             if now - start > MAX_SETTLE_SECONDS:
                 raise DecodeError("the scheduler does not settle")
@@ -269,7 +287,7 @@ class _Player:
     def _placed(self) -> set[tuple[str, str]]:
         return {(pod.uid, pod.spec.node_name) for pod in self._store.list(Pod)}
 
-    def _is_pending(self, changed: int) -> bool:
+    def _is_pending(self) -> bool:
         """Whether a group may still be tried that has not been since the last change, or a pod waits for its
         victims. A group that lacks members may not."""
         waiting: dict[tuple[str, str], list[Pod]] = {}
@@ -287,7 +305,7 @@ class _Player:
             is_ready = members[key] >= _min_count(group) and not any(
                 pod.spec.scheduling_gates for pod in pods
             )
-            if pods and is_ready and self._attempted.get(key, 0) < changed:
+            if pods and is_ready and self._attempted.get(key, 0) < self._changed:
                 return True
         return False
 
@@ -309,7 +327,20 @@ class _Player:
         groups = {group.key: self._group(group) for group in store.list(PodGroup)}
         claims = {claim.key: _claim(claim) for claim in store.list(ResourceClaim)}
         found = {"bound": bound, "evicted": evicted, "waiting": waiting, "groups": groups}
-        return found | ({"claims": claims} if claims else {})
+        return found | ({"claims": claims} if claims else {}) | {"events": self._new_events()}
+
+    def _new_events(self) -> list[list[str]]:
+        """The distinct events since the last settle, uids replaced by keys."""
+        found = set()
+        for event in self._store.list(Event):
+            about, note = event.regarding, event.note
+            if event.name in self._events or about is None:
+                continue
+            self._events.add(event.name)
+            for uid in _UID.findall(note):
+                note = note.replace(uid, self._keys.get(uid, uid))
+            found.add((about.kind, f"{about.namespace}/{about.name}", event.reason, note))
+        return [list(event) for event in sorted(found)]
 
     def _group(self, group: PodGroup) -> dict[str, str]:
         """Its condition. A group that was scheduled once counts as scheduled."""
@@ -322,6 +353,13 @@ class _Player:
                 fields = ("type", "status", "reason", "message")
                 return {name: getattr(condition, name) for name in fields}
         return {}
+
+
+def _decoded(raw: dict[str, Any]) -> Object:
+    item = decode_object(raw)
+    if item is None:
+        raise DecodeError(f"unknown kind {raw.get('kind')!r}")
+    return item
 
 
 def _entity(pod: Pod) -> tuple[str, str]:
@@ -339,7 +377,7 @@ def _waiting(pod: Pod) -> dict[str, str]:
     """What a waiting pod shows."""
     found: dict[str, str] = {}
     condition: Condition | None = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
-    if condition is not None:
+    if condition is not None and condition.reason != "SchedulingGated":
         found = {"reason": condition.reason, "message": condition.message}
     if pod.status.nominated_node_name:
         found["nominated"] = pod.status.nominated_node_name
@@ -356,10 +394,19 @@ def _claim(claim: ResourceClaim) -> dict[str, list[str]]:
     }
 
 
-def first_group_difference(run: Mapping[str, Any], results: list[dict[str, Any]]) -> str | None:
-    """The first settle step whose result differs from the recorded one, and the first object in it."""
+def first_group_difference(
+    run: Mapping[str, Any], results: list[dict[str, Any]], *, events: bool = False
+) -> str | None:
+    """The first settle step whose result differs from the recorded one, and the first object in it.
+
+    `events`: compares the events, too, where they were recorded.
+    """
     recorded = [step for step in run["steps"] if step["op"] == "settle"]
     for number, (want, have) in enumerate(zip(recorded, results, strict=True)):
+        if events and want.get("events") is not None:
+            difference = _event_difference(want["events"], have["events"])
+            if difference:
+                return f"settle {number}: {difference}"
         for field in COLLECTED:
             expected, found = want.get(field), have.get(field)
             if field == "evicted":
@@ -374,3 +421,11 @@ def first_group_difference(run: Mapping[str, Any], results: list[dict[str, Any]]
                 )
             return f"settle {number}: {field} is {found!r}, recorded is {expected!r}"
     return None
+
+
+def _event_difference(expected: list[list[str]], found: list[list[str]]) -> str:
+    missing = [event for event in expected if event not in found]
+    if missing:
+        return f"event {missing[0]!r} is missing"
+    added = [event for event in found if event not in expected]
+    return f"event {added[0]!r} is not recorded" if added else ""

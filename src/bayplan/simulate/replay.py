@@ -35,7 +35,7 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.observers import Observers
 from bayplan.simulate import group_runs
 from bayplan.simulate.checksum_extender import ChecksumExtenders
-from bayplan.simulate.group_runs import Create, Delete, GroupRun, Step, is_group_run
+from bayplan.simulate.group_runs import Create, Delete, GroupRun, Step, Update, is_group_run
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import VirtualLoop, run_virtual
 
@@ -58,10 +58,6 @@ RECORDED: Final = (
 
 
 # The format
-
-
-class Update(Step, tag="update", frozen=True):
-    object: dict[str, Any]
 
 
 class Schedule(Step, tag="schedule", frozen=True):

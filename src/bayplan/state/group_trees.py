@@ -15,7 +15,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bayplan.api.pod import Pod
-from bayplan.state.groups import MAX_DEPTH, Group, GroupKey, GroupState, GroupStates, group_key
+from bayplan.state.groups import (
+    MAX_DEPTH,
+    PREEMPT_LOWER_PRIORITY,
+    Group,
+    GroupKey,
+    GroupState,
+    GroupStates,
+    group_key,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +75,38 @@ def _composite(
         [pod for child in children for pod in child.pods],
         children,
     )
+
+
+def invalid(tree: GroupTree, *, has_own_policy: bool = False) -> str:
+    """Why the members of a group cannot be scheduled together; empty if they can.
+
+    `has_own_policy`: the group has a preemption policy, which its pods must share.
+    """
+    group, first = tree.group, tree.pods[0]
+    for pod in (*tree.pods, *tree.scheduled()):
+        if pod.spec.scheduler_name != first.spec.scheduler_name:
+            return (
+                "all pods in a single pod group should have the same .spec.schedulerName set, "
+                f'got: "{pod.spec.scheduler_name}" and "{first.spec.scheduler_name}"'
+            )
+        if pod.priority != group.priority:
+            return (
+                "all pods in a single pod group should have the same priority as the pod group's priority, "
+                f"got {pod.priority} and {group.priority}"
+            )
+        policy = _policy(pod)
+        if has_own_policy and policy != group.preemption_policy:
+            return (
+                "all pods in a single pod group should have the same preemption policy as the pod group's "
+                f"preemption policy, got {policy} and {group.preemption_policy}"
+            )
+        if not has_own_policy and policy != _policy(first):
+            return (
+                "all pods in a single pod group should have the same preemption policy, "
+                f"got {policy} and {_policy(first)}"
+            )
+    return ""
+
+
+def _policy(pod: Pod) -> str:
+    return pod.spec.preemption_policy or PREEMPT_LOWER_PRIORITY

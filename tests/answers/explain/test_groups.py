@@ -13,7 +13,7 @@ from bayplan.answers.explain.groups import GroupAnswer, explain_group, next_atte
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api import volcano
 from bayplan.api.meta import Condition, Object, ObjectMeta
-from bayplan.api.pod import Pod
+from bayplan.api.pod import Pod, PodSchedulingGroup
 from bayplan.api.releases import V1_36, V1_37
 from bayplan.api.workloads import POD_GROUP_LABEL
 from bayplan.api.workloads import PodGroup as CoschedulingPodGroup
@@ -24,8 +24,11 @@ from bayplan.framework.state import CycleState
 from bayplan.preemption.plugin import PreemptionPlugin
 from bayplan.preemption.victims import MayEvict
 from bayplan.testing import make_node, make_pod
+from bayplan.testing.builders import make_resource_claim
 from tests.commands import bayplan
+from tests.scheduler.behaviour.devices import CLASS, REQUEST, claiming, gpus
 from tests.scheduler.behaviour.test_composite_groups import make_composite, part
+from tests.scheduler.behaviour.test_group_claims import allocated
 from tests.scheduler.behaviour.test_groups import make_group, members, nodes
 
 TOO_FEW = "waiting for minCount pods from a gang to appear in scheduling queue"
@@ -183,19 +186,18 @@ def test_the_command_prints_tables_and_documents() -> None:
 
 
 def test_remedies_follow_from_the_result() -> None:
-    """Two of three fit: room for one more, a lower minCount; nothing runs that could be preempted."""
-    failed = asked(*nodes(1), make_group(min_count=3), *members(3))
-    assert failed.remedies == (
-        "make room for 1 more such pod, or add nodes that have it",
+    """Two of four fit, and all if one or another pod were not there."""
+    gang = [make_group(min_count=4), *members(4)]
+    taken = [make_pod(f"taken-{n}", node=f"n{n}", cpu="1") for n in range(2)]
+    crowded = asked(*nodes(2), *taken, *gang)
+    assert crowded.remedies[:2] == (
+        "make room for 2 more such pods, or add nodes that have it",
         "set minCount to 2 or less",
     )
-    taken = make_pod("taken", node="n0", cpu="1")
-    crowded = asked(*nodes(1), taken, make_group(min_count=3), *members(3))
-    assert crowded.remedies[0] == "make room for 2 more such pods, or add nodes that have it"
-    assert crowded.remedies[-1].startswith("create group and pods again with a higher priority")
-    ruled = asked(*nodes(1), taken, make_group(min_count=3), *members(3), plugins=(OwnRule,))
+    assert crowded.remedies[2].startswith("create group and pods again with a higher priority")
+    ruled = asked(*nodes(2), *taken, *gang, plugins=(OwnRule,))
     assert ruled.remedies == crowded.remedies[:-1], "who is evicted does not follow from priority alone"
-    never = asked(*nodes(1), make_group(min_count=3), *members(3, preemption_policy="Never"))
+    never = asked(*nodes(2), *taken, make_group(min_count=4), *members(4, preemption_policy="Never"))
     assert never.remedies[-1] == "its pods say preemptionPolicy: Never, so nothing is evicted for it"
     few = asked(*nodes(1), make_group(min_count=3), *members(1), *members(1, first=9, phase="Succeeded"))
     assert few.remedies == (
@@ -203,6 +205,83 @@ def test_remedies_follow_from_the_result() -> None:
         "set minCount to 1 or less",
         "finished pods no longer count as members: 1",
     )
+
+
+@pytest.mark.parametrize(
+    ("pods", "remedies"),
+    [
+        pytest.param(
+            [make_group(min_count=3), *members(3)],
+            (
+                "add nodes with room for 2 more such pods; even without all other pods, there would be no "
+                "room for 1 of them",
+                "set minCount to 1 or less",
+            ),
+            id="identical members",
+        ),
+        pytest.param(
+            [make_group(min_count=5), *members(1, first=9, node="n0"), *members(4)],
+            (
+                "add nodes with room for 4 more such pods; even without all other pods, there would be no "
+                "room for 3 of them",
+            ),
+            id="one member is scheduled",
+        ),
+        pytest.param(
+            [make_group(min_count=2), *members(1), *members(1, first=1, cpu="2")],
+            (
+                "add nodes for the members that fit nowhere: even without all other pods, the group would "
+                "not fit",
+                "set minCount to 1 or less",
+            ),
+            id="members that differ",
+        ),
+    ],
+)
+def test_a_group_that_is_too_large_for_the_cluster_needs_nodes(
+    pods: list[Object], remedies: tuple[str, ...]
+) -> None:
+    """Neither an eviction nor a higher priority would help."""
+    taken = make_pod("taken", node="n0", cpu="1")
+    assert asked(*nodes(1), taken, *pods).remedies == remedies
+
+
+@pytest.mark.parametrize(
+    ("further", "rejected"),
+    [
+        pytest.param([], "NodeAffinity rejects", id="one plugin"),
+        pytest.param(
+            [make_node("fast", labels={"disk": "ssd"}, taints=["for=others:NoSchedule"])],
+            "NodeAffinity and TaintToleration reject",
+            id="two plugins",
+        ),
+    ],
+)
+def test_room_is_not_advised_where_no_node_is_accepted(further: list[Object], rejected: str) -> None:
+    pods = members(2, node_selector={"disk": "ssd"})
+    failed = asked(*nodes(1), *further, make_group(min_count=2), *pods)
+    assert failed.remedies == (
+        f"room is not what is missing: {rejected} pod default/g-0 on every node, whatever runs there; "
+        "bayplan explain pod default/g-0 shows what would change that",
+    )
+
+
+def test_system_pods_stay() -> None:
+    critical = make_pod("critical", node="n0", cpu="1", priority=2_000_000_000)
+    failed = asked(*nodes(1), critical, make_group(min_count=2), *members(2))
+    assert failed.remedies[0] == "add nodes with room for 1 more such pod"
+
+
+def test_devices_of_other_pods_may_become_free() -> None:
+    """They stay allocated when other pods are left out, which does not mean that the cluster is too small."""
+    pods = [
+        claiming(f"g-{n}", f"c{n}", scheduling_group=PodSchedulingGroup(pod_group_name="g")) for n in (0, 1)
+    ]
+    claims = [make_resource_claim(f"c{n}", REQUEST) for n in (0, 1)]
+    taken = allocated("taken", "a", "other")
+    devices = [CLASS, make_node("a", cpu="9"), gpus("a", 2)]
+    failed = asked(*devices, taken, *claims, make_group(min_count=2), *pods)
+    assert failed.remedies[0].startswith("make room for"), failed
 
 
 def test_a_lower_min_count_of_the_remedy_is_enough() -> None:

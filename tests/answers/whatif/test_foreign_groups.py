@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from bayplan.answers.whatif import Cluster
+from bayplan.answers.whatif.capacity import nodes_needed
 from bayplan.api import volcano
 from bayplan.api.meta import Content
 from bayplan.api.pod import Pod
+from bayplan.api.storage import PersistentVolumeClaim
 from bayplan.errors import InputError
+from bayplan.testing.builders import make_node
 
 CONFIG = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -99,7 +102,7 @@ def test_a_job_with_another_number_of_replicas_is_scaled(cluster: Cluster) -> No
     ("spec", "why"),
     [
         pytest.param(
-            job(task("w", 1), volumes=[{"mountPath": "/d"}]), "evaluated without its volumes", id="v"
+            job(task("w", 1), networkTopology={}), "evaluated without its networkTopology", id="topology"
         ),
         pytest.param(
             job(task("ps", 1), task("w", 1, dependsOn={"name": ["ps"]}), minAvailable=1),
@@ -111,6 +114,17 @@ def test_a_job_with_another_number_of_replicas_is_scaled(cluster: Cluster) -> No
 def test_what_is_not_evaluated_is_named(cluster: Cluster, spec: Content, why: str) -> None:
     cluster.apply(spec)
     assert [str(one) for one in cluster.left_out] == [f"Job default/j: {why}"]
+
+
+def test_volumes_of_a_job_are_claims_of_its_pods(cluster: Cluster) -> None:
+    """Claims with a spec are made; one that is named is left as it is."""
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    named = {"mountPath": "/in", "volumeClaimName": "data"}
+    cluster.apply(job(task("w", 1), volumes=[named, {"mountPath": "/out", "volumeClaim": claim}]))
+    (made,) = cluster._store.all(PersistentVolumeClaim)
+    (pod,) = cluster._store.all(Pod)
+    claims = [each.persistent_volume_claim for each in pod.spec.volumes]
+    assert [each.claim_name for each in claims if each] == ["data", made.name]
 
 
 def test_a_job_that_volcano_rejects(cluster: Cluster) -> None:
@@ -149,7 +163,40 @@ def test_how_many_more_jobs_fit(cluster: Cluster, tmp_path: Path) -> None:
     assert not list(cluster._store.all(Pod))
 
 
-def test_jobs_of_several_tasks_are_not_counted(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "job.json").write_text(json.dumps(job(task("a", 1), task("b", 1))))
-    with pytest.raises(InputError, match="a Job with 2 tasks is not counted: use bayplan whatif --add"):
-        cluster.model(tmp_path / "job.json")
+def parameter_server(**spec: Any) -> Content:
+    """A job whose first task needs most of a node."""
+    big = task("ps", 1)
+    big["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+    return job(big, task("w", 2), **spec)
+
+
+def test_how_many_jobs_of_several_tasks_fit(cluster: Cluster, tmp_path: Path) -> None:
+    """A gang has the pods of the minimum of all tasks; two of three on nodes with four CPUs each."""
+    (tmp_path / "job.json").write_text(json.dumps(parameter_server(minAvailable=2)))
+    models = cluster.models(tmp_path / "job.json")
+    assert [(pod.name, count) for pod, count in models] == [("j-ps-0", 1), ("j-w-0", 1)]
+    found = cluster.capacity(models)
+    assert (found.count, found.gang_size) == (2, 2)
+    assert found.by_node == {"a": 2, "b": 2}
+    assert "Insufficient cpu" in found.reason
+    assert found.stopped_by == "default/j"
+
+
+def test_nodes_for_jobs_of_several_tasks(cluster: Cluster, tmp_path: Path) -> None:
+    """All three pods of five jobs need 25 CPUs, and a node for each of the large ones."""
+    (tmp_path / "job.json").write_text(json.dumps(parameter_server()))
+    models = cluster.models(tmp_path / "job.json")
+    node = make_node("new", cpu=4)
+    assert cluster.capacity(models).count == 1
+    needed = nodes_needed(cluster, models, 5, node)
+    assert needed.count is not None
+    assert needed.count >= 5
+
+
+def test_a_mix_has_gangs_of_one_kind(cluster: Cluster, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        made = {**job(task("w", 2)), "metadata": {"name": name, "namespace": "default"}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(made))
+    models = [each for name in ("one", "two") for each in cluster.models(tmp_path / f"{name}.json")]
+    with pytest.raises(InputError, match="gangs are counted one kind at a time"):
+        cluster.capacity(models)

@@ -192,6 +192,38 @@ async def test_counts_of_volcano_follow_the_members() -> None:
 
 
 @virtual
+@pytest.mark.parametrize(
+    ("running_members", "phase"), [(("a", "b"), "Unknown"), ((), "Inqueue")], ids=["running", "only bound"]
+)
+async def test_a_volcano_group_that_lost_a_member(running_members: tuple[str, ...], phase: str) -> None:
+    """Its phase says so until another one takes the place."""
+    async with running(config=config("volcano")) as world:
+        await world.create(
+            make_node("n", cpu=4), volcano_group(2), annotated("a", cpu=2), annotated("b", cpu=2)
+        )
+        for name in running_members:
+            await world.update(name, lambda pod: replace(pod, status=replace(pod.status, phase="Running")))
+        await world.delete("b")
+        await world.create(make_pod("other", cpu=2), annotated("c", cpu=2))
+        await world.after(5)
+        status = stored(world).status
+        reasons = {one.type: one.reason for one in status.conditions}
+        assert (status.phase, reasons["Unschedulable"]) == (phase, "NotEnoughResources")
+        await world.delete("other")
+        await world.after(30)
+        assert (world.bound(), stored(world).status.phase) == ({"a", "c"}, "Running")
+
+
+@virtual
+async def test_a_volcano_group_stays_running_while_an_additional_member_waits() -> None:
+    async with running(config=config("volcano")) as world:
+        await world.create(make_node("n", cpu=4), volcano_group(2))
+        await world.create(*(annotated(name, cpu=2) for name in ("a", "b", "c")))
+        await world.after(5)
+        assert (len(world.bound()), stored(world).status.phase) == (2, "Running")
+
+
+@virtual
 async def test_a_volcano_group_has_the_priority_of_its_class() -> None:
     async with running(config=config("volcano")) as world:
         high = PriorityClass(metadata=ObjectMeta(name="high"), value=9)

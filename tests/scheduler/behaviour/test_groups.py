@@ -23,13 +23,16 @@ from bayplan.api.groups import (
 from bayplan.api.meta import Object, ObjectMeta
 from bayplan.api.pod import Pod, PodSchedulingGroup
 from bayplan.api.releases import V1_37
-from bayplan.errors import ServerError
+from bayplan.errors import ConflictError, ServerError
+from bayplan.framework.events import ClusterEvent
 from bayplan.metrics import SchedulerMetrics
+from bayplan.scheduling_queue.hints import QueueingHints, Strategy
+from bayplan.scheduling_queue.queued import Entity
 from bayplan.scheduling_queue.sub_queues import PendingPods
 from bayplan.testing import make_node, make_pod
 from bayplan.testing.builders.pods import make_pod_affinity, make_pod_term
 
-from .running import World, running, virtual
+from .running import Answer, World, running, virtual
 
 INCOMING = "scheduler_queue_incoming_entities_total"
 GROUPS = V1_37.with_gates(V1_37.gates | {"GenericWorkload"})
@@ -213,6 +216,31 @@ async def test_a_group_preempts_and_lands_where_it_was_nominated() -> None:
 
 
 @virtual
+async def test_an_update_of_a_member_concerns_that_member_only() -> None:
+    """While a group preempts, every member gets a condition and a nomination: an update each."""
+    count = 20
+    low = [make_pod(f"low-{n}", cpu="2", node=f"n{n}") for n in range(count)]
+    async with grouped(*nodes(count), *low) as world:
+        world.cluster.will_answer("delete", Answer(seconds=5), times=count)
+        with pytest.MonkeyPatch.context() as patched:
+            judged: list[str] = []
+            judge = QueueingHints.worth_requeuing
+
+            def spy(
+                hints: QueueingHints, entity: Entity, event: ClusterEvent, old: Any, new: Any
+            ) -> Strategy:
+                judged.append(entity.key)
+                return judge(hints, entity, event, old, new)
+
+            patched.setattr(QueueingHints, "worth_requeuing", spy)
+            await world.create(make_group(min_count=count, priority=9), *members(count, cpu="2", priority=9))
+            assert world.nominated("g-0")
+            assert count <= len(judged) <= 3 * count
+        await world.after(30)
+        assert bound(world) == sorted(f"g-{n}" for n in range(count))
+
+
+@virtual
 async def test_a_group_spares_pods_that_need_not_go() -> None:
     low = [make_pod(f"low-{n}", cpu="2", node=f"n{n}") for n in range(3)]
     async with grouped(*nodes(3), *low) as world:
@@ -347,3 +375,31 @@ def _sorted(line: str) -> str:
     name, _, rest = line.partition("{")
     labels, _, value = rest.partition("}")
     return f"{name}{sorted(labels.split(','))}{value}"
+
+
+@pytest.mark.parametrize(
+    ("conflicts", "reads"), [(0, 0), (1, 1), (2, 2)], ids=["as shown", "changed", "changed again"]
+)
+@virtual
+async def test_a_condition_is_one_request_unless_the_object_has_changed(conflicts: int, reads: int) -> None:
+    async with grouped(*nodes(1)) as world:
+        read: list[str] = []
+        get, update_status = world.cluster.get, world.cluster.update_status
+        left = [ConflictError("changed")] * conflicts
+
+        async def reading(kind: type[Any], name: str, namespace: str = "") -> Any:
+            read.append(name)
+            return await get(kind, name, namespace)
+
+        async def writing(item: Object) -> Object:
+            if left:
+                raise left.pop()
+            return await update_status(item)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(world.cluster, "get", reading)
+            patched.setattr(world.cluster, "update_status", writing)
+            await world.create(make_group(min_count=2), *members(2))
+            await world.after(5)
+        assert condition(world) == ("True", "Scheduled", "")
+        assert read == ["g"] * reads

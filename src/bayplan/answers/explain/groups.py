@@ -19,6 +19,14 @@ from typing import Any, Final
 
 from bayplan.answers.capacity_queues import WaitingPod
 from bayplan.answers.explain.explanation import evicts_by_priority
+from bayplan.answers.explain.group_remedies import (
+    ALLOW_PREEMPTION,
+    LOWER_MIN_COUNT,
+    RAISE_PRIORITY,
+    is_gap,
+    pods_text,
+    remedies_for,
+)
 from bayplan.answers.sources.groups import FIRST_MINOR, in_dialects, release_for
 from bayplan.answers.sources.loaded import LoadedCluster, skip_reason
 from bayplan.answers.volcano_queues import ask_queues
@@ -29,10 +37,12 @@ from bayplan.api.workloads import POD_GROUP_LABEL
 from bayplan.config.model import PodGroupDialect
 from bayplan.errors import InputError
 from bayplan.preemption.groups import terminating_victims
+from bayplan.preemption.units import slots_below
+from bayplan.runtime.framework import Framework
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import Decision
-from bayplan.scheduler.group_cycle import RESOURCE_GAP, GroupCycle, GroupDecision, GroupPart, invalid
-from bayplan.state.group_trees import GroupTree, tree_of
+from bayplan.scheduler.group_cycle import GroupCycle, GroupDecision, GroupPart
+from bayplan.state.group_trees import GroupTree, invalid, tree_of
 from bayplan.state.groups import (
     ALL_COUNT,
     NEVER,
@@ -42,7 +52,6 @@ from bayplan.state.groups import (
     group_key,
     key_of,
 )
-from bayplan.state.pods import pod_signature
 
 GATED: Final = "waiting: a member may not be scheduled yet, which holds the whole group"
 NONE_WAITING: Final = "no member is waiting"
@@ -58,10 +67,11 @@ FAILS: Final = "cannot be scheduled: {message}"
 PREEMPTS: Final = "would preempt {victims} and wait until they are gone"
 WAITS_FOR_VICTIMS: Final = "waiting until preempted pods are gone from the nodes of its members: {victims}"
 MAX_NAMED_VICTIMS: Final = 5
+DEVICES: Final = "DynamicResources"
+MAX_PRIORITY: Final = 1_000_000_000
+"""The highest of a PriorityClass of users; pods above it are those of the system."""
 LEAVING: Final = "no member is waiting, and {count} of {have} with a node are being deleted"
 WITHOUT_RESOURCES: Final = "not tried: the cluster has less than minResources of the PodGroup"
-FREE_RESOURCES: Final = "free {gap} in the cluster, or add nodes that have it"
-LOWER_MIN_RESOURCES: Final = "lower minResources of the PodGroup"
 NOT_TRIED: Final = "not tried: there cannot be enough members"
 ELSEWHERE: Final = "fits on {node}, and waits for the others"
 GROUP_WAITS: Final = "its PodGroup fits, and waits for the other groups"
@@ -71,14 +81,12 @@ WAITS_FOR_GROUP: Final = "waits for its PodGroup"
 WAITS_FOR_PARENT: Final = "waits for the CompositePodGroups above its PodGroup"
 CREATE_GROUP: Final = "create the PodGroup"
 CREATE_PARENT: Final = "create the CompositePodGroup {key}"
-FEWER_GROUPS: Final = "create the CompositePodGroup again with minGroupCount {count} or less"
 NO_MORE: Final = "no more members can be scheduled: {message}"
 NOT_JUDGED: Final = (
     "not judged: {count} waiting {pods} have a schedulerName that no profile has; pass the configuration of "
     "their scheduler with --config"
 )
 CREATE_MEMBERS: Final = "create {more} more {pods} with {link}: {name}"
-LOWER_MIN_COUNT: Final = "set {field} to {count} or less"
 LINKS: Final = {
     PodGroupDialect.KUBERNETES: "schedulingGroup.podGroupName",
     PodGroupDialect.COSCHEDULING: f"the label {POD_GROUP_LABEL}",
@@ -86,12 +94,6 @@ LINKS: Final = {
 }
 """How a pod names its group."""
 FINISHED_LEFT: Final = "finished pods no longer count as members: {count}"
-MAKE_ROOM: Final = "make room for {count} more such {pods}, or add nodes that have it"
-MAKE_ROOM_FOR_SOME: Final = "make room for the members that fit nowhere, or add nodes that have it"
-RAISE_PRIORITY: Final = (
-    "create group and pods again with a higher priority: only pods of lower priority are preempted"
-)
-ALLOW_PREEMPTION: Final = "its pods say preemptionPolicy: Never, so nothing is evicted for it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +271,7 @@ class GroupQuestions:
         foreign = [pod for pod in waiting if self._core.framework_for(pod) is None]
         if foreign:
             members = [MemberAnswer(pod.key, reason=skip_reason(pod, self._core)) for pod in waiting]
-            verdict = NOT_JUDGED.format(count=len(foreign), pods=_pods(len(foreign)))
+            verdict = NOT_JUDGED.format(count=len(foreign), pods=pods_text(len(foreign)))
             return replace(_failed(made, verdict, members), is_judged=False)
         if root is None:
             missing = WAITS_FOR_GROUP if group is None else WAITS_FOR_PARENT
@@ -317,7 +319,7 @@ class GroupQuestions:
             if group is None or have >= group.min_count:
                 continue
             more, name = group.min_count - have, group.key.name
-            remedies.append(CREATE_MEMBERS.format(more=more, pods=_pods(more), link=link, name=name))
+            remedies.append(CREATE_MEMBERS.format(more=more, pods=pods_text(more), link=link, name=name))
             if have:
                 lower = LOWER_MIN_COUNT.format(field=self._field, count=have)
                 remedies.append(f"{lower} in PodGroup {name}" if root.key.is_composite else lower)
@@ -367,7 +369,7 @@ class GroupQuestions:
         eviction = decision.eviction
         if eviction is not None:
             victims = tuple(sorted(pod.key for pod in eviction.victims))
-            text = PREEMPTS.format(victims=f"{len(victims)} {_pods(len(victims))}")
+            text = PREEMPTS.format(victims=f"{len(victims)} {pods_text(len(victims))}")
             return replace(_failed(made, text, members), victims=victims)
         if decision.waits_for_preemption:
             gone = terminating_victims(
@@ -379,7 +381,10 @@ class GroupQuestions:
             return _failed(made, WAITS_FOR_VICTIMS.format(victims=shown), members)
         has_enough = self._states.is_ready(group, SCHEDULED_COUNT)
         text = (NO_MORE if has_enough else FAILS).format(message=decision.message)
-        remedies = _remedies(tree, decision, self._field)
+        without_others = self._failed_without_others(framework, tree)
+        remedies = remedies_for(tree, decision, without_others, self._field)
+        if without_others is not None:
+            return _failed(made, text, members, remedies)
         if remedies and any(pod.spec.preemption_policy == NEVER for pod in waiting):
             remedies.append(ALLOW_PREEMPTION)
         elif (
@@ -390,6 +395,29 @@ class GroupQuestions:
         ):
             remedies.append(RAISE_PRIORITY)
         return _failed(made, text, members, remedies)
+
+    def _failed_without_others(self, framework: Framework, tree: GroupTree) -> GroupDecision | None:
+        """The decision if the only pods were its own and those that cannot be preempted.
+
+        None if the group fits then, or if devices are missing: those of other pods stay allocated here.
+        """
+        cluster = self._core.cluster
+        own = {cluster.slot_of(pod.uid) for pod in tree.scheduled()}
+        others = [slot for slot in slots_below(cluster, MAX_PRIORITY + 1) if slot not in own]
+        cluster.undo.mark()
+        try:
+            cluster.remove_pods(others)
+            decision = _decided(GroupCycle(framework, tree))
+        finally:
+            cluster.undo.revert()
+        if decision.final.is_success or any(map(_lacks_devices, decision.decisions)):
+            return None
+        return decision
+
+
+def _lacks_devices(member: Decision | None) -> bool:
+    diagnosis = None if member is None else member.diagnosis
+    return diagnosis is not None and DEVICES in diagnosis.rejecting_plugins
 
 
 def _failed(
@@ -416,44 +444,6 @@ def _result(decision: GroupDecision, part: GroupPart) -> str:
     return GROUP_NOT_TRIED if part.status is decision.status else part.status.message
 
 
-def _remedies(tree: GroupTree, decision: GroupDecision, field: str) -> list[str]:
-    """What would let this group be scheduled, if its members were rejected by the nodes."""
-    if not decision.status.is_rejection or not decision.final.is_rejection:
-        return []
-    if _is_gap(decision):
-        gap = decision.status.message.removeprefix(RESOURCE_GAP)
-        return [FREE_RESOURCES.format(gap=gap), LOWER_MIN_RESOURCES]
-    group, waiting, scheduled = tree.group, tree.pods, tree.scheduled_count
-    if group.key.is_composite:
-        children = {child.group.key for child in tree.children}
-        fitting = sum(part.fits for part in decision.parts if part.group.key in children)
-        fewer = [FEWER_GROUPS.format(count=fitting)] if group.is_gang and fitting else []
-        return [MAKE_ROOM_FOR_SOME, *fewer]
-    placed = sum(one is not None and one.found is not None for one in decision.decisions)
-    missing = group.min_count - scheduled - placed
-    remedies = []
-    if missing > 0:
-        # Identical members that were not tried do not fit either.
-        is_exact = len({pod_signature(pod) for pod in waiting}) == 1 and not group.topology_key
-        remedies.append(
-            MAKE_ROOM.format(count=missing, pods=_pods(missing)) if is_exact else MAKE_ROOM_FOR_SOME
-        )
-        if placed and not group.topology_key:
-            remedies.append(LOWER_MIN_COUNT.format(field=field, count=scheduled + placed))
-    else:
-        remedies.append(MAKE_ROOM_FOR_SOME)
-    return remedies
-
-
-def _is_gap(decision: GroupDecision) -> bool:
-    """Whether it was not tried because the cluster has too little for it."""
-    return decision.status.message.startswith(RESOURCE_GAP)
-
-
-def _pods(count: int) -> str:
-    return "pod" if count == 1 else "pods"
-
-
 def _decided(cycle: GroupCycle) -> GroupDecision:
     try:
         request = next(cycle.decide())
@@ -470,7 +460,7 @@ def _member(decision: GroupDecision, part: GroupPart, pod: Pod, member: Decision
     if member is None:
         is_inherited = part.group.key != decision.group.key and part.status is decision.status
         text = GROUP_WAITS if part.fits else GROUP_NOT_TRIED if is_inherited else NOT_TRIED
-        if _is_gap(decision):
+        if is_gap(decision):
             text = WITHOUT_RESOURCES
         return MemberAnswer(pod.key, reason=text)
     if member.found is None:

@@ -69,8 +69,10 @@ def apply_manifests(cluster: Cluster, manifests: Manifests, replicas: int | None
     return [done[index] for index in sorted(done)]
 
 
-def models_of(cluster: Cluster, manifests: Manifests) -> list[Pod]:
-    """A pod of each pod and workload, for copies. Everything else is applied, and their claims exist.
+def models_of(cluster: Cluster, manifests: Manifests) -> list[list[tuple[Pod, int]]]:
+    """Pods of each pod and workload, for copies, each with its share. Everything else is applied.
+
+    It is one pod, but for a job with several tasks; the claims of all exist.
 
     Raises:
         InputError: as `apply_manifests`; or there is a DaemonSet.
@@ -84,25 +86,27 @@ def models_of(cluster: Cluster, manifests: Manifests) -> list[Pod]:
         try:
             if knows_namespaces:
                 _check_namespace(cluster, manifest)
-            models.append(_model(cluster, manifest))
+            models.append(_models(cluster, manifest))
             translate_groups(cluster)
         except InputError as error:
             raise error.at(source=manifest.source, line=manifest.line) from error.__cause__
     cluster._state.deliver()
-    return [in_dialect(cluster, model) for model in models]
+    return [[(in_dialect(cluster, pod), share) for pod, share in each] for each in models]
 
 
-def _model(cluster: Cluster, manifest: Manifest) -> Pod:
+def _models(cluster: Cluster, manifest: Manifest) -> list[tuple[Pod, int]]:
     if manifest.kind == "Pod":
-        pod, claims = cluster._admission.admitted(manifest.content, manifest.namespace), []
-        claims = ephemeral_claims(manifest.content, manifest.name, manifest.namespace)
+        pod = cluster._admission.admitted(manifest.content, manifest.namespace)
+        made = [(pod, 1, ephemeral_claims(manifest.content, manifest.name, manifest.namespace))]
     elif manifest.is_volcano_job:
-        pod, claims = VolcanoJob(cluster, manifest).model()
+        made = VolcanoJob(cluster, manifest).models()
     else:
         pod, claims = Workload(cluster, manifest, None).model()
-    missing = [one for one in claims if cluster._store.find_claim(one.name, one.namespace) is None]
-    cluster.add(*missing)
-    return pod
+        made = [(pod, 1, claims)]
+    for _, _, claims in made:
+        missing = [one for one in claims if cluster._store.find_claim(one.name, one.namespace) is None]
+        cluster.add(*missing)
+    return [(pod, share) for pod, share, _ in made]
 
 
 def _check_namespace(cluster: Cluster, manifest: Manifest) -> None:

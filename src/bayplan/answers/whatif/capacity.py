@@ -49,11 +49,12 @@ def count_capacity(branch: Branch, mix: PodMix, at_most: int) -> Capacity:
     """Schedules copies on the branch until one does not fit."""
     if not mix or any(share < 1 for _, share in mix):
         raise InputError("a mix needs at least one pod, each with a share of at least 1")
-    gangs = [group for pod, _ in mix if (group := _gang(branch, pod)) is not None]
-    if gangs and len(mix) > 1:
+    gangs = {group.key: group for pod, _ in mix if (group := _gang(branch, pod)) is not None}
+    is_one = len({pod.spec.scheduling_group for pod, _ in mix}) == 1
+    if gangs and not is_one:
         raise InputError("gangs are counted one kind at a time: a mix has only single pods")
-    if gangs:
-        return _count_gangs(branch, mix[0][0], gangs[0], at_most)
+    for group in gangs.values():
+        return _count_gangs(branch, mix, group, at_most)
     copied = [(_Copied(branch, pod), share) for pod, share in mix]
     warnings = (
         *(Warning(_GATES, pod.key, Reason.NOT_RUN) for pod, _ in mix if pod.spec.scheduling_gates),
@@ -100,22 +101,30 @@ def _gang(branch: Branch, pod: Pod) -> PodGroup | None:
     return None if group.spec.scheduling_policy.gang is None else group
 
 
-def _count_gangs(branch: Branch, pod: Pod, group: PodGroup, at_most: int) -> Capacity:
-    """Schedules copies of a gang, each with as many members as it needs, until one is not scheduled."""
+def _count_gangs(branch: Branch, mix: PodMix, group: PodGroup, at_most: int) -> Capacity:
+    """Schedules copies of a gang, each with as many members as it needs, until one is not scheduled.
+
+    Args:
+        mix: one kind of members, or several: then with their numbers in a gang.
+    """
     gang = group.spec.scheduling_policy.gang
     assert gang is not None
-    model = replace(pod, spec=replace(pod.spec, scheduling_group=None))
-    model = _prepared(branch, model)
+    models = [
+        _prepared(branch, replace(pod, spec=replace(pod.spec, scheduling_group=None)))
+        for pod, share in mix
+        for _ in range(gang.min_count if len(mix) == 1 else share)
+    ]
+    size = len(models)
     by_node: Counter[str] = Counter()
     warnings: tuple[Warning, ...] = (Warning(ASSUMED_GATE, reason=Reason.NOT_RUN),)
     meta = replace(group.metadata, uid="", resource_version="")
     for count in range(at_most):
         name = f"{group.name}-{count}"
         branch.add(replace(group, metadata=replace(meta, name=name), status=PodGroupStatus()))
-        spec = replace(model.spec, scheduling_group=PodSchedulingGroup(pod_group_name=name))
         members: list[Pod] = []
-        for number in range(gang.min_count):
+        for number, model in enumerate(models):
             member = f"{name}-{number}"
+            spec = replace(model.spec, scheduling_group=PodSchedulingGroup(pod_group_name=name))
             own, claims = for_copy(replace(model, spec=spec), member, branch._store.find_claim)
             copy = replace(model.metadata, name=member, uid="", resource_version="")
             members += branch.add(*claims, replace(model, metadata=copy, spec=own))
@@ -128,11 +137,18 @@ def _count_gangs(branch: Branch, pod: Pod, group: PodGroup, at_most: int) -> Cap
             of_nodes = [one.reason for one in result.pods if _OF_NODES in one.reason]
             reasons = [*texts, *of_nodes[:1]] or [one.reason for one in result.pods if not one.fits][:1]
             reason, is_limit = "; ".join(reasons), not result.failures
-            return Capacity(
-                count, is_limit, dict(by_node), reason, group.key, warnings, result.failures, gang.min_count
-            )
+            named = _named(group, mix[0][0])
+            return Capacity(count, is_limit, dict(by_node), reason, named, warnings, result.failures, size)
         by_node.update(one.node for one in result.pods)
-    return Capacity(at_most, False, dict(by_node), warnings=warnings, gang_size=gang.min_count)
+    return Capacity(at_most, False, dict(by_node), warnings=warnings, gang_size=size)
+
+
+def _named(group: PodGroup, member: Pod) -> str:
+    """A gang by the name that users chose: that of a Job of Volcano, whose group is named by its uid."""
+    owner = member.metadata.controller()
+    if owner is not None and group.name == f"{owner.name}-{owner.uid}":
+        return f"{group.namespace}/{owner.name}"
+    return group.key
 
 
 class _Placed(NamedTuple):

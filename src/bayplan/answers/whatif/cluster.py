@@ -204,8 +204,10 @@ class Cluster(ClusterView):
         with self.branch() as branch:
             return count_capacity(branch, mix, at_most)
 
-    def model(self, file: str | PathLike[str]) -> Pod:
-        """The pod of a manifest with one pod or workload, for `capacity`. What else is in it is applied.
+    def models(self, file: str | PathLike[str]) -> list[tuple[Pod, int]]:
+        """The pods of a manifest with one pod or workload, for `capacity`. What else is in it is applied.
+
+        It is one pod with the share 1, but for a job with several tasks, of which each gang has some pods.
 
         Raises:
             InputError: as `apply`; or there is not exactly one.
@@ -220,6 +222,10 @@ class Cluster(ClusterView):
         if len(models) != 1:
             raise InputError(_NOT_ONE, source=fspath(file))
         return models[0]
+
+    def model(self, file: str | PathLike[str]) -> Pod:
+        """The first pod of `models`."""
+        return self.models(file)[0][0]
 
     # Changes
 

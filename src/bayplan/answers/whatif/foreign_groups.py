@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from bayplan.answers.whatif.manifests import LeftOut, Manifest
 from bayplan.answers.whatif.outcomes import CHANGED, NEW, UNCHANGED, Applied
-from bayplan.answers.whatif.pods import create_pod, delete_pod, ephemeral_claims
+from bayplan.answers.whatif.pods import claim_from, create_pod, delete_pod, ephemeral_claims
 from bayplan.api import volcano
 from bayplan.api.decode import decode_object
 from bayplan.api.groups import PodGroup
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from bayplan.scheduler.group_dialects import Dialect
 
 _API_VERSION: Final = f"{JOB[2]}/{JOB[3]}"
-_SEVERAL_TASKS: Final = "a Job with {count} tasks is not counted: use bayplan whatif --add"
 _PARTS: Final = "evaluated without its {parts}"
 _LATER: Final = "task {task} begins when {others} {verb} ready, and is not evaluated"
 
@@ -131,25 +130,36 @@ class VolcanoJob:
         for task, index in list(jobs.missing_pods(spec, self._pods)):
             made = objects.make_pod(self._job, spec, task, index)
             pod = cluster._admission.admitted(made, self._manifest.namespace)
-            created += not create_pod(cluster, pod, ephemeral_claims(made, pod.name, pod.namespace))
+            created += not create_pod(cluster, pod, self._claims(made, pod))
         change = NEW if is_new else CHANGED if is_changed or created or deleted else UNCHANGED
         return Applied(self._manifest.kind, self._manifest.key, change, created, len(deleted))
 
-    def model(self) -> tuple[Pod, list[PersistentVolumeClaim]]:
-        """A pod of the job, whose PodGroup exists."""
-        if len(self._spec.tasks) != 1:
-            raise InputError(_SEVERAL_TASKS.format(count=len(self._spec.tasks)))
-        self._name_what_is_not_evaluated()
+    def models(self) -> list[tuple[Pod, int, list[PersistentVolumeClaim]]]:
+        """A pod of each task that belongs to the minimum of the job, and how many do; its PodGroup exists."""
+        self._name_parts(not_evaluated(self._spec))
         self._put_group()
-        made = objects.make_pod(self._job, self._spec, self._spec.tasks[0], 0)
-        pod = self._cluster._admission.admitted(made, self._manifest.namespace)
-        return pod, ephemeral_claims(made, pod.name, pod.namespace)
+        found = []
+        counts = objects.minimum_by_task(self._spec, self._priorities())
+        for task in self._spec.tasks:
+            if counts[task.name]:
+                made = objects.make_pod(self._job, self._spec, task, 0)
+                pod = self._cluster._admission.admitted(made, self._manifest.namespace)
+                found.append((pod, counts[task.name], self._claims(made, pod)))
+        return found
+
+    def _priorities(self) -> dict[str, int]:
+        return {one.name: one.value for one in self._cluster._store.all(PriorityClass)}
+
+    def _claims(self, made: Content, pod: Pod) -> list[PersistentVolumeClaim]:
+        """The claims of a pod: those of the job, and its own."""
+        of_job = objects.make_claims(self._job, self._spec)
+        own = ephemeral_claims(made, pod.name, pod.namespace)
+        return [*(claim_from(claim, pod.namespace) for claim in of_job), *own]
 
     def _put_group(self) -> bool:
         """Returns whether an existing PodGroup asks for something else now."""
         store = self._cluster._store
-        priorities = {one.name: one.value for one in store.all(PriorityClass)}
-        content = objects.make_group(self._job, self._spec, priorities)
+        content = objects.make_group(self._job, self._spec, self._priorities())
         made: Any = decode_object({"apiVersion": volcano.API_VERSION, "kind": "PodGroup", **content})
         known = store.find(volcano.PodGroup, made.name, made.namespace)
         if known is None:
@@ -160,14 +170,20 @@ class VolcanoJob:
         return known is not None and known.spec != made.spec
 
     def _name_what_is_not_evaluated(self) -> None:
-        found = [_PARTS.format(parts=" and ".join(parts))] if (parts := not_evaluated(self._spec)) else []
+        self._name_parts(not_evaluated(self._spec))
         for task in self._spec.tasks:
             if task.depends_on is not None and not jobs.may_start(self._spec, task, self._pods):
                 others = task.depends_on.name
                 verb = "is" if len(others) == 1 else "are"
-                found.append(_LATER.format(task=task.name, others=" and ".join(others), verb=verb))
-        left_out = [LeftOut(self._manifest.kind, self._manifest.key, why) for why in found]
-        self._cluster.left_out = (*self._cluster.left_out, *left_out)
+                self._leave_out(_LATER.format(task=task.name, others=" and ".join(others), verb=verb))
+
+    def _name_parts(self, parts: list[str]) -> None:
+        if parts:
+            self._leave_out(_PARTS.format(parts=" and ".join(parts)))
+
+    def _leave_out(self, why: str) -> None:
+        left_out = LeftOut(self._manifest.kind, self._manifest.key, why)
+        self._cluster.left_out = (*self._cluster.left_out, left_out)
 
 
 def _is_of(pod: Pod, job: str) -> bool:

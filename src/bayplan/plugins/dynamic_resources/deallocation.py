@@ -64,8 +64,7 @@ class Deallocation:
             return GROUP_CLAIMS_FREED
         for pod, claim in unavailable:
             if all(consumer.uid == group.uid for consumer in claim.status.reserved_for):
-                if (binder := self._binder()) is not None:
-                    binder.deallocate(pod, claim)
+                self._deallocate(pod, claim)
                 return GROUP_CLAIM_DEALLOCATED
         for claim in reserved_claims(cluster, group):
             if (binder := self._binder()) is not None:
@@ -80,8 +79,7 @@ class Deallocation:
             if claims.is_extended(claim):
                 break
             if all(consumer.uid == pod.uid for consumer in claim.status.reserved_for):
-                if (binder := self._binder()) is not None:
-                    binder.deallocate(pod, claim)
+                self._deallocate(pod, claim)
                 return (DEALLOCATED,)
         if demand is not None and not demand.is_in_memory:
             if (binder := self._binder()) is not None:
@@ -89,10 +87,15 @@ class Deallocation:
             return (DELETED,)
         return () if self._handle.release.devices.post_filter_without_message else (STILL_UNSCHEDULABLE,)
 
+    def _deallocate(self, pod: Pod, claim: ResourceClaim) -> None:
+        """Writes nothing for a claim that only another member of the group would have been allocated."""
+        if claim.status.allocation is not None and (binder := self._binder()) is not None:
+            binder.deallocate(pod, claim)
+
     def _unavailable(
         self, claims: PodClaims, cluster: Cluster, diagnosis: Diagnosis | None
     ) -> list[ResourceClaim]:
-        """The claims because of which the plugin, and none before it, rejected a node.
+        """The claims, as they are stored, because of which the plugin, and none before it, rejected a node.
 
         Without a diagnosis the pod found a node; its claims may not be available on others.
         """
@@ -107,8 +110,4 @@ class Deallocation:
         if not rows:
             return []
         nodes = NodeColumns(cluster, np.concatenate(rows))
-        return [
-            allocated.claim
-            for allocated, _ in claims.unavailable_claims(nodes)
-            if allocated.claim.uid not in claims.shared
-        ]
+        return [claims.claims[allocated.index] for allocated, _ in claims.unavailable_claims(nodes)]

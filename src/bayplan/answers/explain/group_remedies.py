@@ -1,0 +1,105 @@
+"""What would let a group be scheduled that does not fit: more room, fewer members, another priority.
+
+`groups.py` calls this with the decision of the scheduler's own cycle.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bayplan.scheduler.group_cycle import RESOURCE_GAP, GroupDecision
+from bayplan.state.group_trees import GroupTree
+from bayplan.state.pods import pod_signature
+
+FREE_RESOURCES: Final = "free {gap} in the cluster, or add nodes that have it"
+LOWER_MIN_RESOURCES: Final = "lower minResources of the PodGroup"
+FEWER_GROUPS: Final = "create the CompositePodGroup again with minGroupCount {count} or less"
+LOWER_MIN_COUNT: Final = "set {field} to {count} or less"
+MAKE_ROOM: Final = "make room for {count} more such {pods}, or add nodes that have it"
+MAKE_ROOM_FOR_SOME: Final = "make room for the members that fit nowhere, or add nodes that have it"
+ADD_NODES: Final = "add nodes with room for {count} more such {pods}"
+NOT_ENOUGH: Final = "; even without all other pods, there would be no room for {count} of them"
+ADD_NODES_FOR_SOME: Final = (
+    "add nodes for the members that fit nowhere: even without all other pods, the group would not fit"
+)
+NODES_IT_ACCEPTS: Final = (
+    "room is not what is missing: {plugins} {reject} pod {pod} on every node, whatever runs there; "
+    "bayplan explain pod {pod} shows what would change that"
+)
+RAISE_PRIORITY: Final = (
+    "create group and pods again with a higher priority: only pods of lower priority are preempted"
+)
+ALLOW_PREEMPTION: Final = "its pods say preemptionPolicy: Never, so nothing is evicted for it"
+
+OF_THE_NODE: Final = frozenset(
+    {"NodeAffinity", "NodeDeclaredFeatures", "NodeName", "NodeUnschedulable", "TaintToleration", "VolumeZone"}
+)
+"""Plugins that reject a node for what it is: no other pod makes a difference."""
+
+
+def remedies_for(
+    tree: GroupTree, decision: GroupDecision, without_others: GroupDecision | None, field: str
+) -> list[str]:
+    """What would let this group be scheduled, if its members were rejected by the nodes.
+
+    Args:
+        decision: that it does not fit.
+        without_others: that it does not fit without other pods either; None if it does, or if unknown.
+        field: the name of the number of members that have to run together.
+    """
+    if not decision.status.is_rejection or not decision.final.is_rejection:
+        return []
+    if is_gap(decision):
+        gap = decision.status.message.removeprefix(RESOURCE_GAP)
+        return [FREE_RESOURCES.format(gap=gap), LOWER_MIN_RESOURCES]
+    unaccepted = None if tree.group.topology_key else _without_any_node(decision)
+    if unaccepted is not None:
+        return [unaccepted]
+    group, waiting, scheduled = tree.group, tree.pods, tree.scheduled_count
+    for_some = MAKE_ROOM_FOR_SOME if without_others is None else ADD_NODES_FOR_SOME
+    if group.key.is_composite:
+        children = {child.group.key for child in tree.children}
+        fitting = sum(part.fits for part in decision.parts if part.group.key in children)
+        fewer = [FEWER_GROUPS.format(count=fitting)] if group.is_gang and fitting else []
+        return [for_some, *fewer]
+    placed, need = _placed(decision), group.min_count - scheduled
+    if placed >= need:
+        return [for_some]
+    # Identical members that were not tried do not fit either.
+    if len({pod_signature(pod) for pod in waiting}) > 1 or group.topology_key:
+        remedies = [for_some]
+    elif without_others is not None:
+        always = need - _placed(without_others)
+        more = NOT_ENOUGH.format(count=always) if always < need - placed else ""
+        remedies = [ADD_NODES.format(count=need - placed, pods=pods_text(need - placed)) + more]
+    else:
+        remedies = [MAKE_ROOM.format(count=need - placed, pods=pods_text(need - placed))]
+    if placed and not group.topology_key:
+        remedies.append(LOWER_MIN_COUNT.format(field=field, count=scheduled + placed))
+    return remedies
+
+
+def _without_any_node(decision: GroupDecision) -> str | None:
+    """That a member cannot run on any node that exists; None if there is no such member."""
+    for member in decision.decisions:
+        diagnosis = None if member is None else member.diagnosis
+        plugins = set() if diagnosis is None else diagnosis.rejecting_plugins
+        if member is not None and plugins and plugins <= OF_THE_NODE:
+            reject = "rejects" if len(plugins) == 1 else "reject"
+            names = " and ".join(sorted(plugins))
+            return NODES_IT_ACCEPTS.format(plugins=names, reject=reject, pod=member.pod.key)
+    return None
+
+
+def _placed(decision: GroupDecision) -> int:
+    """The number of members that found a node."""
+    return sum(one is not None and one.found is not None for one in decision.decisions)
+
+
+def is_gap(decision: GroupDecision) -> bool:
+    """Whether it was not tried because the cluster has too little for it."""
+    return decision.status.message.startswith(RESOURCE_GAP)
+
+
+def pods_text(count: int) -> str:
+    return "pod" if count == 1 else "pods"
