@@ -92,9 +92,9 @@ race-deschedule: $(STAMP)
 steady: $(STAMP)
 	$(BIN)/python -m conformance.racing.steady $(STEADY)
 
-# Scenarios from seeds, given to the real kube-scheduler and to bayplan.
+# Scenarios from seeds, given to the real kube-scheduler and to bayplan; DIFFERENTIAL=--groups for those with pod groups.
 differential: $(STAMP)
-	$(BIN)/python -m conformance.differential --release $(RELEASE) --scenarios $(SCENARIOS) --first-seed $(FIRST_SEED)
+	$(BIN)/python -m conformance.differential --release $(RELEASE) --scenarios $(SCENARIOS) --first-seed $(FIRST_SEED) $(DIFFERENTIAL)
 
 # The notes of changelog.d/ as they will appear in CHANGELOG.md.
 changelog: $(STAMP)

@@ -5,49 +5,29 @@
 
 The scenarios are those that the older recordings do not have: trees of groups, claims of groups, and single
 pods that evict gangs. Each is recorded twice, and written only if both have the same outcome.
-`runs/groups/README.md` describes the format; backoffs are cut to a second, so that a scheduler that has
-written nothing for some seconds has tried everything.
+`group_recorder.py` plays them. Backoffs are cut to a second, so that everything is tried soon.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import gzip
 import json
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from bayplan.simulate.group_runs import first_group_difference
-from conformance.harness.admin import Admin, Raw
-from conformance.harness.control_plane import NOT_ADMITTED, ControlPlane
-from conformance.harness.objects import condition, node, pod
-from conformance.harness.process import Process
-from conformance.harness.programs import obtain
-from conformance.harness.schedulers import configuration, start_kube_scheduler, wait_until_synced
+from conformance.group_recorder import control_plane, record
+from conformance.harness.admin import Raw
+from conformance.harness.objects import node, pod
 
-RELEASE: Final = "1.37"
 FILES: Final = Path(__file__).parent / "runs" / "groups"
-KINDS: Final = (
-    "Pod",
-    "PodGroup",
-    "CompositePodGroup",
-    "ResourceClaim",
-    "ResourceSlice",
-    "DeviceClass",
-    "Node",
-)
-"""What scenarios create, in the order in which it is deleted."""
 GATES: Final = ("GenericWorkload", "TopologyAwareWorkloadScheduling", "CompositePodGroup")
 CLAIM_GATES: Final = ("GenericWorkload", "DRAWorkloadResourceClaims")
 UNIT_GATES: Final = ("GenericWorkload",)
-QUIET_SECONDS: Final = 5.0
-MAX_SETTLE_SECONDS: Final = 60.0
 CONFIG: Final = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
     "kind": "KubeSchedulerConfiguration",
@@ -242,6 +222,12 @@ def claims() -> dict[str, list[Raw]]:
             START, *create(*nodes(1, 4), *devices(1), claim("shared"), group("a", 2, "", **shared)),
             *create(*members("a", 2, **shared)), SETTLE,
         ],
+        "a device, too few cpus and a victim elsewhere": [
+            START, *create(*nodes(1, 4), *devices(1), claim("shared")),
+            *create(group("a", 2, "", priority=9, **shared)),
+            *create(pod("low", cpu="1", priority=0, nodeSelector={"kubernetes.io/hostname": "n1"})), SETTLE,
+            *create(*members("a", 2, priority=9, **shared)), SETTLE,
+        ],
         "a device for one of two": [
             START, *create(*nodes(4), *devices(1), claim("one"), claim("two"), group("a", 2, "")),
             *create(*members("a", 1, **using("one")), *members("a", 1, first=1, **using("two"))), SETTLE,
@@ -297,12 +283,48 @@ def units() -> dict[str, list[Raw]]:
     }  # fmt: skip
 
 
+def nominations() -> dict[str, list[Raw]]:
+    """Pods of higher priority that come while a gang waits for its victims: its second attempt fails, too."""
+
+    def low(count: int) -> list[Raw]:
+        steps = [
+            step for n in range(count) for step in (*create(pod(f"low-{n}", cpu="1", priority=0)), SETTLE)
+        ]
+        for number in range(count):
+            when = f"2026-01-01T00:{number:02}:00Z"
+            steps.append(
+                {"op": "started", "namespace": "default", "name": f"low-{number}", "startTime": when}
+            )
+        return steps
+
+    def gang(least: int, size: int) -> list[Raw]:
+        made = members("g", size, priority=50)
+        made[0]["spec"]["schedulingGates"] = [{"name": "example.com/hold"}]
+        ungate = {"op": "ungate", "namespace": "default", "name": "g-0"}
+        return [*create(group("g", least, "", priority=50), *made), ungate]
+
+    def high(name: str, where: str, cpu: str) -> list[Raw]:
+        chosen = {"kubernetes.io/hostname": where}
+        return create(pod(name, cpu=cpu, priority=100, nodeSelector=chosen))
+
+    return {
+        "a node has room for one of two": [
+            START, *create(*nodes(4, 4)), *low(8), *gang(4, 4), *high("high", "n0", "1"), SETTLE,
+        ],
+        "two nodes have room for fewer": [
+            START, *create(*nodes(3, 3, 3)), *low(9), *gang(3, 5),
+            *high("high-0", "n1", "1"), *high("high-1", "n0", "2"), SETTLE,
+        ],
+    }  # fmt: skip
+
+
 def scenarios() -> list[Raw]:
     made = []
     for kind, gates, runs in (
         ("composite", GATES, trees()),
         ("claims", CLAIM_GATES, claims()),
         ("units", UNIT_GATES, units()),
+        ("nominations", UNIT_GATES, nominations()),
     ):
         for name, steps in runs.items():
             on = dict.fromkeys(gates, True)
@@ -315,143 +337,6 @@ def scenarios() -> list[Raw]:
             }
             made.append(run)
     return made
-
-
-# Recording
-
-
-@contextmanager
-def control_plane(directory: Path) -> Iterator[ControlPlane]:
-    gates = ",".join(f"{gate}=true" for gate in sorted({*GATES, *CLAIM_GATES}))
-    apis = "scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true"
-    options = [f"--feature-gates={gates}", f"--runtime-config={apis}"]
-    without = (*NOT_ADMITTED, "PodGroupProtection")
-    with ControlPlane(obtain(RELEASE), directory, options=options, not_admitted=without) as plane:
-        yield plane
-
-
-def record(plane: ControlPlane, run: Raw) -> Raw:
-    """The run with what kube-scheduler did until each `settle`, and objects as the server stored them."""
-    return asyncio.run(_record(plane, run))
-
-
-async def _record(plane: ControlPlane, run: Raw) -> Raw:
-    gates = ",".join(f"{gate}=true" for gate in run["featureGates"])
-    more = {key: value for key, value in run["config"].items() if key.startswith(("p", "P"))}
-    async with Admin(plane.access()) as admin:
-        await admin.clear(*KINDS)
-        recorder = _Recorder(admin)
-        scheduler: Process | None = None
-        steps = []
-        try:
-            for step in run["steps"]:
-                if step["op"] == "start":
-                    config = configuration(plane, **more)
-                    scheduler = start_kube_scheduler(plane, config, flags=[f"--feature-gates={gates}"])
-                    wait_until_synced(scheduler)
-                    steps.append(step)
-                else:
-                    steps.append(await recorder.play(step))
-        finally:
-            if scheduler is not None:
-                scheduler.stop()
-        return {**run, "steps": steps}
-
-
-class _Recorder:
-    """Executes the steps of a run on an API server, and collects what the scheduler has done."""
-
-    def __init__(self, admin: Admin) -> None:
-        self._admin = admin
-        self._known: dict[str, Raw] = {}
-        """The pods of the last settle and those created since, by uid; without those deleted by steps."""
-        self._scheduled: set[str] = set()
-        """The uids of groups that were scheduled once."""
-
-    async def play(self, step: Raw) -> Raw:
-        if step["op"] == "settle":
-            return {"op": "settle", **await self._settle()}
-        if step["op"] == "delete":
-            item = await self._admin.get(step["kind"], step["name"], step["namespace"])
-            self._known.pop(item["metadata"]["uid"], None)
-            await self._admin.delete(step["kind"], step["name"], step["namespace"])
-            return step
-        created = await self._admin.create(step["object"])
-        if created["kind"] == "Pod":
-            self._known[created["metadata"]["uid"]] = created
-        return {"op": "create", "object": _as_given(created)}
-
-    async def _settle(self) -> Raw:
-        start = since = time.monotonic()
-        state = await self._state()
-        while time.monotonic() - since < QUIET_SECONDS:
-            if time.monotonic() - start > MAX_SETTLE_SECONDS:
-                raise TimeoutError("kube-scheduler does not settle")
-            await asyncio.sleep(0.25)
-            found = await self._state()
-            if found != state:
-                state, since = found, time.monotonic()
-        pods = {item["metadata"]["uid"]: item for item in await self._admin.list("Pod")}
-        before = {uid for uid, item in self._known.items() if item["spec"].get("nodeName")}
-        gone = [_key(item) for uid, item in self._known.items() if uid not in pods]
-        self._known = pods
-        result = {
-            "bound": {
-                _key(item): item["spec"]["nodeName"]
-                for uid, item in pods.items()
-                if item["spec"].get("nodeName") and uid not in before
-            },
-            "evicted": sorted(gone),
-            "waiting": {
-                _key(item): _waiting(item) for item in pods.values() if not item["spec"].get("nodeName")
-            },
-            "groups": {_key(item): self._condition(item) for item in await self._admin.list("PodGroup")},
-        }
-        made = await self._admin.list("ResourceClaim")
-        return result | ({"claims": {_key(item): _claim(item) for item in made}} if made else {})
-
-    async def _state(self) -> list[str]:
-        kinds = ("Pod", "PodGroup", "ResourceClaim")
-        found = [item for kind in kinds for item in await self._admin.list(kind)]
-        return sorted(f"{item['metadata']['uid']} {item['metadata']['resourceVersion']}" for item in found)
-
-    def _condition(self, item: Raw) -> Raw:
-        found = condition(item, "PodGroupInitiallyScheduled")
-        if found is None:
-            return {}
-        uid = item["metadata"]["uid"]
-        if found["status"] == "True":
-            self._scheduled.add(uid)
-        if uid in self._scheduled:
-            return {"type": found["type"], "status": "True", "reason": "Scheduled", "message": ""}
-        return {name: found[name] for name in ("type", "status", "reason", "message")}
-
-
-def _as_given(item: Raw) -> Raw:
-    meta = {key: value for key, value in item["metadata"].items() if key in ("name", "namespace", "labels")}
-    return {**item, "metadata": meta}
-
-
-def _key(item: Raw) -> str:
-    return f"{item['metadata']['namespace']}/{item['metadata']['name']}"
-
-
-def _waiting(item: Raw) -> Raw:
-    found, result = condition(item, "PodScheduled"), Raw()
-    if found is not None:
-        result = {"reason": found["reason"], "message": found["message"]}
-    nominated = item.get("status", {}).get("nominatedNodeName")
-    return result | ({"nominated": nominated} if nominated else {})
-
-
-def _claim(item: Raw) -> Raw:
-    """The devices of a claim, and for whom it is reserved."""
-    status = item.get("status") or {}
-    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
-    return {
-        "devices": [f"{one['pool']}/{one['device']}" for one in results],
-        "reservedFor": sorted(f"{one['resource']}/{one['name']}" for one in status.get("reservedFor") or []),
-    }
 
 
 # Files

@@ -10,7 +10,10 @@ import pytest
 from bayplan.cli.replay import first_difference
 from bayplan.simulate.replay import replay
 from conformance.differential.__main__ import OPTIONS, new_kinds, recorded
+from conformance.differential.group_playing import compare
+from conformance.differential.groups import GroupScenario
 from conformance.differential.scenarios import Scenario
+from conformance.group_recorder import RELEASE, control_plane
 from conformance.harness.control_plane import ControlPlane
 from conformance.harness.programs import Programs
 
@@ -33,3 +36,17 @@ def test_both_schedulers_allocate_the_same_devices(plane: ControlPlane, seed: in
     run = asyncio.run(recorded(plane, scenario.make()))
     assert any("allocations" in step for step in run["steps"])
     assert first_difference(run, replay(run)) is None
+
+
+@pytest.fixture(scope="module")
+def group_plane(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    if programs.release != RELEASE:
+        pytest.skip(f"pod groups are those of Kubernetes {RELEASE}")
+    with control_plane(tmp_path_factory.mktemp("groups")) as plane:
+        yield plane
+
+
+@pytest.mark.parametrize("seed", range(1, 4), ids="seed {}".format)
+def test_both_schedulers_do_the_same_with_groups(group_plane: ControlPlane, seed: int) -> None:
+    found = compare(group_plane, GroupScenario(seed).make())
+    assert found.difference is None or found.unsteady is not None

@@ -16,19 +16,8 @@ import pytest
 from bayplan.api.decode import decode_object
 from bayplan.api.groups import PodGroup
 from bayplan.controllers.claims import claim_from_template
-from conformance.group_runs import (
-    CLAIM_GATES,
-    KINDS,
-    RELEASE,
-    claim,
-    control_plane,
-    difference,
-    group,
-    members,
-    record,
-    recorded,
-    scenarios,
-)
+from conformance.group_recorder import KINDS, RELEASE, control_plane, record
+from conformance.group_runs import CLAIM_GATES, claim, difference, group, members, recorded, scenarios
 from conformance.harness.admin import Admin, Raw
 from conformance.harness.control_plane import ControlPlane
 from conformance.harness.controllers import CLAIM_CONTROLLER, start_controllers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,9 +34,14 @@ def configuration(plane: ControlPlane, *, user: str = KUBE_SCHEDULER, qps: int =
 
 
 def start_kube_scheduler(
-    plane: ControlPlane, config: Config, *, flags: Sequence[str] = (), name: str = "kube-scheduler"
+    plane: ControlPlane,
+    config: Config,
+    *,
+    flags: Sequence[str] = (),
+    name: str = "kube-scheduler",
+    environment: Mapping[str, str] | None = None,
 ) -> Process:
-    return _start(plane, name, [plane.programs.kube_scheduler], config, flags)
+    return _start(plane, name, [plane.programs.kube_scheduler], config, flags, environment)
 
 
 def start_bayplan(
@@ -52,7 +57,12 @@ SCHEDULERS: Final[dict[str, Start]] = {"kube-scheduler": start_kube_scheduler, "
 
 
 def _start(
-    plane: ControlPlane, name: str, command: Sequence[str | Path], config: Config, flags: Sequence[str]
+    plane: ControlPlane,
+    name: str,
+    command: Sequence[str | Path],
+    config: Config,
+    flags: Sequence[str],
+    environment: Mapping[str, str] | None = None,
 ) -> Process:
     file = plane.directory / f"{name}.config.json"
     file.write_text(json.dumps(config))
@@ -64,7 +74,7 @@ def _start(
         for flag in ("--secure-port=0", f"--vmodule={LOGS_SYNCED}")
         if flag.partition("=")[0] not in given
     ]
-    return Process(name, [*command, "--config", file, *usual, *flags], log)
+    return Process(name, [*command, "--config", file, *usual, *flags], log, environment)
 
 
 def serving_flags(plane: ControlPlane, port: int, user: str = KUBE_SCHEDULER) -> list[str]:
