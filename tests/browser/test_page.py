@@ -16,7 +16,8 @@ from aiohttp import web
 
 from bayplan.answers.sources.live import read_kinds
 from bayplan.answers.sources.loaded import LoadedCluster
-from bayplan.embedded.server.kinds import NODES, PODS
+from bayplan.embedded.server.kinds import JOBS, NODES, PODS
+from bayplan.embedded.up.cluster import LocalCluster
 from bayplan.net.listening import Limits, Listener
 from bayplan.net.ports import bind
 from bayplan.process.history import Change
@@ -50,6 +51,12 @@ async def go(tab: Page, address: str) -> None:
     await tab.evaluate(f"location.hash = {address!r}")
     await asyncio.sleep(0.05)
     await tab.until("!document.querySelector('.spin')")
+
+
+async def job_ended(cluster: LocalCluster, namespace: str, name: str) -> None:
+    async with asyncio.timeout(20):
+        while "completionTime" not in cluster.server.api.get(JOBS, name, namespace)["status"]:
+            await asyncio.sleep(0.05)
 
 
 def browse(work: Callable[[Page], Awaitable[None]]) -> None:
@@ -122,6 +129,7 @@ def test_the_tour() -> None:
             await tab.until(f"{text('h1')} === 'n06'")
             # What if a node is drained, by a click; nothing changes in the cluster.
             await go(tab, "#/whatif")
+            await job_ended(page.cluster, "ml", "finetune")  # by itself, after 5 s
             await page.cluster.idle()
             await asyncio.sleep(2 * FLUSH_SECONDS)
             before = page.hub.history.last
