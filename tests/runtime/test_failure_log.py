@@ -36,6 +36,15 @@ def test_each_traceback_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_what_the_exception_says_does_not_count(caplog: pytest.LogCaptureFixture) -> None:
+    failures = FailureLog()
+    for pod in ("a", "b"):
+        for line in (7, 8):
+            traceback = f'Traceback:\n  File "plugin.py", line {line}, in filter\nKeyError: {pod!r}'
+            failures.log(LOG, f"pod {pod}, line {line}", traceback, 0)
+    assert [text.partition("\n")[0] for text in caplog.messages] == ["pod a, line 7", "pod a, line 8"]
+
+
 def test_without_a_traceback_the_message_counts(caplog: pytest.LogCaptureFixture) -> None:
     failures = FailureLog()
     for message in ("one", "two", "one"):

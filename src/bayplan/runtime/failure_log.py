@@ -1,7 +1,8 @@
 """Logs the tracebacks of failing plugins: each distinct one at most once a minute.
 
 A plugin that fails for one pod usually fails for all of them, thousands of times. The next line contains the
-number of those that were suppressed.
+number of those that were suppressed. Tracebacks are the same if they come from the same lines of code: what
+the exception says often names the pod.
 
 Commands that answer questions report failures with the result instead (`FailureLog.collected`).
 """
@@ -38,7 +39,7 @@ class FailureLog:
 
         `now` is by default the time of the running loop, so it may be virtual.
         """
-        key = traceback or message
+        key = _lines_of_code(traceback) or traceback or message
         if self._collected is not None:
             self._collected.setdefault(key, PluginFailure(message, traceback))
             return
@@ -63,6 +64,11 @@ class FailureLog:
             yield found
         finally:
             self._collected = before
+
+
+def _lines_of_code(traceback: str) -> str:
+    """Where an exception comes from, without what it says."""
+    return "\n".join(line for line in traceback.splitlines() if line.startswith('  File "'))
 
 
 def _now() -> float:
