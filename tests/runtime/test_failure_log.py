@@ -36,7 +36,7 @@ def test_each_traceback_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_what_the_exception_says_does_not_count(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_text_of_the_exception_does_not_count(caplog: pytest.LogCaptureFixture) -> None:
     failures = FailureLog()
     for pod in ("a", "b"):
         for line in (7, 8):
