@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -154,3 +155,21 @@ def test_no_pod_is_removed_for_a_group_that_would_not_fit_without_them(
     decision = decide(core, members(8, cpu="2", priority=100))
     _, _, preemption = decision.final.message.partition("pod group preemption: ")
     assert preemption == "minCount (8) cannot be satisfied: 6 scheduled, 1 remaining"
+
+
+@pytest.mark.parametrize("is_group", [False, True], ids=["a single pod preempts", "a group preempts"])
+def test_a_pod_of_a_deleted_group_is_more_important_than_a_single_pod(is_group: bool) -> None:
+    """The single pod has run for longer, which would decide between two of them."""
+    core = SchedulingCore(release=RELEASE)
+    core.cluster.set_node(make_node("n", cpu="2"))
+    for day, name in enumerate(("single", "member"), start=1):
+        named = PodSchedulingGroup(pod_group_name="deleted") if name == "member" else None
+        started = datetime(2026, 1, day, tzinfo=UTC)
+        pod = make_pod(name, cpu="1", node="n", scheduling_group=named, started=started)
+        core.cluster.add_pod(pod, "n")
+    if is_group:
+        eviction = decide(core, members(1, priority=100)).eviction
+    else:
+        result = core.decide(make_pod("high", cpu="1", priority=100)).post_filter
+        eviction = None if result is None else result.eviction
+    assert names(eviction) == ["single"]

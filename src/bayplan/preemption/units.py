@@ -43,7 +43,7 @@ class Unit:
     priority: int
     rank: int
     """Composite groups are more important than pods of groups, and those than single pods, if all have the
-    same priority."""
+    same priority. A pod that names a group is one of a group, even if that does not exist any more."""
     order: int
     """In which they were met: units whose pods have not started rank in this order."""
     slots: list[int] = field(default_factory=list)
@@ -75,12 +75,12 @@ def units_below(cluster: Cluster, priority: int, rows: Iterable[int]) -> list[Un
         for slot in cluster.row_pods[row]:
             pod = pods.pod[slot]
             assert pod is not None
-            group = None
+            group, rank = None, SINGLE_POD
             if groups is not None and pod.spec.scheduling_group is not None:
-                group = groups.group_of(pod)
+                group, rank = groups.group_of(pod), MEMBER
             if group is None:
                 if priorities[slot] < priority:
-                    found.append(Unit(priorities[slot], SINGLE_POD, len(found), [slot], start[slot]))
+                    found.append(Unit(priorities[slot], rank, len(found), [slot], start[slot]))
                 continue
             assert groups is not None
             own = groups.with_ancestors(group)[-1].priority
@@ -166,12 +166,14 @@ def all_units_below(cluster: Cluster, priority: int) -> UnitTable:
     as_one: dict[str, Unit] = {}
     groups = cluster.groups
     assert groups is not None
+    is_member = np.zeros(len(slots), dtype=np.bool_)
     for state in groups.states():
         group = groups.group(state.key)
-        if group is None:
-            continue
         here = [slot for uid in state.scheduled if place_of[slot := cluster.slot_of(uid)] >= 0]
         places = place_of.take(here)
+        if group is None:
+            is_member[places] = True
+            continue
         is_single[places] = False
         own = groups.with_ancestors(group)[-1].priority
         if not here or own >= priority:
@@ -189,6 +191,7 @@ def all_units_below(cluster: Cluster, priority: int) -> UnitTable:
         else:
             known.order = min(known.order, first)
     places = is_single.nonzero()[0]
+    ranks_alone = np.where(is_member.take(places), MEMBER, SINGLE_POD)
     single = slots.take(places)
     shapes = np.array(
         [(unit.priority, unit.rank, len(unit.slots), unit.order, unit.start) for unit in units],
@@ -196,7 +199,7 @@ def all_units_below(cluster: Cluster, priority: int) -> UnitTable:
     ).reshape(len(units), 5)
     ones = np.ones(len(single), dtype=np.int64)
     started = pods.start.array.take(single)
-    of_single = (pods.priority.array.take(single), SINGLE_POD * ones, ones, places, started)
+    of_single = (pods.priority.array.take(single), ranks_alone, ones, places, started)
     priorities, ranks, sizes, order, start = map(np.concatenate, zip(of_single, shapes.T, strict=True))
     met = order.argsort()
     keys = (-priorities, -ranks, -sizes, start, np.where(start == NOT_STARTED, order, 0))

@@ -230,8 +230,12 @@ class Evictions:
         groups = self._context.cluster.groups
         if groups is None or not self._context.metrics.enabled:
             return
-        of_groups = [(pod, group) for pod in eviction.victims if (group := groups.group_of(pod)) is not None]
-        units = {(groups.evicted_as_one(group) or pod).uid for pod, group in of_groups}
+        units = set()
+        for pod in eviction.victims:
+            if pod.spec.scheduling_group is not None:
+                group = groups.group_of(pod)
+                whole = None if group is None else groups.evicted_as_one(group)
+                units.add((whole or pod).uid)
         self._context.metrics.disruptions(_type_of(preemptor), len(units), eviction.pdb_violations)
 
     def start_for_quota(self, victims: Iterable[Pod], queue: str) -> None:

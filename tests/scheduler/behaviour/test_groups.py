@@ -356,6 +356,18 @@ async def test_preemptions_by_and_of_groups_are_measured() -> None:
 
 
 @virtual
+async def test_evicted_pods_of_a_deleted_group_are_measured_one_by_one() -> None:
+    metrics = SchedulerMetrics(release=GROUPS)
+    async with grouped(*nodes(1), metrics=metrics) as world:
+        await world.create(make_group("a", min_count=2, as_one=True), *members(2, "a"))
+        world.store.delete(PodGroup, "a", "default")
+        await world.create(make_pod("single", cpu="2", priority=9))
+        await world.after(60)
+        shown = {_sorted(line) for line in metrics.exposition().decode().splitlines()}
+        assert _sorted('scheduler_preemption_workload_disruptions_sum{preemptor="pod"} 2.0') in shown
+
+
+@virtual
 async def test_placements_are_counted() -> None:
     metrics = SchedulerMetrics(release=TOPOLOGY)
     racks = [make_node(f"n{n}", cpu=str(n + 1), labels={"rack": f"r{n}"}) for n in range(3)]
