@@ -161,7 +161,11 @@ def ratio(amount: float, limit: float) -> float:
 def largest_ratio(amounts: Resources, limits: Resources) -> float:
     """The largest ratio over the resources of the limits."""
     largest = 0.0
-    for kind, limit in limits.items():
-        if limit >= min_amount(kind) and (part := amounts.get(kind, 0.0) / limit) > largest:
-            largest = part
+    for kind, amount in amounts.items():
+        limit = limits.get(kind, 0.0)
+        # An amount that large counts for every kind; `min_amount` is asked about the others only.
+        if limit >= MIN_AMOUNT or limit >= min_amount(kind):
+            part = amount / limit
+            if part > largest:
+                largest = part
     return largest
