@@ -40,6 +40,7 @@ from bayplan.state.cluster import Cluster
 
 NOT_OWED: Final = "preemption: queue {queue} is not entitled to what the pod requests"
 TOO_EARLY: Final = "preemption: pods of queue {queue} may preempt others {seconds:g} s after their creation"
+DISABLED: Final = "preemption: disabled by preemption.enabled of the partition"
 NEVER: Final = "preemption: not eligible due to preemptionPolicy=Never."
 SPARED: Final = (victims.ORIGINATOR_SCORE, victims.NO_PREEMPT_SCORE)
 """The scores of victims that are avoided: first pods of applications, and pods that have opted out."""
@@ -92,6 +93,8 @@ class CapacityPreemption(PreemptionPlugin):
         """Why these pods of one application may not take from others now; "" if they may."""
         queues = self.queues
         assert queues is not None
+        if not queues.preempts:
+            return DISABLED
         leaf = queues.group_of(pods[0]).queue
         if all(queue.guaranteed is None for queue in leaf.upwards()):
             return NOT_OWED.format(queue=leaf.path)

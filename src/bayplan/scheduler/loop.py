@@ -55,6 +55,7 @@ from bayplan.scheduler.recorder import THROUGH_CLUSTER, EventOutput, EventRecord
 from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.scheduler.watched import make_handlers, make_informers
+from bayplan.scheduling_queue.object_events import QUEUES_RELOADED
 from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.scheduling_queue.waiting import QueueSettings
@@ -290,11 +291,16 @@ class Scheduler:
         """Watches the cluster until it is cancelled; raises the error of an informer that fails."""
         watching = [asyncio.ensure_future(informer.run()) for informer in self.informers]
         if self.queues is not None and (follow := self.queues.follow_file) is not None:
-            watching.append(asyncio.ensure_future(follow(self._work.set)))
+            watching.append(asyncio.ensure_future(follow(self._queues_reloaded)))
         try:
             await first_to_end(watching)
         finally:
             await cancel_all(watching)
+
+    def _queues_reloaded(self) -> None:
+        """Their pods may be entitled to more than when no node was found for them."""
+        self.context.queue.move_to_active_or_backoff(QUEUES_RELOADED)
+        self._work.set()
 
     async def synced(self) -> None:
         """Waits until all informers have synced."""

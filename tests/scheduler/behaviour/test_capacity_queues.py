@@ -365,6 +365,24 @@ async def test_preemption_policy_never_is_respected(guarantees: Path) -> None:
         assert world.names() == ["never", "r0", "r1"]
 
 
+DISABLED = PREEMPTION.replace("- name: default\n", "- name: default\n  preemption: {enabled: false}\n")
+
+
+@virtual
+async def test_preemption_may_be_disabled(guarantees: Path) -> None:
+    """A reload that enables it is noticed by pods that wait for nodes."""
+    guarantees.write_text(DISABLED)
+    async with running(make_node("n", cpu=2), config=config(guarantees)) as world:
+        await world.create(pod("r0", "rich"), pod("r1", "rich"))
+        await world.create(pod("o0", "owed"))
+        await world.after(60)
+        assert world.names() == ["o0", "r0", "r1"]
+        assert world.message("o0").endswith("preemption: disabled by preemption.enabled of the partition")
+        guarantees.write_text(PREEMPTION)
+        await world.after(20)
+        assert world.node_of("o0") == "n"
+
+
 def daemon(name: str, queue: str, node: str, **fields: Any) -> Pod:
     """A pod of a DaemonSet for one node."""
     made = pod(name, queue, **fields)
