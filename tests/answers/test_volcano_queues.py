@@ -50,6 +50,33 @@ def test_a_waiting_pod_reads_limit_order_and_why_nothing_goes(run: Run) -> None:
     assert "queue research is not entitled to this: cpu 6 allocated, 1 requested, 4 deserved" in text
 
 
+@pytest.mark.parametrize(
+    ("research", "production", "reason"),
+    [
+        ('{deserved: {cpu: "4"}}', '{priority: 2, deserved: {cpu: "4"}}', "priority 2 (research has 0)"),
+        ('{deserved: {cpu: "4"}}', '{deserved: {cpu: "4"}}', "share 0.00 (research has 1.50)"),
+        ("{}", '{deserved: {cpu: "2"}}', "which has deserved resources (research has none)"),
+        ("{}", "{}", "which is first by name (the shares are 1.00)"),
+    ],
+    ids=["its priority", "its share", "it deserves something", "its name"],
+)
+def test_a_queue_is_before_another_because_of(
+    run: Run, tmp_path: Path, research: str, production: str, reason: str
+) -> None:
+    """The figures that were compared, in Volcano's order: a lower share does not explain a priority."""
+    text = (ROOT / EXAMPLES / "cluster.yaml").read_text()
+    text = text.replace('{deserved: {cpu: "4"}, capability: {cpu: "6"}}', research)
+    text = text.replace('production}\nspec: {deserved: {cpu: "4"}}', f"production}}\nspec: {production}")
+    if "2" in production and "priority" not in production:
+        used = text[text.index("metadata: {name: train-0") :].partition("---")[0]
+        used = used.replace("train-0", "serve-1").replace(": train}", ": serve}")
+        text += "---\napiVersion: v1\nkind: Pod\n" + used
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text)
+    _, text = run("explain", "pod", "tune-0", "-f", str(file), *CLUSTER[2:])
+    assert f"before it: queue production, {reason}\n" in text
+
+
 def test_a_job_that_is_not_admitted_reads_the_limit_of_its_queue(run: Run, tmp_path: Path) -> None:
     """Its pods do not exist, because the queue has no room for them: nobody has to create some."""
     group = "spec: {minMember: 2, queue: research, minResources: {cpu: 2}}"

@@ -316,10 +316,12 @@ class QueueQuestions:
             for sibling in self.queues.ordered_children(queue.parent):
                 if sibling is queue:
                     break
-                shares = (self.queues.share(each) for each in (sibling, queue))
-                text = "queue {}, share {:.2f} ({} has {:.2f})"
-                first, second = shares
-                yield text.format(self.queues.name_of(sibling), first, self.queues.name_of(queue), second)
+                yield f"queue {self.queues.name_of(sibling)}, {self._queue_reason(sibling, queue)}"
+
+    def _queue_reason(self, first: Queue, second: Queue) -> str:
+        """Why a queue is before another one."""
+        name, shares = self.queues.name_of(second), [self.queues.share(each) for each in (first, second)]
+        return f"share {shares[0]:.2f} ({name} has {shares[1]:.2f})"
 
     def not_admitted(self, group: str) -> str:
         """Why a group whose pods do not exist yet waits for its queue; "" if it does not."""

@@ -16,7 +16,7 @@ from bayplan.preemption.units import pods_in
 from bayplan.queues.amounts import Amounts, readable
 from bayplan.queues.records import PodGroupOf
 from bayplan.queues.tree import Blocking, Group, Queue
-from bayplan.queues.volcano.accounts import Account
+from bayplan.queues.volcano.accounts import Account, standing
 from bayplan.queues.volcano.active import VolcanoQueues
 from bayplan.queues.volcano.objects import QueueLimit
 from bayplan.queues.volcano.preemption import VictimChoice, asking_pod, is_entitled, not_entitled, why_not
@@ -156,6 +156,23 @@ class VolcanoQuestions(QueueQuestions):
             if item.key == group and limit is not None:
                 return limit if isinstance(limit, str) else limit.sentence()
         return ""
+
+    def _queue_reason(self, first: Queue, second: Queue) -> str:
+        """What Volcano compares: priority, share, whether they deserve anything, age, name."""
+        one, other = self.queues.account(first), self.queues.account(second)
+        if one is None or other is None:
+            return super()._queue_reason(first, second)
+        if one.spec.priority != other.spec.priority:
+            return f"priority {one.spec.priority} ({other.name} has {other.spec.priority})"
+        share, its_share = self.queues.share(first), self.queues.share(second)
+        if share != its_share:
+            digits = 2 if f"{share:.2f}" != f"{its_share:.2f}" else 6
+            return f"share {share:.{digits}f} ({other.name} has {its_share:.{digits}f})"
+        if standing(one, self.queues.kind) != standing(other, self.queues.kind):
+            return f"which has deserved resources ({other.name} has none)"
+        if one.spec.created != other.spec.created:
+            return f"which was created earlier (the shares are {share:.2f})"
+        return f"which is first by name (the shares are {share:.2f})"
 
     def _reason(self, first: Group, second: Group) -> str:
         assert isinstance(first, PodGroupOf)
