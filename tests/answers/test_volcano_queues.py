@@ -172,6 +172,28 @@ def test_check_names_what_only_volcano_does(run: Run, tmp_path: Path) -> None:
     assert "not used: plugin drf: enableHierarchy" in text
 
 
+def test_check_names_arguments_that_volcano_replaces_by_their_default(run: Run, tmp_path: Path) -> None:
+    conf = tmp_path / "own.conf"
+    arguments = "arguments: {ancestorReclaimLevel: 1.5, other: 1}"
+    conf.write_text(f"actions: allocate\ntiers:\n- plugins: [{{name: capacity, {arguments}}}]\n")
+    status, text = run("queues", "check", str(conf))
+    assert status == 0
+    assert "not used: plugin capacity: argument ancestorReclaimLevel (it is not an integer)\n" in text
+    assert "not used: plugin capacity: argument other\n" in text
+
+
+def test_check_reads_the_config_map_of_volcano(run: Run, tmp_path: Path) -> None:
+    """As kubectl prints it. Without actions Volcano rejects a configuration; it is no queues.yaml."""
+    manifest = tmp_path / "map.yaml"
+    text = (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata:\n  volcano-scheduler.conf: |\n    {}\n"
+    )
+    manifest.write_text(text.format("actions: enqueue, shuffle"))
+    assert run("queues", "check", str(manifest)) == (0, f"{manifest}: ok\n  not used: action shuffle\n")
+    manifest.write_text(text.format("tiers: []"))
+    assert run("queues", "check", str(manifest)) == (2, f"{manifest}: failed to find Action \n")
+
+
 def test_kinds_can_be_installed_without_volcano(run: Run) -> None:
     status, text = run("queues", "crds")
     assert status == 0

@@ -24,7 +24,7 @@ from bayplan.queues.volcano.crds import CRDS
 from bayplan.queues.yunikorn.build import Partition
 from bayplan.queues.yunikorn.checks import load
 from bayplan.queues.yunikorn.config import QueueConfigError
-from bayplan.scheduler.queue_config_map import of_manifest
+from bayplan.scheduler.queue_config_map import conf_of_manifest, is_conf, of_manifest
 
 WATCH_SECONDS: Final = 2.0
 _COLUMNS: Final = ("queue", "used", "guaranteed", "max", "share", "pending", "applications")
@@ -99,15 +99,16 @@ def _amounts(amounts: Amounts | None) -> str:
 def check(ctx: click.Context, files: tuple[str, ...]) -> None:
     """Check whether each FILE is a valid queues.yaml, with the texts of YuniKorn.
 
-    A FILE may also be the manifest of YuniKorn's ConfigMap, which has it as a key. Includes what YuniKorn
-    would find only when it loads the file. A file with the key `actions` is a volcano-scheduler.conf; what
-    bayplan does not use of it is listed. The exit status is 2 if a file is invalid.
+    Includes what YuniKorn would find only when it loads the file. A file with the key `actions` or `tiers` is
+    a volcano-scheduler.conf; what bayplan does not use of it is listed. A FILE may also be the manifest of
+    the ConfigMap of YuniKorn or Volcano, which has the file as a key. The exit status is 2 if a file is
+    invalid.
     """
     failed = False
     for name in files:
         not_used: tuple[str, ...] = ()
         try:
-            text = Path(name).read_text(encoding="utf-8")
+            text = conf_of_manifest(Path(name).read_text(encoding="utf-8"))
             problem, not_used = _problem(text), _not_used(text)
         except OSError as error:
             problem = (error.strerror or "cannot be read").lower()
@@ -121,20 +122,16 @@ def check(ctx: click.Context, files: tuple[str, ...]) -> None:
         ctx.exit(ExitStatus.FAILED)
 
 
-def _is_conf(text: str) -> bool:
-    return any(line.startswith("actions:") for line in text.splitlines())
-
-
 def _not_used(text: str) -> tuple[str, ...]:
     """What a volcano-scheduler.conf names and bayplan does not use."""
     try:
-        return conf.load(text).ignored if _is_conf(text) else ()
+        return conf.load(text).ignored if is_conf(text) else ()
     except conf.ConfError:
         return ()
 
 
 def _problem(text: str) -> str:
-    if _is_conf(text):
+    if is_conf(text):
         try:
             conf.load(text)
         except conf.ConfError as error:

@@ -36,7 +36,7 @@ from bayplan.queues.yunikorn.checks import load
 from bayplan.queues.yunikorn.config import DEFAULT_CONFIG, PartitionConfig, QueueConfigError
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.core import SchedulingCore
-from bayplan.scheduler.queue_config_map import follow_config_map, of_manifest
+from bayplan.scheduler.queue_config_map import conf_of_manifest, follow_config_map, of_manifest
 from bayplan.state.cache import Cache
 from bayplan.state.cluster import Cluster
 from bayplan.state.nodes import NodeChange
@@ -123,7 +123,7 @@ def read_conf(settings: QueuesConfiguration) -> Conf:
         ConfigError: the file cannot be read, or is invalid.
     """
     try:
-        return load_conf(_text_of(settings, DEFAULT_CONF))
+        return load_conf(conf_of_manifest(_text_of(settings, DEFAULT_CONF)))
     except ConfError as error:
         raise ConfigError(f"{settings.source}: {error}") from error
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import ClassVar, Final
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Final
 
 import yaml
 
@@ -40,17 +40,36 @@ def text_of(item: ConfigMap | None) -> str:
 
 def of_manifest(text: str) -> str:
     """The queues.yaml in the manifest of a ConfigMap; any other text as it is."""
+    data = next(_config_maps(text), None)
+    return text if data is None else data.get(KEY) or DEFAULT_CONFIG
+
+
+def conf_of_manifest(text: str) -> str:
+    """The volcano-scheduler.conf in the manifest of a ConfigMap, whose key has the name of the file."""
+    for data in _config_maps(text):
+        for name, content in data.items():
+            if name.endswith(".conf") and isinstance(content, str) and is_conf(content):
+                return content
+    return text
+
+
+def is_conf(text: str) -> bool:
+    """Whether a text is a volcano-scheduler.conf, and not a queues.yaml."""
+    return any(line.startswith(("actions:", "tiers:")) for line in text.splitlines())
+
+
+def _config_maps(text: str) -> Iterator[dict[str, Any]]:
+    """The data of the ConfigMaps in a manifest; nothing if it is something else."""
     if "ConfigMap" not in text:
-        return text
+        return
     try:
         documents = [read.value for read in PlainReader(text, max_values=MAX_VALUES).documents()]
     except (DecodeError, yaml.YAMLError):
-        return text  # whoever reads it as queues.yaml reports what is wrong
+        return  # whoever reads it as a configuration reports what is wrong
     for item in documents:
         if isinstance(item, dict) and item.get("kind") == "ConfigMap":
             data = item.get("data")
-            return (data.get(KEY) if isinstance(data, dict) else "") or DEFAULT_CONFIG
-    return text
+            yield data if isinstance(data, dict) else {}
 
 
 async def follow_config_map(

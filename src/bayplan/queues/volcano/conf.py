@@ -49,13 +49,17 @@ _SWITCHES: Final = frozenset(
         *("enabledSubJobPipelined", "enabledSubJobOrder", "enabledHyperNodeGradient"),
     }
 )
-_ARGUMENTS: Final = {"overcommit": ("overcommit-factor",), "capacity": ("ancestorReclaimLevel",)}
+_ARGUMENTS: Final = {
+    ("overcommit", "overcommit-factor"): ((int, float), "a number"),
+    ("capacity", "ancestorReclaimLevel"): ((int,), "an integer"),
+}
+"""By plugin and argument: the types that Volcano accepts. It warns of others, and uses the default."""
 MIN_OVERCOMMIT: Final = 1.0
 DEFAULT_OVERCOMMIT: Final = 1.2
 
 
 class ConfError(Exception):
-    """A volcano-scheduler.conf with which Volcano would not start."""
+    """A volcano-scheduler.conf that Volcano rejects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ class Conf:
     @property
     def reclaim_levels(self) -> int:
         found = self.plugin("capacity")
-        return 0 if found is None else max(0, int(found.arguments.get("ancestorReclaimLevel", 0)))
+        return 0 if found is None else max(0, found.arguments.get("ancestorReclaimLevel", 0))
 
     @property
     def overcommit(self) -> float | None:
@@ -121,7 +125,7 @@ def load(text: str) -> Conf:
     """Reads a volcano-scheduler.conf.
 
     Raises:
-        ConfError: Volcano would not start with it.
+        ConfError: Volcano rejects it.
     """
     try:
         content = yaml.safe_load(text) or {}
@@ -172,16 +176,12 @@ def _option(entry: Any, ignored: list[str]) -> PluginOption:
         ignored.append("plugin overcommit (jobs are admitted by the capability of their queue)")
     if name == "drf" and switches.get("enableHierarchy"):
         ignored.append("plugin drf: enableHierarchy (queues are ordered without their hierarchy annotations)")
-    if name in PLUGINS:
-        ignored.extend(
-            f"plugin {name}: argument {key}" for key in arguments if key not in _ARGUMENTS.get(name, ())
-        )
-    for key, kind in (("overcommit-factor", float), ("ancestorReclaimLevel", int)):
-        if key in arguments:
-            try:
-                kind(arguments[key])
-            except (TypeError, ValueError) as error:
-                raise ConfError(f"plugin {name}: {key} is not a number") from error
+    for key in list(arguments) if name in PLUGINS else ():
+        types, kind = _ARGUMENTS.get((name, key), ((), ""))
+        if isinstance(arguments[key], bool) or not isinstance(arguments[key], types):
+            note = f" (it is not {kind})" if kind else ""
+            ignored.append(f"plugin {name}: argument {key}{note}")
+            del arguments[key]
     return PluginOption(name, switches, arguments)
 
 
