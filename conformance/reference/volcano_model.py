@@ -53,6 +53,10 @@ class Heap(Generic[T]):
             place = child
         return last
 
+    def drain(self) -> list[T]:
+        """All items, in the order in which they are popped."""
+        return [self.pop() for _ in range(len(self._items))]
+
 
 class Task:
     def __init__(self, pod: Json, job: Job) -> None:

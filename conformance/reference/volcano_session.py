@@ -184,16 +184,21 @@ class Session:
         return self.compare_queues(left, right) < 0
 
     def compare_queues(self, left: Account, right: Account) -> int:
-        if self.conf.hierarchical_drf:
-            root = drf.hierarchical_shares((job.use for job in self.jobs.values()), self.capacity)
-            if difference := drf.compare(root, left.spec.hierarchy, right.spec.hierarchy):
-                return -1 if difference < 0 else 1
-        one: tuple[Any, ...] = (left.spec.created, left.name)
-        other: tuple[Any, ...] = (right.spec.created, right.name)
-        if self.kind is not accounting.Entitlement.NONE:
-            first, second = accounting.below_common(left, right)
-            one = (-left.spec.priority, accounting.standing(first, self.kind), *one)
-            other = (-right.spec.priority, accounting.standing(second, self.kind), *other)
+        for option in (option for tier in self.conf.tiers for option in tier):
+            one: tuple[Any, ...] = ()
+            other: tuple[Any, ...] = ()
+            if not option.enabled("enableQueueOrder"):
+                continue
+            if option.name == "drf" and self.conf.hierarchical_drf:
+                root = drf.hierarchical_shares((job.use for job in self.jobs.values()), self.capacity)
+                one, other = (drf.compare(root, left.spec.hierarchy, right.spec.hierarchy),), (0,)
+            elif option.name == self.kind.value:
+                first, second = accounting.below_common(left, right)
+                one = (-left.spec.priority, accounting.standing(first, self.kind))
+                other = (-right.spec.priority, accounting.standing(second, self.kind))
+            if one != other:
+                return -1 if one < other else 1
+        one, other = (left.spec.created, left.name), (right.spec.created, right.name)
         return (one > other) - (one < other)
 
     def job_before(self, left: Job, right: Job) -> bool:
@@ -225,7 +230,7 @@ class Session:
 
     def in_victim_order(self, asking: Task, tasks: Iterable[Task]) -> list[Task]:
         heap = Heap(self.victims_first(asking), tasks)
-        return [heap.pop() for _ in range(len(heap))]
+        return heap.drain()
 
     # Jobs
 
@@ -372,13 +377,21 @@ class Session:
         return None
 
     def backfill(self) -> None:
+        # backfill.go: pickUpPendingTasks. Tasks that wait for a node with victims are placed again.
+        tasks, by_queue = dict[str, Heap[Task]](), dict[str, Heap[Job]]()
         for job in self._considered():
-            for task in job.tasks:
-                if task.status == "Pending" and task.is_best_effort:
-                    node = next(iter(self.nodes))
-                    statement = Statement(self)
-                    statement.place(task, node, "Allocated")
-                    statement.commit()
+            waiting = [
+                task for task in job.tasks if task.status in ("Pending", "Pipelined") and task.is_best_effort
+            ]
+            if waiting:
+                tasks[job.name] = Heap(self.task_before, waiting)
+                by_queue.setdefault(job.account.name, Heap(self.job_before)).push(job)
+        queues = Heap(self.queue_before, [self.accounts[name] for name in by_queue])
+        for jobs_of_queue in (by_queue[account.name] for account in queues.drain()):
+            for task in [task for job in jobs_of_queue.drain() for task in tasks[job.name].drain()]:
+                statement = Statement(self)
+                statement.place(task, next(iter(self.nodes)), "Allocated")
+                statement.commit()
 
     def _starving_jobs(self) -> tuple[dict[str, list[Job]], dict[str, Heap[Task]]]:
         by_queue: dict[str, list[Job]] = {}

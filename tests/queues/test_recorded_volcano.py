@@ -53,11 +53,12 @@ def test_sessions(kind: str) -> None:
     assert not {name: fields for name, fields in wrong.items() if fields}
 
 
-def test_changed_sessions() -> None:
-    """The same for sessions of which amounts, priorities, queues and plugins were changed at random."""
+@pytest.mark.parametrize("name", ["volcano-changed", "volcano-generated"])
+def test_other_sessions(name: str) -> None:
+    """The same for changed sessions, and for those with any actions, plugins and tiers."""
     wrong = {
         line["scenario"]["name"]: found
-        for line in read("volcano-changed")
+        for line in read(name)
         if (found := list(differences(line["expect"], evaluate(line))))
     }
     assert not wrong
