@@ -119,26 +119,47 @@ class Bindings:
             context.queue.nominations.remove(pod.metadata.uid)
         return True
 
-    def commit(self, attempt: Attempt, *, is_assumed: bool = False) -> None:
-        """Assumes the pod unless it is assumed already, runs Reserve and Permit, and starts the binding."""
+    def commit(
+        self, attempt: Attempt, with_siblings: dict[str, float] | None = None
+    ) -> RejectedError | AttemptError | None:
+        """Assumes the pod, runs Reserve and Permit, and starts the binding. Returns why that failed.
+
+        Args:
+            with_siblings: for a member of a group: what it waits for in addition if it has to wait. It is
+                assumed already, and its binding is not started.
+        """
         context = self._context
-        if not is_assumed and not self.assume(attempt):
-            return
+        if with_siblings is None and not self.assume(attempt):
+            return None
         try:
             attempt.points.reserve(attempt)
             seconds = attempt.points.permit(attempt)
         except (RejectedError, AttemptError) as error:
-            self._undo(attempt)
-            self._handle_failure(attempt, error)
-            return
+            self.reject(attempt, error)
+            return error
         if seconds:
-            attempt.waiting = WaitingPod(attempt.pod, attempt.node_name, seconds, context.loop)
-            context.waiting.add(attempt.waiting)
-            self._report(attempt, BindingStep.WAITING, Point.PERMIT, tuple(seconds))
+            self.hold(attempt, seconds | (with_siblings or {}))
         if PODS_TO_ACTIVATE in attempt.search.state:
             self._activate(attempt)
-        start = context.tasks.start if seconds else context.tasks.defer
-        start(self._bind_cycle(attempt), "binding of pod", attempt.info.key)
+        if with_siblings is None:
+            start = context.tasks.start if seconds else context.tasks.defer
+            start(self._bind_cycle(attempt), "binding of pod", attempt.info.key)
+        return None
+
+    def start(self, attempt: Attempt) -> None:
+        """Starts the binding of a member of a group, together with those of the others."""
+        self._context.tasks.defer(self._bind_cycle(attempt), "binding of pod", attempt.info.key)
+
+    def reject(self, attempt: Attempt, error: RejectedError | AttemptError) -> None:
+        """Reverts what was assumed for a pod whose binding has not started, and handles its failure."""
+        self._undo(attempt)
+        self._handle_failure(attempt, error)
+
+    def hold(self, attempt: Attempt, seconds: dict[str, float]) -> None:
+        """Lets the pod wait at Permit, so long for each plugin, before its binding begins."""
+        attempt.waiting = WaitingPod(attempt.pod, attempt.node_name, seconds, self._context.loop)
+        self._context.waiting.add(attempt.waiting)
+        self._report(attempt, BindingStep.WAITING, Point.PERMIT, tuple(seconds))
 
     def _activate(self, attempt: Attempt) -> None:
         wanted = attempt.search.state[PODS_TO_ACTIVATE]

@@ -32,6 +32,7 @@ from bayplan.scheduler.cycle import Decision
 from bayplan.scheduler.failure import PATCH_TRIES, PATCH_WAIT_FACTOR, PATCH_WAIT_SECONDS, Evictions, Failures
 from bayplan.scheduler.group_cycle import UNSCHEDULABLE, GroupCycle, GroupDecision, GroupPart
 from bayplan.scheduler.group_dialects import Dialect
+from bayplan.scheduler.group_permit import GroupPermit
 from bayplan.scheduling_queue.queued import QueuedGroup, QueuedPod
 from bayplan.state.group_trees import invalid, tree_of
 from bayplan.state.groups import INITIALLY_SCHEDULED, Group, GroupKey, GroupStates
@@ -111,7 +112,7 @@ class GroupScheduling:
         if metrics.enabled:
             metrics.group_algorithm(context.loop.time() - started)
         cycle.shared.is_simulated = False
-        self._submit(framework, decision, infos, started)
+        code = self._submit(framework, decision, infos, started)
         if metrics.enabled:
             seconds = context.loop.time() - started
             metrics.group_attempt(_result(decision), framework.profile.scheduler_name, seconds)
@@ -120,7 +121,7 @@ class GroupScheduling:
             profile = framework.profile
             if profile.placement_generators:
                 metrics.placements(profile.scheduler_name, cycle.generated_placements, cycle.evaluations)
-        self._ended(decision.status.code)
+        self._ended(code)
 
     def _ended(self, code: Code) -> None:
         groups = self._context.queue.groups
@@ -156,7 +157,8 @@ class GroupScheduling:
 
     def _submit(
         self, framework: Framework, decision: GroupDecision, infos: Sequence[QueuedPod], started: float
-    ) -> None:
+    ) -> Code:
+        """Executes the decision. Returns the result that decides when the group is tried again."""
         eviction = decision.eviction
         if eviction is not None:
             self._evictions.start_for_group(
@@ -176,10 +178,16 @@ class GroupScheduling:
         # All members are assumed before the first passes Permit, so that none has to wait for the others.
         for attempt in attempts:
             attempt.state.pop(GROUP_CYCLE, None)
-            self._bindings.commit(attempt, is_assumed=True)
-        for part in decision.parts:
-            if not part.group.key.is_composite:
-                self._conditions.write(part.group, _condition(part.final, part.group))
+
+        def ended(result: Status) -> None:
+            for part in decision.parts:
+                if not part.group.key.is_composite:
+                    status = part.final if result.is_success or not part.final.is_success else result
+                    self._conditions.write(part.group, _condition(status, part.group))
+
+        permit = GroupPermit(self._bindings, self._states, decision.group, ended)
+        code = permit.commit(attempts, framework.profile)
+        return decision.status.code if code is Code.SUCCESS else code
 
     def _report(self, member: Decision) -> None:
         """Reports what becomes of a member: one that found a node has none if its group is not scheduled."""

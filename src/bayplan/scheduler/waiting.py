@@ -28,6 +28,8 @@ class WaitingPod:
     ) -> None:
         self.pod = pod
         self.node_name = node_name
+        self.changed: Callable[[], object] | None = None
+        """Called when a plugin has allowed it, and when its result is decided."""
         self._outcome: Parking[Status] = Parking(loop=loop)
         self._timers = {
             plugin: loop.call_later(timeout, self._time_out, plugin, timeout)
@@ -48,12 +50,19 @@ class WaitingPod:
         """Whether it will not be bound. It keeps its node until its binding cycle has ended."""
         return self._outcome.done() and not self._outcome.result().is_success
 
+    @property
+    def message(self) -> str:
+        """Why it was rejected; empty unless it was."""
+        return self._outcome.result().message if self._outcome.done() else ""
+
     def allow(self, plugin: str) -> None:
         timer = self._timers.pop(plugin, None)
         if timer is not None:
             timer.cancel()
         if not self._timers:
             self._decide(SUCCESS)
+        elif self.changed is not None:
+            self.changed()
 
     def reject(self, plugin: str, message: str) -> bool:
         """False if the result was already decided."""
@@ -76,6 +85,8 @@ class WaitingPod:
         for timer in self._timers.values():
             timer.cancel()
         self._outcome.set_result(status)
+        if self.changed is not None:
+            self.changed()
         return True
 
 
