@@ -370,3 +370,40 @@ def test_a_small_part_of_a_device_is_not_nothing() -> None:
         account.request = {"gpu": 1.0 if number else 3.0}
     open_accounts(list(known.values()), Entitlement.PROPORTION, {"gpu": 59.0})
     assert known["0"].deserved["gpu"] == 3.0
+
+
+def active(history: History, name: str, notes: dict[str, str], priority: int = 0) -> QueuedPod:
+    pod = make_pod(name, cpu=1, priority=priority)
+    pod = replace(pod, metadata=replace(pod.metadata, annotations=notes, uid=name))
+    info = QueuedPod(pod, pod.key, 0.0, 1)
+    info.sort_key = (1,)
+    history.queues.push(info, info.sort_key)
+    return info
+
+
+def test_a_pod_whose_queue_goes_before_it_has_its_node_is_counted() -> None:
+    """It is assumed on its node when nothing accepts it any more, and counts when its queue is back."""
+    history = History(0, "capacity")
+    history.objects.put(queue_of("a"))
+    info = active(history, "p", {volcano.QUEUE_ANNOTATION: "a"})
+    assert history.queues.pop() is info
+    history.objects.remove(queue_of("a"))
+    history.queues.refresh()
+    history.queues.charge(info.pod, "n")
+    history.objects.put(queue_of("a"))
+    history.queues.refresh()
+    assert history.queues.accounts["a"].allocated == {"cpu": 1000, "pods": 1}
+
+
+def test_a_job_with_nothing_active_has_no_place_in_the_order() -> None:
+    """A place without a key cannot be compared with that of another job; the next pod finds it again."""
+    history = History(0, "capacity")
+    notes = {volcano.GROUP_ANNOTATION: "g"}
+    charged(history, "running", notes)
+    history.queues.remove(active(history, "gone", notes, priority=5))
+    for number in reversed(range(40)):
+        others = {volcano.GROUP_ANNOTATION: f"g{number}"}
+        charged(history, f"running{number}", others)
+        active(history, f"p{number}", others, priority=-number)
+    info = active(history, "next", notes, priority=5)
+    assert history.queues.pop() is info

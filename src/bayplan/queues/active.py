@@ -137,7 +137,7 @@ class CapacityQueues(BlockedPods, PodHeap):
         pods = group.classes.get(request.shape)
         if pods is not None:
             heappush(pods.entries, entry)
-            if group.priority != group.key_priority or group.created != group.key_created:
+            if not group.key or group.priority != group.key_priority or group.created != group.key_created:
                 self._reorder_group(group)
         else:
             pods = self._new_pods(group, request.shape)

@@ -50,7 +50,7 @@ class QueueOrder(QueueUsage):
         return tree.queue_key(queue)
 
     def _group_key(self, group: PodGroupOf) -> GroupKey:
-        """The position of a group in its leaf, by the dialect."""
+        """The position of a group in its leaf, by the dialect; () if it has none because nothing is active."""
         return tree.group_key(group)
 
     @abstractmethod
@@ -91,8 +91,9 @@ class QueueOrder(QueueUsage):
             return
         group.key, group.is_running = key, is_running
         group.key_priority, group.key_created = group.priority, group.created
-        for pods in group.classes.values():
-            self._enter(pods)
+        if key:
+            for pods in group.classes.values():
+                self._enter(pods)
 
     def _enter(self, pods: GroupPods) -> None:
         """Puts a group with active pods in its place among the groups of their class.

@@ -108,6 +108,10 @@ class QueueUsage(ABC):
         group.spares = self._is_spared
         return group
 
+    def _unplaced_group(self, task: PodTask) -> PodGroupOf | None:
+        """The group of a pod that has a node and that no queue takes; None if the dialect does not count it."""
+        return None
+
     def _is_spared(self, task: PodTask) -> tuple[bool, bool]:
         first = self._first(task.application)
         return self._opts_out(task.pod), first is not None and first[1] == task.key
@@ -160,7 +164,11 @@ class QueueUsage(ABC):
         try:
             group = self._groups.get(task.application) or self._group(task)
         except PlacementError:
-            return
+            # Its queue may have gone while the pod was being bound.
+            unplaced = self._unplaced_group(task)
+            if unplaced is None:
+                return
+            group = self._add_group(task, unplaced)
         task.group = group
         task.place = node_name
         amounts = task.amounts
@@ -296,13 +304,16 @@ class QueueUsage(ABC):
         """
         group = self._groups.get(task.application)
         if group is None:
-            group = self._new_group(task.application, task.pod, task.created)
-            self._groups[task.application] = group
-            tree.add_group(group)
-            oldest = self._oldest(task.application)
-            if oldest is not None and oldest < group.created:
-                group.created = oldest
+            group = self._add_group(task, self._new_group(task.application, task.pod, task.created))
         task.group = group
+        return group
+
+    def _add_group(self, task: PodTask, group: PodGroupOf) -> PodGroupOf:
+        self._groups[task.application] = group
+        tree.add_group(group)
+        oldest = self._oldest(task.application)
+        if oldest is not None and oldest < group.created:
+            group.created = oldest
         return group
 
     def gauges(self) -> Mapping[Spec[Gauge], Mapping[tuple[str, ...], float]]:

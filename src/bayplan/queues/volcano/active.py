@@ -32,7 +32,7 @@ from bayplan.metrics.instruments import Gauge, Spec
 from bayplan.queues import tree
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts, add_to, is_positive, subtract_from
-from bayplan.queues.records import PodClass, PodEntry, PodGroupOf, Request
+from bayplan.queues.records import PodClass, PodEntry, PodGroupOf, PodTask, Request
 from bayplan.queues.tree import Blocking, GroupKey, Order, Queue, QueueKey
 from bayplan.queues.volcano import accounts as accounting
 from bayplan.queues.volcano import jobs
@@ -308,13 +308,13 @@ class VolcanoQueues(CapacityQueues):
 
     def _new_group(self, name: str, pod: Pod, created: float) -> PodGroupOf:
         own = pod.metadata.annotations.get(volcano.QUEUE_ANNOTATION, "")
-        try:
-            queue = self._leaf(self._queue_name(name, own))
-        except PlacementError:
-            if not pod.spec.node_name:
-                raise
-            queue = self._lost
+        queue = self._leaf(self._queue_name(name, own))
         return JobGroup(name, queue, created, own, self.pod_group(name))
+
+    def _unplaced_group(self, task: PodTask) -> PodGroupOf:
+        own = task.pod.metadata.annotations.get(volcano.QUEUE_ANNOTATION, "")
+        name = task.application
+        return JobGroup(name, self._lost, task.created, own, self.pod_group(name))
 
     def _asked(self, info: Entity) -> Request:
         found = super()._asked(info)
