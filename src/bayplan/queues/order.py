@@ -50,7 +50,7 @@ class QueueOrder(QueueUsage):
         return tree.queue_key(queue)
 
     def _group_key(self, group: PodGroupOf) -> GroupKey:
-        """The position of a group in its leaf, by the dialect; () if it has none because nothing is active."""
+        """The position of a group in its leaf, by the dialect; () if nothing of it is active."""
         return tree.group_key(group)
 
     @abstractmethod

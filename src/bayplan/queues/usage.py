@@ -109,7 +109,7 @@ class QueueUsage(ABC):
         return group
 
     def _unplaced_group(self, task: PodTask) -> PodGroupOf | None:
-        """The group of a pod that has a node and that no queue takes; None if the dialect does not count it."""
+        """The group of a pod with a node that no queue takes; None if the dialect does not count it."""
         return None
 
     def _is_spared(self, task: PodTask) -> tuple[bool, bool]:
