@@ -24,7 +24,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, ClassVar
 
 from bayplan.api.node import Namespace
 from bayplan.api.pod import Pod
@@ -82,6 +82,9 @@ class CapacityQueues(BlockedPods, PodHeap):
         namespace: finds a Namespace object.
         scheduled: the number of members of a pod group that have a node.
     """
+
+    waits_with_nomination: ClassVar[bool] = True
+    """Whether a pod that waits for a limit keeps its nomination: its victims may be what uses the limit."""
 
     def __init__(
         self,

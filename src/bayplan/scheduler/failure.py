@@ -35,6 +35,8 @@ EVICTIONS_AT_ONCE: Final = 16
 """Victims of one preemptor that are evicted at a time: as many as in kube-scheduler by default. If it were
 all of them, bindings would wait behind the thousand requests of a gang that evicts five hundred pods."""
 
+NO_NODE: Final = Nomination("")
+
 _log = logging.getLogger(__name__)
 
 
@@ -89,14 +91,21 @@ class Failures:
         nominated = context.queue.nominations.node_to_write(info, pod, nomination)
         self._patch(info, pod, status_patch(pod, reason, message, nominated))
 
-    def wait_for_quota(self, waiting: Iterable[tuple[QueuedPod, str]]) -> None:
+    def wait_for_quota(
+        self, waiting: Iterable[tuple[QueuedPod, str]], *, keeps_nominations: bool = True
+    ) -> None:
         """Reports that pods wait in their capacity queues, without an attempt.
 
         The reason is not Unschedulable: more nodes would not help, so an autoscaler must not add any.
         """
+        nominations = self._context.queue.nominations
         for info, message in waiting:
-            self._context.recorder.waiting_for_quota(info.pod, message, info.profile)
-            self._patch(info, info.pod, status_patch(info.pod, SKIPPED, message, None))
+            pod, nominated = info.pod, None
+            if not keeps_nominations and nominations.node_of(pod.uid):
+                nominations.add(pod, NO_NODE)
+                nominated = nominations.node_to_write(info, pod, NO_NODE)
+            self._context.recorder.waiting_for_quota(pod, message, info.profile)
+            self._patch(info, pod, status_patch(pod, SKIPPED, message, nominated))
 
     async def written(self, uid: str) -> None:
         """Waits for that. A pod is not bound before: the API server might bind it first, and then either

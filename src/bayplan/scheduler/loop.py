@@ -387,7 +387,8 @@ class Scheduler:
             context.tasks.run_deferred()
         if self.queues is not None:
             if self.queues.notices:
-                self._failures.wait_for_quota(self.queues.take_notices())
+                keeps = self.queues.waits_with_nomination
+                self._failures.wait_for_quota(self.queues.take_notices(), keeps_nominations=keeps)
             if self.queues.admit_groups is not None:
                 self.queues.admit_groups()
             self.queues.check()

@@ -398,3 +398,23 @@ def test_an_invalid_configuration_is_rejected(tmp_path: Path) -> None:
     assert settings is not None
     with pytest.raises(ConfigError, match="failed to find Action  fly"):
         read_conf(settings)
+
+
+@virtual
+async def test_a_pod_that_has_to_wait_for_its_queue_does_not_keep_its_node(tmp_path: Path) -> None:
+    """Its Queue is closed while its victim ends: others may use the room, whatever their priority."""
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=2))
+        await world.create(queue("greedy", deserved={"cpu": "1"}), queue("owed", deserved={"cpu": "1"}))
+        await world.create(*(in_queue(f"many-{number}", "greedy") for number in range(2)))
+        world.cluster.will_answer("delete", Answer(seconds=3))
+        await world.create(in_queue("one", "owed"))
+        await world.after(1)
+        known = world.store.get(volcano.Queue, "owed")
+        closed = queue("owed", "Closed", deserved={"cpu": "1"})
+        world.store.update(replace(closed, metadata=known.metadata))
+        await world.after(1)
+        await world.create(in_queue("more", "greedy"))
+        await world.after(20)
+        assert "more" in world.bound()
+        assert not world.store.get(Pod, "one", "default").status.nominated_node_name

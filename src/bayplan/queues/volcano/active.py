@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from math import inf
 from operator import attrgetter
-from typing import Final
+from typing import ClassVar, Final
 
 from bayplan.api import volcano
 from bayplan.api.meta import Object
@@ -87,6 +87,8 @@ class VolcanoQueues(CapacityQueues):
         objects: has Queues, PodGroups and PriorityClasses.
         changes: of the cluster that the objects are from.
     """
+
+    waits_with_nomination: ClassVar[bool] = False  # it had room beside its victims, and has lost it
 
     def __init__(
         self,
