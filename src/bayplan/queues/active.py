@@ -149,7 +149,7 @@ class CapacityQueues(BlockedPods, PodHeap):
             self._enter(pods)
         pod_class = pods.pod_class
         (pod_class.unreported if group.tasks else pod_class.unreported_new)[info] = None
-        node = self._leaf_of(group)
+        node = pod_class.node
         node.ready[pod_class] = None
         if not node.is_stale:
             self._mark_stale(node)
@@ -162,7 +162,7 @@ class CapacityQueues(BlockedPods, PodHeap):
         node, key = self._leaf_of(group), (shape, group.owner)
         pod_class = node.classes.get(key)
         if pod_class is None:
-            pod_class = node.classes[key] = PodClass(key)
+            pod_class = node.classes[key] = PodClass(key, node)
         pods = group.classes[shape] = GroupPods(group, pod_class)
         return pods
 
@@ -170,8 +170,10 @@ class CapacityQueues(BlockedPods, PodHeap):
         """The next pod, or None if everything that is active has to wait."""
         self.refresh()
         root = self._nodes.get(self.partition.root.path)
-        info = None if root is None else self._pop(root)
-        self._update_count()
+        if root is None or (info := self._pop(root)) is None:
+            self._update_count()
+            return None
+        self.count = self._size
         return info
 
     def changed(self, info: Entity) -> None:
@@ -376,7 +378,7 @@ class CapacityQueues(BlockedPods, PodHeap):
         pod_class.unreported_new.pop(info, None)
         if group.priority != group.key_priority:
             self._reorder_group(group)
-        node = self._leaf_of(group)
+        node = pod_class.node
         if not node.is_stale:
             self._mark_stale(node)
 

@@ -123,7 +123,10 @@ def minus(left: Mapping[str, NumberT], right: Mapping[str, NumberT]) -> dict[str
 def add_to(amounts: dict[str, int], more: Amounts) -> None:
     """Adds in place."""
     for kind, amount in more.items():
-        amounts[kind] = amounts.get(kind, 0) + amount
+        try:
+            amounts[kind] += amount
+        except KeyError:
+            amounts[kind] = amount
 
 
 def subtract_from(amounts: dict[str, int], less: Amounts) -> None:

@@ -102,7 +102,7 @@ class QueueOrder(QueueUsage):
         its others of the limit on the number of groups.
         """
         group, pod_class = pods.group, pods.pod_class
-        node = self._leaf_of(group)
+        node = pod_class.node
         if pod_class not in node.ready:
             node.ready[pod_class] = None
             self._revive(node)
@@ -124,25 +124,17 @@ class QueueOrder(QueueUsage):
             self._stale.append(leaf)
 
     def _reorder_stale(self) -> None:
-        """Compares the queues on the paths of stale leaves again, each once."""
-        stale = self._stale
-        self._stale = []
-        above: dict[QueueNode, None] = {}
-        for leaf in stale:
-            leaf.is_stale = False
-            above[leaf] = None
-        while above:
-            level, above = above, {}
-            for node in level:
-                parent = node.parent
-                if parent is None:
-                    continue
-                above[parent] = None
+        """Compares the queues on the paths of stale leaves again."""
+        stale, self._stale = self._stale, []
+        for node in stale:
+            node.is_stale = False
+            while (parent := node.parent) is not None:
                 key = self._queue_key(node.queue)
                 if node.key != key:
                     node.key = key
                     if node.is_live:
                         self._offer(node, parent)
+                node = parent
 
     def _offer(self, node: QueueNode, parent: QueueNode) -> None:
         """Puts a queue in its place among the children of its parent."""

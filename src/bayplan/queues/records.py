@@ -165,6 +165,8 @@ class PodClass:
     """Active pods of a leaf that ask for the same for the same owner: all fit into the room, or none."""
 
     key: ClassKey
+    node: QueueNode
+    """Of the leaf."""
     running: list[GroupEntry] = field(default_factory=list)
     """A heap of the groups with a task."""
     new: list[GroupEntry] = field(default_factory=list)

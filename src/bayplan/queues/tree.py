@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bayplan.queues.amounts import Amounts, is_positive, left_over, lowest, minus, plus, subtract_from
+from bayplan.queues.amounts import Amounts, add_to, is_positive, left_over, lowest, minus, plus, subtract_from
 from bayplan.queues.model import DEFAULT_BACKOFF_DELAY as DEFAULT_BACKOFF_DELAY
 from bayplan.queues.model import DEFAULT_PREEMPTION_DELAY as DEFAULT_PREEMPTION_DELAY
 from bayplan.queues.model import MAX_PRIORITY as MAX_PRIORITY
@@ -45,11 +45,8 @@ GroupKey = tuple[object, ...]
 
 def charge(queue: Queue, amounts: Amounts) -> None:
     """A task of the leaf takes its amounts. The ceilings are not checked: see `room`."""
-    items = amounts.items()
     for each in queue.path_up:
-        used = each.used
-        for kind, amount in items:
-            used[kind] = used.get(kind, 0) + amount
+        add_to(each.used, amounts)
 
 
 def refund(queue: Queue, amounts: Amounts) -> None:
@@ -315,12 +312,11 @@ def group_share(group: Group) -> list[float]:
     A type without guarantee counts with its bare amount, as in YuniKorn, so bytes of memory outweigh
     everything in a leaf without a guarantee of memory.
     """
-    guaranteed = group.queue.guaranteed or {}
-    ratios = [
-        amount / limit if (limit := guaranteed.get(kind, 0)) else float(amount)
-        for kind, amount in group.used.items()
-        if amount
-    ]
+    guaranteed, ratios = group.queue.guaranteed or {}, []
+    for kind, amount in group.used.items():
+        if amount:
+            limit = guaranteed.get(kind)
+            ratios.append(amount / limit if limit else float(amount))
     ratios.sort(reverse=True)
     return ratios
 
@@ -338,18 +334,12 @@ def queue_key(queue: Queue) -> QueueKey:
 
 
 def group_key(group: Group) -> GroupKey:
-    """The position of a group in its leaf; the lowest is first.
-
-    The ratios of a share end with a number below all of them, so that of two shares that begin alike the
-    shorter one is lower.
-    """
+    """The position of a group in its leaf; the lowest is first."""
     policy = group.queue.policy
-    standing = [] if policy.order is Order.FIFO else [*group_share(group), -1.0]
+    standing = group.created if policy.order is Order.FIFO else group_share(group)
     if policy.by_priority:
-        return (-group.priority, *standing, group.created, group.name)
-    if policy.order is Order.FIFO:
-        return (group.created, -group.priority, group.name)
-    return (*standing, -group.priority, group.created, group.name)
+        return (-group.priority, standing, group.created, group.name)
+    return (standing, -group.priority, group.created, group.name)
 
 
 def has_pending(queue: Queue) -> bool:

@@ -17,7 +17,7 @@ from bayplan.api.workloads import PriorityClass
 from bayplan.metrics.families import QUEUE_APP, QUEUE_RESOURCE
 from bayplan.metrics.instruments import Gauge, Spec
 from bayplan.queues import tree
-from bayplan.queues.amounts import Amounts, subtract_from, total
+from bayplan.queues.amounts import Amounts, add_to, subtract_from, total
 from bayplan.queues.records import PodGroupOf, PodTask, Shape
 from bayplan.queues.tree import Queue, Task
 from bayplan.queues.users import UserLimits
@@ -177,9 +177,7 @@ class QueueUsage(ABC):
         if self.partition.user_limits.limits:
             self.partition.user_limits.charge(group, amounts)
         if not task.is_placeholder:
-            used = group.used
-            for kind, amount in amounts.items():
-                used[kind] = used.get(kind, 0) + amount
+            add_to(group.used, amounts)
         if not group.tasks:
             tree.start(group)
         group.tasks[uid] = task
