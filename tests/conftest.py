@@ -7,6 +7,7 @@ have no deadline: examples take milliseconds, but much longer on a busy machine.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections.abc import Iterator
 
@@ -17,6 +18,16 @@ from tests.effort import LONG, examples
 
 settings.register_profile("bayplan", deadline=None, max_examples=examples(100))
 settings.load_profile("bayplan")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A command that is run in the test's own process sets up logging for all of it."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
