@@ -18,7 +18,6 @@ from bayplan.answers.explain.printing import print_group_parts
 from bayplan.answers.explain.report import as_json, pod_allocations
 from bayplan.answers.explain.tables import EvaluatedPod, print_tables
 from bayplan.answers.sources.files import STDIN, read_clusters
-from bayplan.answers.sources.groups import ASSUMED_GATE
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.loading import SchedulerSettings, extender_warnings, with_settings
 from bayplan.answers.sources.warnings import MissingObjects, Warning
@@ -218,7 +217,7 @@ def _json_line(
     case: LoadedCluster, core: SchedulingCore, pods: Sequence[Pod], failed: FailedPlugins
 ) -> bytes:
     evaluated = list(_evaluated(case, core, pods, failed))
-    groups = [answer.as_json() | {"assumption": ASSUMED_GATE} for answer in _groups(case, core, pods)]
+    groups = [answer.as_json() | {"assumption": answer.assumption} for answer in _groups(case, core, pods)]
     warnings = [*_warnings(case), *(warning for one in evaluated for warning in one.warnings)]
     skipped = case.skipped(core).items()
     return msgspec.json.encode(

@@ -12,7 +12,6 @@ from bayplan.answers.explain.groups import explain_group, next_attempt
 from bayplan.answers.explain.printing import print_group, print_node, print_pod
 from bayplan.answers.explain.questions import PodQuestions, PodState, explain_node
 from bayplan.answers.explain.report import node_report, pod_report, source_report
-from bayplan.answers.sources.groups import ASSUMED_GATE
 from bayplan.answers.sources.loaded import LoadedCluster, Origin
 from bayplan.answers.sources.loading import SourceOptions, default_namespace, load_cluster
 from bayplan.answers.sources.warnings import Reason, Warning
@@ -328,7 +327,7 @@ def explain_group_command(
                 console.print(line, soft_wrap=True)
         print_group(console, loaded, answer, attempt)
     else:
-        report = answer.as_json() | {"source": source_report(loaded), "assumption": ASSUMED_GATE}
+        report = answer.as_json() | {"source": source_report(loaded), "assumption": answer.assumption}
         if attempt:
             report["nextAttempt"] = attempt
         print_document("GroupExplanation", report, output)

@@ -89,6 +89,20 @@ class GroupPart:
     """Whether it was placed, perhaps in vain because the group above it could not be."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlacementResult:
+    """What one of several placements would do for a group."""
+
+    placement: NodePlacement
+    status: Status
+    decisions: Sequence[Decision]
+    """Of the members that were tried."""
+    placed: int
+    """The number of members that found a node."""
+    total: int | None
+    """The score, if several placements fit."""
+
+
 @dataclass(slots=True)
 class GroupDecision:
     """The result of one attempt to schedule a group."""
@@ -100,6 +114,8 @@ class GroupDecision:
     """The status after PodGroupPostFilter, which adds its message or has failed."""
     parts: Sequence[GroupPart]
     """The group itself, and those below it."""
+    placements: Sequence[PlacementResult] = ()
+    """The result of each, if the cycle keeps them."""
     waits_for_preemption: bool = False
     nominations: dict[str, Nomination] = field(default_factory=dict)
     eviction: Eviction | None = None
@@ -125,15 +141,25 @@ class GroupCycle:
         framework: of their profile.
         tree: the group with the members to schedule.
         stopwatch: measures placements and preemption.
+        keeps_placements: whether each placement is searched, and the decision has the result of each.
     """
 
-    def __init__(self, framework: Framework, tree: GroupTree, stopwatch: Callable[[], float] = float) -> None:
+    def __init__(
+        self,
+        framework: Framework,
+        tree: GroupTree,
+        stopwatch: Callable[[], float] = float,
+        *,
+        keeps_placements: bool = False,
+    ) -> None:
         self._framework = framework
         self._cluster = framework.cluster
         self._tree = tree
         self._pre_filtered: frozenset[str] = frozenset()
         self._is_local = True
         self._stopwatch = stopwatch
+        self._keeps_placements = keeps_placements
+        self._kept: Sequence[PlacementResult] = ()
         self.shared = GroupCycleState()
         self.generated_placements = 0
         self.evaluations: list[tuple[bool, float]] = []
@@ -156,7 +182,7 @@ class GroupCycle:
     def _decide(self) -> Steps[GroupDecision]:
         run = yield from self._find_root()
         parts = list(_parts(self._tree, run))
-        decision = GroupDecision(self._tree.group, run.status, run.status, parts)
+        decision = GroupDecision(self._tree.group, run.status, run.status, parts, self._kept)
         if run.status.code is Code.UNSCHEDULABLE and self._framework.profile.pod_group_post_filters:
             yield from self._post_filter(decision)
         return decision
@@ -217,26 +243,32 @@ class GroupCycle:
                 self.evaluations.append((run.status.is_success, self._stopwatch() - started))
             runs.append(run)
         fitting = [index for index, run in enumerate(runs) if run.status.is_success]
+        placed = [[decision.pod for decision in run.placed] for run in runs]
+        totals = self._totals(tree, placements, scheduled, fitting, placed)
+        if self._keeps_placements and tree is self._tree and tree.group.topology_key:
+            self._kept = [
+                PlacementResult(each, run.status, run.decisions, len(pods), totals.get(index))
+                for index, (each, run, pods) in enumerate(zip(placements, runs, placed, strict=True))
+            ]
         if not fitting:
             return _none_fits(runs[0], len(runs))
-        placed = [[decision.pod for decision in run.placed] for run in runs]
-        return runs[self._best(tree, placements, scheduled, fitting, placed)]
+        return runs[max(fitting, key=lambda index: totals.get(index, 0))]
 
-    def _best(
+    def _totals(
         self,
         tree: GroupTree,
         placements: Sequence[NodePlacement],
         scheduled: Sequence[Pod],
         fitting: Sequence[int],
         placed: Sequence[Sequence[Pod]],
-    ) -> int:
-        """The index of the best placement among those that fit; `placed` are its members, for each."""
-        if len(fitting) == 1:
-            return fitting[0]
+    ) -> dict[int, int]:
+        """The total scores of those that fit, by index, if there are several; `placed` are their members."""
+        if len(fitting) < 2:
+            return {}
         points, profile = self._framework.points, self._framework.profile
         sets, members = [placements[index] for index in fitting], [placed[index] for index in fitting]
         totals = points.score_placements(profile, tree.group, scheduled, sets, members)
-        return fitting[totals.index(max(totals))]
+        return dict(zip(fitting, totals, strict=True))
 
     def _find_by_room(
         self, tree: GroupTree, placements: Sequence[NodePlacement], scheduled: Sequence[Pod]
@@ -245,7 +277,7 @@ class GroupCycle:
 
         None if every placement has to be searched.
         """
-        if tree.children or not tree.pods:
+        if tree.children or not tree.pods or self._keeps_placements:
             return None
         started = self._stopwatch()
         sets = [placement.rows for placement in placements if placement.rows is not None]
@@ -257,7 +289,8 @@ class GroupCycle:
         chosen = 0
         if fitting:
             placed = [tree.pods[:count] for count in fit]
-            chosen = self._best(tree, placements, scheduled, fitting, placed)
+            totals = self._totals(tree, placements, scheduled, fitting, placed)
+            chosen = max(fitting, key=lambda index: totals.get(index, 0))
         run = yield from self._place(tree, placements[chosen])
         if run.status.code is Code.ERROR or len(run.placed) != fit[chosen]:
             return None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bayplan.answers.explain.groups import GroupAnswer, explain_group, next_attempt
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api import volcano
+from bayplan.api.groups import PodGroupStatus
 from bayplan.api.meta import Condition, Object, ObjectMeta
 from bayplan.api.pod import Pod, PodSchedulingGroup
 from bayplan.api.releases import V1_36, V1_37
@@ -21,6 +24,7 @@ from bayplan.api.workloads import PodGroupSpec as CoschedulingSpec
 from bayplan.errors import InputError
 from bayplan.framework.outcome import FilterOutcome
 from bayplan.framework.state import CycleState
+from bayplan.plugin import FilterPlugin, NodeColumns, Plugin, Reject
 from bayplan.preemption.plugin import PreemptionPlugin
 from bayplan.preemption.victims import MayEvict
 from bayplan.testing import make_node, make_pod
@@ -156,6 +160,153 @@ def test_members_of_a_topology_stay_together() -> None:
     answer = asked(*zones, make_group(min_count=3, key="zone"), *members(3))
     assert not answer.is_schedulable
     assert "0/2 placements are available" in answer.verdict
+
+
+RACKS = [
+    *(make_node(f"a{number}", cpu="2", labels={"rack": "a"}) for number in range(2)),
+    make_node("b0", cpu="2", labels={"rack": "b"}),
+    make_node("c0", cpu="8", labels={"rack": "c"}, taints=["x:NoSchedule"]),
+]
+TAINT = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
+
+
+def test_the_domains_of_a_topology_are_compared() -> None:
+    """Each with the number of members that fit there, and what stops the others."""
+    answer = asked(*RACKS, make_group(min_count=6, key="rack"), *members(6))
+    assert [(one.value, one.nodes, one.members, one.is_best) for one in answer.domains] == [
+        ("a", 2, 4, True),
+        ("b", 1, 2, False),
+        ("c", 1, 0, False),
+    ]
+    too_small = "0/2 nodes are available: 2 Insufficient cpu."
+    assert [one.result for one in answer.domains] == [too_small, ALONE, TAINT]
+    assert answer.remedies == (
+        "add nodes with rack=a and room for 2 more such pods: even without all other pods, the group "
+        "would not fit "
+        "with any value of rack",
+        "set minCount to 4 or less",
+    )
+    assert asked(*RACKS, make_group(min_count=4, key="rack"), *members(6)).is_schedulable
+
+
+def test_the_best_of_several_domains_that_fit_is_named() -> None:
+    answer = asked(*RACKS, make_group(min_count=2, key="rack"), *members(3))
+    assert answer.is_schedulable
+    assert [(one.fits, one.is_best) for one in answer.domains] == [(True, True), (True, False), (False,) * 2]
+    chosen, second, _ = (one.result for one in answer.domains)
+    assert chosen.startswith("would be chosen (score ")
+    assert second.endswith(f"; the others: {ALONE}")
+    assert {one.node for one in answer.waiting} == {"a0", "a1"}
+
+
+def test_a_domain_that_others_fill_needs_room() -> None:
+    taken = [make_pod(f"taken-{node}", node=node, cpu="1") for node in ("a0", "b0")]
+    answer = asked(*RACKS, *taken, make_group(min_count=4, key="rack"), *members(4))
+    assert answer.remedies[0] == "make room for 1 more such pod on nodes with rack=a, or add such nodes"
+
+
+def test_no_node_has_the_label_of_a_topology() -> None:
+    answer = asked(*nodes(1), make_group(min_count=1, key="rack"), *members(1))
+    assert (answer.domains, answer.waiting[0].reason) == (
+        (),
+        "not tried: there is no domain in which all members may run",
+    )
+    assert answer.remedies[0].startswith("no node has the label rack of the topology constraint")
+
+
+class Breaks(Plugin, FilterPlugin):
+    """Fails for one pod."""
+
+    def filter(self, state: CycleState, pod: Pod, nodes: NodeColumns) -> Iterator[Reject]:
+        if pod.name == "g-1":
+            raise ValueError("no such badge")
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("objects", "verdict", "remedy"),
+    [
+        pytest.param(
+            [make_group(min_count=1), *members(1)],
+            'error in "DynamicResources" PodGroupPostFilter plugins: not found',
+            "add nodes: the cluster has none",
+            id="no nodes",
+        ),
+        pytest.param(
+            [*nodes(1), make_group(min_count=2, priority=5), *members(2, priority=5), *members(1, first=2)],
+            "all pods in a single pod group should have the same priority as the pod group's "
+            "priority, got 0 and 5",
+            "create these pods again with the priority of the group, 5: default/g-2; or create the "
+            "PodGroup again "
+            "with theirs",
+            id="another priority",
+        ),
+        pytest.param(
+            [make_group(min_count=1), *members(1, preemption_policy="Never"), *members(1, first=1)],
+            "all pods in a single pod group should have the same preemption policy, got "
+            "PreemptLowerPriority and "
+            "Never",
+            "create the pods again with one preemptionPolicy: it must be the same for all",
+            id="another preemption policy",
+        ),
+        pytest.param(
+            [
+                *RACKS,
+                make_group(min_count=1, key="rack"),
+                *members(1, node="a0"),
+                *members(1, first=1, node="b0"),
+                *members(1, first=2),
+            ],
+            "cannot determine domain for already scheduled pods: more than 1 domain found for pod "
+            "group: a, b",
+            "delete the members outside of one value of rack, which all must share; they run with a "
+            "(1), b (1)",
+            id="members in two domains",
+        ),
+        pytest.param(
+            [*nodes(1), make_group(min_count=1, key="rack"), *members(1, node="n0"), *members(1, first=1)],
+            "cannot determine domain for already scheduled pods: no topology domain found for pod "
+            "default/g-0",
+            "give node n0 the label rack, or delete default/g-0, which runs there",
+            id="a member without a domain",
+        ),
+        pytest.param(
+            [*RACKS, make_group(min_count=1, key="rack"), *members(1, node="gone"), *members(1, first=1)],
+            "cannot determine domain for already scheduled pods: getting node for pod default/g-0: "
+            "nodeinfo not "
+            'found for node name "gone"',
+            "delete default/g-0: node gone does not exist any more",
+            id="a member on a node that is gone",
+        ),
+    ],
+)
+def test_what_to_do_about_errors(objects: list[Object], verdict: str, remedy: str) -> None:
+    answer = asked(*objects)
+    assert answer.verdict.endswith(f": {verdict}")
+    assert answer.remedies == (remedy,)
+
+
+def test_a_plugin_that_fails_for_a_member_is_named() -> None:
+    answer = asked(*nodes(1), make_group(min_count=2), *members(2), plugins=(Breaks,))
+    assert "no such badge" in answer.verdict
+    assert answer.remedies[0].startswith("mend the plugin Breaks, which failed for pod default/g-1")
+
+
+@pytest.mark.parametrize("of_group", [True, False])
+def test_an_error_of_the_last_attempt_is_shown(of_group: bool) -> None:
+    kind = "PodGroupInitiallyScheduled" if of_group else "PodScheduled"
+    failed = Condition(type=kind, status="False", reason="SchedulerError", message="no answer")
+    group = make_group(min_count=2)
+    if of_group:
+        group = replace(group, status=PodGroupStatus(conditions=(failed,)))
+    pods = members(2, conditions=[] if of_group else [failed])
+    answer = asked(*nodes(1), group, *pods)
+    assert (answer.is_schedulable, answer.last_error) == (
+        True,
+        "the last attempt failed with an error: no answer",
+    )
+    assert answer.remedies[0].startswith("the error is not seen here")
+    assert asked(*nodes(1), make_group(min_count=2), *members(2)).last_error == ""
 
 
 def test_a_configuration_gets_the_plugins_of_the_gate(tmp_path: Path) -> None:
@@ -328,8 +479,8 @@ def test_members_come_in_the_order_of_the_queue() -> None:
 def test_groups_of_other_schedulers_are_explained(group: Object, pod: dict[str, Any]) -> None:
     pods = [make_pod(f"p{i}", uid=f"p{i}", cpu="1", **pod) for i in range(3)]
     answer = asked(*nodes(1), group, *pods)
-    assert answer.dialect != "kubernetes"
-    assert answer.verdict.startswith("cannot be scheduled: minCount (3) cannot be satisfied: 2 scheduled")
+    assert answer.assumption.startswith(f"decided as bayplan does with podGroups: [{answer.dialect.value}]")
+    assert answer.verdict.startswith("cannot be scheduled: minMember (3) cannot be satisfied: 2 scheduled")
     assert asked(*nodes(2), group, *pods).is_schedulable
     assert asked(*nodes(2), group, *pods[:2]).verdict.startswith("waiting for more members: 3 must exist")
 

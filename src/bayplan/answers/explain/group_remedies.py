@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from bayplan.answers.explain.group_domains import best_of
+from bayplan.api.pod import Pod
 from bayplan.scheduler.group_cycle import RESOURCE_GAP, GroupDecision
 from bayplan.state.group_trees import GroupTree
 from bayplan.state.pods import pod_signature
@@ -25,6 +28,20 @@ ADD_NODES_FOR_SOME: Final = (
 NODES_IT_ACCEPTS: Final = (
     "room is not what is missing: {plugins} {reject} pod {pod} on every node, whatever runs there; "
     "bayplan explain pod {pod} shows what would change that"
+)
+IN_DOMAIN: Final = "make room for {count} more such {pods} on nodes with {domain}, or add such nodes"
+NODES_FOR_DOMAIN: Final = (
+    "add nodes with {domain} and room for {count} more such {pods}: even without all other pods, the "
+    "group would "
+    "not fit with any value of {key}"
+)
+SOME_IN_DOMAIN: Final = (
+    "make room on the nodes with {domain} for the members that do not fit there, or add such nodes"
+)
+NO_DOMAIN: Final = (
+    "no node has the label {key} of the topology constraint: give it to the nodes, or create the "
+    "PodGroup again "
+    "without the constraint"
 )
 RAISE_PRIORITY: Final = (
     "create group and pods again with a higher priority: only pods of lower priority are preempted"
@@ -47,7 +64,7 @@ def remedies_for(
         without_others: that it does not fit without other pods either; None if it does, or if unknown.
         field: the name of the number of members that have to run together.
     """
-    if not decision.status.is_rejection or not decision.final.is_rejection:
+    if not decision.status.is_rejection:
         return []
     if is_gap(decision):
         gap = decision.status.message.removeprefix(RESOURCE_GAP)
@@ -63,10 +80,14 @@ def remedies_for(
         fewer = [FEWER_GROUPS.format(count=fitting)] if group.is_gang and fitting else []
         return [for_some, *fewer]
     placed, need = _placed(decision), group.min_count - scheduled
+    if group.topology_key and not decision.placements:
+        return [NO_DOMAIN.format(key=group.topology_key)]
+    if group.topology_key:
+        return _remedies_in_domain(tree, decision, need, field, is_small=without_others is not None)
     if placed >= need:
         return [for_some]
     # Identical members that were not tried do not fit either.
-    if len({pod_signature(pod) for pod in waiting}) > 1 or group.topology_key:
+    if not _are_identical(waiting):
         remedies = [for_some]
     elif without_others is not None:
         always = need - _placed(without_others)
@@ -74,9 +95,31 @@ def remedies_for(
         remedies = [ADD_NODES.format(count=need - placed, pods=pods_text(need - placed)) + more]
     else:
         remedies = [MAKE_ROOM.format(count=need - placed, pods=pods_text(need - placed))]
-    if placed and not group.topology_key:
+    if placed:
         remedies.append(LOWER_MIN_COUNT.format(field=field, count=scheduled + placed))
     return remedies
+
+
+def _remedies_in_domain(
+    tree: GroupTree, decision: GroupDecision, need: int, field: str, *, is_small: bool
+) -> list[str]:
+    """What would let a group fit in the domain where most of its members do.
+
+    `is_small`: it would fit in none without other pods either.
+    """
+    key, best = tree.group.topology_key, best_of(decision.placements) or decision.placements[0]
+    domain, count = f"{key}={best.placement.name}", need - best.placed
+    if count <= 0 or not _are_identical(tree.pods):
+        return [SOME_IN_DOMAIN.format(domain=domain)]
+    text = NODES_FOR_DOMAIN if is_small else IN_DOMAIN
+    remedies = [text.format(domain=domain, count=count, pods=pods_text(count), key=key)]
+    if best.placed:
+        remedies.append(LOWER_MIN_COUNT.format(field=field, count=tree.scheduled_count + best.placed))
+    return remedies
+
+
+def _are_identical(pods: Sequence[Pod]) -> bool:
+    return len({pod_signature(pod) for pod in pods}) == 1
 
 
 def _without_any_node(decision: GroupDecision) -> str | None:

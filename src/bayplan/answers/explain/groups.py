@@ -19,6 +19,14 @@ from typing import Any, Final
 
 from bayplan.answers.capacity_queues import WaitingPod
 from bayplan.answers.explain.explanation import evicts_by_priority
+from bayplan.answers.explain.group_domains import DomainAnswer, compare_domains
+from bayplan.answers.explain.group_errors import (
+    LAST,
+    NOT_SEEN,
+    last_error,
+    remedies_for_contradiction,
+    remedies_for_error,
+)
 from bayplan.answers.explain.group_remedies import (
     ALLOW_PREEMPTION,
     LOWER_MIN_COUNT,
@@ -27,7 +35,13 @@ from bayplan.answers.explain.group_remedies import (
     pods_text,
     remedies_for,
 )
-from bayplan.answers.sources.groups import FIRST_MINOR, in_dialects, release_for
+from bayplan.answers.sources.groups import (
+    ASSUMED_DIALECT,
+    ASSUMED_GATE,
+    FIRST_MINOR,
+    in_dialects,
+    release_for,
+)
 from bayplan.answers.sources.loaded import LoadedCluster, skip_reason
 from bayplan.answers.volcano_queues import ask_queues
 from bayplan.api import volcano
@@ -36,6 +50,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.workloads import POD_GROUP_LABEL
 from bayplan.config.model import PodGroupDialect
 from bayplan.errors import InputError
+from bayplan.framework.status import Code
 from bayplan.preemption.groups import terminating_victims
 from bayplan.preemption.units import slots_below
 from bayplan.runtime.framework import Framework
@@ -72,6 +87,7 @@ MAX_PRIORITY: Final = 1_000_000_000
 """The highest of a PriorityClass of users; pods above it are those of the system."""
 LEAVING: Final = "no member is waiting, and {count} of {have} with a node are being deleted"
 WITHOUT_RESOURCES: Final = "not tried: the cluster has less than minResources of the PodGroup"
+NO_DOMAIN: Final = "not tried: there is no domain in which all members may run"
 NOT_TRIED: Final = "not tried: there cannot be enough members"
 ELSEWHERE: Final = "fits on {node}, and waits for the others"
 GROUP_WAITS: Final = "its PodGroup fits, and waits for the other groups"
@@ -138,12 +154,38 @@ class GroupAnswer:
     """Whether all its members belong to a profile of the configuration."""
     parts: tuple[PartAnswer, ...] = ()
     """The PodGroups of a composite group."""
+    domains: tuple[DomainAnswer, ...] = ()
+    """Of a group with a topology constraint, if it was evaluated."""
+    last_error: str = ""
+    """That the scheduler's last attempt failed with an error, and which; empty if it did not."""
     capacity: WaitingPod | None = None
     """Where it stands in its capacity queue; None without such queues, or if it is not tried."""
 
     @property
     def policy(self) -> str:
         return "unknown, without its PodGroup" if self.group is None else _policy(self.group)
+
+    @property
+    def assumption(self) -> str:
+        """What is not known of the scheduler, and assumed."""
+        if self.dialect is PodGroupDialect.KUBERNETES:
+            return ASSUMED_GATE
+        return ASSUMED_DIALECT.format(dialect=self.dialect.value)
+
+    def in_words_of(self, field: str) -> GroupAnswer:
+        """The same with the dialect's name of the number of members, which the scheduler calls minCount."""
+
+        def worded(text: str) -> str:
+            return text.replace("minCount", field)
+
+        waiting = tuple(replace(one, reason=worded(one.reason)) for one in self.waiting)
+        return replace(
+            self,
+            verdict=worded(self.verdict),
+            waiting=waiting,
+            last_error=worded(self.last_error),
+            remedies=tuple(map(worded, self.remedies)),
+        )
 
     def _composite(self) -> dict[str, Any]:
         """What only composite groups have."""
@@ -170,6 +212,8 @@ class GroupAnswer:
                 for one in self.waiting
             ],
             "victims": list(self.victims),
+            **({"lastError": self.last_error} if self.last_error else {}),
+            **({"domains": [asdict(one) for one in self.domains]} if self.domains else {}),
             **({} if self.capacity is None else {"capacityQueue": self.capacity.described()}),
             **self._composite(),
         }
@@ -248,6 +292,9 @@ class GroupQuestions:
 
     def answer(self, key: GroupKey) -> GroupAnswer:
         """What the scheduler would do with this group now."""
+        return self._answer(key).in_words_of(self._field)
+
+    def _answer(self, key: GroupKey) -> GroupAnswer:
         root = self._states.root(key)
         keys = [key] if root is None else [state.key for state in self._states.states_below(root)]
         known = [pod for one in keys for pod in self._pods.get(one, ())]
@@ -344,11 +391,16 @@ class GroupQuestions:
         problem = invalid(tree, has_own_policy=has_own_policy)
         if problem:
             members = [MemberAnswer(pod.key) for pod in waiting]
-            return _failed(made, FAILS.format(message=problem), members)
+            return _failed(made, FAILS.format(message=problem), members, remedies_for_contradiction(tree))
+        if error := last_error(group, waiting):
+            made = replace(made, last_error=LAST.format(message=error))
         if self._queues is not None:
             least = max(1, group.min_count - tree.scheduled_count) if group.is_gang else 1
             made = replace(made, capacity=self._queues.group(waiting, least))
-        decision = _decided(GroupCycle(framework, tree))
+        decision = _decided(GroupCycle(framework, tree, keeps_placements=True))
+        made = replace(made, domains=compare_domains(decision))
+        if made.last_error and decision.final.code is not Code.ERROR:
+            made = replace(made, remedies=(NOT_SEEN,))
         members = [
             _member(decision, part, pod, one)
             for part in decision.parts
@@ -383,6 +435,9 @@ class GroupQuestions:
         text = (NO_MORE if has_enough else FAILS).format(message=decision.message)
         without_others = self._failed_without_others(framework, tree)
         remedies = remedies_for(tree, decision, without_others, self._field)
+        if decision.final.code is Code.ERROR:
+            errors = remedies_for_error(self._core.cluster, tree, decision)
+            return _failed(made, text, members, errors or remedies)
         if without_others is not None:
             return _failed(made, text, members, remedies)
         if remedies and any(pod.spec.preemption_policy == NEVER for pod in waiting):
@@ -423,9 +478,8 @@ def _lacks_devices(member: Decision | None) -> bool:
 def _failed(
     made: GroupAnswer, verdict: str, members: Sequence[MemberAnswer], remedies: Sequence[str] = ()
 ) -> GroupAnswer:
-    return replace(
-        made, verdict=verdict, is_schedulable=False, waiting=tuple(members), remedies=tuple(remedies)
-    )
+    shown = (*made.remedies, *remedies)
+    return replace(made, verdict=verdict, is_schedulable=False, waiting=tuple(members), remedies=shown)
 
 
 def _policy(group: Group) -> str:
@@ -462,6 +516,8 @@ def _member(decision: GroupDecision, part: GroupPart, pod: Pod, member: Decision
         text = GROUP_WAITS if part.fits else GROUP_NOT_TRIED if is_inherited else NOT_TRIED
         if is_gap(decision):
             text = WITHOUT_RESOURCES
+        elif decision.group.topology_key and not any(decision.decisions):
+            text = NO_DOMAIN
         return MemberAnswer(pod.key, reason=text)
     if member.found is None:
         return MemberAnswer(pod.key, reason=member.message)

@@ -27,7 +27,7 @@ from bayplan.answers.explain.tables import (
     section,
     some_names,
 )
-from bayplan.answers.sources.groups import ASSUMED_GATE, ASSUMED_TREES
+from bayplan.answers.sources.groups import ASSUMED_TREES
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.answers.sources.warnings import Warning
 
@@ -90,6 +90,8 @@ def _member(group: GroupAnswer, pod: str) -> Iterator[RenderableType]:
     waits = "is scheduled with" if group.is_schedulable else "waits with"
     yield Text.assemble((pod, STRONG), f" {waits} its group ", (str(group.key), STRONG), f" · {group.policy}")
     yield Text(group.verdict, style="" if group.is_schedulable else BAD)
+    if group.last_error:
+        yield Text(group.last_error, style=BAD)
     for remedy in group.remedies:
         yield Text(f"  · {remedy}")
     if member is not None and (member.node or member.reason):
@@ -143,6 +145,8 @@ def print_group_parts(console: Console, answer: GroupAnswer, attempt: str = "") 
     counts = f"{scheduled} scheduled, {waiting} waiting"
     print_part(console, Text.assemble((str(answer.key), STRONG), f" · {answer.policy} · {counts}"))
     print_part(console, Text(answer.verdict, style="" if answer.is_schedulable else BAD))
+    if answer.last_error:
+        print_part(console, Text(answer.last_error, style=BAD))
     for remedy in answer.remedies:
         print_part(console, Text(f"  · {remedy}"))
     if attempt:
@@ -152,6 +156,16 @@ def print_group_parts(console: Console, answer: GroupAnswer, attempt: str = "") 
         for part in answer.parts:
             parts.add_row(part.name, part.policy, str(part.scheduled), str(part.waiting), part.result)
         print_part(console, indented(parts))
+    if answer.domains and answer.group is not None:
+        domains = make_table(answer.group.topology_key, ">nodes", ">members that fit", "result")
+        for domain in answer.domains[:MAX_DOMAINS]:
+            style = STRONG if domain.is_best else ""
+            fit = f"{domain.members} of {waiting}"
+            domains.add_row(domain.value, str(domain.nodes), fit, domain.result, style=style)
+        left = len(answer.domains) - MAX_DOMAINS
+        print_part(console, indented(domains))
+        if left > 0:
+            print_part(console, indented(Text(f"… and {left} more", style=FAINT)))
     shared: dict[str, list[str]] = {}
     for one in answer.waiting:
         text = f"→ {one.node}" if one.node else one.reason or "waits for the others"
@@ -168,11 +182,13 @@ def print_group_parts(console: Console, answer: GroupAnswer, attempt: str = "") 
         text = ", ".join(f"{pod} on {node}" for pod, node in answer.scheduled[:MAX_SCHEDULED])
         more = f" and {scheduled - MAX_SCHEDULED} more" if scheduled > MAX_SCHEDULED else ""
         print_part(console, indented(Text(f"scheduled: {text}{more}")))
-    print_part(console, indented(Text(ASSUMED_GATE, style=FAINT)))
+    print_part(console, indented(Text(answer.assumption, style=FAINT)))
     if answer.key.is_composite:
         print_part(console, indented(Text(ASSUMED_TREES, style=FAINT)))
 
 
+MAX_DOMAINS: Final = 20
+"""Domains of a topology constraint that are shown."""
 MAX_SCHEDULED: Final = 10
 """Scheduled members that are named."""
 

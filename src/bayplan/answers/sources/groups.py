@@ -30,6 +30,11 @@ ASSUMED_GATE: Final = (
     "decided with the feature gate GenericWorkload; without it the scheduler ignores groups and schedules "
     "each member alone"
 )
+ASSUMED_DIALECT: Final = (
+    "decided as bayplan does with podGroups: [{dialect}] and the feature gate GenericWorkload; "
+    "without them it "
+    "ignores these groups and schedules each member alone"
+)
 ASSUMED_TREES: Final = (
     "decided with the feature gate CompositePodGroup, too; without it each PodGroup is scheduled alone"
 )
