@@ -118,7 +118,8 @@ def test_a_pod(tmp_path: Path, pods: list[Pod], text: list[str]) -> None:
 def test_a_pod_whose_queue_is_entitled_to_its_request(tmp_path: Path) -> None:
     path = queues_file(tmp_path, QUEUES)
     asking = pod(4, "a", "new")
-    loaded = LoadedCluster("test", (make_node("n", cpu=4), RUNNING[1], asking))
+    running = [pod(number, "b", "other", node="n") for number in range(3)]
+    loaded = LoadedCluster("test", (make_node("n", cpu=4), *running, asking))
     answer = QueueQuestions(loaded, QueuesConfiguration(file=str(path))).pod(asking)
     assert answer.preemption == "its queue is entitled to this: it may preempt pods of root.b after 30 s"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bayplan.api.pod import Pod
 from bayplan.queues import tree
 from bayplan.queues.active import CapacityQueues
-from bayplan.queues.amounts import Amounts, fits, plus, total
+from bayplan.queues.amounts import Amounts, fits, total
 from bayplan.queues.preemption import within_guarantees
 from bayplan.queues.records import PodGroupOf
 from bayplan.queues.tree import Group, Queue, Task
@@ -236,39 +236,51 @@ def test_a_recount_finds_the_same(text: str, played: list[tuple[object, ...]]) -
     assert [info.key for info in history.queues] == [info.key for info in again.queues]
 
 
-sizes = st.lists(st.integers(1, 4), min_size=1, max_size=8)
+@st.composite
+def parents(draw: st.DrawFn) -> list[tuple[int, list[tuple[int, list[int]]]]]:
+    """Two parents with two leaves each: guarantees, 0 for none, and the amounts of the tasks of a leaf."""
+    sizes = st.lists(st.integers(1, 4), max_size=5)
+    leaf = st.tuples(st.integers(0, 5), sizes)
+    return [(draw(st.integers(0, 9)), [draw(leaf), draw(leaf)]) for _ in range(2)]
 
 
 @settings(max_examples=HISTORIES, deadline=None)
-@given(st.integers(0, 6), st.integers(0, 6), sizes, sizes, st.integers(1, 6))
+@given(parents(), st.sampled_from(["", "p0"]), st.integers(1, 6))
 def test_victims_leave_every_queue_its_guarantee(
-    first: int, second: int, left: list[int], right: list[int], asked: int
+    tree_of: list[tuple[int, list[tuple[int, list[int]]]]], above: str, asked: int
 ) -> None:
-    """A queue above its guarantee stays at or above it, whatever is taken."""
+    """A queue that loses something keeps its guarantee, whatever its parent or children use."""
     root = Queue("root", leaf=False)
-    asking = Queue("asking", root)
-    asking.guaranteed = {"vcore": 100}
     others = []
-    for name, guaranteed, amounts in (("l", first, left), ("r", second, right)):
-        queue = Queue(name, root)
-        queue.guaranteed = {"vcore": guaranteed} if guaranteed else None
-        group = Group(name, queue)
-        tree.add_group(group)
-        for number, amount in enumerate(amounts):
-            task = Task(
-                f"{name}{number}", group, {"vcore": amount, "pods": 1}, place="n", created=float(number)
-            )
-            group.tasks[task.key] = task
-            tree.charge(queue, task.amounts)
-        others.append(queue)
+    for number, (guaranteed, leaves) in enumerate(tree_of):
+        parent = Queue(f"p{number}", root, leaf=False)
+        parent.guaranteed = {"vcore": guaranteed} if guaranteed else None
+        others.append(parent)
+        for name, (own, sizes) in zip("ab", leaves, strict=True):
+            queue = Queue(name, parent)
+            queue.guaranteed = {"vcore": own} if own else None
+            group = Group(queue.path, queue)
+            tree.add_group(group)
+            for index, amount in enumerate(sizes):
+                amounts = {"vcore": amount, "pods": 1}
+                task = Task(f"{queue.path}{index}", group, amounts, place="n", created=float(index))
+                group.tasks[task.key] = task
+                tree.charge(queue, amounts)
+            others.append(queue)
+    asking = Queue("asking", root.children.get(above, root))
+    asking.guaranteed = {"vcore": 100}
     request = {"vcore": asked, "pods": 1}
     tasks = list(candidates(asking, request, 0).tasks)
+    alone = [within_guarantees(asking, request, [[task]]) for task in tasks]
+    assert all(alone), "a candidate may be evicted by itself"
     chosen = within_guarantees(asking, request, [[task] for task in tasks])
-    for queue in others:
-        lost: dict[str, int] = {}
-        for group in queue.groups.values():
-            for task in group.tasks.values():
-                if task.key in chosen:
-                    lost = plus(lost, task.amounts)
+    for queue in set(others) - set(asking.upwards()):
+        below = (
+            task
+            for leaf in queue.downwards()
+            for group in leaf.groups.values()
+            for task in group.tasks.values()
+        )
+        lost = sum(task.amounts["vcore"] for task in below if task.key in chosen)
         limit = (queue.guaranteed or {}).get("vcore", 0)
-        assert not lost or queue.used["vcore"] - lost["vcore"] >= limit
+        assert not lost or queue.used["vcore"] - lost >= limit

@@ -133,6 +133,9 @@ class CapacityQueues(BlockedPods, PodHeap):
             self._update_count()
             return
         group = request.group
+        if self._nominated and any(member.pod.uid in self._nominated for member in members_of(info)):
+            # A class of its own: something is reserved for it, and not for other pods with this shape.
+            request.shape = Shape(request.shape.amounts)
         self._entries += 1
         entry = info.ticket = (rank, info.sequence, self._entries, info, request)
         group.active += 1
@@ -411,7 +414,8 @@ class CapacityQueues(BlockedPods, PodHeap):
                 heappop(pod_class.running if group.is_running else pod_class.new)
             self._leave(entry, pod_class)
             is_same = isinstance(request, PodTask) and isinstance(info, QueuedPod) and request.pod is info.pod
-            if not is_same and self._shape_of(info) is not request.shape:
+            shape = request.shape if is_same else self._shape_of(info)
+            if shape is not request.shape and (shape is None or shape.amounts != request.shape.amounts):
                 self.push(info, entry[0])  # its pod has changed since it entered
                 continue
             if not group.active and not group.tasks:
@@ -452,11 +456,18 @@ class CapacityQueues(BlockedPods, PodHeap):
         if first is None:
             del node.classes[each.key], node.ready[each]
             return None
-        blocking = self._blocking(first.group, each.key[0].amounts)
+        shape = each.key[0]
+        blocking = self._blocking(first.group, shape.amounts)
+        if blocking is None and self._nominated:
+            pods = (member.pod for member in members_of(first.entries[0][3]))
+            blocking = self._blocking_reserved(first.group, shape.amounts, pods)
         if blocking is None:
             if new is None or (running is not None and running.group.key <= new.group.key):
                 return running
             blocking = self._first_full(new.group)
+            if blocking is None and self._nominated:
+                pods = (member.pod for member in members_of(new.entries[0][3]))
+                blocking = self._first_full_reserved(new.group, pods)
             if blocking is None:
                 return new
             self._report(each, blocking, new_only=True)

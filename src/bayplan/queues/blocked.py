@@ -7,7 +7,7 @@ in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -68,6 +68,35 @@ class BlockedPods(QueueOrder):
             return self.partition.user_limits.blocking(group, amounts)
         return None
 
+    def _blocking_reserved(self, group: PodGroupOf, amounts: Amounts, pods: Iterable[Pod]) -> Blocking | None:
+        """The limit that pods do not fit into beside what is reserved for others; None if they fit.
+
+        What was freed for a pod is reserved for it until it has a node: if others took it, pods would have
+        been evicted in vain.
+        """
+        reserved = [(each.group, each.amounts) for each in self.reserved(pods)]
+        if not reserved:
+            return None
+        found = tree.blocking(group.queue, amounts, reserved)
+        return found or self.partition.user_limits.blocking(group, amounts, reserved)
+
+    def _first_full_reserved(self, group: PodGroupOf, pods: Iterable[Pod]) -> Blocking | None:
+        """The limit on the number of groups that this one exceeds beside those of reserved pods; None if it
+        may run."""
+        others = {each.group.name: each.group for each in self.reserved(pods)}
+        starting = [
+            other
+            for name, other in others.items()
+            if name != group.name and (name not in self._groups or not self._groups[name].tasks)
+        ]
+        if not starting:
+            return None
+        for queue in group.queue.path_up:
+            count = queue.running + sum(queue in other.queue.path_up for other in starting)
+            if queue.max_groups and count >= queue.max_groups:
+                return Blocking(queue.path, APPLICATIONS, count, 1, queue.max_groups)
+        return self.partition.user_limits.first_full(group, starting)
+
     def blocking(self, pod: Pod, asked: Amounts | None = None) -> Blocking | str | None:
         """What keeps a pod waiting now: a limit, or why no queue accepts it; None if it has room.
 
@@ -82,8 +111,21 @@ class BlockedPods(QueueOrder):
         found = self._blocking(group, amounts)
         if found is None and not group.tasks:
             found = self._first_full(group)
+        if found is None and self._nominated:
+            found = self._blocking_reserved(group, amounts, [pod])
+            if found is None and not group.tasks:
+                found = self._first_full_reserved(group, [pod])
         self._forget_if_empty(group)
         return found
+
+    def blocking_besides(self, pod: Pod, asked: Amounts) -> Blocking | None:
+        """What would keep a pod waiting if there were room below all ceilings.
+
+        That is a limit of its owner, or one on the number of applications.
+        """
+        group = self.group_of(pod)
+        found = self.partition.user_limits.blocking(group, asked)
+        return self._first_full(group) if found is None and not group.tasks else found
 
     def further_blocking(self, pod: Pod, asked: Amounts, first: Blocking) -> list[Blocking]:
         """The other limits that a pod, or its group, does not fit into now, beside the first."""

@@ -8,10 +8,9 @@ ancestor use more than they are guaranteed. No single node can help then: victim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from types import MappingProxyType
 
 from bayplan.queues import victims
-from bayplan.queues.amounts import Amounts, plus
+from bayplan.queues.amounts import Amounts, plus, total
 from bayplan.queues.tree import Queue, Task
 
 
@@ -22,7 +21,7 @@ def room_for(
     *,
     together: Callable[[Task], Sequence[Task] | None] = lambda task: (task,),
     leaving: Sequence[Task] = (),
-    nominated: Amounts = MappingProxyType({}),
+    nominated: Sequence[tuple[Queue, Amounts]] = (),
     preferred: Callable[[list[Task]], Iterable[Task]] = lambda tasks: tasks,
 ) -> list[Task] | None:
     """The tasks to evict so that a request of this leaf fits below the ceilings of its path.
@@ -30,7 +29,7 @@ def room_for(
     Args:
         together: the tasks that are evicted with a task, including itself; None if they must not be evicted.
         leaving: tasks that are ending already.
-        nominated: what is reserved for other requests of the leaf.
+        nominated: what is reserved for other requests, with their leaves.
         preferred: gets the candidates in the order of `victim_key`, and returns them in the order in
             which they are tried.
 
@@ -39,9 +38,12 @@ def room_for(
         tasks that are leaving make enough room.
     """
     found = victims.candidates(leaf, asked, priority, without=leaving)
-    if not victims.is_entitled(found, plus(asked, nominated)):
+    own = total(amounts for queue, amounts in nominated if queue is leaf)
+    if not victims.is_entitled(found, plus(asked, own)):
         return None
     world, gone = victims.Hypothesis(leaf, without=leaving), set[str]()
+    for queue, amounts in nominated:
+        world.add(queue, amounts)
     allowed = {task.key for task in found.tasks}
     taken: list[Sequence[Task]] = []
     for task in preferred(sorted(found.tasks, key=victims.victim_key)):

@@ -124,7 +124,7 @@ class PodTask(Task):
         return (False, False) if spares is None else spares(self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GroupRequest:
     """What a pod group asks for as one entity; that of a single pod is its `PodTask`."""
 
@@ -135,6 +135,15 @@ class GroupRequest:
     priority: int
     shape: Shape
     """What has to fit: what the members that it needs at least ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nominated:
+    """A pod that has preempted others and has no node yet: what was freed is reserved for it."""
+
+    pod: Pod
+    group: PodGroupOf
+    amounts: Amounts
 
 
 Request = PodTask | GroupRequest

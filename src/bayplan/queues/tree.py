@@ -20,9 +20,19 @@ as running) is in its folder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from bayplan.queues.amounts import Amounts, add_to, is_positive, left_over, lowest, minus, plus, subtract_from
+from bayplan.queues.amounts import (
+    Amounts,
+    add_to,
+    is_positive,
+    left_over,
+    lowest,
+    minus,
+    plus,
+    subtract_from,
+    total,
+)
 from bayplan.queues.model import DEFAULT_BACKOFF_DELAY as DEFAULT_BACKOFF_DELAY
 from bayplan.queues.model import DEFAULT_PREEMPTION_DELAY as DEFAULT_PREEMPTION_DELAY
 from bayplan.queues.model import MAX_PRIORITY as MAX_PRIORITY
@@ -208,21 +218,30 @@ def room(queue: Queue) -> dict[str, int] | None:
     return result
 
 
-def blocking(queue: Queue, asked: Amounts) -> Blocking | None:
+def blocking(queue: Queue, asked: Amounts, reserved: Sequence[tuple[Group, Amounts]] = ()) -> Blocking | None:
     """The first ceiling, from the leaf upwards, that a request does not fit into; None if it fits."""
-    return next(all_blocking(queue, asked), None)
+    return next(all_blocking(queue, asked, reserved), None)
 
 
-def all_blocking(queue: Queue, asked: Amounts) -> Iterator[Blocking]:
-    """The ceilings, from the leaf upwards, that a request does not fit into."""
+def all_blocking(
+    queue: Queue, asked: Amounts, reserved: Sequence[tuple[Group, Amounts]] = ()
+) -> Iterator[Blocking]:
+    """The ceilings, from the leaf upwards, that a request does not fit into.
+
+    Args:
+        reserved: what counts as use of other groups, too.
+    """
     for each in queue.upwards():
         ceiling = each.ceiling
         if ceiling is None:
             continue
+        used = each.used
+        if same := [amounts for group, amounts in reserved if each in group.queue.path_up]:
+            used = plus(used, total(same))
         for kind, amount in asked.items():
             limit = ceiling.get(kind)
-            if limit is not None and amount > 0 and each.used.get(kind, 0) + amount > limit:
-                yield Blocking(each.path, kind, each.used.get(kind, 0), amount, limit)
+            if limit is not None and amount > 0 and used.get(kind, 0) + amount > limit:
+                yield Blocking(each.path, kind, used.get(kind, 0), amount, limit)
 
 
 def max_of_path(queue: Queue) -> dict[str, int] | None:

@@ -7,7 +7,7 @@ after a restart the same pods give the same tree. `active.py` orders the groups.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
@@ -18,7 +18,7 @@ from bayplan.metrics.families import QUEUE_APP, QUEUE_RESOURCE
 from bayplan.metrics.instruments import Gauge, Spec
 from bayplan.queues import tree
 from bayplan.queues.amounts import Amounts, add_to, subtract_from, total
-from bayplan.queues.records import PodGroupOf, PodTask, Shape
+from bayplan.queues.records import Nominated, PodGroupOf, PodTask, Shape
 from bayplan.queues.tree import Queue, Task
 from bayplan.queues.users import UserLimits
 from bayplan.queues.yunikorn import pods as yunikorn
@@ -73,7 +73,7 @@ class QueueUsage(ABC):
         """By application: a heap of the creation times and uids of its pods, some of which have ended."""
         self._shapes: dict[tuple[tuple[str, int], ...], Shape] = {}
         self._shape_by_signature: dict[bytes, Shape] = {}
-        self._nominated: dict[str, Pod] = {}
+        self._nominated: dict[str, Nominated] = {}
         """By uid: pods that have preempted pods of other queues and have no node yet."""
         self._taken: dict[str, float] = {}
         """By uid: when a pod was chosen as a victim."""
@@ -243,19 +243,35 @@ class QueueUsage(ABC):
     # What preemption has begun
 
     def nominate(self, pod: Pod) -> None:
-        """Counts what was freed for a pod with a nominated node as use of its queue."""
-        self._nominated[pod.uid] = pod
+        """Reserves what was freed for a pod with a nominated node: it counts as use of its queue."""
+        self.remove_nomination(pod.uid)
+        if not pod.spec.containers:
+            return  # it is being scheduled, or deleted: see `scheduling_queue/nominations.py`
+        try:
+            group = self.group_of(pod)
+        except PlacementError:
+            return
+        self._nominated[pod.uid] = Nominated(pod, group, self.amounts_of(pod))
+        self._forget_if_empty(group)
 
     def remove_nomination(self, uid: str) -> None:
-        self._nominated.pop(uid, None)
+        known = self._nominated.pop(uid, None)
+        if known is not None:
+            self._freed(known.group)
 
-    def nominated_amounts(self, besides: Sequence[Pod]) -> Iterator[tuple[Queue, Amounts]]:
+    @property
+    def nominated(self) -> Collection[Nominated]:
+        """The pods for which something is reserved."""
+        return self._nominated.values()
+
+    def reserved(self, besides: Iterable[Pod]) -> list[Nominated]:
+        """The other pods for which something is reserved and that have no node yet."""
+        own = {pod.uid for pod in besides} if self._nominated else ()
+        return [each for uid, each in self._nominated.items() if uid not in own and uid not in self._tasks]
+
+    def nominated_amounts(self, besides: Iterable[Pod]) -> Iterator[tuple[Queue, Amounts]]:
         """What is reserved for other pods, with their leaves."""
-        own = {pod.uid for pod in besides} if self._nominated else set()
-        for uid, pod in self._nominated.items():
-            group = None if uid in own or uid in self._tasks else self.group_if_known(pod)
-            if group is not None:
-                yield group.queue, self.amounts_of(pod)
+        return ((each.group.queue, each.amounts) for each in self.reserved(besides))
 
     def nominated_to(self, leaf: Queue, besides: Sequence[Pod]) -> dict[str, int]:
         """What is reserved for other pods of a leaf."""

@@ -10,11 +10,11 @@ https://yunikorn.apache.org/docs/user_guide/queue_config#limits
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from bayplan.queues.amounts import Amounts, is_zero, left_over, lowest, minus, plus
+from bayplan.queues.amounts import Amounts, is_zero, left_over, lowest, minus, plus, total
 from bayplan.queues.tree import Blocking, Group, Queue
 
 EVERYBODY: Final = "*"
@@ -95,14 +95,22 @@ class UserLimits:
                 result = lowest(left_over(limit.max, use.amounts), result)
         return result
 
-    def blocking(self, group: Group, asked: Amounts) -> Blocking | None:
-        """The limit of the owner that a request does not fit into; None if it fits."""
+    def blocking(
+        self, group: Group, asked: Amounts, reserved: Sequence[tuple[Group, Amounts]] = ()
+    ) -> Blocking | None:
+        """The limit of the owner that a request does not fit into; None if it fits.
+
+        Args:
+            reserved: what counts as use of other groups, too.
+        """
         for queue, limit, use, user, user_group in self._limits_of(group):
             if is_zero(limit.max):
                 continue
             assert limit.max is not None
+            same = [each for other, each in reserved if self._counts(other, queue, user, user_group)]
+            amounts_used = plus(use.amounts, total(same)) if same else use.amounts
             for kind, amount in asked.items():
-                most, used = limit.max.get(kind), use.amounts.get(kind, 0)
+                most, used = limit.max.get(kind), amounts_used.get(kind, 0)
                 if most is not None and amount > 0 and used + amount > most:
                     return Blocking(queue.path, kind, used, amount, most, user, user_group)
         return None
@@ -110,15 +118,25 @@ class UserLimits:
     def may_start(self, group: Group) -> bool:
         return self.first_full(group) is None
 
-    def first_full(self, group: Group) -> Blocking | None:
-        """The limit on the number of groups that keeps this one from running; None if it may run."""
+    def first_full(self, group: Group, starting: Sequence[Group] = ()) -> Blocking | None:
+        """The limit on the number of groups that keeps this one from running; None if it may run.
+
+        Args:
+            starting: other groups that count as running.
+        """
         if not self.limits:
             return None
         for queue, limit, use, user, user_group in self._limits_of(group):
-            if limit.max_groups and group.name not in use.groups and len(use.groups) >= limit.max_groups:
-                count = len(use.groups)
+            same = (each for each in starting if self._counts(each, queue, user, user_group))
+            count = len(use.groups.union(each.name for each in same) if starting else use.groups)
+            if limit.max_groups and group.name not in use.groups and count >= limit.max_groups:
                 return Blocking(queue.path, APPLICATIONS, count, 1, limit.max_groups, user, user_group)
         return None
+
+    def _counts(self, group: Group, queue: Queue, user: str, user_group: str) -> bool:
+        """Whether the use of a group counts for the limit of a user or user group at a queue."""
+        is_owner = group.user == user if user else self.member_of(group) == user_group
+        return is_owner and queue in group.queue.path_up
 
     def _limits_of(self, group: Group) -> list[tuple[Queue, Limit, Use, str, str]]:
         found = []

@@ -23,6 +23,7 @@ from bayplan.queues.amounts import (
     covers,
     covers_common,
     exceeds_common,
+    fits,
     fits_on,
     is_zero,
     left_over,
@@ -68,7 +69,7 @@ class Hypothesis:
     """The use of the tree if some tasks were gone or added."""
 
     def __init__(self, asking: Queue, rule: Rule = Rule.EXACT, without: Iterable[Task] = ()) -> None:
-        self._asking = asking
+        self.asking = asking
         # By the text of the path, as upstream: root.a is also found in front of root.ab.
         self._ancestors = (
             asking.path.startswith
@@ -110,7 +111,7 @@ class Hypothesis:
         if not above and not queue.guaranteed:
             return None
         own = None if queue.guaranteed is None else left_over(queue.guaranteed, self.used(queue))
-        asking = self._asking
+        asking = self.asking
         if own:
             if queue is asking:
                 return {**(above or {}), **own}
@@ -162,11 +163,15 @@ def candidates(
             remaining = now.remaining(queue)
             if remaining is not None and all(amount >= 0 for amount in remaining.values()):
                 return
+            kept = spare(now, queue) if rule is Rule.EXACT else {}
             tasks = [
                 task
                 for group in queue.groups.values()
                 for task in group.tasks.values()
-                if is_removable(task, asked) and (fenced or task.priority <= limit) and task.key not in taken
+                if is_removable(task, asked)
+                and (fenced or task.priority <= limit)
+                and task.key not in taken
+                and fits(kept, task.amounts)
             ]
             if tasks:
                 found[queue.path] = (queue, tasks)
@@ -198,11 +203,17 @@ def is_removable(task: Task, asked: Amounts) -> bool:
 
 
 def is_entitled(found: Candidates, asked: Amounts) -> bool:
-    """Whether the request is within the guarantee of its leaf, at least after all candidates are gone."""
+    """Whether the request is within the guarantee of its leaf; upstream, if all candidates were gone.
+
+    That differs below a parent with a guarantee, for leaves without one: if what a sibling uses did not
+    count, two siblings would take the same resources from each other without end.
+    """
     asking, world = found.asking, Hypothesis(found.asking, found.rule, found.without)
     remaining = world.remaining(asking)
     if remaining is not None and covers(remaining, asked):
         return True
+    if found.rule is Rule.EXACT:
+        return False
     world.add(asking, asked)
     for queue, tasks in found.by_queue.values():
         for task in tasks:
@@ -223,12 +234,25 @@ def may_lose(world: Hypothesis, queue: Queue, asked: Amounts) -> bool:
     return remaining is None or any(remaining.get(kind, 0) < 0 for kind in asked)
 
 
+def spare(world: Hypothesis, queue: Queue) -> dict[str, int]:
+    """What a leaf can lose so that it and its ancestors keep their guarantees; an absent type is unlimited.
+
+    Ancestors that the request belongs to, too, get back what it takes.
+    """
+    result: dict[str, int] | None = {}
+    for each in queue.upwards():
+        if each in world.asking.path_up:
+            break
+        if each.guaranteed:
+            used = world.used(each)
+            above = {kind: used.get(kind, 0) - limit for kind, limit in each.guaranteed.items()}
+            result = lowest(result, above)
+    return result or {}
+
+
 def keeps_guarantee(world: Hypothesis, queue: Queue, amounts: Amounts) -> bool:
-    """Whether a queue that loses these amounts keeps its guarantee in the types it loses."""
-    remaining = world.remaining(queue)
-    return remaining is None or all(
-        remaining[kind] + amount <= 0 for kind, amount in amounts.items() if kind in remaining
-    )
+    """Whether a leaf that loses these amounts, and its ancestors, keep their guarantees in these types."""
+    return fits(spare(world, queue), amounts)
 
 
 def remove_unit(world: Hypothesis, asked: Amounts, unit: Sequence[Task]) -> bool:

@@ -107,6 +107,14 @@ class Failures:
             self._context.recorder.waiting_for_quota(pod, message, info.profile)
             self._patch(info, pod, status_patch(pod, SKIPPED, message, nominated))
 
+    def give_up_node(self, info: QueuedPod) -> None:
+        """Clears the nomination of a pod that waits in its capacity queue."""
+        nominations, pod = self._context.queue.nominations, info.pod
+        nominations.add(pod, NO_NODE)
+        nominated = nominations.node_to_write(info, pod, NO_NODE)
+        if nominated is not None:
+            self._patch(info, pod, PodStatusPatch(nominated_node_name=nominated))
+
     async def written(self, uid: str) -> None:
         """Waits for that. A pod is not bound before: the API server might bind it first, and then either
         reject the status or mark a bound pod as unschedulable."""

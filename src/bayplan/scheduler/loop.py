@@ -55,7 +55,7 @@ from bayplan.scheduler.recorder import THROUGH_CLUSTER, EventOutput, EventRecord
 from bayplan.scheduler.tasks import Tasks, cancel_all, first_to_end
 from bayplan.scheduler.volume_binder import ClusterVolumeBinder
 from bayplan.scheduler.watched import make_handlers, make_informers
-from bayplan.scheduling_queue.object_events import QUEUES_RELOADED
+from bayplan.scheduling_queue.object_events import QUEUES_CHANGED
 from bayplan.scheduling_queue.queue import SchedulingQueue
 from bayplan.scheduling_queue.queued import QueuedPod
 from bayplan.scheduling_queue.waiting import QueueSettings
@@ -173,7 +173,9 @@ class Scheduler:
         if self.queues is not None:
             from bayplan.scheduler.queue_preemption import QueuePreemption
 
-            self.queues.check = QueuePreemption(self.queues, core, self.context, self._evictions).check
+            self.queues.check = QueuePreemption(
+                self.queues, core, self.context, self._failures, self._evictions
+            ).check
             self.queues.on_invalid_task_groups = self.context.recorder.invalid_task_groups
         parts = (self._failures, self._bindings, self._evictions, self._run_group_cycle)
         self._groups = GroupScheduling(self.context, self._frameworks, *parts)
@@ -299,7 +301,7 @@ class Scheduler:
 
     def _queues_reloaded(self) -> None:
         """Their pods may be entitled to more than when no node was found for them."""
-        self.context.queue.move_to_active_or_backoff(QUEUES_RELOADED)
+        self.context.queue.move_to_active_or_backoff(QUEUES_CHANGED)
         self._work.set()
 
     async def synced(self) -> None:

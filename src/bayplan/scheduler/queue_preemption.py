@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from bayplan.api.pod import Pod
-from bayplan.framework.outcome import Eviction
+from bayplan.framework.outcome import Eviction, Nomination
 from bayplan.queues.active import CapacityQueues, WaitingAbove
 from bayplan.queues.ceilings import room_for
 from bayplan.queues.preemption import CapacityPreemption, pods_together, unprotected_first
@@ -27,8 +28,9 @@ from bayplan.runtime.search import run_through
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduler.cycle import scheduling_cycle
-from bayplan.scheduler.failure import Evictions
-from bayplan.scheduling_queue.queued import QueuedGroup, members_of
+from bayplan.scheduler.failure import Evictions, Failures
+from bayplan.scheduling_queue.object_events import QUEUES_CHANGED
+from bayplan.scheduling_queue.queued import Entity, QueuedGroup, members_of
 
 RETRY_SECONDS: Final = 15.0
 """Time between two attempts for one pod, as in YuniKorn; after one in vain, for all pods of its leaf."""
@@ -36,18 +38,36 @@ MAX_ATTEMPTS: Final = 10
 """In one check, as in YuniKorn."""
 
 
+@dataclass(slots=True)
+class Reserved:
+    """What was freed for a pod or pod group that waits for a ceiling."""
+
+    entity: Entity
+    victims: Sequence[str]
+    """Their uids."""
+    until: float
+
+
 class QueuePreemption:
     """Evicts pods where a queue has to give way to another, or to its own maximum."""
 
     def __init__(
-        self, queues: CapacityQueues, core: SchedulingCore, context: Context, evictions: Evictions
+        self,
+        queues: CapacityQueues,
+        core: SchedulingCore,
+        context: Context,
+        failures: Failures,
+        evictions: Evictions,
     ) -> None:
         self._queues = queues
         self._core = core
         self._context = context
+        self._failures = failures
         self._evictions = evictions
         self._tried: dict[str, tuple[float, str]] = {}
         """By path of a leaf: when the last attempt was, and the key of its entity; "" if it was in vain."""
+        self._reserved: dict[str, Reserved] = {}
+        """By key of the entity."""
         self._due: dict[str, float] = {}
         """By path: when the lowered maximum of a queue is enforced; infinite once it was."""
         self._seen_version = -1
@@ -62,6 +82,8 @@ class QueuePreemption:
             wait = self._enforce(now)
         if queues.preempts:
             wait = min(wait, self._reclaim(now))
+        if self._reserved or queues.nominated:
+            wait = min(wait, self._end_reservations(now))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -97,18 +119,26 @@ class QueuePreemption:
             return False  # what an extender would answer is not known
         if any(pod.spec.preemption_policy == "Never" for pod in pods):
             return False
+        if self._queues.blocking_besides(pods[0], waiting.amounts) is not None:
+            return False
         for node_name in self._places(waiting):
             chosen = self._room_for(waiting, node_name, now)
             if not chosen:
                 return False
             victims = [pod for task in chosen if (pod := self._pod(task)) is not None]
-            place = self._node_without(victims, pods)
-            if place:
+            places = self._nodes_without(victims, pods)
+            if places:
                 break
         else:
             return False
         self._queues.take((task.key for task in chosen), now)
-        eviction = Eviction(place, tuple(victims))
+        for pod, place in zip(pods, places, strict=True):
+            self._context.queue.nominations.add(pod, Nomination(place))
+        self._reserved[waiting.entity.key] = Reserved(
+            waiting.entity, [task.key for task in chosen], now + RETRY_SECONDS
+        )
+        self._queues.changed(waiting.entity)
+        eviction = Eviction(places[0], tuple(victims))
         if isinstance(waiting.entity, QueuedGroup):
             group, profile = waiting.entity.group, pods[0].spec.scheduler_name
             self._evictions.start_for_group(group, profile, eviction, CapacityPreemption.name)
@@ -133,9 +163,7 @@ class QueuePreemption:
             waiting.priority,
             together=together,
             leaving=queues.taken(now),
-            nominated=queues.nominated_to(
-                waiting.leaf, [member.pod for member in members_of(waiting.entity)]
-            ),
+            nominated=list(queues.nominated_amounts([member.pod for member in members_of(waiting.entity)])),
             preferred=lambda tasks: unprotected_first(tasks, cluster, node_name),
         )
 
@@ -154,9 +182,9 @@ class QueuePreemption:
         assigned = self._core.cluster.assigned_pod(task.key)
         return None if assigned is None else assigned[0]
 
-    def _node_without(self, victims: Sequence[Pod], pods: Sequence[Pod]) -> str:
-        """The node of the first of these pods if all of them fit without the victims; "" if not."""
-        cluster, first = self._core.cluster, ""
+    def _nodes_without(self, victims: Sequence[Pod], pods: Sequence[Pod]) -> list[str]:
+        """The nodes of these pods if all of them fit without the victims; none if not."""
+        cluster, found = self._core.cluster, list[str]()
         cluster.undo.mark()
         try:
             for victim in victims:
@@ -166,12 +194,39 @@ class QueuePreemption:
                 assert framework is not None
                 decision = run_through(scheduling_cycle(framework, pod, runs_post_filter=False))
                 if decision.found is None:
-                    return ""
-                first = first or decision.node_name
+                    return []
+                found.append(decision.node_name)
                 cluster.add_pod(pod, decision.node_name)
         finally:
             cluster.undo.revert()
-        return first
+        return found
+
+    def _end_reservations(self, now: float) -> float:
+        """Gives up what is reserved for pods that still wait some time after their victims are gone.
+
+        Returns the time until the next one.
+        """
+        wait, nominations = inf, self._context.queue.nominations
+        for pod in [each.pod for each in self._queues.nominated]:
+            entity = self._context.queue.find(pod.key)
+            if entity is not None and entity.sub_queue is self._queues and pod.key not in self._reserved:
+                self._reserved[pod.key] = Reserved(entity, (), now + RETRY_SECONDS)
+        for key, reserved in list(self._reserved.items()):
+            if reserved.entity.sub_queue is not self._queues:
+                del self._reserved[key]  # it was tried, or is gone
+                continue
+            if any(self._queues.task_of(uid) is not None for uid in reserved.victims):
+                reserved.until = now + RETRY_SECONDS
+            elif reserved.until <= now:
+                del self._reserved[key]
+                for member in members_of(reserved.entity):
+                    if nominations.node_of(member.pod.uid):
+                        self._failures.give_up_node(member)
+                self._context.queue.move_to_active_or_backoff(QUEUES_CHANGED)
+                self._context.wake()
+                continue
+            wait = min(wait, reserved.until - now)
+        return wait
 
     # Lowered maxima
 

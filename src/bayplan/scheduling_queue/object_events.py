@@ -26,8 +26,8 @@ FORCE_ACTIVATE: Final = ClusterEvent(Resource.ANY, Action.ALL, "ForceActivate")
 """The pod was activated explicitly."""
 UNSCHEDULABLE_TIMEOUT: Final = ClusterEvent(Resource.ANY, Action.ALL, "UnschedulableTimeout")
 """The pod has been unschedulable for so long that it is requeued in case an event was missed."""
-QUEUES_RELOADED: Final = ClusterEvent(Resource.ANY, Action.ALL, "QueuesReloaded")
-"""The configuration of the capacity queues has changed."""
+QUEUES_CHANGED: Final = ClusterEvent(Resource.ANY, Action.ALL, "CapacityQueuesChanged")
+"""What capacity queues allow, or reserve for pods, has changed."""
 
 BACKOFF_COMPLETE: Final = "BackoffComplete"
 POP_FROM_BACKOFF: Final = "PopFromBackoffQ"

@@ -28,7 +28,7 @@ from tests.queues.building import queued_pod as pod
 from tests.queues.building import queues_config as config
 from tests.queues.building import queues_file
 
-from .running import World, running, virtual
+from .running import Answer, World, running, virtual
 
 QUEUES = """
 partitions:
@@ -544,6 +544,70 @@ async def test_nothing_is_taken_below_a_ceiling_if_no_node_fits(ceilings: Path) 
         await world.after(60)
         assert len(world.names()) == 6
         assert world.cluster.written("delete") == []
+
+
+LIMITS = {
+    "of the user": "limits: [{limit: l, users: [ann], maxresources: {vcore: 1}}]",
+    "on applications": "maxapplications: 1",
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@virtual
+async def test_nothing_is_taken_below_a_ceiling_for_another_limit(ceilings: Path, limit: str) -> None:
+    """Pods that have to wait for something else afterwards evict none."""
+    ceilings.write_text(CEILINGS.replace("- name: owed\n", f"- name: owed\n        {LIMITS[limit]}\n"))
+    async with running(make_node("n", cpu=8), config=config(ceilings)) as world:
+        await world.create(pod("own", "p.owed", 1, "one", "ann"), *(pod(f"r{i}", "p.rich") for i in range(3)))
+        await world.create(pod("new", "p.owed", 1, "two", "ann"))
+        await world.after(60)
+        assert world.cluster.written("delete") == []
+        await world.delete("own")
+        await world.after(60)
+        assert world.node_of("new")
+
+
+@virtual
+async def test_what_is_reserved_below_a_ceiling_is_given_up_if_it_is_of_no_use(ceilings: Path) -> None:
+    """The limit of its parent is lowered while its victims end, so the pod has to wait."""
+    lowered = CEILINGS.replace("max: {vcore: 4}", "max: {vcore: 3}", 1)
+    async with running(make_node("n", cpu=6), config=config(ceilings)) as world:
+        await world.create(pod("r0", "p.rich", 2), pod("r1", "p.rich", 2))
+        await world.create(pod("big", "p.owed", 2))
+        world.cluster.will_answer("delete", Answer(seconds=8))
+        await world.after(11)
+        ceilings.write_text(lowered)
+        await world.after(10)
+        assert len(world.names()) == 2
+        await world.create(pod("other", "shrinks", 4))
+        assert not world.node_of("other"), "the room of the victim is reserved"
+        await world.after(20)
+        assert world.node_of("other")
+        assert not world.node_of("big")
+
+
+@virtual
+async def test_siblings_do_not_take_the_guarantee_of_their_parent_from_each_other(tmp_path: Path) -> None:
+    """Each of them could say that its parent is guaranteed what the other uses."""
+    text = """
+partitions:
+- name: default
+  queues:
+  - name: root
+    submitacl: "*"
+    queues:
+    - name: p
+      resources: {guaranteed: {vcore: 1}}
+      properties: {preemption.delay: 1s}
+      queues: [{name: x}, {name: y}, {name: z}]
+"""
+    path = queues_file(tmp_path, text)
+    async with running(make_node("n", cpu=2), config=config(path)) as world:
+        await world.create(pod("z", "p.z"), pod("y", "p.y"))
+        await world.create(pod("x", "p.x"))
+        await world.after(60)
+        assert world.names() == ["x", "y", "z"]
+        assert "is not entitled" in world.message("x")
 
 
 @virtual
