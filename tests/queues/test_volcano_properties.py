@@ -330,7 +330,7 @@ def test_a_pod_of_a_job_whose_queue_does_not_exist_has_a_reason() -> None:
     assert history.queues.pop() is None
     assert [each.key for each in history.queues] == ["default/waiting"]
     assert history.queues.reason(info.pod, info) == "queue gone does not exist"
-    assert [text for _, text in history.queues.take_notices()] == ["queue gone does not exist"]
+    assert [notice.message for _, notice in history.queues.take_notices()] == ["queue gone does not exist"]
 
 
 def test_a_change_of_objects_makes_no_pod_ready() -> None:

@@ -192,7 +192,11 @@ class VolcanoQuestions(QueueQuestions):
 
     def _must_end(self, blocking: Blocking) -> MustEnd:
         computed = isinstance(blocking, QueueLimit) and blocking.word not in ("capability", "state")
-        may_move = "the limit follows what other queues request and are guaranteed" if computed else ""
+        may_move = (
+            "the limit follows what other queues request and are guaranteed, and the size of the cluster"
+            if computed
+            else ""
+        )
         return what_must_end(self.queues, blocking, self._names, may_move)
 
     def _task_groups_problem(self, pod: Pod) -> str:

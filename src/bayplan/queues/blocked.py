@@ -35,6 +35,8 @@ class Notice:
 
     info: Entity
     message: str
+    grows_with_cluster: bool = False
+    """Whether more nodes would raise the limit."""
 
 
 class BlockedPods(QueueOrder):
@@ -50,10 +52,10 @@ class BlockedPods(QueueOrder):
         self.notices: list[Notice] = []
         """Pods that have to wait, not reported yet."""
 
-    def take_notices(self) -> list[tuple[QueuedPod, str]]:
+    def take_notices(self) -> list[tuple[QueuedPod, Notice]]:
         """Pods that have to wait and were not reported yet, with the reason."""
         notices, self.notices = self.notices, []
-        return [(member, notice.message) for notice in notices for member in members_of(notice.info)]
+        return [(member, notice) for notice in notices for member in members_of(notice.info)]
 
     def _first_full(self, group: PodGroupOf) -> Blocking | None:
         full = tree.first_full(group.queue, group.name)
@@ -145,8 +147,8 @@ class BlockedPods(QueueOrder):
         else:
             waiting += _take(each.unreported, MAX_REPORTED_AT_ONCE)
         if waiting:
-            sentence = blocking.sentence()
-            self.notices += (Notice(entity, sentence) for entity in waiting)
+            sentence, grows = blocking.sentence(), blocking.grows_with_cluster
+            self.notices += (Notice(entity, sentence, grows) for entity in waiting)
 
 
 def _take(entities: dict[Entity, None], count: int) -> list[Entity]:

@@ -291,6 +291,8 @@ class Blocking:
     user: str = ""
     """Whose limit it is, if it is that of a user."""
     user_group: str = ""
+    grows_with_cluster: bool = False
+    """Whether there would be room with more nodes, because the limit is a part of the cluster."""
 
     def sentence(self) -> str:
         """Which limit a request waits for, in numbers."""

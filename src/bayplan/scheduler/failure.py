@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bayplan.api.cluster_api import PodStatusPatch
 from bayplan.api.meta import Condition
@@ -27,7 +27,11 @@ from bayplan.scheduling_queue.queued import Entity, QueuedPod
 from bayplan.state.cluster import Cluster
 from bayplan.state.groups import Group
 
+if TYPE_CHECKING:
+    from bayplan.queues.blocked import Notice
+
 POD_SCHEDULED: Final = "PodScheduled"
+UNSCHEDULABLE: Final = "Unschedulable"
 PATCH_TRIES: Final = 4
 PATCH_WAIT_SECONDS: Final = 0.01
 PATCH_WAIT_FACTOR: Final = 5.0
@@ -87,25 +91,26 @@ class Failures:
         if not message:
             return  # all Bind plugins skipped it: there is no error to report
         context.recorder.failed_scheduling(pod, message, info.profile)
-        reason = "Unschedulable" if status.is_rejection else "SchedulerError"
+        reason = UNSCHEDULABLE if status.is_rejection else "SchedulerError"
         nominated = context.queue.nominations.node_to_write(info, pod, nomination)
         self._patch(info, pod, status_patch(pod, reason, message, nominated))
 
     def wait_for_quota(
-        self, waiting: Iterable[tuple[QueuedPod, str]], *, keeps_nominations: bool = True
+        self, waiting: Iterable[tuple[QueuedPod, Notice]], *, keeps_nominations: bool = True
     ) -> None:
         """Reports that pods wait in their capacity queues, without an attempt.
 
-        The reason is not Unschedulable: more nodes would not help, so an autoscaler must not add any.
+        The reason is not Unschedulable, so that an autoscaler adds no nodes, unless they raise the limit.
         """
         nominations = self._context.queue.nominations
-        for info, message in waiting:
-            pod, nominated = info.pod, None
+        for info, notice in waiting:
+            pod, nominated, message = info.pod, None, notice.message
+            reason = UNSCHEDULABLE if notice.grows_with_cluster else SKIPPED
             if not keeps_nominations and nominations.node_of(pod.uid):
                 nominations.add(pod, NO_NODE)
                 nominated = nominations.node_to_write(info, pod, NO_NODE)
             self._context.recorder.waiting_for_quota(pod, message, info.profile)
-            self._patch(info, pod, status_patch(pod, SKIPPED, message, nominated))
+            self._patch(info, pod, status_patch(pod, reason, message, nominated))
 
     def give_up_node(self, info: QueuedPod) -> None:
         """Clears the nomination of a pod that waits in its capacity queue."""
@@ -188,6 +193,13 @@ QUOTA: Final = "quota of its queue"
 
 SKIPPED: Final = "SchedulingSkipped"
 """YuniKorn's reason for pods that wait for quota."""
+_WAITING: Final = ("waiting for quota of ", "waiting for queue ")
+
+
+def waits_for_quota(condition: Condition) -> bool:
+    """Whether a condition says that a pod waits in its capacity queue."""
+    is_waiting = condition.reason == SKIPPED or condition.message.startswith(_WAITING)
+    return condition.type == POD_SCHEDULED and is_waiting
 
 
 class _Result(Enum):

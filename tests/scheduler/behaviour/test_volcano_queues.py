@@ -73,6 +73,11 @@ def in_queue(name: str, queue: str) -> Pod:
     return replace(pod, metadata=meta)
 
 
+def condition_reason(world: World, name: str) -> str:
+    conditions = world.store.get(Pod, name, "default").status.conditions
+    return next(one.reason for one in conditions if one.type == "PodScheduled")
+
+
 def phase(world: World, name: str) -> str:
     return world.store.get(volcano.PodGroup, name, "default").status.phase
 
@@ -315,6 +320,26 @@ async def test_proportion_divides_the_cluster_by_weight(tmp_path: Path) -> None:
         assert world.message(waiting) == (
             "waiting for queue a: cpu 2 allocated, 1 requested, 2 deserved (weight 1)"
         )
+
+
+@virtual
+@pytest.mark.parametrize(
+    ("conf", "others", "reason"),
+    [
+        pytest.param(PROPORTION, {}, "Unschedulable", id="the part of an empty cluster"),
+        pytest.param(PROPORTION, {"capability": {"cpu": "0.5"}}, "SchedulingSkipped", id="its capability"),
+        pytest.param(CAPACITY, {"capability": {"cpu": "0.5"}}, "SchedulingSkipped", id="the same, capacity"),
+    ],
+)
+async def test_an_autoscaler_helps_where_more_nodes_raise_the_limit(
+    tmp_path: Path, conf: str, others: dict[str, Any], reason: str
+) -> None:
+    """Otherwise a cluster that begins without nodes would never get one: no queue deserves anything."""
+    async with running(config=config(tmp_path, conf)) as world:
+        await world.create(queue("q", **others), job("j", "q"), *members("j", 1, cpu=1))
+        assert condition_reason(world, "j-0") == reason
+        await world.create(make_node("n", cpu=4))
+        assert world.bound() == (set() if others else {"j-0"})
 
 
 @virtual

@@ -21,7 +21,7 @@ from rich.text import Text
 from bayplan.api.pod import Pod
 from bayplan.printable import printable
 from bayplan.scheduler.cycle import Decision
-from bayplan.scheduler.failure import SKIPPED
+from bayplan.scheduler.failure import waits_for_quota
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.state.groups import group_key
 
@@ -263,8 +263,7 @@ class Report:
 
 def _quota_message(pod: Pod) -> str:
     """Which quota a pod waits for in its capacity queue; empty if for none."""
-    skipped = (one for one in pod.status.conditions if one.type == "PodScheduled" and one.reason == SKIPPED)
-    return next((one.message for one in skipped), "")
+    return next((one.message for one in pod.status.conditions if waits_for_quota(one)), "")
 
 
 def lines(section: Section) -> list[Text]:

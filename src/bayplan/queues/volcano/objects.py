@@ -63,13 +63,14 @@ def limit_of(lack: Lack, asked: Amounts, kind_of_limit: Entitlement) -> QueueLim
         word = "capability"  # it deserves no more, whatever its weight
     elif word == "deserved":
         note = f"weight {spec.weight}"
-    used = int(account.allocated.get(kind, 0))
+    used, requested = int(account.allocated.get(kind, 0)), int(asked.get(kind, 0))
     return QueueLimit(
         account.queue.path,
         kind,
         used,
-        int(asked.get(kind, 0)),
+        requested,
         int(limit),
+        grows_with_cluster=word != "capability" and used + requested <= own,
         name=spec.name,
         word=word,
         note=note,

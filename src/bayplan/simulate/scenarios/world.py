@@ -20,7 +20,7 @@ from bayplan.api.node import Node, Taint
 from bayplan.api.pod import Pod
 from bayplan.controllers.nodes import GRACE_SECONDS, UNREACHABLE, tolerated_seconds
 from bayplan.controllers.pods import condition, is_recreated
-from bayplan.scheduler.failure import SKIPPED
+from bayplan.scheduler.failure import waits_for_quota
 from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.scenarios.figures import Figures
@@ -298,7 +298,7 @@ class SimulatedCluster(MemoryCluster):
     async def patch_pod_status(self, pod: Pod, patch: PodStatusPatch) -> None:
         await super().patch_pod_status(pod, patch)
         simulated, world = self._world.pods.get(pod.uid), self._world
-        if simulated is not None and patch.condition is not None and patch.condition.reason == SKIPPED:
+        if simulated is not None and patch.condition is not None and waits_for_quota(patch.condition):
             world.figures.waits_for_quota(simulated, pod, world.loop.time())
 
     async def delete_pod(self, pod: Pod) -> None:
