@@ -11,12 +11,12 @@ import math
 import re
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from bayplan.errors import APIError
+from bayplan.errors import APIError, ConflictError
 from conformance.harness.admin import Admin, Raw, path_of
 from conformance.harness.control_plane import NOT_ADMITTED, ControlPlane
 from conformance.harness.objects import condition
@@ -172,7 +172,12 @@ class Recorder:
         return stored
 
     async def _change(self, step: Raw) -> None:
-        """Changes what the step names of one pod or group."""
+        """Changes what the step names of one pod or group. Its status may be written at the same time."""
+        while True:
+            with suppress(ConflictError):
+                return await self._change_once(step)
+
+    async def _change_once(self, step: Raw) -> None:
         kind = "PodGroup" if step["op"] == "minCount" else "Pod"
         item = await self.admin.get(kind, step["name"], step["namespace"])
         path = path_of(item)

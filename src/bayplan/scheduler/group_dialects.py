@@ -326,8 +326,10 @@ class ForeignGroups:
         self._handler.added(shown)
         if fields := self.dialect.not_used(item):
             self._context.recorder.not_used(item, fields)
-        if self.admit is None and (seen := self.dialect.seen(item)) is not None:
-            self._context.tasks.start(self._write(seen), "status of pod group", str(key))
+        made = self.dialect.seen(item) if self.admit is None else None
+        made = self._observed(item if made is None else made) or made
+        if made is not None:
+            self._context.tasks.start(self._write(made), "status of pod group", str(key))
 
     async def _write(self, item: Object) -> None:
         """Writes a status. A conflict means that somebody else did, or that the group is being changed."""
@@ -338,11 +340,13 @@ class ForeignGroups:
         except APIError as error:
             _log.warning("cannot write the status of pod group %s: %s", item.key, error)
 
-    def updated(self, old: Object, new: Object) -> None:
+    def updated(self, old: Any, new: Any) -> None:
         key = GroupKey(new.namespace, new.name)
         self._items[key] = new
         self._objects.put(new)
         self._refresh(key)
+        if new.spec != old.spec:
+            self._observe(key)
 
     def deleted(self, item: Object) -> None:
         key = GroupKey(item.namespace, item.name)

@@ -192,6 +192,34 @@ async def test_counts_of_volcano_follow_the_members() -> None:
 
 
 @virtual
+async def test_members_of_volcano_that_come_before_their_group_are_counted() -> None:
+    """Volcano's controllers create the PodGroup of some pods after the pods."""
+    async with running(config=config("volcano")) as world:
+        await world.create(make_node("n", cpu=8), annotated("a", cpu=1, node="n", phase="Running"))
+        await world.create(annotated("b", cpu=1))
+        assert world.bound() == {"a"}
+        await world.create(volcano_group(3))
+        status = stored(world).status
+        assert (status.phase, status.running) == ("Inqueue", 1)
+        assert [one.message for one in status.conditions] == [
+            "Not enough valid tasks for gang-scheduling, valid: 2, min: 3"
+        ]
+        await world.create(annotated("c", cpu=1))
+        assert (world.bound(), stored(world).status.phase) == ({"a", "b", "c"}, "Running")
+
+
+@virtual
+async def test_a_changed_minimum_of_a_volcano_group_is_in_its_condition() -> None:
+    async with running(config=config("volcano")) as world:
+        await world.create(make_node("n", cpu=8), volcano_group(2), annotated("a", cpu=1))
+        group = stored(world)
+        world.store.update(replace(group, spec=replace(group.spec, min_member=3)))
+        await world.after(0)
+        (condition,) = stored(world).status.conditions
+        assert condition.message == "Not enough valid tasks for gang-scheduling, valid: 1, min: 3"
+
+
+@virtual
 @pytest.mark.parametrize(
     ("running_members", "phase"), [(("a", "b"), "Unknown"), ((), "Inqueue")], ids=["running", "only bound"]
 )
