@@ -66,7 +66,7 @@ RUNNING = (
                 "  uses what it waits for: application big in root.a, vcore 3",
                 "  has to be freed first: vcore 1",
                 "  has to end first: default/p1 (vcore 3); it is not known when",
-                "  preemption would not help: queue root.a: vcore 3 used, 2 asked, 2 guaranteed",
+                "  preemption would not help: pods of queue root.a are not evicted for its own maximum",
                 "Without the limits of queues:",
             ],
             id="above the maximum",
@@ -80,7 +80,7 @@ RUNNING = (
                 "  position 1 of 1 in its queue, 1 of 1 in all queues",
                 "  has to be freed first: applications 1",
                 "  has to end first: application only; it is not known when",
-                "  preemption would not help: queue root.c has no guarantee",
+                "  preemption would not help: pods are not evicted for limits on applications",
                 "Without the limits of queues:",
             ],
             id="too many applications",
@@ -92,7 +92,8 @@ RUNNING = (
                 "  queue root.a, application new, counts for user nobody",
                 "  position 2 of 2 in its queue, 2 of 3 in all queues",
                 "  before it: application urgent, priority 9 (this one has 0)",
-                "  preemption would not help: queue root.a: vcore 3 used, 1 asked, 2 guaranteed",
+                "  if no node has room, preemption would not help: queue root.a: vcore 3 used, 1 asked, "
+                "2 guaranteed",
                 "With room in its queue:",
             ],
             id="behind a higher priority",
@@ -121,7 +122,10 @@ def test_a_pod_whose_queue_is_entitled_to_its_request(tmp_path: Path) -> None:
     running = [pod(number, "b", "other", node="n") for number in range(3)]
     loaded = LoadedCluster("test", (make_node("n", cpu=4), *running, asking))
     answer = QueueQuestions(loaded, QueuesConfiguration(file=str(path))).pod(asking)
-    assert answer.preemption == "its queue is entitled to this: it may preempt pods of root.b after 30 s"
+    assert answer.preemption == (
+        "if no node has room, its queue is entitled to this: it may preempt pods of root.b 30 s after its "
+        "creation"
+    )
 
 
 def test_victims_below_the_maximum_of_a_parent_are_named(tmp_path: Path) -> None:
@@ -146,10 +150,187 @@ partitions:
     loaded = LoadedCluster("test", (make_node("n", cpu=8), *running, waiting))
     answer = QueueQuestions(loaded, QueuesConfiguration(file=str(path))).pod(waiting)
     text = (
-        "its queue is entitled to this: after 30 s it evicts default/p2, default/p3 "
-        "(others where a budget or a node requires it), if a node fits then"
+        "its queue is entitled to this: 30 s after its creation it evicts default/p2, default/p3 (others "
+        "where a PodDisruptionBudget or a node requires it), if a node has room for it then"
     )
     assert answer.preemption == text
+
+
+def tree_of(queues: str, partition: str = "") -> str:
+    head = f"partitions:\n- name: default\n{partition}  queues:\n  - name: root\n    submitacl: '*'\n"
+    return head + f"    queues: [{queues}]\n"
+
+
+def owned(number: int, queue: str, app: str, cpu: int, user: str, groups: str = "", node: str = "") -> Pod:
+    made = pod(number, queue, app, cpu, node=node)
+    info = json.dumps({"user": user, "groups": groups.split()})
+    notes = {"yunikorn.apache.org/user.info": info}
+    return replace(made, metadata=replace(made.metadata, annotations=notes))
+
+
+A_B = "{name: a, resources: {guaranteed: {vcore: 4}}}, {name: b}"
+SHARED = "{name: a, resources: {guaranteed: {vcore: 1}}}, {name: b, resources: {guaranteed: {vcore: 1}}}"
+FULL = [pod(number, "b", "x", node="n") for number in range(1, 5)]
+MINE = pod(9, "a", "mine", 2)
+NO_VICTIMS = (
+    "if no node has room, preemption would not help: no other queue below {} has a pod that may be evicted: "
+    "of equal or lower priority, and above the guarantee"
+)
+OLDER = "before it: application old, which was submitted earlier"
+
+
+@pytest.mark.parametrize(
+    ("queues", "pods", "text"),
+    [
+        pytest.param(
+            tree_of("{name: a, limits: [{limit: g, groups: [dev], maxresources: {vcore: 3}}]}"),
+            [
+                owned(9, "a", "mine", 2, "ann", "dev"),
+                owned(1, "a", "x", 2, "bob", "dev", "n"),
+                owned(2, "a", "y", 4, "eve", "ops", "n"),
+            ],
+            [
+                "waiting for quota of group dev in queue root.a: vcore 2 used, 2 asked, 3 max",
+                "uses what it waits for: application x in root.a, vcore 2",
+                "has to end first: default/p1 (vcore 2); it is not known when",
+                "preemption would not help: pods are not evicted for limits of users and groups",
+            ],
+            id="the limit of a group counts its members only",
+        ),
+        pytest.param(
+            tree_of(SHARED),
+            [MINE, pod(1, "b", "x", 4, node="n"), pod(2, "b", "high", priority=5)],
+            ["before it: queue root.b, priority 5 (root.a has 0)"],
+            id="another queue has a higher priority, though a larger share",
+        ),
+        pytest.param(
+            tree_of(SHARED.replace("b,", "b, properties: {priority.offset: '7'},")),
+            [MINE, pod(1, "b", "x", 4, node="n"), pod(2, "b", "y")],
+            ["before it: queue root.b, priority 7 (root.a has 0)"],
+            id="another queue has a priority offset",
+        ),
+        pytest.param(
+            tree_of(SHARED),
+            [MINE, pod(1, "a", "x", 2, node="n"), pod(2, "b", "y", 1, node="n"), pod(3, "b", "z")],
+            ["before it: queue root.b, share 1.00 (root.a has 2.00)"],
+            id="another queue has a lower share",
+        ),
+        pytest.param(
+            tree_of(SHARED),
+            [MINE, pod(2, "b", "z", 3)],
+            ["before it: queue root.b, which has more pending (the shares are 0.00)"],
+            id="another queue has more pending",
+        ),
+        pytest.param(
+            tree_of("{name: a, properties: {application.sort.priority: disabled}}"),
+            [replace(MINE, spec=replace(MINE.spec, priority=9)), pod(2, "a", "old")],
+            [OLDER],
+            id="priority is disabled",
+        ),
+        pytest.param(
+            tree_of("{name: a, properties: {application.sort.policy: fair}}"),
+            [MINE, pod(1, "a", "mine", 3, node="n"), pod(2, "a", "less", 1, node="n"), pod(3, "a", "less")],
+            ["before it: application less, which uses pods 1, vcore 1 (this one uses pods 1, vcore 3)"],
+            id="another application uses less",
+        ),
+        pytest.param(
+            tree_of("{name: a, properties: {application.sort.policy: fair}}"),
+            [MINE, pod(2, "a", "old")],
+            [OLDER],
+            id="both applications use nothing",
+        ),
+        pytest.param(
+            tree_of("{name: a, resources: {max: {vcore: 2}}}"),
+            [MINE, pod(1, "a", "x", 1, node="n"), pod(8, "a", "mine"), pod(7, "a", "mine")],
+            [
+                "before it: 2 pods of the same application",
+                "freed resources are offered first to 2 pods before it",
+            ],
+            id="pods of its own application",
+        ),
+        pytest.param(
+            tree_of("{name: p, resources: {max: {vcore: 4}}, queues: [{name: a}, {name: b}]}"),
+            [pod(9, "p.a", "mine"), pod(1, "p.a", "x", 4, node="n"), pod(2, "p.b", "y")],
+            [
+                "waiting for quota of queue root.p: vcore 4 used, 1 asked, 4 max",
+                "before it: queue root.p.b, share 0.00 (root.p.a has 1.00)",
+                "freed resources are offered first to 1 pod before it",
+                "preemption would not help: queue root.p.a has no guarantee",
+            ],
+            id="pods of other queues wait for the limit of their parent, too",
+        ),
+        pytest.param(
+            tree_of("{name: a, maxapplications: 1}"),
+            [MINE, pod(1, "a", "x", node="n"), pod(2, "a", "x"), pod(3, "a", "old")],
+            [
+                "before it: application x, which was submitted earlier",
+                OLDER,
+                "freed resources are offered first to 1 pod before it",
+            ],
+            id="a pod of the application that runs waits for none",
+        ),
+        pytest.param(
+            tree_of(A_B, "  preemption: {enabled: false}\n"),
+            [MINE, *FULL],
+            ["if no node has room, preemption would not help: it is disabled (preemption.enabled)"],
+            id="preemption is disabled",
+        ),
+        pytest.param(
+            tree_of(A_B),
+            [replace(MINE, spec=replace(MINE.spec, preemption_policy="Never")), *FULL],
+            ["if no node has room, preemption would not help: its preemptionPolicy is Never"],
+            id="it must not preempt",
+        ),
+        pytest.param(
+            tree_of(A_B),
+            [replace(MINE, spec=replace(MINE.spec, priority=-1)), *FULL],
+            [NO_VICTIMS.format("root")],
+            id="all others have a higher priority",
+        ),
+        pytest.param(
+            tree_of("{name: p, properties: {preemption.policy: fence}, queues: [" + A_B + "]}, {name: b}"),
+            [pod(9, "p.a", "mine", 2), *FULL],
+            [NO_VICTIMS.format("root.p")],
+            id="what uses the nodes is outside the fence",
+        ),
+        pytest.param(
+            tree_of(A_B.replace("b}", "b, resources: {guaranteed: {vcore: 1}}}")),
+            [MINE, pod(1, "b", "x", 4, node="n")],
+            [NO_VICTIMS.format("root")],
+            id="the other queue would fall below its guarantee",
+        ),
+        pytest.param(
+            tree_of(
+                "{name: p, resources: {guaranteed: {vcore: 4}}, queues: [{name: a}, {name: b}]}, {name: c}"
+            ),
+            [pod(9, "p.a", "mine", 2), pod(1, "p.b", "x", 3, node="n"), pod(2, "c", "y", node="n")],
+            [
+                "if no node has room, preemption would not help: queue root.p: vcore 3 used, 2 asked, "
+                "4 guaranteed"
+            ],
+            id="its sibling uses the guarantee of their parent",
+        ),
+        pytest.param(
+            tree_of(A_B.replace("a,", "a, limits: [{limit: u, users: ['*'], maxresources: {vcore: 1}}],")),
+            [MINE, *FULL],
+            [
+                "waiting for quota of user nobody in queue root.a: vcore 0 used, 2 asked, 1 max",
+                "has to end first: nothing helps, it asks for more than the limit",
+                "preemption would not help: pods are not evicted for limits of users and groups",
+            ],
+            id="it is entitled to this but for the limit of its user",
+        ),
+    ],
+)
+def test_a_situation(tmp_path: Path, queues: str, pods: list[Pod], text: list[str]) -> None:
+    path = queues_file(tmp_path, queues)
+    loaded = LoadedCluster("test", (make_node("n", cpu=16), *pods))
+    questions = QueueQuestions(loaded, QueuesConfiguration(file=str(path)))
+    lines = [line.strip() for line in questions.pod(pods[0]).text(pods[0].key)]
+    starts = ("waiting for", "before it", "uses", "has to end", "freed", "preemption", "if no node")
+    shown = [line for line in lines if line.startswith(starts)]
+    assert [line for line in shown if line in text] == text, shown
+    assert sum(line.startswith("before it") for line in shown) == sum("before it:" in line for line in text)
 
 
 LIMITED = """

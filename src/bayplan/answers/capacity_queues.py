@@ -6,26 +6,31 @@ with a node are charged, pending ones are active. So an answer is what the sched
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from itertools import takewhile
+from typing import Any, ClassVar, TypeVar
 
-from bayplan.answers.must_end import MAX_NAMED, MustEnd, what_must_end
+from bayplan.answers.must_end import MAX_NAMED, MustEnd, counted, what_must_end
+from bayplan.answers.queue_preemption import whether_it_helps
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api.pod import Pod
 from bayplan.config import QueuesConfiguration
 from bayplan.printable import printable
-from bayplan.queues import tree, victims
+from bayplan.queues import tree
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts, readable, total
-from bayplan.queues.ceilings import room_for
+from bayplan.queues.records import created_at
 from bayplan.queues.tree import Blocking, Group, Queue
+from bayplan.queues.users import APPLICATIONS
 from bayplan.queues.yunikorn.placement import PlacementError
 from bayplan.queues.yunikorn.pods import application_id
 from bayplan.queues.yunikorn.task_groups import group_name, task_groups_of, task_groups_problem
 from bayplan.scheduler.capacity import make_queues, show_queues
 from bayplan.scheduler.core import SchedulingCore
 from bayplan.scheduling_queue.queued import QueuedPod, members_of
+
+ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,8 @@ class WaitingPod:
     """Why its task groups are ignored."""
     gang: str = ""
     """With how many others it is scheduled together, where its task group is one in this cluster."""
+    offered_first: int = 0
+    """How many pods before it ask for what it waits for, too."""
 
     @property
     def waits(self) -> bool:
@@ -123,8 +130,8 @@ class WaitingPod:
         if self.must_end is not None:
             yield from self.must_end.lines()
             yield from (f"after that: {each.sentence()}" for each in self.also_blocking)
-            if self.position > 1:
-                yield "freed resources are offered first to pods before it in its queue"
+            if self.offered_first:
+                yield f"freed resources are offered first to {_pods(self.offered_first)} before it"
         yield self.preemption
 
     def described(self) -> dict[str, Any]:
@@ -144,6 +151,7 @@ class WaitingPod:
             "before": list(self.before),
             "usedBy": list(self.used_by),
             "mustEnd": None if self.must_end is None else self.must_end.described(),
+            "offeredFirst": self.offered_first,
             "preemption": self.preemption,
             "taskGroupsProblem": self.task_groups_problem,
             "gang": self.gang,
@@ -210,9 +218,11 @@ class QueueQuestions:
         self._names = {pod.uid: pod.key for pod in pods}
         self._gangs = waiting_gangs(pods) if self.has_task_groups else {}
         self._waiting: dict[str, QueuedPod] = {}
-        for number, pod in enumerate(loaded.pending(core)):
-            info = self._waiting[pod.key] = QueuedPod(pod, pod.key, 0.0, number)
-            self.queues.push(info, (-pod.priority,))
+        for place, pod in enumerate(loaded.pending(core)):
+            info = self._waiting[pod.key] = QueuedPod(pod, pod.key, 0.0, place)
+            self.queues.push(info, (-pod.priority, created_at(pod)))
+            if pod.status.nominated_node_name:
+                self.queues.nominate(pod)
         self.queues.capacity_changed()
         self.queues.refresh()
 
@@ -241,18 +251,21 @@ class QueueQuestions:
             waiting: its members without a node, in order.
             least: how many of them have to be scheduled together.
         """
-        return self.pod(waiting[0], total(self.queues.amounts_of(pod) for pod in waiting[:least]))
+        together = total(self.queues.amounts_of(pod) for pod in waiting[:least])
+        return self.pod(waiting[0], together, {pod.key for pod in waiting})
 
-    def pod(self, pod: Pod, together: Amounts | None = None) -> WaitingPod:
+    def pod(self, pod: Pod, together: Amounts | None = None, peers: Container[str] = ()) -> WaitingPod:
         """Where a pending pod stands, and what it waits for.
 
         Args:
             together: what its group asks for, if it is scheduled with it.
+            peers: keys of the pods of that group.
         """
         queues = self.queues
         gang = self._gang(pod) if together is None else None
         if gang is not None:
             together = total(queues.amounts_of(member) for member in gang.members[: gang.least])
+            peers = {member.key for member in gang.members}
         asked = queues.amounts_of(pod) if together is None else together
         try:
             group = queues.group_of(pod)
@@ -263,9 +276,13 @@ class QueueQuestions:
         found = queues.blocking(pod, asked)
         blocking = found if isinstance(found, Blocking) else None
         leaf = group.queue
-        everyone = list(self._active())
-        order = [each for each in everyone if queues.group_if_known(each) in leaf.groups.values()]
-        position = next((place for place, each in enumerate(order, 1) if each.key == pod.key), 0)
+        leaves = {
+            each.key: known.queue
+            for each in self._active()
+            if (known := queues.group_if_known(each)) is not None
+        }
+        everyone = list(leaves)
+        order = [key for key in everyone if leaves[key] is leaf]
         return self.waiting_type(
             self.queues.name_of(leaf),
             group.name,
@@ -273,11 +290,11 @@ class QueueQuestions:
             group.user_groups,
             blocking,
             "",
-            position,
+            order.index(pod.key) + 1 if pod.key in order else 0,
             len(order),
-            next((place for place, each in enumerate(everyone, 1) if each.key == pod.key), 0),
+            everyone.index(pod.key) + 1 if pod.key in leaves else 0,
             len(everyone),
-            tuple(self._before(group)),
+            tuple(self._before(pod, group, peers)),
             () if blocking is None else tuple(self._users_of(blocking)),
             () if blocking is None else tuple(queues.further_blocking(pod, asked, blocking)),
             None if blocking is None else self._must_end(blocking),
@@ -285,6 +302,7 @@ class QueueQuestions:
             self._standing(leaf),
             self._task_groups_problem(pod),
             "" if gang is None else gang.sentence(),
+            0 if blocking is None else self._first_offered(pod, group, blocking, peers),
         )
 
     def _gang(self, pod: Pod) -> Gang | None:
@@ -299,13 +317,19 @@ class QueueQuestions:
         """What a queue has, in the words of the dialect."""
         return ""
 
-    def _before(self, group: Group) -> Iterator[str]:
+    def _before(self, pod: Pod, group: Group, peers: Container[str]) -> Iterator[str]:
+        """What is tried before a pod: pods of its application, other applications of its queue, other queues.
+
+        Args:
+            peers: keys of pods that are scheduled with it.
+        """
         leaf = group.queue
-        ahead = []
-        for other in self.queues.ordered_groups(leaf):
-            if other is group:
-                break
-            ahead.append(other)
+        order = [each for each in self._active() if self.queues.group_if_known(each) is group]
+        own = [each.key for each in takewhile(lambda each: each.key != pod.key, order)]
+        own = [key for key in own if key not in peers]
+        if own:
+            yield f"{_pods(len(own))} of the same {self.word}"
+        ahead = _until(self.queues.ordered_groups(leaf), group)
         for other in ahead[:MAX_NAMED]:
             yield f"{self.word} {other.name}, {self._reason(other, group)}"
         if len(ahead) > MAX_NAMED:
@@ -313,63 +337,102 @@ class QueueQuestions:
         for queue in leaf.upwards():
             if queue.parent is None:
                 return
-            for sibling in self.queues.ordered_children(queue.parent):
-                if sibling is queue:
-                    break
+            siblings = _until(self.queues.ordered_children(queue.parent), queue)
+            for sibling in siblings[:MAX_NAMED]:
                 yield f"queue {self.queues.name_of(sibling)}, {self._queue_reason(sibling, queue)}"
+            if len(siblings) > MAX_NAMED:
+                yield f"{len(siblings) - MAX_NAMED} more queues"
 
     def _queue_reason(self, first: Queue, second: Queue) -> str:
-        """Why a queue is before another one."""
-        name, shares = self.queues.name_of(second), [self.queues.share(each) for each in (first, second)]
-        return f"share {shares[0]:.2f} ({name} has {shares[1]:.2f})"
+        """Why a queue is tried before its sibling, as `tree.queue_key` orders them."""
+        assert second.parent is not None
+        name = self.queues.name_of(second)
+        shares = self._share_reason(first, second)
+        priorities = (
+            f"priority {first.priority} ({name} has {second.priority})"
+            if first.priority != second.priority
+            else ""
+        )
+        reasons = (priorities, shares) if second.parent.policy.by_priority else (shares, priorities)
+        last = "which has more pending" if first.waiting > second.waiting else "which is first by name"
+        return reasons[0] or reasons[1] or f"{last} (the shares are {self.queues.share(first):.2f})"
+
+    def _share_reason(self, first: Queue, second: Queue) -> str:
+        """ "" if their shares are equal."""
+        one, other = self.queues.share(first), self.queues.share(second)
+        if one == other:
+            return ""
+        digits = ".2f" if f"{one:.2f}" != f"{other:.2f}" else ".6g"
+        return f"share {one:{digits}} ({self.queues.name_of(second)} has {other:{digits}})"
 
     def not_admitted(self, group: str) -> str:
         """Why a group whose pods do not exist yet waits for its queue; "" if it does not."""
         return ""
 
     def _reason(self, first: Group, second: Group) -> str:
+        """Why a group is tried before another one of its queue, as `tree.group_key` orders them."""
+        policy = first.queue.policy
+        priority = shares = age = ""
         if first.priority != second.priority:
-            return f"priority {first.priority} (this one has {second.priority})"
-        if first.queue.policy.order is tree.Order.FAIR:
-            return "which uses less"
-        return "which was submitted earlier"
+            priority = f"priority {first.priority} (this one has {second.priority})"
+        if first.created != second.created:
+            age = "which was submitted earlier"
+        if policy.order is tree.Order.FAIR and tree.group_share(first) != tree.group_share(second):
+            shares = f"which uses {_amounts_text(first.used)} (this one uses {_amounts_text(second.used)})"
+        if policy.by_priority:
+            reasons = (priority, shares, age)
+        elif policy.order is tree.Order.FAIR:
+            reasons = (shares, priority, age)
+        else:
+            reasons = (age, priority, shares)
+        return next(filter(None, reasons), "which is first by name")
 
     def _users_of(self, blocking: Blocking) -> Iterator[str]:
-        queue = self.queues.partition.find(blocking.queue)
-        if queue is None or blocking.kind == "applications":
+        if blocking.kind == APPLICATIONS:
             return
-        users = [
-            (group.used.get(blocking.kind, 0), group)
-            for leaf in queue.downwards()
-            for group in leaf.groups.values()
-            if group.used.get(blocking.kind) and blocking.user in ("", group.user)
+        used = [
+            (sum(task.amounts.get(blocking.kind, 0) for task in group.tasks.values()), group)
+            for group in counted(self.queues, blocking)
         ]
-        for amount, group in sorted(users, key=lambda each: (-each[0], each[1].name))[:MAX_NAMED]:
+        users = sorted((each for each in used if each[0]), key=lambda each: (-each[0], each[1].name))
+        for amount, group in users[:MAX_NAMED]:
             shown = readable("vcore" if blocking.kind == "cpu" else blocking.kind, amount)
             yield f"{self.word} {group.name} in {self.queues.name_of(group.queue)}, {blocking.kind} {shown}"
+        if len(users) > MAX_NAMED:
+            yield f"{len(users) - MAX_NAMED} more {self.word}s"
+
+    def _first_offered(self, pod: Pod, group: Group, blocking: Blocking, peers: Container[str]) -> int:
+        """How many pods are offered what is freed below a limit before this one."""
+        count, groups = 0, {id(each) for each in counted(self.queues, blocking)}
+        for each in takewhile(lambda each: each.key != pod.key, self._active()):
+            other = self.queues.group_if_known(each)
+            if blocking.kind == APPLICATIONS:
+                asks = other is not group and other is not None and not other.tasks
+            else:
+                asks = bool(self.queues.amounts_of(each).get(blocking.kind))
+            count += id(other) in groups and asks and each.key not in peers
+        return count
 
     def _must_end(self, blocking: Blocking) -> MustEnd:
         return what_must_end(self.queues, blocking, self._names)
 
     def _preemption(self, pod: Pod, asked: Amounts, leaf: Queue, blocking: Blocking | None) -> str:
-        found = victims.candidates(leaf, asked, pod.priority)
-        if not victims.is_entitled(found, asked):
-            return f"preemption would not help: {_why_not_entitled(leaf, asked)}"
-        if not found.by_queue:
-            return "preemption would not help: no other queue is above its guarantee"
-        delay = leaf.policy.preemption_delay
-        if blocking is not None:
-            is_above = blocking.queue != leaf.path and not blocking.user and not blocking.user_group
-            chosen = room_for(leaf, asked, pod.priority) if is_above else None
-            if not chosen:
-                return "preemption would not help: other queues cannot lose enough below this limit"
-            names = ", ".join(sorted(self._names.get(task.key, task.key) for task in chosen))
-            return (
-                f"its queue is entitled to this: after {delay:g} s it evicts {names} "
-                "(others where a budget or a node requires it), if a node fits then"
-            )
-        paths = ", ".join(sorted(found.by_queue))
-        return f"its queue is entitled to this: it may preempt pods of {paths} after {delay:g} s"
+        """Whether preemption would help a pod."""
+        limits = [blocking, *self.queues.further_blocking(pod, asked, blocking)] if blocking else []
+        return whether_it_helps(self.queues, pod, asked, limits, self._names)
+
+
+def _until(items: Iterable[ItemT], end: ItemT) -> list[ItemT]:
+    return list(takewhile(lambda each: each is not end, items))
+
+
+def _pods(count: int) -> str:
+    return f"{count:,} {'pod' if count == 1 else 'pods'}"
+
+
+def _amounts_text(amounts: Amounts) -> str:
+    parts = (f"{kind} {readable(kind, amount)}" for kind, amount in sorted(amounts.items()))
+    return ", ".join(parts) or "nothing"
 
 
 def _described(blocking: Blocking) -> dict[str, Any]:
@@ -382,15 +445,3 @@ def _described(blocking: Blocking) -> dict[str, Any]:
         "asked": blocking.asked,
         "max": blocking.limit,
     }
-
-
-def _why_not_entitled(leaf: Queue, asked: Amounts) -> str:
-    entitled = tree.entitlement(leaf)
-    if not entitled:
-        return f"queue {leaf.path} has no guarantee"
-    for kind, amount in asked.items():
-        limit, used = entitled.get(kind), leaf.used.get(kind, 0)
-        if limit is not None and used + amount > limit:
-            shown = (readable(kind, each) for each in (used, amount, limit))
-            return "queue {}: {} {} used, {} asked, {} guaranteed".format(leaf.path, kind, *shown)
-    return f"queue {leaf.path} is within its guarantee, but its parents are not"

@@ -124,7 +124,7 @@ def what_must_end(
         names: of pods, by uid.
         may_move: why the limit itself may change.
     """
-    groups = list(_counted(queues, limit))
+    groups = list(counted(queues, limit))
     if limit.kind == APPLICATIONS:
         ended = sorted((Holder(group.name, 1) for group in groups if group.tasks), key=lambda each: each.name)
         return MustEnd(limit, "application", limit.used + 1 - limit.limit, (), tuple(ended))
@@ -141,7 +141,7 @@ def what_must_end(
     return MustEnd(limit, "pod", limit.used + limit.asked - limit.limit, first, second, may_move)
 
 
-def _counted(queues: CapacityQueues, limit: Blocking) -> Iterator[Group]:
+def counted(queues: CapacityQueues, limit: Blocking) -> Iterator[Group]:
     """The groups whose use a limit counts."""
     top = queues.partition.find(limit.queue)
     for queue in () if top is None else top.downwards():
