@@ -45,6 +45,7 @@ from bayplan.client.informer import Handler
 from bayplan.config.model import PodGroupDialect
 from bayplan.errors import APIError, ConflictError, NotFoundError
 from bayplan.scheduler.context import Context, PodLister
+from bayplan.scheduler.failure import SKIPPED
 from bayplan.scheduler.group_members import NO_MEMBERS, GroupMembers
 from bayplan.state.groups import INITIALLY_SCHEDULED, GroupKey, GroupState
 from bayplan.state.objects import Objects
@@ -58,11 +59,14 @@ PENDING, INQUEUE, RUNNING, UNKNOWN = "Pending", "Inqueue", "Running", "Unknown"
 """Phases of Volcano's groups."""
 UNSCHEDULABLE: Final = "Unschedulable"
 NOT_ENOUGH_RESOURCES: Final = "NotEnoughResources"
+TOO_FEW_TASKS: Final = "NotEnoughTasks"
 NOT_ENOUGH_TASKS: Final = "Not enough valid tasks for gang-scheduling, valid: {valid}, min: {least}"
 NOT_ENOUGH_OF_TASK: Final = (
     "NotEnoughPodsOfTask",
     "Not enough valid pods of each task for gang-scheduling",
 )
+_TOO_FEW: Final = (TOO_FEW_TASKS, NOT_ENOUGH_OF_TASK[0])
+"""Reasons that end when there are more members."""
 READY_REASON: Final = "tasks in gang are ready to be scheduled"
 
 
@@ -207,6 +211,10 @@ class Volcano:
         phase = RUNNING if is_ready else UNKNOWN if is_running else INQUEUE
         kind, reason = ("Scheduled", READY_REASON) if is_ready else (UNSCHEDULABLE, NOT_ENOUGH_RESOURCES)
         message = "" if is_ready else _unschedulable(item, state, condition.message)
+        if condition.reason == SKIPPED:  # without an attempt
+            if item.status.phase in ("", PENDING):
+                return None  # see not_admitted
+            phase, reason = item.status.phase, SKIPPED
         conditions = _with_condition(item, kind, reason, message, now)
         return replace(item, status=replace(item.status, phase=phase, conditions=conditions))
 
@@ -219,6 +227,9 @@ class Volcano:
         is_told = known is not None and (known.reason, known.message) == (reason, message)
         if reason and members and item.status.phase in ("", PENDING, INQUEUE) and not is_told:
             status = replace(status, conditions=_with_condition(item, UNSCHEDULABLE, reason, message, now))
+        elif not reason and known is not None and known.reason in _TOO_FEW:
+            others = tuple(one for one in item.status.conditions if one is not known)
+            status = replace(status, conditions=others)
         return None if status == item.status else replace(item, status=status)
 
     def _invalid(self, spec: volcano.PodGroupSpec, members: GroupMembers) -> tuple[str, str]:
@@ -228,7 +239,7 @@ class Volcano:
         ):
             return NOT_ENOUGH_OF_TASK
         if len(members) < spec.min_member:
-            return "NotEnoughTasks", NOT_ENOUGH_TASKS.format(valid=len(members), least=spec.min_member)
+            return TOO_FEW_TASKS, NOT_ENOUGH_TASKS.format(valid=len(members), least=spec.min_member)
         return "", ""
 
 

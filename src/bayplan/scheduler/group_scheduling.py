@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -29,13 +29,23 @@ from bayplan.runtime.search import Steps
 from bayplan.scheduler.binding import Bindings, make_attempt
 from bayplan.scheduler.context import Context
 from bayplan.scheduler.cycle import Decision
-from bayplan.scheduler.failure import PATCH_TRIES, PATCH_WAIT_FACTOR, PATCH_WAIT_SECONDS, Evictions, Failures
+from bayplan.scheduler.failure import (
+    PATCH_TRIES,
+    PATCH_WAIT_FACTOR,
+    PATCH_WAIT_SECONDS,
+    SKIPPED,
+    Evictions,
+    Failures,
+)
 from bayplan.scheduler.group_cycle import UNSCHEDULABLE, GroupCycle, GroupDecision, GroupPart
 from bayplan.scheduler.group_dialects import Dialect
 from bayplan.scheduler.group_permit import GroupPermit
 from bayplan.scheduling_queue.queued import QueuedGroup, QueuedPod
 from bayplan.state.group_trees import invalid, tree_of
 from bayplan.state.groups import INITIALLY_SCHEDULED, Group, GroupKey, GroupStates
+
+if TYPE_CHECKING:
+    from bayplan.queues.blocked import Notice
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +80,14 @@ class GroupScheduling:
         states = self._context.cluster.groups
         assert states is not None, "there are groups in the queue"
         return states
+
+    def wait_for_quota(self, notices: Iterable[Notice]) -> None:
+        """Writes which limit the groups of dialects wait for: users look at their own objects."""
+        found = {id(each.info): (each.info, each.message) for each in notices}
+        for entity, message in found.values():
+            if isinstance(entity, QueuedGroup) and self._conditions.is_of_dialect(entity.group):
+                status = Condition(type=INITIALLY_SCHEDULED, status="False", reason=SKIPPED, message=message)
+                self._conditions.write(entity.group, status)
 
     async def schedule(self, entity: QueuedGroup, started: float) -> None:
         """One attempt for all waiting members of the group."""
@@ -302,10 +320,14 @@ class GroupConditions:
         self._writing[group.key] = [(group, condition)]
         self._context.tasks.start(self._write_all(group.key), "status of pod group", str(group.key))
 
+    def is_of_dialect(self, group: Group) -> bool:
+        """Whether a group stands for an object of another kind."""
+        return any(group.key in one for one in self._context.dialects)
+
     def _is_withdrawn(self, group: Group) -> bool:
         """Whether a group of a dialect has lost members that it needs since it was scheduled."""
-        context, states = self._context, self._context.cluster.groups
-        if states is None or not any(group.key in one for one in context.dialects):
+        states = self._context.cluster.groups
+        if states is None or not self.is_of_dialect(group):
             return False
         return states[group.key].scheduled_count < group.min_count
 

@@ -389,8 +389,9 @@ class Scheduler:
             context.tasks.run_deferred()
         if self.queues is not None:
             if self.queues.notices:
-                keeps = self.queues.waits_with_nomination
-                self._failures.wait_for_quota(self.queues.take_notices(), keeps_nominations=keeps)
+                notices, keeps = self.queues.take_notices(), self.queues.waits_with_nomination
+                self._failures.wait_for_quota(notices, keeps_nominations=keeps)
+                self._groups.wait_for_quota(notice for _, notice in notices)
             if self.queues.admit_groups is not None:
                 self.queues.admit_groups()
             self.queues.check()

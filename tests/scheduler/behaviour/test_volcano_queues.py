@@ -278,6 +278,27 @@ async def test_critical_pods_are_no_victims(tmp_path: Path) -> None:
 
 
 @virtual
+async def test_a_gang_that_waits_for_its_queue_reports_the_limit(tmp_path: Path) -> None:
+    """Not that members are missing, which was so before they were created. It is not an attempt."""
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=8), queue("q", capability={"cpu": "3"}))
+        await world.create(job("first", "q"), *members("first", 1, cpu=2))
+        await world.create(job("gang", "q", 2))
+        await world.create(member("gang", 0, cpu=1))
+        (condition,) = world.store.get(volcano.PodGroup, "gang", "default").status.conditions
+        assert condition.reason == "NotEnoughTasks"
+        await world.create(member("gang", 1, cpu=1))
+        (condition,) = world.store.get(volcano.PodGroup, "gang", "default").status.conditions
+        assert condition.reason == "SchedulingSkipped"
+        text = "waiting for queue q: cpu 2 allocated, 2 requested, 3 capability"
+        assert condition.message.endswith(f"Origin reason is: {text}")
+        await world.delete("first-0")
+        assert world.bound() == {"gang-0", "gang-1"}
+        conditions = world.store.get(volcano.PodGroup, "gang", "default").status.conditions
+        assert conditions[-1].type == "Scheduled"
+
+
+@virtual
 async def test_an_invalid_queue_only_stops_itself(tmp_path: Path) -> None:
     """volcano#4227: a parent that does not exist, and a job in a queue with children."""
     async with running(config=config(tmp_path, HIERARCHY)) as world:

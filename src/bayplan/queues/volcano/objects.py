@@ -142,8 +142,11 @@ def same_spec(old: Object | None, new: Object | None) -> bool:
 
 
 def is_unschedulable(item: volcano.PodGroup) -> bool:
-    """Whether an attempt to schedule the group has failed."""
-    return any(one.type == "Unschedulable" and one.status == "True" for one in item.status.conditions)
+    """Whether an attempt to schedule the group has failed, not only members or room were missing."""
+    return any(
+        (one.type, one.status, one.reason) == ("Unschedulable", "True", "NotEnoughResources")
+        for one in item.status.conditions
+    )
 
 
 def job_name(pod: Pod) -> str:
