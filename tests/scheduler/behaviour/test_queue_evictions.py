@@ -52,7 +52,7 @@ class Generated:
             break
         self.guaranteed: dict[str, int] = {}
         self.leaves: list[str] = []
-        for path, queue in _all_queues(tops):
+        for path, queue in all_queues(tops):
             if guaranteed := queue["resources"].get("guaranteed"):
                 self.guaranteed[path] = 1000 * guaranteed["vcore"]
             if "queues" not in queue:
@@ -107,11 +107,11 @@ class Generated:
         return replace(pod, metadata=meta, spec=replace(pod.spec, node_name=""), status=PodStatus())
 
 
-def _all_queues(queues: list[Config], above: str = "root") -> Iterator[tuple[str, Config]]:
+def all_queues(queues: list[Config], above: str = "root") -> Iterator[tuple[str, Config]]:
     for queue in queues:
         path = f"{above}.{queue['name']}"
         yield path, queue
-        yield from _all_queues(queue.get("queues", []), path)
+        yield from all_queues(queue.get("queues", []), path)
 
 
 def _paths(pod: Pod) -> list[str]:

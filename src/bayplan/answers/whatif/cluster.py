@@ -142,7 +142,8 @@ class Cluster(ClusterView):
     ) -> Cluster:
         """A cluster from API objects as an API server stores them (`with_defaults`)."""
         config = default_config() if config is None else config
-        columns, clock = Columns(config.release), Clock(DEFAULT_EPOCH)
+        objects = tuple(objects)
+        columns, clock = Columns(config.release), Clock(_newest(objects))
         store = BranchStore(columns.undo, lambda: clock.now)
         profiles = Profiles(config, plugins, columns, MemoryCluster(store), lambda: clock.now)
         state = State(columns, store, profiles.core().frameworks.keys())
@@ -463,6 +464,12 @@ class Cluster(ClusterView):
 
     def _repr_html_(self) -> str:
         return cluster_html(self)
+
+
+def _newest(objects: Iterable[Object]) -> float:
+    """When the newest pod was created: what-if runs begin then, so that pods are as old as they are."""
+    stamps = (item.metadata.creation_timestamp for item in objects if isinstance(item, Pod))
+    return max((stamp.timestamp() for stamp in stamps if stamp is not None), default=DEFAULT_EPOCH)
 
 
 class Branch(Cluster):

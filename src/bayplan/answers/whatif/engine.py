@@ -16,8 +16,9 @@ import asyncio
 import dataclasses
 import logging
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -51,7 +52,7 @@ from bayplan.scheduler.waiting import BindingProgress, BindingStep
 from bayplan.scheduling_queue.queued import QueuedGroup, QueuedPod
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.memory.writes import end_after_grace_period
-from bayplan.simulate.virtual_time import current_loop, run_virtual
+from bayplan.simulate.virtual_time import VirtualLoop, current_loop, run_virtual
 from bayplan.state.cluster import Cluster as Columns
 from bayplan.state.groups import group_key
 
@@ -178,10 +179,24 @@ def _ours(
 
 
 class Clock:
-    """Wall time of a what-if cluster; it continues from run to run."""
+    """Wall time of a what-if cluster. It passes during a run, and continues with the next one."""
 
     def __init__(self, now: float) -> None:
-        self.now = now
+        self._start = now
+        self._loop: VirtualLoop | None = None
+
+    @property
+    def now(self) -> float:
+        return self._start if self._loop is None else self._loop.wall_time()
+
+    @contextmanager
+    def running(self, loop: VirtualLoop) -> Iterator[None]:
+        """Follows the time of this loop."""
+        self._loop = loop
+        try:
+            yield
+        finally:
+            self._start, self._loop = loop.wall_time(), None
 
 
 class NoEvents(EventSink):
@@ -241,7 +256,7 @@ class Run:
         store.kubelet = self._terminate
         state.reactions.append(self._watch_evictions)
         try:
-            return run_in_virtual_time(self._main(pods, clock), clock.now)
+            return run_in_virtual_time(self._timed(pods, clock), clock.now)
         finally:
             state.reactions.remove(self._watch_evictions)
             if state.columns.groups is not None:
@@ -251,7 +266,11 @@ class Run:
             state.handlers = {}
             state.deliver()
 
-    async def _main(self, pods: Sequence[Pod], clock: Clock) -> dict[str, Placement]:
+    async def _timed(self, pods: Sequence[Pod], clock: Clock) -> dict[str, Placement]:
+        with clock.running(current_loop()):
+            return await self._main(pods)
+
+    async def _main(self, pods: Sequence[Pod]) -> dict[str, Placement]:
         loop = current_loop()
         core = self._profiles.core(for_run=True)
         handle = core.handle
@@ -273,12 +292,10 @@ class Run:
         def deliver() -> None:
             nonlocal is_due
             is_due = False
-            clock.now = loop.wall_time()
             self._state.deliver()
 
         def wake() -> None:
             nonlocal is_due
-            clock.now = loop.wall_time()
             if not is_due:
                 is_due = True
                 loop.call_soon(deliver)
@@ -296,7 +313,6 @@ class Run:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             await scheduler.close()
-            clock.now = loop.wall_time()
         return placements
 
     async def _until_quiet(
