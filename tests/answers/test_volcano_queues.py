@@ -95,6 +95,28 @@ def test_a_pod_of_an_entitled_queue_reads_whom_it_may_reclaim_from(run: Run) -> 
     assert "priority below" not in text, "victims have the priority of the pod"
 
 
+def test_a_pod_without_room_in_its_queue_preempts_nothing(run: Run, tmp_path: Path) -> None:
+    """It has a higher priority than others of its queue, but is not tried."""
+    text = (ROOT / EXAMPLES / "cluster.yaml").read_text()
+    first, second = text.split("metadata: {name: tune-0")
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
+        f"{first}metadata: {{name: tune-0{second.replace('spec:', 'spec:' + chr(10) + '  priority: 9', 1)}"
+    )
+    _, text = run("explain", "pod", "tune-0", "-f", str(file), *CLUSTER[2:])
+    assert "nothing is evicted for it while its queue has no room\n" in text
+
+
+def test_a_pod_that_never_preempts_reads_that(run: Run, tmp_path: Path) -> None:
+    text = (ROOT / EXAMPLES / "cluster.yaml").read_text()
+    first, second = text.split("metadata: {name: serve-0")
+    file = tmp_path / "cluster.yaml"
+    policy = "spec:\n  preemptionPolicy: Never\n"
+    file.write_text(f"{first}metadata: {{name: serve-0{second.replace('spec:' + chr(10), policy)}")
+    _, text = run("explain", "pod", "serve-0", "-f", str(file), *CLUSTER[2:])
+    assert "nothing would be evicted for it: its preemptionPolicy is Never\n" in text
+
+
 def test_a_group_reads_what_its_queue_has(run: Run) -> None:
     """It would fit on a node, and is not called schedulable."""
     _, text = run("explain", "group", "default/tune", *CLUSTER)

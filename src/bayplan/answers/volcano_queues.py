@@ -212,6 +212,8 @@ class VolcanoQuestions(QueueQuestions):
 
     def _preemption(self, pod: Pod, asked: Amounts, leaf: Queue, blocking: Blocking | None) -> str:
         queues = self.queues
+        if pod.spec.preemption_policy == "Never":
+            return "nothing would be evicted for it: its preemptionPolicy is Never"
         account, group = queues.account(leaf), queues.group_of(pod)
         reason = why_not(queues, group, asked)
         if account is None or reason:
@@ -223,6 +225,8 @@ class VolcanoQuestions(QueueQuestions):
         if not names:
             why = "" if is_entitled(queues, account, asked) else f": {not_entitled(account, asked)}"
             return f"nothing could be evicted for it{why}"
+        if blocking is not None:
+            return "nothing is evicted for it while its queue has no room"
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
         verb = "reclaim" if is_entitled(queues, account, asked) else "preempt"
         return f"if no node has room, it may {verb} from {', '.join(names[:MAX_NAMED])}{more}"

@@ -233,6 +233,20 @@ async def test_a_gang_backs_off_while_its_victims_end(tmp_path: Path) -> None:
 
 
 @virtual
+async def test_a_job_of_a_higher_priority_preempts_in_its_queue(tmp_path: Path) -> None:
+    """Its priority is that of its pods, if its PodGroup has no PriorityClass: the only one is being tried."""
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=2), queue("q"))
+        await world.create(job("low", "q"), *members("low", 2, cpu=1, priority=1))
+        await world.create(job("same", "q"), *members("same", 1, cpu=1, priority=1))
+        await world.after(5)
+        assert world.bound() == {"low-0", "low-1"}
+        await world.create(job("high", "q"), *members("high", 1, cpu=1, priority=10))
+        await world.after(5)
+        assert world.bound() - {"low-0", "low-1"} == {"high-0"}
+
+
+@virtual
 async def test_a_queue_at_its_share_takes_nothing(tmp_path: Path) -> None:
     async with running(config=config(tmp_path)) as world:
         await world.create(make_node("n", cpu=4))

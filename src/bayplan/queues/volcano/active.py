@@ -459,8 +459,12 @@ class VolcanoQueues(CapacityQueues):
             return ()  # nothing of it is active: its next pod finds its position
         return jobs.job_key(self.job(group), self.order_of_jobs)
 
-    def job(self, group: PodGroupOf) -> JobView:
-        """A group as a job."""
+    def job(self, group: PodGroupOf, asking: Pod | None = None) -> JobView:
+        """A group as a job.
+
+        Args:
+            asking: its pod that is being tried, and is not active meanwhile.
+        """
         assert isinstance(group, JobGroup)
         found = group.pod_group
         account = self._by_path.get(group.queue.path) or Account(QueueSpec("unknown"), group.queue)
@@ -468,7 +472,7 @@ class VolcanoQueues(CapacityQueues):
         return JobView(
             group.name,
             account,
-            self._priority(group, found),
+            self._priority(group, found, asking),
             group.created if stamp is None else stamp.timestamp(),
             1 if found is None else found.spec.min_member,
             len(group.tasks),
@@ -476,11 +480,13 @@ class VolcanoQueues(CapacityQueues):
             self.partition.root.capacity,
         )
 
-    def _priority(self, group: PodGroupOf, found: volcano.PodGroup | None) -> int:
+    def _priority(self, group: PodGroupOf, found: volcano.PodGroup | None, asking: Pod | None) -> int:
         if found is not None and found.spec.priority_class_name:
             known = self._objects.of(PriorityClass).get(found.spec.priority_class_name)
             if known is not None:
                 return known.value
+        if asking is not None:
+            return max(group.priority, asking.priority)
         if group.priorities:
             return group.priority
         return max(map(_PRIORITY, group.tasks.values()), default=0)

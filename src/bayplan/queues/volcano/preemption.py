@@ -183,7 +183,7 @@ def is_entitled(
 
 def asking_pod(queues: VolcanoQueues, pod: Pod, asked: Resources) -> AskingPod:
     """A pod that asks for victims, or the first one of a gang that asks for all of this."""
-    return AskingPod(queues.job(queues.group_of(pod)), asked, pod.priority)
+    return AskingPod(queues.job(queues.group_of(pod), pod), asked, pod.priority)
 
 
 class VictimChoice:
