@@ -48,12 +48,14 @@ def preempt(
     *,
     has_own_policy: bool,
     allowed: Callable[[Sequence[Sequence[int]]], Sequence[int]] | None = None,
+    most: int | None = None,
 ) -> GroupSteps[GroupPostFilterResult]:
     """The victims that make room for the group, and the nodes of its members; or why there are none.
 
     Args:
         allowed: which units may be evicted, in place of all with a lower priority: it gets their slots, and
             returns their indexes in order.
+        most: the number of members that get room; None for as many as find a node.
     """
     cluster, group = outcome.cluster, outcome.group
     policies = [group.preemption_policy] if has_own_policy else _policies(outcome.pods)
@@ -83,14 +85,15 @@ def preempt(
         found = yield from outcome.place_again()
         if not found.status.is_success:
             return _answer(Status(Code.UNSCHEDULABLE, found.status.reasons))
-        reprieve = _Reprieve(cluster, found.placed, is_local=outcome.is_local)
+        members = found.placed[:most]
+        reprieve = _Reprieve(cluster, members, is_local=outcome.is_local)
         turns = reprieve.affecting(units.slots)
         turns.sort(key=lambda index: not units.violations[index])
         victims = [units[index] for index in turns if not reprieve.fits_with(units.slots[index])]
     finally:
         cluster.undo.revert()
     evicted = [pod for unit in sorted_units(victims) for pod in pods_in(cluster, unit.slots)]
-    nominations = {placed.pod.uid: Nomination(cluster.nodes.name[placed.row]) for placed in found.placed}
+    nominations = {placed.pod.uid: Nomination(cluster.nodes.name[placed.row]) for placed in members}
     return _answer(
         Status(Code.SUCCESS, (FOUND.format(victims=len(evicted)),)),
         nominations,

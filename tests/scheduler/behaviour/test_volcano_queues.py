@@ -233,6 +233,27 @@ async def test_a_gang_backs_off_while_its_victims_end(tmp_path: Path) -> None:
 
 
 @virtual
+@pytest.mark.parametrize(("deserved", "started"), [(1, 0), (2, 2), (3, 3), (4, 4), (5, 4)])
+async def test_a_gang_reclaims_for_as_many_members_as_its_queue_deserves(
+    tmp_path: Path, deserved: int, started: int
+) -> None:
+    """At least for its minimum of two, or nothing is evicted."""
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=4), make_node("m", cpu=4))
+        greedy = queue("greedy", deserved={"cpu": "2"})
+        await world.create(greedy, queue("owed", deserved={"cpu": str(deserved)}))
+        await world.create(job("many", "greedy"), *members("many", 8, cpu=1))
+        await world.create(job("gang", "owed", 2), *members("gang", 4, cpu=1))
+        await world.after(60)
+        counts = [sum(name.startswith(group) for name in world.bound()) for group in ("gang", "many")]
+        assert counts == [started, 8 - started]
+        if not started:
+            (condition,) = world.store.get(volcano.PodGroup, "gang", "default").status.conditions
+            text = "queue owed is not entitled to this: cpu 0 allocated, 2 requested, 1 deserved"
+            assert condition.message.endswith(text)
+
+
+@virtual
 async def test_a_job_of_a_higher_priority_preempts_in_its_queue(tmp_path: Path) -> None:
     """Its priority is that of its pods, if its PodGroup has no PriorityClass: the only one is being tried."""
     async with running(config=config(tmp_path)) as world:

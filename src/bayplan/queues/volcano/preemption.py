@@ -12,6 +12,7 @@ the queues is never called, and a queue below its share loses pods. Here all plu
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,6 +43,7 @@ from bayplan.queues.volcano.resources import Resources, is_empty, plus
 from bayplan.state.cluster import Cluster
 from bayplan.state.columns import IdColumn
 from bayplan.state.derived import derived
+from bayplan.state.groups import Group
 
 NO_ACTION: Final = "preemption: neither reclaim nor preempt is among the configured actions"
 PREEMPTABLE, RECLAIMABLE = "enablePreemptable", "enableReclaimable"
@@ -87,12 +89,15 @@ class VolcanoPreemption(PreemptionPlugin):
         queues, cluster, pods = self.queues, outcome.cluster, outcome.pods
         if queues is None:
             return GroupPostFilterResult(unschedulable("preemption: there are no capacity queues"))
-        asked = total(queues.amounts_of(pod) for pod in pods)
+        amounts = [queues.amounts_of(pod) for pod in pods]
         group, nominated = queues.group_of(pods[0]), pipelined(queues, pods)
-        reason = why_not(queues, group, asked, nominated)
+        least = missing(cluster, outcome.group)
+        reason = why_not(queues, group, total(amounts[:least]), nominated)
         if reason:
             return GroupPostFilterResult(unschedulable(reason))
-        asking = asking_pod(queues, pods[0], asked)
+        count = entitled_members(queues, group, amounts, nominated)
+        most = count if count >= least else len(pods)
+        asking = asking_pod(queues, pods[0], total(amounts[:most]))
 
         def allowed(units: Sequence[Sequence[int]]) -> Sequence[int]:
             may_go = np.zeros(cluster.pods.high, dtype=np.bool_)
@@ -101,10 +106,37 @@ class VolcanoPreemption(PreemptionPlugin):
             return [index for index, unit in enumerate(units) if all(cells[slot] for slot in unit)]
 
         has_own_policy = "PodGroupPreemptionPolicy" in self.release.gates
-        result = yield from preempt(outcome, has_own_policy=has_own_policy, allowed=allowed)
-        if not result.status.is_success and (reason := _why_not_entitled(queues, group, asked, nominated)):
+        result = yield from preempt(outcome, has_own_policy=has_own_policy, allowed=allowed, most=most)
+        reason = "" if count >= least else _why_not_entitled(queues, group, total(amounts[:least]), nominated)
+        if reason and not result.status.is_success:
             return GroupPostFilterResult(unschedulable(reason))
         return result
+
+
+def missing(cluster: Cluster, group: Group) -> int:
+    """How many members a gang has to get a node for at least."""
+    states = cluster.groups
+    scheduled = 0 if states is None else states[group.key].scheduled_count
+    return max(1, group.min_count - scheduled)
+
+
+def entitled_members(
+    queues: VolcanoQueues,
+    group: PodGroupOf,
+    amounts: Sequence[Resources],
+    nominated: Mapping[str, Resources] = accounting.NOTHING,
+) -> int:
+    """For how many of its first members, which ask for these amounts, a group may reclaim."""
+    account = queues.account(group.queue)
+    if account is None or "reclaim" not in queues.conf.actions:
+        return 0
+
+    def is_too_many(count: int) -> bool:
+        return not is_entitled(queues, account, total(amounts[:count]), nominated)
+
+    if not is_too_many(len(amounts)):
+        return len(amounts)
+    return bisect_left(range(1, len(amounts)), True, key=is_too_many)
 
 
 def pipelined(queues: VolcanoQueues, asking: Sequence[Pod]) -> dict[str, Resources]:
