@@ -31,6 +31,7 @@ from bayplan.scheduler.cycle import scheduling_cycle
 from bayplan.scheduler.failure import Evictions, Failures
 from bayplan.scheduling_queue.object_events import QUEUES_CHANGED
 from bayplan.scheduling_queue.queued import Entity, QueuedGroup, members_of
+from bayplan.state.group_trees import invalid, tree_of
 
 RETRY_SECONDS: Final = 15.0
 """Time between two attempts for one pod, as in YuniKorn; after one in vain, for all pods of its leaf."""
@@ -121,6 +122,8 @@ class QueuePreemption:
             return False
         if self._queues.blocking_besides(pods[0], waiting.amounts) is not None:
             return False
+        if isinstance(waiting.entity, QueuedGroup) and self._is_invalid(waiting.entity, pods):
+            return False
         for node_name in self._places(waiting):
             chosen = self._room_for(waiting, node_name, now)
             if not chosen:
@@ -145,6 +148,15 @@ class QueuePreemption:
         else:
             self._evictions.start(pods[0], eviction, CapacityPreemption.name)
         return True
+
+    def _is_invalid(self, entity: QueuedGroup, pods: Sequence[Pod]) -> bool:
+        """Whether an attempt would end with an error: its pods contradict the group, or each other."""
+        cluster = self._core.cluster
+        group = None if cluster.groups is None else cluster.groups.group(entity.group.key)
+        if cluster.groups is None or group is None:
+            return True
+        has_own_policy = "PodGroupPreemptionPolicy" in cluster.release.gates
+        return bool(invalid(tree_of(cluster.groups, group, pods), has_own_policy=has_own_policy))
 
     def _room_for(self, waiting: WaitingAbove, node_name: str, now: float) -> list[Task] | None:
         queues, cluster = self._queues, self._core.cluster

@@ -234,3 +234,31 @@ def test_composite_groups_cannot_be_used_with_queues() -> None:
     core = SchedulingCore(release=RELEASE.with_gates(gates))
     with pytest.raises(ConfigError, match="queues cannot be used with the feature gate CompositePodGroup"):
         make_queues(QueuesConfiguration(), core.cluster)
+
+
+@virtual
+async def test_nothing_is_evicted_for_a_group_that_is_invalid(tmp_path: Path) -> None:
+    """It waits for the ceiling of a parent; its attempt would end with an error."""
+    text = """
+partitions:
+- name: default
+  queues:
+  - name: root
+    submitacl: "*"
+    queues:
+    - name: p
+      resources: {max: {vcore: 4}}
+      queues:
+      - {name: a, resources: {guaranteed: {vcore: 4}}, properties: {preemption.delay: 1s}}
+      - {name: b}
+"""
+    file = queues_file(tmp_path, text)
+    async with running(make_node("n", cpu=8), config=config(file), release=RELEASE) as world:
+        await world.create(*(queued_pod(f"b{i}", "p.b") for i in range(4)))
+        await world.create(gang(2), *(member(f"g{i}", "p.a", priority=10) for i in range(2)))
+        await world.after(60)
+        assert world.cluster.written("delete") == []
+        await world.create(gang(2, "h"), *(member(f"h{i}", "p.a", app="h", group="h") for i in range(2)))
+        await world.delete("g0", "g1")
+        await world.after(60)
+        assert {"h0", "h1"} <= world.bound()
