@@ -212,6 +212,8 @@ def test_check_reads_the_config_map_of_volcano(run: Run, tmp_path: Path) -> None
     )
     manifest.write_text(text.format("actions: enqueue, shuffle"))
     assert run("queues", "check", str(manifest)) == (0, f"{manifest}: ok\n  not used: action shuffle\n")
+    manifest.write_text("  actions: allocate\n  tiers: []\n")  # copied with its indentation
+    assert run("queues", "check", str(manifest)) == (0, f"{manifest}: ok\n")
     manifest.write_text(text.format("tiers: []"))
     assert run("queues", "check", str(manifest)) == (2, f"{manifest}: failed to find Action \n")
 

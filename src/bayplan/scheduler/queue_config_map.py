@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from textwrap import dedent
 from typing import Any, ClassVar, Final
 
 import yaml
@@ -55,7 +56,7 @@ def conf_of_manifest(text: str) -> str:
 
 def is_conf(text: str) -> bool:
     """Whether a text is a volcano-scheduler.conf, and not a queues.yaml."""
-    return any(line.startswith(("actions:", "tiers:")) for line in text.splitlines())
+    return any(line.startswith(("actions:", "tiers:")) for line in dedent(text).splitlines())
 
 
 def _config_maps(text: str) -> Iterator[dict[str, Any]]:
