@@ -49,7 +49,7 @@ class GroupWorld(World):
         rng, name = self._rng, self._new_name("g")
         size = rng.randint(1, 5)
         wanted = rng.randint(1, size) if rng.random() < 0.9 else size + 1
-        priority = rng.choice((0, 0, 5))
+        priority = rng.choice((-10, -5, 0, 0, 5))
         mode = DisruptionMode(all=Mode()) if rng.random() < 0.3 else DisruptionMode(single=Mode())
         policy = PodGroupSchedulingPolicy(gang=GangSchedulingPolicy(min_count=wanted))
         if rng.random() < 0.2:

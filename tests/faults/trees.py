@@ -50,7 +50,7 @@ class TreeWorld(groups.GroupWorld):
     def create_tree(self) -> None:
         """Groups with identical members below one or two composite groups, which may come first or last."""
         rng, root = self._rng, self._new_name("t")
-        count, priority = rng.randint(1, 3), rng.choice((0, 0, 5))
+        count, priority = rng.randint(1, 3), rng.choice((-10, -5, 0, 0, 5))
         pod = make_pod(cpu=rng.choice((300, 900)), priority=priority)
         inner = self._new_name("t") if rng.random() < 0.3 else None
         composites = [make_composite(root, None, rng.randint(1, count), priority)]
