@@ -3,8 +3,9 @@
     python -m conformance.group_runs              # plays all scenarios, and compares with the recorded files
     python -m conformance.group_runs --write      # records them again
 
-The scenarios are those that the older recordings do not have: trees of groups, claims of groups, and single
-pods that evict gangs. Each is recorded twice, and written only if both have the same outcome.
+The scenarios are those that the older recordings do not have: trees of groups, claims of groups, single pods
+that evict gangs, and groups of low priority. Each is recorded twice, and written only if both have the same
+outcome.
 `group_recorder.py` plays them. Backoffs are cut to a second, so that everything is tried soon.
 """
 
@@ -318,6 +319,78 @@ def nominations() -> dict[str, list[Raw]]:
     }  # fmt: skip
 
 
+def low() -> dict[str, list[Raw]]:
+    """Groups of low priority, which others evict; also when their PodGroup is gone."""
+    least: Raw = {"priority": -10}
+    as_one: Raw = {"disruptionMode": {"all": {}}, **least}
+    first = {"kubernetes.io/hostname": "n0"}
+
+    def started(*names: str) -> list[Raw]:
+        when = "2026-01-01T00:{:02}:00Z"
+        return [
+            {"op": "started", "namespace": "default", "name": name, "startTime": when.format(number)}
+            for number, name in enumerate(names)
+        ]
+
+    def orphaned() -> list[Raw]:
+        """A single pod and a member of a deleted group, which started later."""
+        return [
+            START, *create(*nodes(2), group("a", 1, "", **least), pod("single", cpu="1", **least)), SETTLE,
+            *create(*members("a", 1, **least)), SETTLE, *started("single", "a-0"), delete("PodGroup", "a"),
+        ]  # fmt: skip
+
+    return {
+        "by a pod, one by one": [
+            START, *create(*nodes(2, 2), group("a", 2, "", **least), *members("a", 4, **least)), SETTLE,
+            *started("a-0", "a-1", "a-2", "a-3"), *create(pod("p", cpu="1", priority=0, nodeSelector=first)),
+            SETTLE,
+        ],
+        "by a pod, as one": [
+            START, *create(*nodes(2, 2), group("a", 2, "", **as_one), *members("a", 4, **least)), SETTLE,
+            *create(pod("p", cpu="1", priority=0, nodeSelector=first)), SETTLE,
+        ],
+        "by a group, one by one": [
+            START, *create(*nodes(2, 2), group("a", 2, "", **least), *members("a", 4, **least)), SETTLE,
+            *started("a-0", "a-1", "a-2", "a-3"),
+            *create(group("b", 2, "", priority=-5), *members("b", 2, priority=-5)), SETTLE,
+        ],
+        "by a group, as one": [
+            START, *create(*nodes(2, 2), group("a", 2, "", **as_one), *members("a", 4, **least)), SETTLE,
+            *create(group("b", 2, "", priority=-5), *members("b", 2, priority=-5)), SETTLE,
+        ],
+        "that is too large for the cluster": [
+            START, *create(*nodes(2), pod("p", cpu="1", priority=-20)), SETTLE,
+            *create(group("a", 3, "", **least), *members("a", 3, **least)), SETTLE,
+        ],
+        "of a deleted group, by a pod": [*orphaned(), *create(pod("p", cpu="1", priority=0)), SETTLE],
+        "of a deleted group, by a group": [
+            *orphaned(), *create(group("b", 1, "", priority=5), *members("b", 1, priority=5)), SETTLE,
+        ],
+    }  # fmt: skip
+
+
+def given_back() -> dict[str, list[Raw]]:
+    """Claims that are allocated where the group has no room any more."""
+    shared = using("shared")
+    two = [*devices(1, "n0"), devices(1, "n1")[1]]
+    full = pod("full", cpu="3", priority=0, nodeSelector={"kubernetes.io/hostname": "n0"})
+
+    def moved(least: int, **more: Any) -> list[Raw]:
+        """The first member has run on n0 and is gone; n0 is full when the others come."""
+        return [
+            START, *create(*nodes(3), *two, claim("shared"), group("a", 1, "", **shared, **more)),
+            *create(*members("a", 1, **shared, **more)), SETTLE, delete("Pod", "a-0"),
+            *create(full, node("n1", cpu="4")), SETTLE,
+            {"op": "minCount", "namespace": "default", "name": "a", "minCount": least},
+            *create(*members("a", least, first=1, **shared, **more)), SETTLE,
+        ]  # fmt: skip
+
+    return {
+        "one member": moved(1),
+        "two members": moved(2),
+    }
+
+
 def scenarios() -> list[Raw]:
     made = []
     for kind, gates, runs in (
@@ -325,6 +398,8 @@ def scenarios() -> list[Raw]:
         ("claims", CLAIM_GATES, claims()),
         ("units", UNIT_GATES, units()),
         ("nominations", UNIT_GATES, nominations()),
+        ("low", UNIT_GATES, low()),
+        ("given-back", CLAIM_GATES, given_back()),
     ):
         for name, steps in runs.items():
             on = dict.fromkeys(gates, True)
