@@ -13,7 +13,8 @@ import msgspec
 from rich.console import Console
 
 from bayplan.answers.explain.explanation import explain
-from bayplan.answers.explain.groups import GroupAnswer, GroupQuestions
+from bayplan.answers.explain.group_answer import GroupAnswer
+from bayplan.answers.explain.groups import GroupQuestions
 from bayplan.answers.explain.printing import print_group_parts
 from bayplan.answers.explain.report import as_json, pod_allocations
 from bayplan.answers.explain.tables import EvaluatedPod, print_tables

@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from bayplan.answers.explain.groups import GroupAnswer, explain_group, next_attempt
+from bayplan.answers.explain.group_answer import GroupAnswer
+from bayplan.answers.explain.groups import explain_group, next_attempt
+from bayplan.answers.explain.printing import print_group_parts
 from bayplan.answers.sources.loaded import LoadedCluster
 from bayplan.api import volcano
 from bayplan.api.groups import PodGroupStatus
-from bayplan.api.meta import Condition, Object, ObjectMeta
+from bayplan.api.meta import Condition, Object, ObjectMeta, OwnerReference, ResourceList
 from bayplan.api.pod import Pod, PodSchedulingGroup
 from bayplan.api.releases import V1_36, V1_37
 from bayplan.api.workloads import POD_GROUP_LABEL
 from bayplan.api.workloads import PodGroup as CoschedulingPodGroup
 from bayplan.api.workloads import PodGroupSpec as CoschedulingSpec
+from bayplan.cli.output import make_console
 from bayplan.errors import InputError
 from bayplan.framework.outcome import FilterOutcome
 from bayplan.framework.state import CycleState
@@ -103,7 +106,7 @@ def asked(*objects: Object, **fields: Any) -> GroupAnswer:
             [*nodes(1), make_group(min_count=1, priority=5), *members(1)],
             "cannot be scheduled: all pods in a single pod group should have the same priority as the pod "
             "group's priority, got 0 and 5",
-            [""],
+            ["not tried: the attempt ends with an error"],
             id="another priority",
         ),
         pytest.param(
@@ -202,7 +205,22 @@ def test_the_best_of_several_domains_that_fit_is_named() -> None:
 def test_a_domain_that_others_fill_needs_room() -> None:
     taken = [make_pod(f"taken-{node}", node=node, cpu="1") for node in ("a0", "b0")]
     answer = asked(*RACKS, *taken, make_group(min_count=4, key="rack"), *members(4))
-    assert answer.remedies[0] == "make room for 1 more such pod on nodes with rack=a, or add such nodes"
+    assert answer.policy == "gang of at least 4, all on nodes with the same rack"
+    assert answer.remedies[:3] == (
+        "make room for 1 more such pod on nodes with rack=a",
+        "add nodes with rack=a and room for 1 more such pod",
+        "set minCount to 3 or less",
+    )
+
+
+def test_room_is_made_in_a_domain_that_is_large_enough() -> None:
+    """One that is too small needs nodes, though more members fit there now."""
+    taken = [make_pod(f"taken-{number}", node=f"a{number}", cpu="2") for number in range(2)]
+    answer = asked(*RACKS, *taken, make_group(min_count=4, key="rack"), *members(4))
+    assert answer.remedies[:2] == (
+        "make room for 4 more such pods on nodes with rack=a",
+        "add nodes with rack=b and room for 2 more such pods",
+    )
 
 
 def test_no_node_has_the_label_of_a_topology() -> None:
@@ -289,6 +307,7 @@ def test_what_to_do_about_errors(objects: list[Object], verdict: str, remedy: st
 def test_a_plugin_that_fails_for_a_member_is_named() -> None:
     answer = asked(*nodes(1), make_group(min_count=2), *members(2), plugins=(Breaks,))
     assert "no such badge" in answer.verdict
+    assert answer.waiting[1].reason.startswith('running "Breaks" filter plugin')
     assert answer.remedies[0].startswith("mend the plugin Breaks, which failed for pod default/g-1")
 
 
@@ -485,6 +504,26 @@ def test_groups_of_other_schedulers_are_explained(group: Object, pod: dict[str, 
     assert asked(*nodes(2), group, *pods[:2]).verdict.startswith("waiting for more members: 3 must exist")
 
 
+def test_groups_of_other_schedulers_keep_their_words_if_the_configuration_has_them(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: bayplan/v1\nkind: BayplanConfiguration\npodGroups: [coscheduling]\n")
+    cluster = tmp_path / "cluster.json"
+    meta = {"namespace": "default", "labels": {POD_GROUP_LABEL: "g"}}
+    group = {"metadata": {"name": "g", "namespace": "default"}, "spec": {"minMember": 2}}
+    items = [
+        {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", **group},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", **meta}, "spec": {"containers": []}},
+    ]
+    cluster.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    flags = ("-f", str(cluster), "--emulated-version", "1.37", "--bayplan-config", str(config))
+    for question in ("group", "g"), ("pod", "p"):
+        shown = " ".join(bayplan("explain", *question, *flags).stdout.split())
+        assert "create 1 more pod with the label scheduling.x-k8s.io/pod-group: g" in shown
+        assert "waiting for minMember pods" in shown
+        assert "minCount" not in shown
+        assert "Coscheduling is not run" not in shown
+
+
 def test_a_member_is_explained_with_its_group() -> None:
     answer = json.loads(
         bayplan("explain", "pod", "ml/sweep-1", "-f", "examples/groups.yaml", "-o", "json").stdout
@@ -537,6 +576,33 @@ def test_remedies_name_the_fields_of_the_dialect() -> None:
         "create 2 more pods with the label scheduling.x-k8s.io/pod-group: g",
         "set minMember to 1 or less",
     )
+
+
+@pytest.mark.parametrize(
+    ("min_resources", "remedy"),
+    [
+        ({}, "set minAvailable of Job train to 2 or less"),
+        (
+            {"cpu": "9"},
+            "lower minAvailable of Job train, from which minResources of the PodGroup is computed",
+        ),
+    ],
+)
+def test_the_minimum_of_a_job_of_volcano_is_that_of_the_job(min_resources: ResourceList, remedy: str) -> None:
+    job = OwnerReference(kind="Job", name="train", controller=True)
+    meta = ObjectMeta(name="g", namespace="default", owner_references=(job,))
+    spec = volcano.PodGroupSpec(min_member=3, min_resources=min_resources)
+    annotations = {volcano.GROUP_ANNOTATION: "g"}
+    pods = [make_pod(f"p{i}", uid=f"p{i}", cpu="1", annotations=annotations) for i in range(3)]
+    assert remedy in asked(*nodes(1), volcano.PodGroup(metadata=meta, spec=spec), *pods).remedies
+
+
+def test_members_with_long_names_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    pods = [
+        make_pod(f"{'long-' * 12}{i}", cpu="4", scheduling_group=PodSchedulingGroup("g")) for i in range(3)
+    ]
+    print_group_parts(make_console(), asked(*nodes(1), make_group(min_count=3), *pods))
+    assert "long-1 +1" in "".join(capsys.readouterr().out.split("\n"))
 
 
 @pytest.mark.parametrize(

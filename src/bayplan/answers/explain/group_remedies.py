@@ -10,12 +10,14 @@ from typing import Final
 
 from bayplan.answers.explain.group_domains import best_of
 from bayplan.api.pod import Pod
-from bayplan.scheduler.group_cycle import RESOURCE_GAP, GroupDecision
+from bayplan.scheduler.group_cycle import RESOURCE_GAP, GroupDecision, PlacementResult
 from bayplan.state.group_trees import GroupTree
 from bayplan.state.pods import pod_signature
 
 FREE_RESOURCES: Final = "free {gap} in the cluster, or add nodes that have it"
 LOWER_MIN_RESOURCES: Final = "lower minResources of the PodGroup"
+OF_JOB: Final = "minAvailable of Job {name}"
+LOWER_MIN_AVAILABLE: Final = "lower {field}, from which minResources of the PodGroup is computed"
 FEWER_GROUPS: Final = "create the CompositePodGroup again with minGroupCount {count} or less"
 LOWER_MIN_COUNT: Final = "set {field} to {count} or less"
 MAKE_ROOM: Final = "make room for {count} more such {pods}, or add nodes that have it"
@@ -29,7 +31,8 @@ NODES_IT_ACCEPTS: Final = (
     "room is not what is missing: {plugins} {reject} pod {pod} on every node, whatever runs there; "
     "bayplan explain pod {pod} shows what would change that"
 )
-IN_DOMAIN: Final = "make room for {count} more such {pods} on nodes with {domain}, or add such nodes"
+IN_DOMAIN: Final = "make room for {count} more such {pods} on nodes with {domain}"
+ADD_TO_DOMAIN: Final = "add nodes with {domain} and room for {count} more such {pods}"
 NODES_FOR_DOMAIN: Final = (
     "add nodes with {domain} and room for {count} more such {pods}: even without all other pods, the "
     "group would "
@@ -55,20 +58,22 @@ OF_THE_NODE: Final = frozenset(
 
 
 def remedies_for(
-    tree: GroupTree, decision: GroupDecision, without_others: GroupDecision | None, field: str
+    tree: GroupTree, decision: GroupDecision, alone: GroupDecision | None, field: str
 ) -> list[str]:
     """What would let this group be scheduled, if its members were rejected by the nodes.
 
     Args:
         decision: that it does not fit.
-        without_others: that it does not fit without other pods either; None if it does, or if unknown.
-        field: the name of the number of members that have to run together.
+        alone: the decision if there were no other pods; None if that is unknown.
+        field: what sets the number of members that have to run together.
     """
     if not decision.status.is_rejection:
         return []
     if is_gap(decision):
         gap = decision.status.message.removeprefix(RESOURCE_GAP)
-        return [FREE_RESOURCES.format(gap=gap), LOWER_MIN_RESOURCES]
+        lower = LOWER_MIN_AVAILABLE.format(field=field) if " of Job " in field else LOWER_MIN_RESOURCES
+        return [FREE_RESOURCES.format(gap=gap), lower]
+    without_others = None if alone is None or alone.final.is_success else alone
     unaccepted = None if tree.group.topology_key else _without_any_node(decision)
     if unaccepted is not None:
         return [unaccepted]
@@ -83,7 +88,7 @@ def remedies_for(
     if group.topology_key and not decision.placements:
         return [NO_DOMAIN.format(key=group.topology_key)]
     if group.topology_key:
-        return _remedies_in_domain(tree, decision, need, field, is_small=without_others is not None)
+        return _remedies_in_domain(tree, decision, alone, need, field)
     if placed >= need:
         return [for_some]
     # Identical members that were not tried do not fit either.
@@ -101,18 +106,27 @@ def remedies_for(
 
 
 def _remedies_in_domain(
-    tree: GroupTree, decision: GroupDecision, need: int, field: str, *, is_small: bool
+    tree: GroupTree, decision: GroupDecision, alone: GroupDecision | None, need: int, field: str
 ) -> list[str]:
-    """What would let a group fit in the domain where most of its members do.
+    """What would let a group fit in a domain: room where others take it, or nodes where most members fit."""
+    key, results = tree.group.topology_key, decision.placements
+    best = best_of(results) or results[0]
+    fits_alone = (
+        None if alone is None else {one.placement.name for one in alone.placements if one.status.is_success}
+    )
+    large = [one for one in results if fits_alone is None or one.placement.name in fits_alone]
+    if need <= best.placed or not _are_identical(tree.pods):
+        return [SOME_IN_DOMAIN.format(domain=f"{key}={best.placement.name}")]
 
-    `is_small`: it would fit in none without other pods either.
-    """
-    key, best = tree.group.topology_key, best_of(decision.placements) or decision.placements[0]
-    domain, count = f"{key}={best.placement.name}", need - best.placed
-    if count <= 0 or not _are_identical(tree.pods):
-        return [SOME_IN_DOMAIN.format(domain=domain)]
-    text = NODES_FOR_DOMAIN if is_small else IN_DOMAIN
-    remedies = [text.format(domain=domain, count=count, pods=pods_text(count), key=key)]
+    def filled(text: str, result: PlacementResult) -> str:
+        count = need - result.placed
+        domain = f"{key}={result.placement.name}"
+        return text.format(domain=domain, count=count, pods=pods_text(count), key=key)
+
+    if large:
+        remedies = [filled(IN_DOMAIN, best_of(large) or large[0]), filled(ADD_TO_DOMAIN, best)]
+    else:
+        remedies = [filled(NODES_FOR_DOMAIN, best)]
     if best.placed:
         remedies.append(LOWER_MIN_COUNT.format(field=field, count=tree.scheduled_count + best.placed))
     return remedies

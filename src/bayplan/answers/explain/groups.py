@@ -14,12 +14,12 @@ dialect, or if no PodGroup of Kubernetes has the name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
-from bayplan.answers.capacity_queues import WaitingPod
 from bayplan.answers.explain.explanation import evicts_by_priority
-from bayplan.answers.explain.group_domains import DomainAnswer, compare_domains
+from bayplan.answers.explain.group_answer import GroupAnswer, MemberAnswer, PartAnswer, policy_text
+from bayplan.answers.explain.group_domains import compare_domains
 from bayplan.answers.explain.group_errors import (
     LAST,
     NOT_SEEN,
@@ -30,16 +30,16 @@ from bayplan.answers.explain.group_errors import (
 from bayplan.answers.explain.group_remedies import (
     ALLOW_PREEMPTION,
     LOWER_MIN_COUNT,
+    OF_JOB,
     RAISE_PRIORITY,
     is_gap,
     pods_text,
     remedies_for,
 )
 from bayplan.answers.sources.groups import (
-    ASSUMED_DIALECT,
-    ASSUMED_GATE,
     FIRST_MINOR,
     in_dialects,
+    names_group,
     release_for,
 )
 from bayplan.answers.sources.loaded import LoadedCluster, skip_reason
@@ -89,6 +89,7 @@ LEAVING: Final = "no member is waiting, and {count} of {have} with a node are be
 WITHOUT_RESOURCES: Final = "not tried: the cluster has less than minResources of the PodGroup"
 NO_DOMAIN: Final = "not tried: there is no domain in which all members may run"
 NOT_TRIED: Final = "not tried: there cannot be enough members"
+ERROR_BEFORE: Final = "not tried: the attempt ends with an error"
 ELSEWHERE: Final = "fits on {node}, and waits for the others"
 GROUP_WAITS: Final = "its PodGroup fits, and waits for the other groups"
 GROUP_NOT_TRIED: Final = "not tried: there cannot be enough groups"
@@ -110,113 +111,6 @@ LINKS: Final = {
 }
 """How a pod names its group."""
 FINISHED_LEFT: Final = "finished pods no longer count as members: {count}"
-
-
-@dataclass(frozen=True, slots=True)
-class MemberAnswer:
-    """One waiting member: its node, or why it has none."""
-
-    pod: str
-    node: str = ""
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PartAnswer:
-    """One PodGroup of a composite group."""
-
-    name: str
-    policy: str
-    scheduled: int
-    waiting: int
-    result: str
-    """What becomes of its waiting members; empty if it was not evaluated."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupAnswer:
-    """Everything about one group; about one in a composite group, everything about that."""
-
-    key: GroupKey
-    group: Group | None
-    """None if there is no such object."""
-    verdict: str
-    is_schedulable: bool
-    scheduled: tuple[tuple[str, str], ...]
-    """Members with a node, and their nodes."""
-    waiting: tuple[MemberAnswer, ...]
-    """In the order in which they are tried."""
-    victims: tuple[str, ...] = ()
-    remedies: tuple[str, ...] = ()
-    """What can be done, each of them on its own."""
-    dialect: PodGroupDialect = PodGroupDialect.KUBERNETES
-    is_judged: bool = True
-    """Whether all its members belong to a profile of the configuration."""
-    parts: tuple[PartAnswer, ...] = ()
-    """The PodGroups of a composite group."""
-    domains: tuple[DomainAnswer, ...] = ()
-    """Of a group with a topology constraint, if it was evaluated."""
-    last_error: str = ""
-    """That the scheduler's last attempt failed with an error, and which; empty if it did not."""
-    capacity: WaitingPod | None = None
-    """Where it stands in its capacity queue; None without such queues, or if it is not tried."""
-
-    @property
-    def policy(self) -> str:
-        return "unknown, without its PodGroup" if self.group is None else _policy(self.group)
-
-    @property
-    def assumption(self) -> str:
-        """What is not known of the scheduler, and assumed."""
-        if self.dialect is PodGroupDialect.KUBERNETES:
-            return ASSUMED_GATE
-        return ASSUMED_DIALECT.format(dialect=self.dialect.value)
-
-    def in_words_of(self, field: str) -> GroupAnswer:
-        """The same with the dialect's name of the number of members, which the scheduler calls minCount."""
-
-        def worded(text: str) -> str:
-            return text.replace("minCount", field)
-
-        waiting = tuple(replace(one, reason=worded(one.reason)) for one in self.waiting)
-        return replace(
-            self,
-            verdict=worded(self.verdict),
-            waiting=waiting,
-            last_error=worded(self.last_error),
-            remedies=tuple(map(worded, self.remedies)),
-        )
-
-    def _composite(self) -> dict[str, Any]:
-        """What only composite groups have."""
-        if self.group is None or not self.key.is_composite:
-            return {}
-        return {"minGroupCount": self.group.min_count, "podGroups": [asdict(part) for part in self.parts]}
-
-    def member(self, pod: str) -> MemberAnswer | None:
-        """The answer about a waiting member, by namespace/name."""
-        return next((one for one in self.waiting if one.pod == pod), None)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "group": str(self.key),
-            "dialect": self.dialect.value,
-            "policy": self.policy,
-            "minCount": None if self.group is None or self.key.is_composite else self.group.min_count,
-            "schedulable": self.is_schedulable,
-            "verdict": self.verdict,
-            "remedies": list(self.remedies),
-            "scheduled": [{"pod": pod, "node": node} for pod, node in self.scheduled],
-            "waiting": [
-                {"pod": one.pod} | ({"node": one.node} if one.node else {"reason": one.reason})
-                for one in self.waiting
-            ],
-            "victims": list(self.victims),
-            **({"lastError": self.last_error} if self.last_error else {}),
-            **({"domains": [asdict(one) for one in self.domains]} if self.domains else {}),
-            **({} if self.capacity is None else {"capacityQueue": self.capacity.described()}),
-            **self._composite(),
-        }
 
 
 def explain_group(loaded: LoadedCluster, namespace: str, name: str, order: Sequence[str] = ()) -> GroupAnswer:
@@ -272,10 +166,10 @@ class GroupQuestions:
         order: Sequence[str] = (),
         dialect: PodGroupDialect = PodGroupDialect.KUBERNETES,
     ) -> None:
-        self._dialect = dialect
+        self._loaded = loaded
+        self._translated = self._dialect = dialect
         settings = None if loaded.config is None else loaded.config.bayplan.queues
         self._queues = None if settings is None else ask_queues(loaded, settings, core)
-        self._field = "minCount" if dialect is PodGroupDialect.KUBERNETES else "minMember"
         assert core.cluster.groups is not None, "the gate is on"
         self._core = core
         self._states = core.cluster.groups
@@ -292,7 +186,27 @@ class GroupQuestions:
 
     def answer(self, key: GroupKey) -> GroupAnswer:
         """What the scheduler would do with this group now."""
+        config = self._loaded.config
+        configured = () if config is None else config.bayplan.pod_groups
+        self._dialect = self._translated
+        if self._dialect is PodGroupDialect.KUBERNETES:
+            # If the configuration has other dialects, their groups were translated when they were loaded.
+            named = (one for one in configured if names_group(self._loaded.objects, one, key))
+            self._dialect = next(named, self._dialect)
         return self._answer(key).in_words_of(self._field)
+
+    @property
+    def _field(self) -> str:
+        return "minCount" if self._dialect is PodGroupDialect.KUBERNETES else "minMember"
+
+    def _setting(self, key: GroupKey) -> str:
+        """What sets the number of members that have to run together: Volcano's Job, if the group is one's."""
+        for item in self._loaded.objects if self._dialect is PodGroupDialect.VOLCANO else ():
+            if isinstance(item, volcano.PodGroup) and item.key == str(key):
+                for owner in item.metadata.owner_references:
+                    if owner.kind == "Job" and owner.controller:
+                        return OF_JOB.format(name=owner.name)
+        return self._field
 
     def _answer(self, key: GroupKey) -> GroupAnswer:
         root = self._states.root(key)
@@ -350,7 +264,7 @@ class GroupQuestions:
             group, state = self._states.group(key), self._states[key]
             assert group is not None
             waiting = state.all_count - state.scheduled_count
-            found.append(PartAnswer(key.name, _policy(group), state.scheduled_count, waiting, ""))
+            found.append(PartAnswer(key.name, policy_text(group), state.scheduled_count, waiting, ""))
         return tuple(found)
 
     def _place(self, pod: Pod) -> tuple[int, int, float, str]:
@@ -368,7 +282,7 @@ class GroupQuestions:
             more, name = group.min_count - have, group.key.name
             remedies.append(CREATE_MEMBERS.format(more=more, pods=pods_text(more), link=link, name=name))
             if have:
-                lower = LOWER_MIN_COUNT.format(field=self._field, count=have)
+                lower = LOWER_MIN_COUNT.format(field=self._setting(root.key), count=have)
                 remedies.append(f"{lower} in PodGroup {name}" if root.key.is_composite else lower)
         have = sum(state.all_count for state in self._states.states_below(root))
         if finished:
@@ -390,9 +304,10 @@ class GroupQuestions:
         has_own_policy = "PodGroupPreemptionPolicy" in self._core.release.gates
         problem = invalid(tree, has_own_policy=has_own_policy)
         if problem:
-            members = [MemberAnswer(pod.key) for pod in waiting]
+            members = [MemberAnswer(pod.key, reason=ERROR_BEFORE) for pod in waiting]
             return _failed(made, FAILS.format(message=problem), members, remedies_for_contradiction(tree))
-        if error := last_error(group, waiting):
+        error = last_error(group, waiting)
+        if error:
             made = replace(made, last_error=LAST.format(message=error))
         if self._queues is not None:
             least = max(1, group.min_count - tree.scheduled_count) if group.is_gang else 1
@@ -433,9 +348,12 @@ class GroupQuestions:
             return _failed(made, WAITS_FOR_VICTIMS.format(victims=shown), members)
         has_enough = self._states.is_ready(group, SCHEDULED_COUNT)
         text = (NO_MORE if has_enough else FAILS).format(message=decision.message)
-        without_others = self._failed_without_others(framework, tree)
-        remedies = remedies_for(tree, decision, without_others, self._field)
+        alone = self._without_others(framework, tree)
+        without_others = None if alone is None or alone.final.is_success else alone
+        remedies = remedies_for(tree, decision, alone, self._setting(group.key))
         if decision.final.code is Code.ERROR:
+            if error in decision.message:
+                made = replace(made, last_error="")
             errors = remedies_for_error(self._core.cluster, tree, decision)
             return _failed(made, text, members, errors or remedies)
         if without_others is not None:
@@ -451,10 +369,10 @@ class GroupQuestions:
             remedies.append(RAISE_PRIORITY)
         return _failed(made, text, members, remedies)
 
-    def _failed_without_others(self, framework: Framework, tree: GroupTree) -> GroupDecision | None:
+    def _without_others(self, framework: Framework, tree: GroupTree) -> GroupDecision | None:
         """The decision if the only pods were its own and those that cannot be preempted.
 
-        None if the group fits then, or if devices are missing: those of other pods stay allocated here.
+        None if devices are missing then: those of other pods stay allocated here.
         """
         cluster = self._core.cluster
         own = {cluster.slot_of(pod.uid) for pod in tree.scheduled()}
@@ -462,12 +380,10 @@ class GroupQuestions:
         cluster.undo.mark()
         try:
             cluster.remove_pods(others)
-            decision = _decided(GroupCycle(framework, tree))
+            decision = _decided(GroupCycle(framework, tree, keeps_placements=True))
         finally:
             cluster.undo.revert()
-        if decision.final.is_success or any(map(_lacks_devices, decision.decisions)):
-            return None
-        return decision
+        return None if any(map(_lacks_devices, decision.decisions)) else decision
 
 
 def _lacks_devices(member: Decision | None) -> bool:
@@ -480,13 +396,6 @@ def _failed(
 ) -> GroupAnswer:
     shown = (*made.remedies, *remedies)
     return replace(made, verdict=verdict, is_schedulable=False, waiting=tuple(members), remedies=shown)
-
-
-def _policy(group: Group) -> str:
-    if group.key.is_composite:
-        least = f", at least {group.min_count} of its groups together" if group.is_gang else ", basic"
-        return f"composite group{least}"
-    return f"gang of at least {group.min_count}" if group.is_gang else "basic"
 
 
 def _result(decision: GroupDecision, part: GroupPart) -> str:
@@ -516,6 +425,8 @@ def _member(decision: GroupDecision, part: GroupPart, pod: Pod, member: Decision
         text = GROUP_WAITS if part.fits else GROUP_NOT_TRIED if is_inherited else NOT_TRIED
         if is_gap(decision):
             text = WITHOUT_RESOURCES
+        elif decision.status.code is Code.ERROR:
+            text = ERROR_BEFORE
         elif decision.group.topology_key and not any(decision.decisions):
             text = NO_DOMAIN
         return MemberAnswer(pod.key, reason=text)

@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from bayplan.answers.explain.groups import GroupAnswer
+from bayplan.answers.explain.group_answer import GroupAnswer
 from bayplan.answers.explain.questions import NodeAnswer, PodAnswer, PodState, ResourceUse
 from bayplan.answers.explain.remedies import amount_text, pod_state
 from bayplan.answers.explain.tables import (
@@ -172,7 +172,8 @@ def print_group_parts(console: Console, answer: GroupAnswer, attempt: str = "") 
         shared.setdefault(text, []).append(one.pod)
     table = make_table(">members", "waiting", "result")
     for text, pods in shared.items():
-        table.add_row(str(len(pods)), some_names(pods, NAMES_WIDTH), text)
+        width = max(NAMES_WIDTH, len(min(pods)))
+        table.add_row(str(len(pods)), some_names(pods, width), text)
     if shared:
         print_part(console, indented(table))
     if answer.victims:

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 from bayplan.answers.explain.details import detail
 from bayplan.answers.explain.devices import missing_devices
 from bayplan.answers.explain.explanation import Explanation, explain
-from bayplan.answers.explain.groups import GroupAnswer, GroupQuestions
+from bayplan.answers.explain.group_answer import GroupAnswer
+from bayplan.answers.explain.groups import GroupQuestions
 from bayplan.answers.explain.rejections import Rejection, rejection_on
 from bayplan.answers.explain.tables import EvaluatedPod
 from bayplan.answers.sources.loaded import LoadedCluster, skip_reason

@@ -18,6 +18,7 @@ from bayplan.api.pod import Pod
 from bayplan.api.releases import Release
 from bayplan.config import KubeSchedulerConfiguration
 from bayplan.config.model import BayplanConfiguration, PodGroupDialect
+from bayplan.state.groups import GroupKey
 
 FIRST_MINOR: Final = 37
 """The first release whose design of groups is implemented."""
@@ -82,6 +83,20 @@ def in_dialects(objects: Sequence[Object], dialects: Iterable[PodGroupDialect]) 
     from bayplan.scheduler.group_dialects import DIALECTS, translate_all
 
     return translate_all(objects, [DIALECTS[dialect] for dialect in others])
+
+
+def names_group(objects: Iterable[Object], dialect: PodGroupDialect, key: GroupKey) -> bool:
+    """Whether there is a group of this dialect, or a pod that names it; they may be translated already."""
+    if dialect is PodGroupDialect.KUBERNETES:
+        return False
+    from bayplan.scheduler.group_dialects import DIALECTS
+
+    asked, name = DIALECTS[dialect], str(key)
+    return any(isinstance(item, asked.record or ()) and item.key == name for item in objects) or any(
+        item.namespace == key.namespace and asked.group_name(item) == key.name
+        for item in objects
+        if isinstance(item, Pod)
+    )
 
 
 def with_groups(loaded: LoadedCluster) -> LoadedCluster:

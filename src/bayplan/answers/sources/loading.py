@@ -135,7 +135,7 @@ def with_settings(loaded: LoadedCluster, settings: SchedulerSettings) -> LoadedC
     """The cluster with other scheduler settings."""
     release = settings.release or loaded.release
     more = () if settings.release or loaded.server_version else kubelet_warnings(loaded.objects, release)
-    release = release_for(release, loaded.objects, settings.config)
+    release = release_for(release, loaded.objects, settings.config_for(loaded.config, release))
     settings = settings.for_release(release)
     config = _with_queues(settings.config_for(loaded.config, release), loaded.queues_texts)
     dialects = () if config is None else config.bayplan.pod_groups

@@ -228,7 +228,7 @@ def _group(pod: Pod, profile: Profile) -> Iterator[Warning]:
     if own is not None and own.pod_group_name and GANG_SCHEDULING not in plugins:
         text = _ALONE.format(name=_key(own.pod_group_name, pod.namespace))
         yield Warning(text, reason=Reason.ABSENT_PLUGIN, object=GANG_SCHEDULING)
-    if group and COSCHEDULING not in plugins:
+    if group and COSCHEDULING not in plugins and (own is None or own.pod_group_name != group):
         text = _NO_GROUPS.format(label=f"{POD_GROUP_LABEL}: {group}", plugin=COSCHEDULING)
         yield Warning(text, reason=Reason.ABSENT_PLUGIN, object=COSCHEDULING)
 

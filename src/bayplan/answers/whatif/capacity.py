@@ -7,6 +7,7 @@ for the next one; others are bound.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,8 +38,10 @@ PodMix = Sequence[tuple[Pod, int]]
 
 NEVER: Final = "Never"
 _NOT_ELIGIBLE: Final = f" preemption: {preemption.NEVER}"
-_PREEMPTION_OF_GROUP: Final = ", deallocation and deletion of ResourceClaims completed, "
-"""After it comes the result of preemption, which copies do not use."""
+_PREEMPTION_OF_GROUP: Final = re.compile(
+    ", deallocation and deletion of ResourceClaims completed, |, pod group preemption: "
+)
+"""What follows is the result of preemption, which copies do not use."""
 _OF_NODES: Final = "nodes are available"
 _NO_GROUP: Final = "there is no PodGroup {name}: add it to the manifest"
 _GATES: Final = "its scheduling gates are ignored"
@@ -133,7 +136,7 @@ def _count_gangs(branch: Branch, mix: PodMix, group: PodGroup, at_most: int) -> 
             made = branch._store.find(PodGroup, name, group.namespace)
             told = () if made is None else made.status.conditions
             # The group's reason, then that of the member that fits nowhere.
-            texts = [one.message.partition(_PREEMPTION_OF_GROUP)[0] for one in told if one.message]
+            texts = [_PREEMPTION_OF_GROUP.split(one.message)[0] for one in told if one.message]
             of_nodes = [one.reason for one in result.pods if _OF_NODES in one.reason]
             reasons = [*texts, *of_nodes[:1]] or [one.reason for one in result.pods if not one.fits][:1]
             reason, is_limit = "; ".join(reasons), not result.failures
