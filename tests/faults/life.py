@@ -108,17 +108,19 @@ def play(seed: int, *, with_groups: bool = False, with_trees: bool = False, queu
 def logged_errors(problems: list[str]) -> Iterator[None]:
     """Adds every error that is logged to the problems, and shows nothing of the log."""
     handler = _LoggedErrors(problems)
-    logger = logging.getLogger("bayplan")
-    propagates, level = logger.propagate, logger.level
-    logger.addHandler(handler)
-    logger.propagate = False
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("bayplan", "asyncio")]
+    before = [(logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.propagate = False
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagates
-        logger.setLevel(level)
+        for logger, (propagates, level) in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.propagate = propagates
+            logger.setLevel(level)
 
 
 class _LoggedErrors(logging.Handler):

@@ -110,6 +110,20 @@ def test_the_plugins_that_are_waited_for_are_known() -> None:
     assert run_virtual(main()) == [["A", "B"], ["B"]]
 
 
+def test_a_pod_whose_binding_was_cancelled_is_not_bound() -> None:
+    """Its siblings ask about it while the scheduler stops."""
+
+    async def main() -> tuple[bool, str]:
+        waiting = WaitingPod(POD, "n", {"A": 60.0}, asyncio.get_running_loop())
+        binding = asyncio.ensure_future(waiting.outcome())
+        await asyncio.sleep(0)
+        binding.cancel()
+        await asyncio.wait([binding])
+        return waiting.is_rejected, waiting.message
+
+    assert run_virtual(main()) == (True, "")
+
+
 def test_waiting_pods_are_found_by_uid() -> None:
     async def main() -> None:
         pods = WaitingPods()

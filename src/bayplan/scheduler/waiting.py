@@ -48,12 +48,14 @@ class WaitingPod:
     @property
     def is_rejected(self) -> bool:
         """Whether it will not be bound. It keeps its node until its binding cycle has ended."""
-        return self._outcome.done() and not self._outcome.result().is_success
+        outcome = self._outcome
+        return outcome.done() and (outcome.cancelled() or not outcome.result().is_success)
 
     @property
     def message(self) -> str:
-        """Why it was rejected; empty unless it was."""
-        return self._outcome.result().message if self._outcome.done() else ""
+        """Why it was rejected; empty unless it was, and if the scheduler stops."""
+        outcome = self._outcome
+        return outcome.result().message if outcome.done() and not outcome.cancelled() else ""
 
     def allow(self, plugin: str) -> None:
         timer = self._timers.pop(plugin, None)
