@@ -107,6 +107,23 @@ def test_a_pod_without_room_in_its_queue_preempts_nothing(run: Run, tmp_path: Pa
     assert "nothing is evicted for it while its queue has no room\n" in text
 
 
+def test_what_the_queue_has_reported_is_no_contradiction(run: Run, tmp_path: Path) -> None:
+    """With room on nodes; an autoscaler reads Unschedulable, because more nodes would raise the limit."""
+    pod = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: default}
+spec: {schedulerName: volcano, containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}
+status:
+  conditions:
+  - {type: PodScheduled, status: "False", reason: Unschedulable, message: "waiting for queue x: cpu"}
+"""
+    (tmp_path / "pod.yaml").write_text(pod)
+    _, text = run("explain", "pod", "p", "-f", str(tmp_path / "pod.yaml"), *CLUSTER)
+    assert "default/p" in text
+    assert "waiting for queue x" not in text
+
+
 def test_a_pod_that_never_preempts_reads_that(run: Run, tmp_path: Path) -> None:
     text = (ROOT / EXAMPLES / "cluster.yaml").read_text()
     first, second = text.split("metadata: {name: serve-0")

@@ -34,6 +34,7 @@ from bayplan.framework.events import ClusterEvent
 from bayplan.framework.status import Status
 from bayplan.runtime.framework import Framework
 from bayplan.scheduler.core import SchedulingCore
+from bayplan.scheduler.failure import waits_for_quota
 from bayplan.scheduling_queue.hints import registrations
 from bayplan.state.groups import group_key
 from bayplan.state.nodes import CPU, EPHEMERAL_STORAGE, MEMORY
@@ -207,6 +208,8 @@ def _reported(pod: Pod, explanation: Explanation) -> Iterator[Warning]:
     if explanation.error or explanation.permit is not None or not explanation.chosen:
         return
     for condition in pod.status.conditions:
+        if waits_for_quota(condition):
+            continue
         if condition.type == "PodScheduled" and condition.reason == "Unschedulable" and condition.message:
             text = REPORTED.format(message=condition.message)
             yield Warning(text, pod.key, Reason.REPORTED_UNSCHEDULABLE)
