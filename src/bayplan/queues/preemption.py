@@ -25,14 +25,14 @@ from bayplan.framework.outcome import Eviction, FilterOutcome, Nomination, PostF
 from bayplan.framework.state import CycleState
 from bayplan.framework.status import unschedulable
 from bayplan.preemption.evaluation import evaluate, preemption_result
-from bayplan.preemption.groups import preempt
+from bayplan.preemption.groups import preempt, terminating_victims
 from bayplan.preemption.plugin import PreemptionPlugin, candidate_sampling
 from bayplan.preemption.units import violations
 from bayplan.preemption.victims import MayEvict
 from bayplan.queues import victims
 from bayplan.queues.active import CapacityQueues
 from bayplan.queues.amounts import Amounts, plus, total
-from bayplan.queues.records import created_at
+from bayplan.queues.records import Unserved, created_at
 from bayplan.queues.tree import Queue, Task
 from bayplan.queues.yunikorn.config import VCORE
 from bayplan.queues.yunikorn.pods import facts
@@ -60,13 +60,15 @@ class CapacityPreemption(PreemptionPlugin):
         known = facts(pod)
         if not known.may_preempt:
             return PostFilterResult(unschedulable(NEVER))
-        if not known.required_node:
+        if not known.required_node and not _victims_end([pod], outcome.cluster):
             reason = self._not_now([pod], queues.amounts_of(pod), pod.priority)
             if reason:
                 return PostFilterResult(unschedulable(reason), Nomination(""))
         result = super().post_filter(state, pod, outcome)
         if not known.required_node:
             result = self._sparing(pod, outcome, result)
+            if result.eviction is None:
+                self._unserved([pod], outcome.cluster)
         return self._with_units(result, outcome.cluster)
 
     def _sparing(self, pod: Pod, outcome: FilterOutcome, result: PostFilterResult) -> PostFilterResult:
@@ -169,9 +171,10 @@ class CapacityPreemption(PreemptionPlugin):
         if queues is None:
             return GroupPostFilterResult(unschedulable("preemption: there are no capacity queues"))
         asked = total(queues.amounts_of(pod) for pod in outcome.pods)
-        reason = self._not_now(outcome.pods, asked, group.priority)
-        if reason:
-            return GroupPostFilterResult(unschedulable(reason))
+        if not _victims_end(outcome.pods, cluster):
+            reason = self._not_now(outcome.pods, asked, group.priority)
+            if reason:
+                return GroupPostFilterResult(unschedulable(reason))
         leaf = queues.group_of(outcome.pods[0]).queue
         taken = queues.taken(self.handle.now())
         candidates = victims.candidates(leaf, asked, group.priority, without=taken)
@@ -195,7 +198,21 @@ class CapacityPreemption(PreemptionPlugin):
         has_own_policy = "PodGroupPreemptionPolicy" in self.release.gates
         result = yield from preempt(outcome, has_own_policy=has_own_policy, allowed=allowed)
         self._take(result.eviction)
+        if result.eviction is None:
+            self._unserved(outcome.pods, cluster)
         return result
+
+    def _unserved(self, pods: Sequence[Pod], cluster: Cluster) -> None:
+        """Their queue is entitled to what they ask for, and pods that start now may be victims later."""
+        queues = self.queues
+        assert queues is not None
+        unserved = Unserved(pods, self.handle.now(), cluster.changes.usage.changed_at)
+        queues.unserved.setdefault(queues.group_of(pods[0]).queue.path, unserved)
+
+
+def _victims_end(pods: Sequence[Pod], cluster: Cluster) -> bool:
+    """Whether pods that were evicted for these are ending: they keep the room, whatever starts meanwhile."""
+    return next(terminating_victims(cluster, pods, 0, any_priority=True), None) is not None
 
 
 def _leaves(pod: Pod, gone: Collection[str]) -> bool:

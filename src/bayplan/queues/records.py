@@ -11,7 +11,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,6 +144,16 @@ class Nominated:
     pod: Pod
     group: PodGroupOf
     amounts: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """Pods of one attempt whose queue is entitled to what they ask for, but that found nobody to evict."""
+
+    pods: Sequence[Pod]
+    at: float
+    usage_changed_at: int
+    """When pods were last bound or ended, by the clock of the cluster's changes."""
 
 
 Request = PodTask | GroupRequest

@@ -18,7 +18,7 @@ from bayplan.metrics.families import QUEUE_APP, QUEUE_RESOURCE
 from bayplan.metrics.instruments import Gauge, Spec
 from bayplan.queues import tree
 from bayplan.queues.amounts import Amounts, add_to, subtract_from, total
-from bayplan.queues.records import Nominated, PodGroupOf, PodTask, Shape
+from bayplan.queues.records import Nominated, PodGroupOf, PodTask, Shape, Unserved
 from bayplan.queues.tree import Queue, Task
 from bayplan.queues.users import UserLimits
 from bayplan.queues.yunikorn import pods as yunikorn
@@ -75,6 +75,8 @@ class QueueUsage(ABC):
         self._shape_by_signature: dict[bytes, Shape] = {}
         self._nominated: dict[str, Nominated] = {}
         """By uid: pods that have preempted pods of other queues and have no node yet."""
+        self.unserved: dict[str, Unserved] = {}
+        """By path of a leaf: the first pods that found nobody to evict; they are tried again."""
         self._taken: dict[str, float] = {}
         """By uid: when a pod was chosen as a victim."""
         self.on_task_groups: Callable[[Pod], None] | None = None

@@ -229,10 +229,18 @@ def pods_of(preemptor: Pod | Group, cluster: Cluster) -> list[Pod]:
 
 
 class Evictions:
-    """Evicts the victims of preemption."""
+    """Evicts the victims of preemption.
 
-    def __init__(self, context: Context, plugins: Iterable[Plugin]) -> None:
+    Args:
+        firm_nominations: nominations count against pods of any priority, so a preemptor takes no room that is
+            kept for another pod, and the nominations of others stay.
+    """
+
+    def __init__(
+        self, context: Context, plugins: Iterable[Plugin], *, firm_nominations: bool = False
+    ) -> None:
         self._context = context
+        self._firm_nominations = firm_nominations
         self._nominations = context.queue.nominations
         self._preempting_plugins = {plugin.name for plugin in plugins if plugin.preempts}
 
@@ -304,7 +312,7 @@ class Evictions:
         started = context.stopwatch()
         failed, in_memory = True, False
         try:
-            cleared = await self._clear_nominations(preemptor, task.node_name)
+            cleared = self._firm_nominations or await self._clear_nominations(preemptor, task.node_name)
             *others, last = victims
             evictions = [self._evict(victim, task) for victim in others]
             results = await context.tasks.together(evictions, EVICTIONS_AT_ONCE)

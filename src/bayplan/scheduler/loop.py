@@ -168,7 +168,7 @@ class Scheduler:
             observers=Observers() if observers is None else observers,
         )
         self._failures = Failures(self.context)
-        self._evictions = Evictions(self.context, self._plugins())
+        self._evictions = Evictions(self.context, self._plugins(), firm_nominations=self.queues is not None)
         self._bindings = Bindings(self.context, self._failures, self._extenders or None)
         if self.queues is not None:
             from bayplan.scheduler.queue_preemption import QueuePreemption

@@ -83,6 +83,8 @@ class QueuePreemption:
             wait = self._enforce(now)
         if queues.preempts:
             wait = min(wait, self._reclaim(now))
+        if queues.unserved:
+            wait = min(wait, self._try_again(now))
         if self._reserved or queues.nominated:
             wait = min(wait, self._end_reservations(now))
         if self._timer is not None:
@@ -90,6 +92,24 @@ class QueuePreemption:
             self._timer = None
         if wait < inf:
             self._timer = self._context.loop.call_later(wait, self.check)
+
+    def _try_again(self, now: float) -> float:
+        """Tries pods again that their queue is entitled to, if pods were bound since: no event tells them.
+
+        Returns the time until the next attempt. One pod or group of each leaf is tried.
+        """
+        wait, changed_at = inf, self._core.cluster.changes.usage.changed_at
+        for path, unserved in list(self._queues.unserved.items()):
+            due = unserved.at + RETRY_SECONDS
+            if unserved.usage_changed_at == changed_at:
+                continue
+            if due > now:
+                wait = min(wait, due - now)
+                continue
+            del self._queues.unserved[path]
+            self._context.queue.activate(unserved.pods)
+            self._context.wake()
+        return wait
 
     # Below the ceiling of a parent
 

@@ -22,6 +22,7 @@ from bayplan.framework.outcome import Eviction
 from bayplan.queues.yunikorn.checks import load
 from bayplan.queues.yunikorn.config import QueueConfigError
 from bayplan.scheduler.failure import Evictions
+from bayplan.simulate.memory.writes import Kubelet, end_after_grace_period
 from bayplan.testing.builders import make_node, make_pdb
 from tests.effort import examples
 from tests.queues.building import queued_pod, queues_config, queues_file
@@ -132,7 +133,10 @@ class Watched:
         start = Evictions.start
 
         def watched(evictions: Evictions, preemptor: Pod, eviction: Eviction, plugin: str) -> None:
-            self._check(preemptor, [pod for pod in eviction.victims if pod.name not in self.victims])
+            self._check(
+                preemptor,
+                [pod for pod in eviction.victims if pod.name not in self.victims and not pod.is_terminating],
+            )
             return start(evictions, preemptor, eviction, plugin)
 
         monkeypatch.setattr(Evictions, "start", watched)
@@ -146,21 +150,25 @@ class Watched:
         self.victims |= {pod.name: pod for pod in victims}
         used: Counter[str] = Counter()
         for pod in self._world.store.list(Pod):
-            if pod.spec.node_name and pod.name not in self.victims:
+            if pod.spec.node_name and pod.name not in self.victims and not pod.is_terminating:
                 used.update({path: fit_requests(pod)["cpu"] for path in _paths(pod)})
         for path in {path for pod in victims for path in _paths(pod)} - set(_paths(preemptor)):
             if used[path] < self._generated.guaranteed.get(path, 0):
                 self.problems.append(f"{preemptor.name} leaves {path} {used[path]}m")
 
 
+@pytest.mark.parametrize("kubelet", [None, end_after_grace_period], ids=["at once", "after 30 s"])
 @pytest.mark.parametrize("seed", range(20, 20 + examples(60)))
 @virtual
-async def test_nothing_is_evicted_in_vain(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_evicted_in_vain(
+    seed: int, kubelet: Kubelet | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(seed)
     generated = Generated(rng)
     nodes = [make_node(f"n{number}", cpu=rng.randint(1, 5)) for number in range(rng.randint(1, 3))]
     config = queues_config(queues_file(tmp_path, generated.text))
-    async with running(*nodes, make_pdb("b", labels={"kept": "yes"}, allowed=1), config=config) as world:
+    budget = make_pdb("b", labels={"kept": "yes"}, allowed=1)
+    async with running(*nodes, budget, config=config, kubelet=kubelet) as world:
         watched, replaced = Watched(world, generated, monkeypatch), set[str]()
         for _ in range(rng.randint(3, 7)):
             await world.create(*(generated.pod() for _ in range(rng.randint(2, 8))))
