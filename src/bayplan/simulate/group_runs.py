@@ -36,6 +36,7 @@ from bayplan.scheduler.loop import Scheduler
 from bayplan.scheduler.observers import Observers
 from bayplan.simulate.memory.store import MemoryCluster, MemoryStore
 from bayplan.simulate.virtual_time import VirtualLoop
+from bayplan.state.groups import key_of
 
 COLLECTED: Final = ("bound", "evicted", "waiting", "groups", "claims")
 """What is recorded at each `settle`, and collected here besides events; claims only if there are any."""
@@ -48,6 +49,11 @@ _QUIET_SECONDS: Final = {"min-count-raised": 5.0}
 _USUAL_QUIET_SECONDS: Final = 0.5
 _SPARE_SECONDS: Final = 3.0
 
+
+GENERATED: Final = "differential"
+"""The kind of runs in which kube-scheduler was left alone until its queue had nothing more to try."""
+QUEUED: Final = ("active", "backoff")
+"""Where groups are that will be tried without another event."""
 
 _UID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -158,7 +164,8 @@ async def play(run: GroupRun, cache: bool, release: Release) -> list[dict[str, A
         f"{run.name}: config",
         release=with_run_gates(run, release),
     )
-    player = _Player(config, cache, _QUIET_SECONDS.get(run.kind, _USUAL_QUIET_SECONDS))
+    quiet_seconds = _QUIET_SECONDS.get(run.kind, _USUAL_QUIET_SECONDS)
+    player = _Player(config, cache, quiet_seconds, waits_for_queue=run.kind == GENERATED)
     results = []
     try:
         for step in run.steps:
@@ -173,14 +180,18 @@ async def play(run: GroupRun, cache: bool, release: Release) -> list[dict[str, A
 class _Player:
     """Executes steps, each after the scheduler has seen the one before."""
 
-    def __init__(self, config: KubeSchedulerConfiguration, cache: bool, quiet_seconds: float) -> None:
+    def __init__(
+        self, config: KubeSchedulerConfiguration, cache: bool, quiet_seconds: float, *, waits_for_queue: bool
+    ) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self._loop = loop
         self._store = MemoryStore(clock=wall_clock(loop))
         self._store.create(Namespace(metadata=ObjectMeta(name="default")))
         self._config, self._cache, self._quiet_seconds = config, cache, quiet_seconds
+        self._waits_for_queue = waits_for_queue
         self._running: asyncio.Future[None] | None = None
+        self._scheduler: Scheduler | None = None
         self._known: dict[str, Pod] = {}
         """The pods of the last settle and those created since, by uid; without those deleted by steps."""
         self._time = 0
@@ -239,13 +250,13 @@ class _Player:
 
     def _start(self) -> None:
         cluster = MemoryCluster(self._store)
-        scheduler = Scheduler(
+        self._scheduler = Scheduler(
             cluster,
             self._config,
             settings=LoopSettings(cache=self._cache),
             observers=Observers(decided=self._decided),
         )
-        self._running = asyncio.ensure_future(scheduler.run())
+        self._running = asyncio.ensure_future(self._scheduler.run())
 
     async def stop(self) -> None:
         """Ends the scheduler, as if its process had ended."""
@@ -289,7 +300,7 @@ class _Player:
 
     def _is_pending(self) -> bool:
         """Whether a group may still be tried that has not been since the last change, or a pod waits for its
-        victims. A group that lacks members may not."""
+        victims. A group that lacks members may not; in generated runs it may if it is queued."""
         waiting: dict[tuple[str, str], list[Pod]] = {}
         members: Counter[tuple[str, str]] = Counter()
         for pod in self._store.list(Pod):
@@ -305,9 +316,15 @@ class _Player:
             is_ready = members[key] >= _min_count(group) and not any(
                 pod.spec.scheduling_gates for pod in pods
             )
-            if pods and is_ready and self._attempted.get(key, 0) < self._changed:
+            may_be_tried = is_ready or (self._waits_for_queue and self._is_queued(group))
+            if pods and may_be_tried and self._attempted.get(key, 0) < self._changed:
                 return True
         return False
+
+    def _is_queued(self, group: PodGroup) -> bool:
+        queue = None if self._scheduler is None else self._scheduler.context.queue.groups
+        entity = None if queue is None else queue.entities.get(key_of(group))
+        return entity is not None and entity.sub_queue is not None and entity.sub_queue.label in QUEUED
 
     def _version(self) -> tuple[str, ...]:
         """Changes with every write but those of events."""
