@@ -18,7 +18,7 @@ from bayplan.queues import tree
 from bayplan.queues.amounts import Amounts
 from bayplan.queues.order import QueueOrder
 from bayplan.queues.records import PodClass, PodGroupOf
-from bayplan.queues.tree import Blocking
+from bayplan.queues.tree import Blocking, Queue
 from bayplan.queues.usage import QueueTree
 from bayplan.queues.users import APPLICATIONS
 from bayplan.queues.yunikorn.placement import PlacementError
@@ -76,15 +76,30 @@ class BlockedPods(QueueOrder):
         What was freed for a pod is reserved for it until it has a node: if others took it, pods would have
         been evicted in vain.
         """
-        reserved = [(each.group, each.amounts) for each in self.reserved(pods)]
-        if not reserved:
+        if not self.partition.user_limits.limits and self._fits_beside_all(group.queue, amounts):
             return None
+        reserved = [(each.group, each.amounts) for each in self.reserved(pods)]
         found = tree.blocking(group.queue, amounts, reserved)
         return found or self.partition.user_limits.blocking(group, amounts, reserved)
+
+    def _fits_beside_all(self, leaf: Queue, amounts: Amounts) -> bool:
+        """Whether a request fits below all ceilings beside everything that is reserved, for itself, too."""
+        for queue in leaf.path_up:
+            reserved = self._reserved.get(queue.path)
+            if not reserved or not queue.ceiling:
+                continue
+            for kind, limit in queue.ceiling.items():
+                amount = amounts.get(kind, 0)
+                if amount > 0 and queue.used.get(kind, 0) + reserved.get(kind, 0) + amount > limit:
+                    return False
+        return True
 
     def _first_full_reserved(self, group: PodGroupOf, pods: Iterable[Pod]) -> Blocking | None:
         """The limit on the number of groups that this one exceeds beside those of reserved pods; None if it
         may run."""
+        limits = self.partition.user_limits.limits
+        if not limits and not any(queue.max_groups for queue in group.queue.path_up):
+            return None
         others = {each.group.name: each.group for each in self.reserved(pods)}
         starting = [
             other

@@ -75,6 +75,8 @@ class QueueUsage(ABC):
         self._shape_by_signature: dict[bytes, Shape] = {}
         self._nominated: dict[str, Nominated] = {}
         """By uid: pods that have preempted pods of other queues and have no node yet."""
+        self._reserved: dict[str, dict[str, int]] = {}
+        """By path of a queue: what is reserved for them."""
         self.unserved: dict[str, Unserved] = {}
         """By path of a leaf: the first pods that found nobody to evict; they are tried again."""
         self._taken: dict[str, float] = {}
@@ -253,12 +255,16 @@ class QueueUsage(ABC):
             group = self.group_of(pod)
         except PlacementError:
             return
-        self._nominated[pod.uid] = Nominated(pod, group, self.amounts_of(pod))
+        known = self._nominated[pod.uid] = Nominated(pod, group, self.amounts_of(pod))
+        for queue in group.queue.path_up:
+            add_to(self._reserved.setdefault(queue.path, {}), known.amounts)
         self._forget_if_empty(group)
 
     def remove_nomination(self, uid: str) -> None:
         known = self._nominated.pop(uid, None)
         if known is not None:
+            for queue in known.group.queue.path_up:
+                subtract_from(self._reserved[queue.path], known.amounts)
             self._freed(known.group)
 
     @property
