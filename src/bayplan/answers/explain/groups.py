@@ -79,7 +79,7 @@ GROUPS_FIT: Final = (
 )
 FITS: Final = "would be scheduled: {placed} of {waiting} waiting members find a node"
 FAILS: Final = "cannot be scheduled: {message}"
-PREEMPTS: Final = "would preempt {victims} and wait until they are gone"
+PREEMPTS: Final = "would preempt {victims} and wait until {they} gone"
 WAITS_FOR_VICTIMS: Final = "waiting until preempted pods are gone from the nodes of its members: {victims}"
 MAX_NAMED_VICTIMS: Final = 5
 DEVICES: Final = "DynamicResources"
@@ -336,7 +336,8 @@ class GroupQuestions:
         eviction = decision.eviction
         if eviction is not None:
             victims = tuple(sorted(pod.key for pod in eviction.victims))
-            text = PREEMPTS.format(victims=f"{len(victims)} {pods_text(len(victims))}")
+            they = "it is" if len(victims) == 1 else "they are"
+            text = PREEMPTS.format(victims=f"{len(victims)} {pods_text(len(victims))}", they=they)
             return replace(_failed(made, text, members), victims=victims)
         if decision.waits_for_preemption:
             gone = terminating_victims(
