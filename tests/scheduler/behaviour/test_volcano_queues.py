@@ -64,9 +64,9 @@ def members(group: str, count: int, **fields: Any) -> list[Pod]:
     return [member(group, number, **fields) for number in range(count)]
 
 
-def in_queue(name: str, queue: str) -> Pod:
+def in_queue(name: str, queue: str, cpu: int = 1) -> Pod:
     """A pod of a ReplicaSet: without a PodGroup."""
-    pod = make_pod(name, cpu=1)
+    pod = make_pod(name, cpu=cpu)
     owner = OwnerReference(api_version="apps/v1", kind="ReplicaSet", name=queue, uid=queue, controller=True)
     annotations = {volcano.QUEUE_ANNOTATION: queue}
     meta = replace(pod.metadata, annotations=annotations, owner_references=(owner,))
@@ -200,6 +200,29 @@ async def test_a_queue_that_is_entitled_to_resources_in_a_full_cluster_gets_them
         names = world.bound()
         assert {"gang-0", "gang-1"} <= names
         assert len([name for name in names if name.startswith("many")]) == 2
+
+
+@virtual
+async def test_others_of_a_queue_do_not_take_the_room_that_victims_make(tmp_path: Path) -> None:
+    """A smaller pod finds a node at once; the queue has room for one of both."""
+    async with running(config=config(tmp_path)) as world:
+        await world.create(make_node("n", cpu=4))
+        owed = queue("owed", deserved={"cpu": "2"}, capability={"cpu": "2"})
+        await world.create(queue("greedy", deserved={"cpu": "2"}), owed)
+        await world.create(*(in_queue(f"many-{number}", "greedy") for number in range(4)))
+        world.cluster.will_answer("delete", Answer(seconds=6), times=2)
+        await world.create(in_queue("large", "owed", cpu=2))
+        await world.after(2)
+        await world.create(make_node("m", cpu=1), in_queue("small", "owed"))
+        assert world.message("small") == (
+            "waiting for queue owed: cpu 0 allocated, 1 requested, 2 capability (2 pipelined for pods that "
+            "wait for their victims)"
+        )
+        await world.after(30)
+        assert "large" in world.bound()
+        assert "small" not in world.bound()
+        await world.delete("large")
+        assert "small" in world.bound()
 
 
 @virtual

@@ -284,14 +284,25 @@ def has_room(account: Account, asked: Resources, kind: Entitlement) -> bool:
     return True
 
 
-def lacking(account: Account, asked: Resources, kind: Entitlement) -> Lack | None:
-    """The limit that a pod of this queue does not fit into; None if there is room for it."""
+def lacking(
+    account: Account,
+    asked: Resources,
+    kind: Entitlement,
+    pipelined: Mapping[str, Resources] = NOTHING,
+) -> Lack | None:
+    """The limit that a pod of this queue does not fit into; None if there is room for it.
+
+    Args:
+        pipelined: by name of the queue: what victims are making room for.
+    """
     if kind is Entitlement.NONE:
         return None
     if not account.is_open:
         return Lack(account, "state")
     for each in account.upwards():
-        if kinds := r.not_fitting(each.allocated, limit_of(each, kind), asked):
+        more = pipelined.get(each.name)
+        used = r.plus(each.allocated, more) if more else each.allocated
+        if kinds := r.not_fitting(used, limit_of(each, kind), asked):
             return Lack(each, "deserved" if kind is Entitlement.PROPORTION else "capability", tuple(kinds))
     return None
 

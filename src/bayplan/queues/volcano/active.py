@@ -48,6 +48,7 @@ from bayplan.queues.volcano.objects import (
     amounts_of,
     is_unschedulable,
     job_name,
+    limit_beside_pipelined,
     limit_for_job,
     limit_of,
     queue_problem,
@@ -435,6 +436,17 @@ class VolcanoQueues(CapacityQueues):
         asked = {kind: each for kind, each in amounts.items() if kind in capacity or kind in limits}
         lack = accounting.lacking(account, asked, self.kind)
         return None if lack is None else limit_of(lack, asked, self.kind)
+
+    def _blocking_reserved(self, group: PodGroupOf, amounts: Amounts, pods: Iterable[Pod]) -> Blocking | None:
+        account, pipelined = self._by_path.get(group.queue.path), dict[str, Resources]()
+        for other in self.reserved(pods):
+            its_account = self._by_path.get(other.group.queue.path)
+            for each in () if its_account is None else its_account.upwards():
+                pipelined[each.name] = r.plus(pipelined.get(each.name, {}), other.amounts)
+        if account is None or not pipelined:
+            return None
+        lack = accounting.lacking(account, amounts, self.kind, pipelined)
+        return None if lack is None else limit_beside_pipelined(lack, amounts, self.kind, pipelined)
 
     def gauges(self) -> Mapping[Spec[Gauge], Mapping[tuple[str, ...], float]]:
         return gauges_of(self.accounts.values(), self.kind)

@@ -87,6 +87,16 @@ def limit_for_job(lack: Lack, asked: Amounts, kind_of_limit: Entitlement) -> Que
     return replace(limit, note=f"{shown} reserved for jobs that are admitted")
 
 
+def limit_beside_pipelined(
+    lack: Lack, asked: Amounts, kind_of_limit: Entitlement, pipelined: Mapping[str, Resources]
+) -> QueueLimit:
+    """What a queue lacks for a pod, besides what victims are making room for."""
+    limit = limit_of(lack, asked, kind_of_limit)
+    kept = int(pipelined.get(lack.account.name, {}).get(limit.kind, 0))
+    shown = readable("vcore" if limit.kind == "cpu" else limit.kind, kept)
+    return replace(limit, note=f"{shown} pipelined for pods that wait for their victims")
+
+
 @dataclass(slots=True)
 class JobView:
     """A job as `jobs.py` and `victims.py` see it."""
