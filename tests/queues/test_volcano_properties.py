@@ -407,3 +407,19 @@ def test_a_job_with_nothing_active_has_no_place_in_the_order() -> None:
         active(history, f"p{number}", others, priority=-number)
     info = active(history, "next", notes, priority=5)
     assert history.queues.pop() is info
+
+
+def test_what_is_reserved_ends_where_it_began_when_a_job_moves() -> None:
+    history = History(0, "capacity")
+    notes = {volcano.GROUP_ANNOTATION: "g"}
+    for name in ("a", "b"):
+        history.objects.put(queue_of(name))
+    meta = ObjectMeta(name="g", namespace="default")
+    history.objects.put(volcano.PodGroup(metadata=meta, spec=volcano.PodGroupSpec(queue="a")))
+    info = active(history, "p", notes)
+    history.queues.nominate(info.pod)
+    history.objects.put(volcano.PodGroup(metadata=meta, spec=volcano.PodGroupSpec(queue="b")))
+    history.queues.refresh()
+    history.queues.remove_nomination(info.pod.uid)
+    assert not history.queues.nominated
+    assert history.queues.pop() is info

@@ -144,6 +144,8 @@ class Nominated:
     pod: Pod
     group: PodGroupOf
     amounts: Amounts
+    paths: tuple[str, ...]
+    """Of the queues in which it is reserved: the group may move to another one."""
 
 
 @dataclass(frozen=True, slots=True)

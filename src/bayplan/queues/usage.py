@@ -255,16 +255,17 @@ class QueueUsage(ABC):
             group = self.group_of(pod)
         except PlacementError:
             return
-        known = self._nominated[pod.uid] = Nominated(pod, group, self.amounts_of(pod))
-        for queue in group.queue.path_up:
-            add_to(self._reserved.setdefault(queue.path, {}), known.amounts)
+        paths = tuple(queue.path for queue in group.queue.path_up)
+        known = self._nominated[pod.uid] = Nominated(pod, group, self.amounts_of(pod), paths)
+        for path in paths:
+            add_to(self._reserved.setdefault(path, {}), known.amounts)
         self._forget_if_empty(group)
 
     def remove_nomination(self, uid: str) -> None:
         known = self._nominated.pop(uid, None)
         if known is not None:
-            for queue in known.group.queue.path_up:
-                subtract_from(self._reserved[queue.path], known.amounts)
+            for path in known.paths:
+                subtract_from(self._reserved[path], known.amounts)
             self._freed(known.group)
 
     @property
