@@ -206,7 +206,9 @@ class CapacityPreemption(PreemptionPlugin):
         """Their queue is entitled to what they ask for, and pods that start now may be victims later."""
         queues = self.queues
         assert queues is not None
-        unserved = Unserved(pods, self.handle.now(), cluster.changes.usage.changed_at)
+        freshness = cluster.changes.freshness((cluster.changes.usage,))
+        freshness.mark_current()
+        unserved = Unserved(pods, self.handle.now(), freshness)
         queues.unserved.setdefault(queues.group_of(pods[0]).queue.path, unserved)
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.api.pod import Pod
+from bayplan.clock import Freshness
 from bayplan.framework.plugin_api import SortKey
 from bayplan.queues.amounts import Amounts, total
 from bayplan.queues.tree import Group, GroupKey, Queue, QueueKey, Task
@@ -154,8 +155,8 @@ class Unserved:
 
     pods: Sequence[Pod]
     at: float
-    usage_changed_at: int
-    """When pods were last bound or ended, by the clock of the cluster's changes."""
+    freshness: Freshness
+    """Of that answer: it is current as long as no pod is bound or ends."""
 
 
 Request = PodTask | GroupRequest

@@ -98,10 +98,10 @@ class QueuePreemption:
 
         Returns the time until the next attempt. One pod or group of each leaf is tried.
         """
-        wait, changed_at = inf, self._core.cluster.changes.usage.changed_at
+        wait = inf
         for path, unserved in list(self._queues.unserved.items()):
             due = unserved.at + RETRY_SECONDS
-            if unserved.usage_changed_at == changed_at:
+            if unserved.freshness.is_current:
                 continue
             if due > now:
                 wait = min(wait, due - now)
