@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 POD_SCHEDULED: Final = "PodScheduled"
 UNSCHEDULABLE: Final = "Unschedulable"
+SCHEDULER_ERROR: Final = "SchedulerError"
 PATCH_TRIES: Final = 4
 PATCH_WAIT_SECONDS: Final = 0.01
 PATCH_WAIT_FACTOR: Final = 5.0
@@ -91,7 +92,7 @@ class Failures:
         if not message:
             return  # all Bind plugins skipped it: there is no error to report
         context.recorder.failed_scheduling(pod, message, info.profile)
-        reason = UNSCHEDULABLE if status.is_rejection else "SchedulerError"
+        reason = UNSCHEDULABLE if status.is_rejection else SCHEDULER_ERROR
         nominated = context.queue.nominations.node_to_write(info, pod, nomination)
         self._patch(info, pod, status_patch(pod, reason, message, nominated))
 
@@ -107,18 +108,21 @@ class Failures:
             pod, nominated, message = info.pod, None, notice.message
             reason = UNSCHEDULABLE if notice.grows_with_cluster else SKIPPED
             if not keeps_nominations and nominations.node_of(pod.uid):
-                nominations.add(pod, NO_NODE)
-                nominated = nominations.node_to_write(info, pod, NO_NODE)
+                nominated = self._clear_nomination(info)
             self._context.recorder.waiting_for_quota(pod, message, info.profile)
             self._patch(info, pod, status_patch(pod, reason, message, nominated))
 
     def give_up_node(self, info: QueuedPod) -> None:
         """Clears the nomination of a pod that waits in its capacity queue."""
-        nominations, pod = self._context.queue.nominations, info.pod
-        nominations.add(pod, NO_NODE)
-        nominated = nominations.node_to_write(info, pod, NO_NODE)
+        nominated = self._clear_nomination(info)
         if nominated is not None:
-            self._patch(info, pod, PodStatusPatch(nominated_node_name=nominated))
+            self._patch(info, info.pod, PodStatusPatch(nominated_node_name=nominated))
+
+    def _clear_nomination(self, info: QueuedPod) -> str | None:
+        """Returns what has to be written to the pod's status; None if it is cleared there already."""
+        nominations = self._context.queue.nominations
+        nominations.add(info.pod, NO_NODE)
+        return nominations.node_to_write(info, info.pod, NO_NODE)
 
     async def written(self, uid: str) -> None:
         """Waits for that. A pod is not bound before: the API server might bind it first, and then either

@@ -33,6 +33,7 @@ from bayplan.scheduler.failure import (
     PATCH_TRIES,
     PATCH_WAIT_FACTOR,
     PATCH_WAIT_SECONDS,
+    SCHEDULER_ERROR,
     SKIPPED,
     Evictions,
     Failures,
@@ -269,7 +270,7 @@ def _condition(status: Status, group: Group) -> Condition:
         value, reason, message = "True", "Scheduled", ""
     else:
         value, message = "False", status.message
-        reason = "Unschedulable" if status.is_rejection else "SchedulerError"
+        reason = "Unschedulable" if status.is_rejection else SCHEDULER_ERROR
     return Condition(
         type=INITIALLY_SCHEDULED,
         status=value,
