@@ -308,7 +308,7 @@ def test_a_plugin_that_fails_for_a_member_is_named() -> None:
     answer = asked(*nodes(1), make_group(min_count=2), *members(2), plugins=(Breaks,))
     assert "no such badge" in answer.verdict
     assert answer.waiting[1].reason.startswith('running "Breaks" filter plugin')
-    assert answer.remedies[0].startswith("mend the plugin Breaks, which failed for pod default/g-1")
+    assert answer.remedies[0].startswith("fix the plugin Breaks, which failed for pod default/g-1")
 
 
 @pytest.mark.parametrize("of_group", [True, False])

@@ -10,31 +10,29 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from bayplan.answers.explain.remedies import named
 from bayplan.api.pod import Pod
 from bayplan.framework.status import Code
+from bayplan.scheduler.failure import SCHEDULER_ERROR
 from bayplan.scheduler.group_cycle import GroupDecision
 from bayplan.state.cluster import Cluster
 from bayplan.state.group_trees import GroupTree
 from bayplan.state.groups import Group
 
-REASON: Final = "SchedulerError"
-"""The reason in conditions."""
 LAST: Final = "the last attempt failed with an error: {message}"
 NOT_SEEN: Final = (
-    "the error is not seen here: it came from the API server, an extender, or a plugin that this "
-    "command does not "
-    "run (--config, --plugin). The log of the scheduler has more; it tries again after a backoff"
+    "the error is not seen here: it came from the API server, an extender, or a plugin that this command "
+    "does not run (--config, --plugin). The log of the scheduler has more; it tries again after a backoff"
 )
 OTHER_PRIORITY: Final = (
-    "create these pods again with the priority of the group, {priority}: {pods}; or create the "
-    "PodGroup again with theirs"
+    "create these pods again with the priority of the group, {priority}: {pods}; or create the PodGroup "
+    "again with theirs"
 )
 OTHER_SCHEDULER: Final = "create these pods again with schedulerName {name}: {pods}"
 OTHER_POLICY: Final = "create the pods again with one preemptionPolicy: it must be the same for all"
 PLUGIN: Final = (
-    "mend the plugin {plugin}, which failed for pod {pod}, or take it out of the configuration: the "
-    "group is tried "
-    "again, and fails as long as the plugin does"
+    "fix the plugin {plugin}, which failed for pod {pod}, or disable it: the group is tried again, and "
+    "fails as long as the plugin does"
 )
 SEVERAL_DOMAINS: Final = (
     "delete the members outside of one value of {key}, which all must share; they run with {counts}"
@@ -49,10 +47,10 @@ def last_error(group: Group | None, waiting: Iterable[Pod]) -> str:
     """The error with which the scheduler's last attempt ended, as conditions show it; empty if with none."""
     for pod in waiting:
         for condition in pod.status.conditions:
-            if condition.type == "PodScheduled" and condition.reason == REASON:
+            if condition.type == "PodScheduled" and condition.reason == SCHEDULER_ERROR:
                 return condition.message
     condition_of_group = None if group is None else group.condition()
-    if condition_of_group is not None and condition_of_group.reason == REASON:
+    if condition_of_group is not None and condition_of_group.reason == SCHEDULER_ERROR:
         return condition_of_group.message
     return ""
 
@@ -103,6 +101,4 @@ def _remedies_for_domains(cluster: Cluster, key: str, scheduled: Sequence[Pod]) 
 
 
 def _names(pods: Sequence[Pod]) -> str:
-    names = sorted(pod.key for pod in pods)
-    left = len(names) - MAX_NAMES
-    return ", ".join(names[:MAX_NAMES]) + (f" and {left} more" if left > 0 else "")
+    return named(sorted(pod.key for pod in pods), MAX_NAMES)

@@ -36,6 +36,7 @@ from bayplan.answers.explain.group_remedies import (
     pods_text,
     remedies_for,
 )
+from bayplan.answers.explain.remedies import named
 from bayplan.answers.sources.groups import (
     FIRST_MINOR,
     in_dialects,
@@ -191,8 +192,8 @@ class GroupQuestions:
         self._dialect = self._translated
         if self._dialect is PodGroupDialect.KUBERNETES:
             # If the configuration has other dialects, their groups were translated when they were loaded.
-            named = (one for one in configured if names_group(self._loaded.objects, one, key))
-            self._dialect = next(named, self._dialect)
+            naming = (one for one in configured if names_group(self._loaded.objects, one, key))
+            self._dialect = next(naming, self._dialect)
         return self._answer(key).in_words_of(self._field)
 
     @property
@@ -343,9 +344,7 @@ class GroupQuestions:
             gone = terminating_victims(
                 self._core.cluster, waiting, group.priority, any_priority=self._queues is not None
             )
-            names = sorted(pod.key for pod in gone)
-            left = len(names) - MAX_NAMED_VICTIMS
-            shown = ", ".join(names[:MAX_NAMED_VICTIMS]) + (f" and {left} more" if left > 0 else "")
+            shown = named(sorted(pod.key for pod in gone), MAX_NAMED_VICTIMS)
             return _failed(made, WAITS_FOR_VICTIMS.format(victims=shown), members)
         has_enough = self._states.is_ready(group, SCHEDULED_COUNT)
         text = (NO_MORE if has_enough else FAILS).format(message=decision.message)
